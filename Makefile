@@ -1,0 +1,41 @@
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+.PHONY: help demo test lint format bench clean
+
+help:  ## list the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
+
+demo: $(VENV)/demo.installed  ## train a small language model and print its profile
+	$(BIN)/python examples/char_lm.py
+
+test: $(VENV)/test.installed  ## run all tests
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/dev.installed  ## check style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/dev.installed  ## format the code
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/test.installed  ## run the benchmarks (some minutes)
+	for script in benchmarks/bench_*.py; do $(BIN)/python $$script || exit 1; done
+
+# torch first and by name: what is installed after it has to take it as it is.
+$(VENV)/torch.installed: constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) torch
+	touch $@
+
+$(VENV)/%.installed: $(VENV)/torch.installed pyproject.toml
+	$(PIP) --editable '.[$*]'
+	touch $@
+
+clean:  ## remove the environment and caches
+	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

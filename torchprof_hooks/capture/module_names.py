@@ -1,0 +1,130 @@
+"""Names of modules: the root's class name, then the qualified name inside the root."""
+
+from __future__ import annotations
+
+import weakref
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+
+import torch
+
+from torchprof_hooks.capture.torch_names import (
+    class_name,
+    is_compiled_module,
+    is_replica,
+)
+from torchprof_hooks.profiles.modules import ModuleInfo
+
+
+class ModuleNames:
+    """Knows the name of every module that was met, without keeping any alive.
+
+    A module called from outside every other is a root; it names all modules inside it.
+    A module keeps the first name it got: one that stands in two places is listed under
+    the first, and the others are remembered as aliases. Two living roots of one class
+    are ``Net`` and ``Net#2``; the number of a dead root is given out again, so a module
+    made anew for every step (a loss, say) keeps one name.
+    """
+
+    def __init__(self, number_roots: bool = True) -> None:
+        self.infos: dict[str, ModuleInfo] = {}
+        self._names: dict[int, str] = {}
+        self._refs: dict[int, weakref.ref[torch.nn.Module]] = {}
+        self._forgetters: dict[int, list[Callable[[int], object]]] = {}
+        self._number_roots = number_roots
+        self._root_numbers: defaultdict[str, dict[int, int]] = defaultdict(dict)
+
+    def get(self, module: torch.nn.Module) -> str | None:
+        """The name of `module`, or None if no root that was met contains it."""
+        return self._names.get(id(module))
+
+    def add_root(self, root: torch.nn.Module) -> str:
+        """Name `root` and every module inside it that has no name yet."""
+        root = getattr(root, "_orig_mod", root)  # what a compiled module was made of
+        prefix = self.get(root)
+        if prefix is None:
+            cls = class_name(root)
+            number = self._number(root, cls)
+            prefix = cls if number == 1 else f"{cls}#{number}"
+        self._name_all(root, prefix)
+        return prefix
+
+    def add_child(self, module: torch.nn.Module, parent: torch.nn.Module) -> str | None:
+        """Name a module that was put somewhere inside `parent` after `parent` was
+        named; None if it is not there."""
+        prefix = self.get(parent)
+        if prefix is None or all(inner is not module for inner in parent.modules()):
+            return None
+        self._name_all(parent, prefix)
+        return self.get(module)
+
+    def add_unregistered(self, module: torch.nn.Module, caller_name: str) -> str:
+        """Name a module that no other module holds, after its caller and its class."""
+        name = f"{caller_name}.<{class_name(module)}>"
+        self._add(module, name)
+        return name
+
+    def when_gone(
+        self, module: torch.nn.Module, forget: Callable[[int], object]
+    ) -> None:
+        """Call `forget` with the id of `module` when it dies: ids are used again."""
+        self._watch(module)
+        self._forgetters.setdefault(id(module), []).append(forget)
+
+    def _number(self, root: torch.nn.Module, cls: str) -> int:
+        if is_replica(root) or not self._number_roots:
+            return 1
+        numbers = self._root_numbers[cls]
+        number = next(
+            n for n in range(1, len(numbers) + 2) if n not in numbers.values()
+        )
+        numbers[id(root)] = number
+        self.when_gone(root, lambda key: numbers.pop(key, None))
+        return number
+
+    def _name_all(self, root: torch.nn.Module, prefix: str) -> None:
+        for name, module in _qualified_modules(root, prefix):
+            known = self.get(module)
+            if known is None:
+                self._add(module, name)
+            elif known != name:
+                self.infos[known] = self.infos[known].with_alias(name)
+
+    def _add(self, module: torch.nn.Module, name: str) -> None:
+        self._watch(module)
+        self._names[id(module)] = name
+        info = ModuleInfo(class_name(module), compiled=is_compiled_module(module))
+        known = self.infos.get(name)
+        self.infos[name] = info if known is None else known.merge(info)
+
+    def _watch(self, module: torch.nn.Module) -> None:
+        key = id(module)
+        if key not in self._refs:
+            self._refs[key] = weakref.ref(module, lambda _: self._forget(key))
+
+    def _forget(self, key: int) -> None:
+        self._refs.pop(key, None)
+        self._names.pop(key, None)
+        for forget in self._forgetters.pop(key, ()):
+            forget(key)
+
+
+def _qualified_modules(
+    root: torch.nn.Module, prefix: str
+) -> Iterator[tuple[str, torch.nn.Module]]:
+    """Every (qualified name, module) in `root`, in order. A module that stands in
+    several places comes once for each, its inside only with the first. Unlike
+    ``named_modules(remove_duplicate=False)``, this ends when a module holds itself."""
+    entered: set[int] = set()
+    to_visit = [(prefix, root)]
+    while to_visit:
+        name, module = to_visit.pop()
+        yield name, module
+        if id(module) not in entered:
+            entered.add(id(module))
+            children = [
+                (name if key == "_orig_mod" else f"{name}.{key}", child)
+                for key, child in module._modules.items()
+                if child is not None
+            ]
+            to_visit.extend(reversed(children))

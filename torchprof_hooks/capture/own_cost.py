@@ -1,0 +1,131 @@
+"""What measuring itself costs, measured on this machine."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from statistics import median
+from time import perf_counter_ns
+from typing import Final, cast
+
+import torch
+
+from torchprof_hooks.capture.backward_tracker import BackwardTracker
+from torchprof_hooks.capture.torch_names import run_engine
+from torchprof_hooks.capture.tracker import Tracker
+
+_ROUNDS: Final = 9
+_CALLS: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """Nanoseconds that measuring adds to one module call (forward only, or with the
+    ownership of backward) and to one change of owner in a backward pass."""
+
+    call_ns: float
+    owning_call_ns: float
+    boundary_ns: float
+
+
+def estimated_overhead_ns(tracker: Tracker) -> int:
+    """How much longer the program ran because it was measured, as far as that can be
+    told from counts: hooked calls times their cost. Planning a backward pass is not in
+    it; that is measured exactly and has a row of its own."""
+    module_calls = sum(
+        int(calls)
+        for site, calls in zip(tracker.sites, tracker.log.calls, strict=False)
+        if site.phase in ("forward", "recompute")
+    )
+    if not module_calls:
+        return 0
+    costs = calibrated_costs()
+    if not isinstance(tracker, BackwardTracker):
+        return round(module_calls * costs.call_ns)
+    return round(
+        module_calls * costs.owning_call_ns + tracker.boundaries * costs.boundary_ns
+    )
+
+
+@cache
+def calibrated_costs() -> Costs:
+    """Measure the costs; takes some milliseconds, once per process.
+
+    This happens in a thread of its own, where trackers of other threads do not look.
+    """
+    found: list[Costs] = []
+    thread = threading.Thread(target=lambda: found.append(_measure()))
+    thread.start()
+    thread.join()
+    return found[0]
+
+
+def _measure() -> Costs:
+    return Costs(
+        _cost_of_call_ns(Tracker()),
+        _cost_of_call_ns(BackwardTracker()),
+        _cost_of_boundary_ns(BackwardTracker()),
+    )
+
+
+def _cost_of_call_ns(tracker: Tracker) -> float:
+    bare, hooked = torch.nn.Identity(), torch.nn.Identity()
+    hooked.register_forward_pre_hook(tracker.forward_pre)
+    hooked.register_forward_hook(tracker.forward_post, always_call=True)
+    return _difference_ns(
+        lambda: _time_calls(lambda: bare(0)), lambda: _time_calls(lambda: hooked(0))
+    )
+
+
+class _Double(torch.nn.Module):
+    def forward(self, value: torch.Tensor) -> torch.Tensor:
+        return value + value
+
+
+def _cost_of_boundary_ns(tracker: BackwardTracker) -> float:
+    bare, hooked = _Double(), _Double()
+    hooked.register_forward_pre_hook(tracker.forward_pre)
+    hooked.register_forward_hook(tracker.forward_post, always_call=True)
+
+    def measured() -> float:
+        output = _chain(hooked)
+        tracker.begin_pass([output.grad_fn], False, False)
+        try:
+            return _time_backward(output)
+        finally:
+            tracker.end_pass(None, False)
+
+    return _difference_ns(lambda: _time_backward(_chain(bare)), measured)
+
+
+def _chain(module: torch.nn.Module) -> torch.Tensor:
+    with torch.enable_grad():
+        value = torch.zeros(1, device="cpu", requires_grad=True)
+        for _ in range(_CALLS):
+            value = cast("torch.Tensor", module(value))
+    return value
+
+
+def _time_backward(output: torch.Tensor) -> float:
+    gradient = torch.zeros_like(output)
+    start_ns = perf_counter_ns()
+    run_engine(output, gradient)
+    return (perf_counter_ns() - start_ns) / _CALLS
+
+
+def _time_calls(call: Callable[[], object]) -> float:
+    start_ns = perf_counter_ns()
+    for _ in range(_CALLS):
+        call()
+    return (perf_counter_ns() - start_ns) / _CALLS
+
+
+def _difference_ns(bare: Callable[[], float], hooked: Callable[[], float]) -> float:
+    """Median of interleaved rounds: the machine's drift falls on both alike."""
+    differences = []
+    for _ in range(_ROUNDS):
+        bare_ns = bare()
+        differences.append(hooked() - bare_ns)
+    return max(median(differences), 0.0)

@@ -1,0 +1,111 @@
+"""Which module call made which autograd node.
+
+Every node carries the number that its thread's counter had when the node was made.
+Reading that counter when a module's forward begins and when it ends gives an interval;
+the call owns the nodes with a number inside, and of nested intervals the innermost
+counts. Nothing is attached to the user's tensors for that, whatever the module's inputs
+and outputs look like.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import weakref
+from array import array
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import torch
+
+from torchprof_hooks.capture.torch_names import sequence_number
+
+#: Numbers of one owned interval in a record: code of the site, low, high (exclusive).
+FIELDS: Final = 3
+#: Records kept although no output of their call was found to tie them to.
+NEWEST_RECORDS: Final = 64
+#: How deep outputs are searched for tensors.
+OUTPUT_DEPTH: Final = 4
+
+_METADATA_KEY: Final = "torchprof_hooks"
+
+Interval = tuple[int, int, int]
+
+
+class Record:
+    """The intervals of one outermost call and of all calls inside it, each behind
+    those that it contains (the order in which calls end)."""
+
+    __slots__ = ("__weakref__", "high", "intervals", "low")
+
+    def __init__(self, intervals: list[int]) -> None:
+        self.intervals = array("q", intervals)
+        self.low, self.high = intervals[-2], intervals[-1]
+
+    def newest_first(self) -> Iterator[Interval]:
+        """The intervals in the order in which a backward pass meets them: a call
+        before the calls inside it, later calls before earlier ones."""
+        numbers = self.intervals
+        for end in range(len(numbers), 0, -FIELDS):
+            yield numbers[end - 3], numbers[end - 2], numbers[end - 1]
+
+
+class Ownership:
+    """The records of one thread's calls, each alive for as long as its graph.
+
+    A record is held by the autograd nodes of the call's outputs, and for a while by
+    this object in case that no output was recognised. So a forward without backward
+    leaves nothing behind, and a graph that waits for many steps keeps its owners.
+    """
+
+    def __init__(self) -> None:
+        self._records: list[weakref.ref[Record]] = []  # by rising number
+        self._newest: deque[Record] = deque(maxlen=NEWEST_RECORDS)
+        self._prune_at = 2 * NEWEST_RECORDS
+
+    def add(self, intervals: list[int], outputs: object) -> None:
+        """Remember the intervals of an outermost call that just ended."""
+        if not intervals:
+            return
+        record = Record(intervals)
+        self._newest.append(record)
+        self._records.append(weakref.ref(record))
+        for node in _nodes_behind(outputs, OUTPUT_DEPTH):
+            if record.low <= sequence_number(node) < record.high:
+                node.metadata[(_METADATA_KEY, id(self))] = record
+        if len(self._records) > self._prune_at:
+            self._prune()
+
+    def newest_first(self, low: int, high: int) -> Iterator[Interval]:
+        """All remembered intervals that reach into ``[low, high)``, newest first."""
+        for reference in reversed(self._records):
+            record = reference()
+            if record is None or record.low >= high:
+                continue
+            if record.high <= low:
+                return
+            yield from record.newest_first()
+
+    def _prune(self) -> None:
+        self._records = [ref for ref in self._records if ref() is not None]
+        self._prune_at = 2 * max(len(self._records), NEWEST_RECORDS)
+
+
+def _nodes_behind(value: object, depth: int) -> Iterator[Any]:
+    """The autograd nodes of the tensors in a module's output."""
+    if isinstance(value, torch.Tensor):
+        if value.grad_fn is not None:
+            yield value.grad_fn
+    elif depth:
+        for part in _parts(value):
+            yield from _nodes_behind(part, depth - 1)
+
+
+def _parts(value: object) -> Iterable[object]:
+    if isinstance(value, (tuple, list)):
+        return value
+    if isinstance(value, Mapping):
+        return value.values()
+    if dataclasses.is_dataclass(value):
+        return vars(value).values() if hasattr(value, "__dict__") else ()
+    return ()

@@ -1,0 +1,113 @@
+"""Makes a `Profile` of what a tracker has recorded so far."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import reduce
+
+from torchprof_hooks.capture.backward_tracker import BackwardTracker
+from torchprof_hooks.capture.device_tracker import DeviceTracker
+from torchprof_hooks.capture.own_cost import estimated_overhead_ns
+from torchprof_hooks.capture.site import Site
+from torchprof_hooks.capture.tracker import Tracker
+from torchprof_hooks.profiles.modules import ModuleInfo
+from torchprof_hooks.profiles.names import (
+    BACKWARD_NAME,
+    OUTSIDE_NAME,
+    PROFILER_NAME,
+    Kind,
+)
+from torchprof_hooks.profiles.profile import CellKey, Profile
+from torchprof_hooks.profiles.totals import Totals
+
+_KINDS: Mapping[str, Kind] = {
+    OUTSIDE_NAME: "outside",
+    BACKWARD_NAME: "backward",
+    PROFILER_NAME: "profiler",
+}
+
+
+def take_snapshot(tracker: Tracker, wall_ns: int) -> Profile:
+    """The profile of a tracker's thread, measured for `wall_ns` so far.
+
+    Calls that are still open count with the time until now, but not as calls.
+    """
+    tracker.log.fold()
+    if isinstance(tracker, DeviceTracker):
+        tracker.resolve_all()
+    cells: dict[CellKey, Totals] = {}
+    for site, totals in zip(tracker.sites, _totals_of_sites(tracker), strict=True):
+        if site is not tracker.outside and _is_used(totals):
+            key = site.path, site.phase
+            cells[key] = cells[key] + totals if key in cells else totals
+    booked_ns = sum(totals.self_ns for totals in cells.values())
+    outside = Totals(calls=0, self_ns=wall_ns - booked_ns)
+    cells[(OUTSIDE_NAME,), "outside"] = outside
+    return Profile(
+        cells,
+        {name: _describe(tracker, name) for path, _ in cells for name in path},
+        wall_ns,
+        tracker.steps if isinstance(tracker, BackwardTracker) else 0,
+        tracker.aborted_calls,
+        estimated_overhead_ns(tracker),
+        (tracker.clock.name,) if isinstance(tracker, DeviceTracker) else (),
+    )
+
+
+def _totals_of_sites(tracker: Tracker) -> list[Totals]:
+    log = tracker.log
+    recorded = len(log.calls)
+    durations = [0] * len(tracker.sites)
+    durations[:recorded] = log.total_ns.tolist()
+    for code, duration_ns in tracker.open_durations():
+        durations[code] += duration_ns
+    own = _without_inner(tracker.sites, durations, entries_too=False)
+    device = _device_own(tracker)
+    return [
+        Totals(
+            calls=int(log.calls[code]),
+            self_ns=own[code],
+            min_ns=int(log.min_ns[code]) if log.calls[code] else 0,
+            max_ns=int(log.max_ns[code]),
+            duration_ns=int(log.total_ns[code]),
+            squares_ns2=log.squares[code],
+            device_self_ns=device[code],
+        )
+        if code < recorded
+        else Totals(self_ns=own[code], device_self_ns=device[code])
+        for code in range(len(tracker.sites))
+    ]
+
+
+def _device_own(tracker: Tracker) -> list[int]:
+    durations = [0] * len(tracker.sites)
+    if isinstance(tracker, DeviceTracker):
+        for code, duration_ns in tracker.device_ns.items():
+            durations[code] = duration_ns
+    return _without_inner(tracker.sites, durations, entries_too=True)
+
+
+def _without_inner(
+    sites: list[Site], durations: list[int], entries_too: bool
+) -> list[int]:
+    """Durations without those of the sites called from each site. The host's durations
+    leave entries out already: an entry gives its callers their time back."""
+    own = list(durations)
+    for site in sites:
+        if site.caller is not site and (entries_too or not site.is_entry):
+            own[site.caller.code] -= durations[site.code]
+    return own
+
+
+def _is_used(totals: Totals) -> bool:
+    return totals != Totals()
+
+
+def _describe(tracker: Tracker, name: str) -> ModuleInfo:
+    info = tracker.names.infos.get(name)
+    return info or ModuleInfo(kind=_KINDS.get(name, "optimizer"))
+
+
+def merge_snapshots(profiles: list[Profile]) -> Profile:
+    """One profile of several threads or rounds."""
+    return reduce(Profile.merge, profiles, Profile())

@@ -1,0 +1,255 @@
+"""Connects trackers with torch, and leaves no trace once they are gone."""
+
+from __future__ import annotations
+
+import re
+import threading
+import warnings
+import weakref
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch.compiler import is_dynamo_compiling
+from torch.nn.modules.module import (
+    register_module_forward_hook,
+    register_module_forward_pre_hook,
+)
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+from torch.utils.hooks import RemovableHandle
+
+from torchprof_hooks.capture.backward_tracker import BackwardTracker
+from torchprof_hooks.capture.torch_names import (
+    RunBackward,
+    replace_backward_entry,
+    restore_backward_entry,
+)
+from torchprof_hooks.capture.tracker import Tracker
+
+
+class Tap:
+    """Lets a tracker see every module call of the process, until `close`.
+
+    A process without an open tap runs exactly as without this package: torch takes the
+    short way through module calls as soon as its tables of global hooks are empty.
+    """
+
+    def __init__(self, tracker: Tracker) -> None:
+        self._tracker = tracker
+        _hush.acquire()
+        self._handles: list[RemovableHandle] = [
+            register_module_forward_pre_hook(tracker.forward_pre),
+            # always_call: a forward that raises closes its call all the same.
+            register_module_forward_hook(tracker.forward_post, always_call=True),
+        ]
+        if isinstance(tracker, BackwardTracker):
+            self._handles += [
+                register_optimizer_step_pre_hook(tracker.optimizer_pre),
+                register_optimizer_step_post_hook(tracker.optimizer_post),
+            ]
+            _backward_entry.add(tracker)
+
+    def close(self) -> None:
+        """Disconnect the tracker; calls that are open end here."""
+        for handle in self._handles:
+            handle.remove()
+        self._tracker.abort_all()
+        if isinstance(self._tracker, BackwardTracker):
+            _backward_entry.remove(self._tracker)
+        _hush.release()
+
+
+class ThreadTrackers:
+    """A tracker for each thread that needs one, made when it is first asked for."""
+
+    def __init__(self, make_tracker: Callable[[], Tracker]) -> None:
+        self._make_tracker = make_tracker
+        self._local = threading.local()
+        self.trackers: list[Tracker] = []
+
+    def here(self) -> Tracker:
+        """The running thread's tracker."""
+        tracker: Tracker | None = getattr(self._local, "tracker", None)
+        if tracker is None:
+            tracker = self._local.tracker = self._make_tracker()
+            self.trackers.append(tracker)
+            if isinstance(tracker, BackwardTracker):
+                _backward_entry.add(tracker)
+        return tracker
+
+    def stop(self) -> None:
+        """Let no tracker see backward passes any more."""
+        for tracker in self.trackers:
+            if isinstance(tracker, BackwardTracker):
+                _backward_entry.remove(tracker)
+
+
+class ModuleTap:
+    """Lets trackers see the calls of one module only, in whichever thread it is called:
+    each thread gets a tracker of its own from `make_tracker`."""
+
+    def __init__(
+        self, module: torch.nn.Module, make_tracker: Callable[[], Tracker]
+    ) -> None:
+        threads = ThreadTrackers(make_tracker)
+        self._handles = [
+            module.register_forward_pre_hook(_PreHook(threads), with_kwargs=True),
+            module.register_forward_hook(_PostHook(threads), always_call=True),
+        ]
+        # Also when the module dies with its hooks still on.
+        self._stop = weakref.finalize(module, threads.stop)
+        self._stop.atexit = False
+
+    def close(self) -> None:
+        """Take the hooks off the module."""
+        for handle in self._handles:
+            handle.remove()
+        self._stop()
+
+
+class ProcessTap:
+    """Lets trackers see every module call in every thread, for the rest of the process.
+
+    Each thread gets a tracker of its own from `make_tracker`.
+    """
+
+    def __init__(self, make_tracker: Callable[[], Tracker]) -> None:
+        self.threads = ThreadTrackers(make_tracker)
+        _hush.acquire()
+        register_module_forward_pre_hook(self._forward_pre)
+        register_module_forward_hook(_PostHook(self.threads), always_call=True)
+
+    def _forward_pre(self, module: torch.nn.Module, args: Any) -> None:
+        if not is_dynamo_compiling():
+            self.threads.here().forward_pre(module, args)
+
+
+class _ModuleHook:
+    """A hook in a module's own table, which goes along when the module is copied or
+    pickled. The copy is not measured: in it, the hook is a function that does nothing.
+    """
+
+    def __init__(self, threads: ThreadTrackers) -> None:
+        self._threads = threads
+
+    def __reduce__(self) -> str:
+        return "_not_measured"
+
+
+class _PreHook(_ModuleHook):
+    def __call__(self, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
+        if not is_dynamo_compiling():
+            self._threads.here().module_pre(module, args, kwargs)
+
+
+class _PostHook(_ModuleHook):
+    def __call__(self, module: torch.nn.Module, args: Any, outputs: Any) -> None:
+        if not is_dynamo_compiling():
+            self._threads.here().forward_post(module, args, outputs)
+
+
+def _not_measured(*_: Any) -> None:
+    return None
+
+
+class _BackwardEntry:
+    """Tells trackers when a backward pass begins and ends.
+
+    torch has no hook for that, so while any tracker listens, the function through which
+    Python enters the engine is replaced by one that tells them and then does the same.
+    """
+
+    def __init__(self) -> None:
+        self._trackers: tuple[BackwardTracker, ...] = ()
+        self._original: RunBackward | None = None
+        self._ours: RunBackward | None = None
+
+    def add(self, tracker: BackwardTracker) -> None:
+        with _lock:
+            self._trackers = (*self._trackers, tracker)
+            if self._original is None:
+                self._original = replace_backward_entry(self._make)
+
+    def remove(self, tracker: BackwardTracker) -> None:
+        with _lock:
+            self._trackers = tuple(t for t in self._trackers if t is not tracker)
+            if not self._trackers and self._original is not None:
+                assert self._ours is not None
+                restore_backward_entry(self._ours, self._original)
+                self._original = None
+
+    def _make(self, run_backward: RunBackward) -> RunBackward:
+        def run_measured_backward(outputs: Any, *args: Any, **kwargs: Any) -> Any:
+            if is_dynamo_compiling() or not self._trackers:
+                return run_backward(outputs, *args, **kwargs)
+            begun: list[BackwardTracker] = []
+            results: Any = None
+            failed = True
+            try:
+                for tracker in self._trackers:
+                    if tracker.works_here():
+                        tracker.begin_pass(_root_nodes(outputs), *_flags(*args))
+                        begun.append(tracker)
+                results = run_backward(outputs, *args, **kwargs)
+                failed = False
+                return results
+            finally:
+                for tracker in reversed(begun):
+                    tracker.end_pass(results, failed)
+
+        self._ours = run_measured_backward
+        return run_measured_backward
+
+
+def _root_nodes(outputs: Iterable[Any]) -> list[Any]:
+    """The nodes of what a pass starts from: tensors, or ``GradientEdge``."""
+    nodes = [
+        output.grad_fn if isinstance(output, torch.Tensor) else output.node
+        for output in outputs
+    ]
+    return [node for node in nodes if node is not None]
+
+
+def _flags(
+    gradients: Any = (), keeps_graph: Any = False, makes_graph: Any = False, *_: Any
+) -> tuple[bool, bool]:
+    """Of the engine's positional arguments, those that matter here."""
+    return bool(keeps_graph), bool(makes_graph)
+
+
+class _HushedWarning:
+    """torch.compile warns its users when global hooks fire for a compiled module as
+    well. Ours know how to deal with that, and their user can do nothing about it."""
+
+    # Put into the list by hand: filterwarnings() would also make Python forget which
+    # warnings it has shown already, and show them all again.
+    _filter = (
+        "ignore",
+        re.compile(r"Using `torch\.compile\(module\)` when there are global hooks"),
+        UserWarning,
+        None,
+        0,
+    )
+
+    def __init__(self) -> None:
+        self._users = 0
+
+    def acquire(self) -> None:
+        with _lock:
+            self._users += 1
+            if self._users == 1:
+                warnings.filters.insert(0, self._filter)  # type: ignore[attr-defined]
+
+    def release(self) -> None:
+        with _lock:
+            self._users -= 1
+            if not self._users and self._filter in warnings.filters:
+                warnings.filters.remove(self._filter)  # type: ignore[attr-defined]
+
+
+_lock = threading.Lock()
+_hush = _HushedWarning()
+_backward_entry = _BackwardEntry()

@@ -1,0 +1,240 @@
+"""Follows one thread through its module calls: the hot path of all measuring."""
+
+from __future__ import annotations
+
+import sys
+from _thread import get_ident
+from collections.abc import Callable, Iterator
+from time import perf_counter_ns
+from typing import Any, Final
+
+import torch
+from torch.compiler import is_dynamo_compiling
+
+from torchprof_hooks.capture.module_names import ModuleNames
+from torchprof_hooks.capture.site import NO_MODULE, Site
+from torchprof_hooks.capture.span_log import FOLD_AT, SpanLog
+from torchprof_hooks.capture.torch_names import owners_on_stack
+from torchprof_hooks.profiles.names import Phase
+
+#: torch's non-reentrant checkpoint leaves a recomputed forward by this exception as soon
+#: as it has what it needs. That is not a failure.
+_STOPS_RECOMPUTATION: Final = "_StopRecomputationError"
+
+
+class Tracker:
+    """Measures the forward of every module that one thread calls.
+
+    The thread is at exactly one site at any moment. A module's pre-hook moves it to the
+    site of the call, the post-hook closes the call and moves it back. A call leaves one
+    entry in the log, its site and its two time stamps; names, totals and tables are
+    made of that later, outside of the measured work.
+
+    `forward_pre` and `forward_post` are what torch calls. They are written for speed:
+    nothing in them is slower than it has to be, and everything rare is elsewhere.
+    """
+
+    tracks_backward: bool = False
+
+    def __init__(self, names: ModuleNames | None = None) -> None:
+        self.thread = get_ident()
+        self.names = names or ModuleNames()
+        self.log = SpanLog()
+        self.sites: list[Site] = []
+        self.outside = self.new_site(None, (), "outside")
+        self.site = self.outside
+        self.aborted_calls = 0
+        self._paths: dict[str, tuple[str, ...]] = {}  # of each name, as first met
+        self._entries = self.log.entries
+        self._append = self.log.entries.extend
+
+    # What torch calls
+
+    def forward_pre(self, module: torch.nn.Module, args: Any) -> None:
+        """Open the call of `module`."""
+        # Dynamo, when it traces this, must see nothing but the return.
+        if is_dynamo_compiling() or (
+            get_ident() != self.thread and not self.works_here()
+        ):
+            return
+        try:
+            site = self.site.children[id(module)]
+        except KeyError:
+            site = self.find_site(module)
+        site.start_ns = perf_counter_ns()
+        self.site = site  # last: an interrupt before this line has opened nothing
+
+    def forward_post(self, module: torch.nn.Module, args: Any, outputs: Any) -> None:
+        """Close the call of `module`."""
+        if is_dynamo_compiling() or (
+            get_ident() != self.thread and not self.works_here()
+        ):
+            return
+        end_ns = perf_counter_ns()
+        site = self.site
+        if site.key != id(module):
+            site = self.unwind_to(module)
+            if site is self.outside:
+                return
+        self.site = site.caller
+        self._append((site.code, site.start_ns, end_ns))
+        if outputs is None:
+            self.count_if_aborted()
+        if len(self._entries) > FOLD_AT:
+            self.log.fold()
+
+    def module_pre(self, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
+        """`forward_pre` for a hook on one module, which is given the keywords too."""
+        self.forward_pre(module, args)
+
+    def works_here(self) -> bool:
+        """Whether the running thread is the one that is followed."""
+        return get_ident() == self.thread
+
+    # Sites
+
+    def new_site(
+        self,
+        caller: Site | None,
+        path: tuple[str, ...],
+        phase: Phase,
+        module: torch.nn.Module | None = None,
+    ) -> Site:
+        """A site that was not there before."""
+        site = Site(len(self.sites), caller, path, phase, module)
+        self.sites.append(site)
+        return site
+
+    def find_site(self, module: torch.nn.Module) -> Site:
+        """The site of a call of `module` from the current site, which does not know the
+        module yet (or lost it: see `drop_dead_calls`)."""
+        self.drop_dead_calls()
+        caller = self.site
+        if id(module) not in caller.children:
+            site = self._site_named(self._name(module), self._call_phase(), module)
+            caller.children[id(module)] = site
+            self.names.when_gone(module, _forgetter(caller.children))
+        return caller.children[id(module)]
+
+    def _site_named(self, name: str, phase: Phase, module: torch.nn.Module) -> Site:
+        """A site for `module` at the current site. Modules of one name (replicas, those
+        made anew for every step) each need a site while they live; a site whose module
+        is gone is used again, so that their number does not grow."""
+        caller = self.site
+        namesakes = caller.children_by_name.setdefault((name, phase), [])
+        for site in namesakes:
+            if site.living_module() is None:
+                site.adopt(module)
+                return site
+        site = self.new_site(caller, self._path(name, phase), phase, module)
+        namesakes.append(site)
+        return site
+
+    def _name(self, module: torch.nn.Module) -> str:
+        name = self.names.get(module)
+        if name is not None:
+            return name
+        for holder in self._open_modules():
+            name = self.names.add_child(module, holder)
+            if name is not None:
+                return name
+        caller = self.site
+        if caller.module is not None and caller.phase in ("forward", "recompute"):
+            return self.names.add_unregistered(module, caller.name)
+        return self.names.add_root(module)
+
+    def _path(self, name: str, phase: Phase) -> tuple[str, ...]:
+        caller = self.site
+        if caller.phase == phase:
+            path = (*caller.path, name)
+        else:  # recomputed from within a backward pass: where it was called at first
+            path = self._paths.get(name, (name,))
+        self._paths.setdefault(name, path)
+        return path
+
+    def _call_phase(self) -> Phase:
+        """Phase of a module called from the current site."""
+        return "forward"
+
+    def _open_modules(self) -> Iterator[torch.nn.Module]:
+        """The modules of the open calls, innermost first."""
+        for site in self.open_sites():
+            module = site.living_module()
+            if module is not None:
+                yield module
+
+    def open_sites(self) -> Iterator[Site]:
+        """The current site and those around it, innermost first, without `outside`."""
+        site = self.site
+        while site is not self.outside:
+            yield site
+            site = site.caller
+
+    # Calls that ended without their post-hook
+
+    def unwind_to(self, module: torch.nn.Module) -> Site:
+        """Make the call of `module` the current one again, closing calls inside it that
+        were left by an exception that torch's hooks do not see. `outside` if it is not
+        open: its forward began before this tracker did."""
+        if all(site.key != id(module) for site in self.open_sites()):
+            return self.outside
+        while self.site.key != id(module):
+            self.abort_call(self._last_stamp())
+        return self.site
+
+    def drop_dead_calls(self) -> None:
+        """Close calls that are no longer on the Python stack. torch calls no post-hook
+        when a forward is left by KeyboardInterrupt or another BaseException."""
+        if self.site is self.outside:
+            return
+        calls = list(self._calls_on_stack())
+        alive = owners_on_stack()
+        dead = [n for n, site in enumerate(calls) if site.key not in alive]
+        for _ in range(dead[-1] + 1 if dead else 0):
+            self.abort_call(self._last_stamp())
+
+    def _calls_on_stack(self) -> Iterator[Site]:
+        """Open sites that a frame of this thread must exist for, innermost first."""
+        return (site for site in self.open_sites() if site.key != NO_MODULE)
+
+    def abort_call(self, end_ns: int) -> None:
+        """Close the current call, which an exception went through."""
+        site = self.site
+        self.aborted_calls += 1
+        self.site = site.caller
+        self._append((site.code, site.start_ns, max(end_ns, site.start_ns)))
+
+    def abort_all(self) -> None:
+        """Close whatever is open, now."""
+        end_ns = perf_counter_ns()
+        while self.site is not self.outside:
+            self.abort_call(end_ns)
+
+    def count_if_aborted(self) -> None:
+        """After a forward that returned nothing: did it return at all?"""
+        error = sys.exc_info()[0]
+        if error is not None and error.__name__ != _STOPS_RECOMPUTATION:
+            self.aborted_calls += 1
+
+    def _last_stamp(self) -> int:
+        """The latest moment at which the current call is known to have been running:
+        what came after belongs to nobody, rather than to a guess."""
+        last_end = self._entries[-1] if self._entries else 0
+        return max(self.site.start_ns, last_end)
+
+    # Reading
+
+    def open_durations(self) -> Iterator[tuple[int, int]]:
+        """(code, nanoseconds so far) of the calls that are open right now."""
+        end_ns = perf_counter_ns()
+        interrupted_ns = 0
+        for site in self.open_sites():
+            duration = max(end_ns - site.start_ns - interrupted_ns, 0)
+            yield site.code, duration
+            if site.is_entry:
+                interrupted_ns += duration
+
+
+def _forgetter(children: dict[int, Site]) -> Callable[[int], object]:
+    """Removes a dead module from `children`, without a reference to anything else."""
+    return lambda key: children.pop(key, None)

@@ -1,0 +1,121 @@
+"""`@profiled`: a report for a class of modules when the program ends."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+from collections.abc import Callable
+from time import perf_counter_ns
+from typing import Any, TextIO, TypeVar, overload
+
+import torch
+from torch.compiler import is_dynamo_compiling
+
+from torchprof_hooks.capture.backward_tracker import BackwardTracker
+from torchprof_hooks.capture.module_names import ModuleNames
+from torchprof_hooks.capture.snapshot import merge_snapshots, take_snapshot
+from torchprof_hooks.capture.tap import ProcessTap
+from torchprof_hooks.profiles.profile import Profile
+from torchprof_hooks.reports.text import render
+from torchprof_hooks.reports.units import check_unit
+
+Class = TypeVar("Class", bound=type[torch.nn.Module])
+
+#: Attribute of a decorated class that holds its `ClassProfiler`.
+ATTRIBUTE = "__profiler__"
+
+
+class ClassProfiler:
+    """Measures every instance of a class, in every thread, until the program ends.
+
+    Calls of other modules are looked at only when an instance of the class makes them.
+    All instances are booked under the name of the class. Wall time is counted, in each
+    thread, from the first call of any module on.
+    """
+
+    def __init__(self, cls: type[torch.nn.Module], unit: str, file: TextIO | None):
+        self._cls = cls
+        self._unit = unit
+        self._file = file
+        self._tap = ProcessTap(lambda: _ClassTracker(cls))
+        self._pid = os.getpid()
+        atexit.register(self._report_at_exit)
+
+    @property
+    def profile(self) -> Profile:
+        """Everything measured so far."""
+        return merge_snapshots(
+            [
+                take_snapshot(tracker, perf_counter_ns() - tracker.born_ns)
+                for tracker in self._tap.threads.trackers
+                if isinstance(tracker, _ClassTracker)
+            ]
+        )
+
+    def _report_at_exit(self) -> None:
+        if os.getpid() != self._pid:
+            return  # a fork: what was measured before it is the parent's to report
+        report = render(self.profile, self._unit)
+        print(f"{self._cls.__qualname__}\n{report}", file=self._file or sys.stderr)
+
+
+class _ClassTracker(BackwardTracker):
+    """Looks away until an instance of the class is called."""
+
+    def __init__(self, cls: type[torch.nn.Module]) -> None:
+        super().__init__(ModuleNames(number_roots=False))
+        self._cls = cls
+        self.born_ns = perf_counter_ns()
+
+    def forward_pre(self, module: torch.nn.Module, args: Any) -> None:
+        """Open the call of `module`, if it is of interest."""
+        if is_dynamo_compiling():
+            return
+        if self.site.module is not None or isinstance(module, self._cls):
+            super().forward_pre(module, args)
+
+
+@overload
+def profiled(cls: Class) -> Class: ...
+@overload
+def profiled(
+    *, unit: str = ..., file: TextIO | None = ...
+) -> Callable[[Class], Class]: ...
+def profiled(
+    cls: Class | None = None,
+    *,
+    unit: str = "auto_foreach",
+    file: TextIO | None = None,
+) -> Class | Callable[[Class], Class]:
+    """Class decorator: measure all instances, and print a report at exit.
+
+    The report comes when the interpreter ends, also after an exception, and covers the
+    instances of the class and of its subclasses and the modules inside them, forward,
+    backward and recompute. ``cls.__profiler__.profile`` is the `Profile` so far.
+
+    Args:
+        cls: a class of modules.
+        unit: as for `Profiler.print_report`.
+        file: where the report goes; standard error by default.
+
+    Raises:
+        TypeError: `cls` is not a class of modules.
+
+    Example:
+        >>> @torchprof_hooks.profiled
+        ... class Block(nn.Module): ...
+    """
+    if cls is None:
+        return lambda decorated: profiled_with(decorated, unit, file)
+    return profiled_with(cls, unit, file)
+
+
+def profiled_with(cls: Class, unit: str, file: TextIO | None) -> Class:
+    """What `profiled` does, with all options given."""
+    if not (isinstance(cls, type) and issubclass(cls, torch.nn.Module)):
+        raise TypeError(f"@profiled is for classes derived from nn.Module, not {cls!r}")
+    check_unit(unit)
+    if ATTRIBUTE not in vars(cls):
+        setattr(cls, ATTRIBUTE, ClassProfiler(cls, unit, file))
+    return cls

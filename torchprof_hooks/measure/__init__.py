@@ -1,0 +1,1 @@
+"""Clocks: the only code that knows one device from another."""

@@ -1,0 +1,143 @@
+"""The front door: `profile()`."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+from collections.abc import Callable
+from time import perf_counter_ns
+from types import TracebackType
+from typing import ParamSpec, TextIO, TypeVar
+
+from torchprof_hooks.capture.backward_tracker import BackwardTracker
+from torchprof_hooks.capture.device_tracker import DeviceTracker
+from torchprof_hooks.capture.snapshot import merge_snapshots, take_snapshot
+from torchprof_hooks.capture.tap import Tap
+from torchprof_hooks.measure.device_clock import DeviceClock, default_device_clock
+from torchprof_hooks.profiles.profile import Profile
+from torchprof_hooks.reports.text import DEFAULT_ROWS, DEFAULT_WIDTH, render
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Profiler:
+    """What `profile` returns: measures while it is entered, and reports.
+
+    It can be entered again, also from other threads, each of which it follows by
+    itself; everything is added up in one `profile`.
+    """
+
+    def __init__(self, device_clock: DeviceClock | None = None) -> None:
+        self._device_clock = device_clock
+        self._local = threading.local()
+        self._rounds: list[_ThreadRounds] = []
+
+    def __enter__(self) -> Profiler:
+        self._own_rounds().enter()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._own_rounds().leave()
+
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        """Measure every call of `function`."""
+
+        @functools.wraps(function)
+        def measured(*args: P.args, **kwargs: P.kwargs) -> R:
+            with self:
+                return function(*args, **kwargs)
+
+        return measured
+
+    @property
+    def profile(self) -> Profile:
+        """Everything measured so far, also in the middle of it."""
+        return merge_snapshots([rounds.snapshot() for rounds in self._rounds])
+
+    def print_report(
+        self,
+        unit: str = "auto_foreach",
+        file: TextIO | None = None,
+        *,
+        width: int = DEFAULT_WIDTH,
+        max_rows: int = DEFAULT_ROWS,
+    ) -> None:
+        """Print the tree of modules, most expensive first.
+
+        Args:
+            file: where to; standard output by default.
+            unit: "sec", "ms", "us", "ns", one for the whole table ("auto") or the best
+                for each cell ("auto_foreach").
+            width: characters per line that the table may take.
+            max_rows: modules shown; what the rest took is stated in one line.
+
+        Raises:
+            ValueError: `unit` is none of these.
+        """
+        report = render(self.profile, unit, width=width, max_rows=max_rows)
+        print(report, file=file or sys.stdout)
+
+    def _own_rounds(self) -> _ThreadRounds:
+        rounds: _ThreadRounds | None = getattr(self._local, "rounds", None)
+        if rounds is None:
+            rounds = self._local.rounds = _ThreadRounds(self._device_clock)
+            self._rounds.append(rounds)
+        return rounds
+
+
+class _ThreadRounds:
+    """The measured blocks of one thread, one after the other (a block inside another
+    one of the same profiler is a part of it)."""
+
+    def __init__(self, clock: DeviceClock | None) -> None:
+        self._tracker = DeviceTracker(clock) if clock else BackwardTracker()
+        self._tap: Tap | None = None
+        self._depth = 0
+        self._start_ns = 0
+        self._wall_ns = 0
+
+    def enter(self) -> None:
+        self._depth += 1
+        if self._depth == 1:
+            self._tap = Tap(self._tracker)
+            self._start_ns = perf_counter_ns()
+
+    def leave(self) -> None:
+        self._depth -= 1
+        if self._depth == 0 and self._tap is not None:
+            self._tap.close()
+            self._wall_ns += perf_counter_ns() - self._start_ns
+            self._tap = None
+
+    def snapshot(self) -> Profile:
+        running_ns = perf_counter_ns() - self._start_ns if self._depth else 0
+        return take_snapshot(self._tracker, self._wall_ns + running_ns)
+
+
+def profile(*, device_clock: DeviceClock | None = None) -> Profiler:
+    """Measure forward, backward and recompute of every module, and optimizer steps.
+
+    Returns a `Profiler`: a context manager around a training loop, or a decorator for a
+    function. Of this thread, it sees the modules called and the backward passes started
+    while it is entered; threads that the loop starts need a `with` of their own.
+
+    Args:
+        device_clock: another clock for the device than that of ``torch.cuda``, which is
+            used by default where this torch is built for it.
+
+    Example:
+        >>> with torchprof_hooks.profile() as prof:
+        ...     for batch in loader:
+        ...         train_step(batch)
+        >>> prof.print_report()
+
+    For the output see the README.
+    """
+    return Profiler(device_clock or default_device_clock())

@@ -1,0 +1,1 @@
+"""Finished measurements: pure data, without torch."""

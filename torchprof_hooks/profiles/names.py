@@ -1,0 +1,21 @@
+"""The words that every layer shares: phases, and the rows that are not modules."""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+Phase = Literal["forward", "backward", "recompute", "optimizer", "outside", "profiler"]
+
+#: Phases of a module, in the order in which reports show them.
+MODULE_PHASES: Final[tuple[Phase, ...]] = ("forward", "backward", "recompute")
+
+Kind = Literal["module", "optimizer", "backward", "outside", "profiler"]
+
+OUTSIDE_NAME: Final = "(outside modules)"
+BACKWARD_NAME: Final = "(backward outside modules)"
+PROFILER_NAME: Final = "(profiler)"
+
+
+def optimizer_name(class_name: str) -> str:
+    """Name of the row for the steps of optimizers of one class."""
+    return f"(optimizer) {class_name}"

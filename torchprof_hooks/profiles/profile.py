@@ -1,0 +1,109 @@
+"""The finished record of a run: immutable, saveable, mergeable."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+
+from torchprof_hooks.profiles import file_format
+from torchprof_hooks.profiles.modules import ModuleInfo
+from torchprof_hooks.profiles.names import Phase
+from torchprof_hooks.profiles.rows import Row, group_rows
+from torchprof_hooks.profiles.totals import Totals
+from torchprof_hooks.profiles.tree import Node, build_tree
+
+#: A chain of names, outermost first, and what was done there.
+CellKey = tuple[tuple[str, ...], Phase]
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """Where the time of a run went.
+
+    cells: the finest record. For each (chain of module calls, phase) the `Totals` of
+        the calls at its end; their `cumulative_ns` is left at 0, since it follows from
+        the chain. The cells' `self_ns` add up to `wall_ns`.
+    modules: what is known of each name in the chains.
+    wall_ns: time between entering and leaving the measured blocks, summed over threads.
+    steps: optimizer steps that ended.
+    aborted_calls: calls that an exception went through.
+    overhead_ns: estimate of what measuring itself added to `wall_ns`.
+    devices: names of the devices whose clock was read, sorted.
+    """
+
+    cells: Mapping[CellKey, Totals] = field(default_factory=dict)
+    modules: Mapping[str, ModuleInfo] = field(default_factory=dict)
+    wall_ns: int = 0
+    steps: int = 0
+    aborted_calls: int = 0
+    overhead_ns: int = 0
+    devices: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "cells", MappingProxyType(dict(self.cells)))
+        object.__setattr__(self, "modules", MappingProxyType(dict(self.modules)))
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no module was called."""
+        return not any(info.kind == "module" for info in self._called())
+
+    @property
+    def attributed_ns(self) -> int:
+        """Time that is booked on modules and optimizers."""
+        return sum(
+            totals.self_ns
+            for (path, _), totals in self.cells.items()
+            if self.modules[path[-1]].kind in ("module", "optimizer")
+        )
+
+    def rows(self, by: str = "module") -> tuple[Row, ...]:
+        """One `Row` per module (``by="module"``) or per class (``by="class"``), the
+        most expensive first, with the rows that are not modules among them.
+
+        Raises:
+            ValueError: `by` is neither.
+        """
+        return group_rows(self.cells, self.modules, by)
+
+    def tree(self) -> Node:
+        """The calls as a tree: a `Node` for the whole run, below it those called from
+        outside any module, and so on inwards. Children: most expensive first."""
+        return build_tree(self.cells, self.modules)
+
+    def merge(self, other: Profile) -> Profile:
+        """Both runs as one, whichever order they are merged in."""
+        cells = dict(self.cells)
+        for key, totals in other.cells.items():
+            cells[key] = cells[key] + totals if key in cells else totals
+        modules = dict(self.modules)
+        for name, info in other.modules.items():
+            modules[name] = modules[name].merge(info) if name in modules else info
+        return Profile(
+            cells,
+            modules,
+            self.wall_ns + other.wall_ns,
+            self.steps + other.steps,
+            self.aborted_calls + other.aborted_calls,
+            self.overhead_ns + other.overhead_ns,
+            tuple(sorted({*self.devices, *other.devices})),
+        )
+
+    def save(self, path: str | Path) -> None:
+        """Write the profile to a JSON file (see `file_format`)."""
+        file_format.write(path, file_format.to_json(self))
+
+    @classmethod
+    def load(cls, path: str | Path) -> Profile:
+        """Read a profile that `save` wrote.
+
+        Raises:
+            ValueError: the file is no profile, damaged, or of an unknown version.
+            OSError: the file cannot be read.
+        """
+        return cls(**file_format.from_json(path, file_format.read(path)))
+
+    def _called(self) -> Iterator[ModuleInfo]:
+        return (self.modules[path[-1]] for path, _ in self.cells)

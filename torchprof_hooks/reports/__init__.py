@@ -1,0 +1,1 @@
+"""Profiles for people and for other programs: pure, without torch."""

@@ -1,0 +1,195 @@
+"""The text report: a profile as a tree in a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from tabulate import tabulate
+
+from torchprof_hooks.profiles.names import Phase
+from torchprof_hooks.profiles.profile import Profile
+from torchprof_hooks.profiles.rows import Row
+from torchprof_hooks.profiles.tree import Node
+from torchprof_hooks.reports.units import check_unit, format_times
+
+DEFAULT_WIDTH: Final = 120
+DEFAULT_ROWS: Final = 40
+
+_NARROWEST_NAME: Final = 20
+
+
+@dataclass(frozen=True)
+class _Column:
+    """A column of times. It is left out where it would be empty."""
+
+    header: str
+    time_ns: Callable[[Row], int]
+
+
+def _inclusive(phase: Phase) -> Callable[[Row], int]:
+    return lambda row: row.phases[phase].cumulative_ns
+
+
+def _own(phase: Phase) -> Callable[[Row], int]:
+    return lambda row: row.phases[phase].self_ns
+
+
+def _device(row: Row) -> int:
+    return sum(totals.device_cumulative_ns for totals in row.phases.values())
+
+
+_COLUMNS: Final = (
+    _Column("forward", _inclusive("forward")),
+    _Column("self", _own("forward")),
+    _Column("backward", _inclusive("backward")),
+    _Column("self", _own("backward")),
+    _Column("recompute", _inclusive("recompute")),
+    _Column("self", _own("recompute")),
+    _Column("device", _device),
+    _Column("total", lambda row: row.cumulative_ns),
+)
+
+
+def render(
+    profile: Profile,
+    unit: str = "auto_foreach",
+    *,
+    width: int = DEFAULT_WIDTH,
+    max_rows: int = DEFAULT_ROWS,
+) -> str:
+    """The report as text, for `Profiler.print_report`.
+
+    Raises:
+        ValueError: unknown unit.
+
+    Example::
+
+        torchprof_hooks: 2.00sec wall, 10 steps of 200.00ms, 97.5 % attributed, ...
+
+        module            calls  forward     self  backward      self    total      %
+        ----------------------------------------------------------------------------
+        Net                  10  1.00sec  50.00ms  500.00ms   10.00ms  1.50sec   75.0
+          body: Linear       10 ...
+    """
+    check_unit(unit)
+    header = _header(profile)
+    if profile.is_empty:
+        return f"{header}\n\nNo module was called: there is nothing to report."
+    nodes = list(profile.tree().walk())[1:]
+    shown = _select(nodes, max_rows)
+    parts = [header, "", _table(profile, shown, unit, width)]
+    parts += _footer(profile, nodes, shown)
+    return "\n".join(parts)
+
+
+def _header(profile: Profile) -> str:
+    wall, step = format_times(
+        [profile.wall_ns, profile.wall_ns / max(profile.steps, 1)], "auto_foreach"
+    )
+    facts = [f"{wall} wall"]
+    if profile.steps:
+        facts.append(f"{_plural(profile.steps, 'step')} of {step}")
+    facts.append(f"{_percent(profile.attributed_ns, profile.wall_ns)} attributed")
+    facts.append(
+        f"profiler's own cost about {_percent(profile.overhead_ns, profile.wall_ns)}"
+    )
+    if profile.aborted_calls:
+        facts.append(f"{_plural(profile.aborted_calls, 'call')} ended by an exception")
+    return "torchprof_hooks: " + ", ".join(facts)
+
+
+_Placed = tuple[int, Node]
+
+
+def _select(nodes: list[_Placed], max_rows: int) -> list[_Placed]:
+    """The most expensive nodes in their places. A node costs no less than those below
+    it and comes before them, so each selected node's parents are selected as well."""
+    ranked = sorted(range(len(nodes)), key=lambda n: (-nodes[n][1].cumulative_ns, n))
+    return [nodes[n] for n in sorted(ranked[:max_rows])]
+
+
+def _table(profile: Profile, shown: list[_Placed], unit: str, width: int) -> str:
+    columns = [
+        column
+        for column, header in zip(_COLUMNS, _headers(), strict=True)
+        if any(column.time_ns(node) for _, node in shown) or header == "forward"
+    ]
+    values = [[column.time_ns(node) for column in columns] for _, node in shown]
+    texts = iter(format_times([value for row in values for value in row], unit))
+    rows = [
+        [
+            str(node.calls) if node.calls else "",
+            *(next(texts) if value else _skip(texts) for value in row),
+            f"{100 * node.cumulative_ns / max(profile.wall_ns, 1):.1f}",
+        ]
+        for (_, node), row in zip(shown, values, strict=True)
+    ]
+    headers = ["calls", *(column.header for column in columns), "%"]
+    taken = sum(
+        2 + max(len(row[n]) for row in [headers, *rows]) for n in range(len(headers))
+    )
+    room = max(width - taken, _NARROWEST_NAME)
+    names = [_shorten(label, room) for label in _labels(shown)]
+    body = [[name, *row] for name, row in zip(names, rows, strict=True)]
+    # Headers as a row: tabulate pads real ones by two more spaces.
+    lines = tabulate(
+        [["module", *headers], *body],
+        tablefmt="plain",
+        colalign=("left", *["right"] * len(headers)),
+        disable_numparse=True,
+        preserve_whitespace=True,  # the indentation shows the depth
+    ).splitlines()
+    return "\n".join([lines[0], "-" * max(map(len, lines)), *lines[1:]])
+
+
+def _headers() -> Iterator[str]:
+    return (column.header for column in _COLUMNS)
+
+
+def _skip(texts: Iterator[str]) -> str:
+    next(texts)
+    return ""
+
+
+def _labels(shown: list[_Placed]) -> Iterator[str]:
+    names: list[str] = [""]  # of the nodes around, by depth
+    for depth, node in shown:
+        yield _label(depth, node, names[depth - 1])
+        names[depth:] = [node.name]
+
+
+def _label(depth: int, node: Node, parent_name: str) -> str:
+    """The name, without what the line of the parent shows already, and the class."""
+    indent = "  " * (depth - 1)
+    marks = " [compiled]" * node.compiled + " [shared]" * bool(node.aliases)
+    name = node.name.removeprefix(parent_name + ".")
+    if node.kind != "module" or name == node.class_name:
+        return indent + name + marks
+    return f"{indent}{name}: {node.class_name}{marks}"
+
+
+def _shorten(text: str, room: int) -> str:
+    return text if len(text) <= room else text[: room - 3] + "..."
+
+
+def _footer(
+    profile: Profile, nodes: list[_Placed], shown: list[_Placed]
+) -> Iterable[str]:
+    hidden_ns = sum(node.self_ns for _, node in nodes)
+    hidden_ns -= sum(node.self_ns for _, node in shown)
+    if len(nodes) > len(shown):
+        rest = _plural(len(nodes) - len(shown), "more row")
+        yield f"... {rest}, {_percent(hidden_ns, profile.wall_ns)}"
+    for name, info in profile.modules.items():
+        if info.aliases:
+            yield f"[shared] {name} is also {', '.join(info.aliases)}"
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def _percent(part_ns: float, whole_ns: float) -> str:
+    return f"{100 * part_ns / whole_ns:.1f} %" if whole_ns else "0.0 %"
