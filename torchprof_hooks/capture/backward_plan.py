@@ -76,7 +76,7 @@ def plan_moves(
     """The moves of a pass, by the number of the node before which each takes place.
 
     numbers: the nodes' sequence numbers, descending: the order in which they will run.
-    intervals: newest first (see `Record.newest_first`).
+    intervals: newest first (see `ownership.newest_first`).
     backward_site: gives the site for the backward of the call at a forward site (its
         code), inside of another backward site.
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from _thread import get_ident
 from collections.abc import Iterable, Iterator
 from time import perf_counter_ns
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch.compiler import is_dynamo_compiling
@@ -18,7 +18,7 @@ from torchprof_hooks.capture.backward_plan import (
     reachable_nodes,
 )
 from torchprof_hooks.capture.module_names import ModuleNames
-from torchprof_hooks.capture.ownership import Ownership
+from torchprof_hooks.capture.ownership import Interval, Ownership, newest_first
 from torchprof_hooks.capture.site import NO_MODULE, Site
 from torchprof_hooks.capture.span_log import FOLD_AT
 from torchprof_hooks.capture.torch_names import (
@@ -30,6 +30,7 @@ from torchprof_hooks.capture.torch_names import (
 from torchprof_hooks.capture.tracker import Tracker
 from torchprof_hooks.profiles.names import (
     BACKWARD_NAME,
+    CALLED_PHASES,
     PROFILER_NAME,
     Phase,
     optimizer_name,
@@ -38,6 +39,20 @@ from torchprof_hooks.profiles.names import (
 #: Numbers of nodes of retained graphs that are remembered as hooked already. Forgetting
 #: one costs a second, idle hook on the node.
 HOOKED_NODES_KEPT: Final = 1 << 16
+
+
+class PassRequest(NamedTuple):
+    """What a backward pass is asked to do.
+
+    roots: the nodes that it starts from.
+    keeps_graph, makes_graph: ``retain_graph`` and ``create_graph``.
+    stop: nodes with this number or a lower one will not run.
+    """
+
+    roots: list[Any]
+    keeps_graph: bool
+    makes_graph: bool
+    stop: int
 
 
 class BackwardPass:
@@ -186,15 +201,31 @@ class BackwardTracker(Tracker):
     def _end_entry(self, site: Site, end_ns: int, outputs: object) -> None:
         """Give the interrupted callers their time back; keep what the entry owns."""
         interruption_ns = end_ns - site.start_ns
+        is_inside_call = False
         for caller in self.open_sites():
             caller.start_ns += interruption_ns
+            is_inside_call = is_inside_call or caller.phase in CALLED_PHASES
+        # Inside a call, the intervals stay with those of that call.
+        if self._intervals and not is_inside_call:
+            self._keep_intervals(site.low, outputs)
+
+    def _keep_intervals(self, low: int, outputs: object) -> None:
+        """Make a record of the intervals from number `low` on."""
         intervals = self._intervals
-        if intervals:
-            first = len(intervals)
-            while first and intervals[first - 2] >= site.low:
-                first -= 3
-            self.ownership.add(intervals[first:], outputs)
-            del intervals[first:]
+        first = len(intervals)
+        while first and intervals[first - 2] >= low:
+            first -= 3
+        self.ownership.add(intervals[first:], outputs)
+        del intervals[first:]
+
+    def _known_intervals(self, low: int, high: int) -> Iterator[Interval]:
+        """All intervals that may own nodes in ``[low, high)``, newest first: of open
+        calls, of calls that ended inside them, and of the past."""
+        for site in reversed(list(self.open_sites())):
+            if site.phase in CALLED_PHASES:
+                yield site.code, site.low, high
+        yield from newest_first(self._intervals)
+        yield from self.ownership.newest_first(low, high)
 
     def _entry_site(self, name: str, phase: Phase, key: int = NO_MODULE) -> Site:
         """The site of something that is not a module, called from the current site."""
@@ -226,38 +257,36 @@ class BackwardTracker(Tracker):
 
     # Backward passes
 
-    def begin_pass(
-        self, roots: Iterable[Any], keeps_graph: bool, makes_graph: bool
-    ) -> None:
-        """A backward pass from the nodes `roots` is about to begin."""
+    def begin_pass(self, request: PassRequest) -> None:
+        """A backward pass is about to begin."""
         self.drop_dead_calls()
         found = base = self.site
         try:
             if found.phase != "backward":
                 base = self._entry_site(BACKWARD_NAME, "backward")
                 self._open_entry(base)
-            started = BackwardPass(base, base is not found, makes_graph)
-            self._plan(started, roots, keeps_graph)
+            started = BackwardPass(base, base is not found, request.makes_graph)
+            self._plan(started, request)
         except BaseException:  # an interrupt: leave nothing open, and pass it on
             self._abort_down_to(found, perf_counter_ns())
             raise
         self.passes.append(started)
         self._hooks.callbacks[0] = self.on_boundary
 
-    def _plan(self, started: BackwardPass, roots: Iterable[Any], keep: bool) -> None:
+    def _plan(self, started: BackwardPass, request: PassRequest) -> None:
         planning = self._entry_site(PROFILER_NAME, "profiler")
         self._open_entry(planning)
-        nodes = reachable_nodes(roots)
-        if nodes:
-            numbers = sorted(nodes, reverse=True)
-            intervals = self.ownership.newest_first(numbers[-1], numbers[0] + 1)
+        nodes = reachable_nodes(request.roots)
+        numbers = [n for n in sorted(nodes, reverse=True) if n > request.stop]
+        if numbers:
+            intervals = self._known_intervals(numbers[-1], numbers[0] + 1)
             started.moves = plan_moves(
                 numbers, intervals, started.whole, self._backward_site
             )
             for number in started.moves:
                 if number not in self._hooked:
                     self._hooks.put_in_front_of(nodes[number])
-            if keep:
+            if request.keeps_graph:
                 self._remember_hooked(started.moves)
         self._close_entry(planning)
 

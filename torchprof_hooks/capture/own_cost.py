@@ -12,9 +12,10 @@ from typing import Final, cast
 
 import torch
 
-from torchprof_hooks.capture.backward_tracker import BackwardTracker
+from torchprof_hooks.capture.backward_tracker import BackwardTracker, PassRequest
 from torchprof_hooks.capture.torch_names import run_engine
 from torchprof_hooks.capture.tracker import Tracker
+from torchprof_hooks.profiles.names import CALLED_PHASES
 
 _ROUNDS: Final = 9
 _CALLS: Final = 100
@@ -37,7 +38,7 @@ def estimated_overhead_ns(tracker: Tracker) -> int:
     module_calls = sum(
         int(calls)
         for site, calls in zip(tracker.sites, tracker.log.calls, strict=False)
-        if site.phase in ("forward", "recompute")
+        if site.phase in CALLED_PHASES
     )
     if not module_calls:
         return 0
@@ -91,7 +92,7 @@ def _cost_of_boundary_ns(tracker: BackwardTracker) -> float:
 
     def measured() -> float:
         output = _chain(hooked)
-        tracker.begin_pass([output.grad_fn], False, False)
+        tracker.begin_pass(PassRequest([output.grad_fn], False, False, -1))
         try:
             return _time_backward(output)
         finally:

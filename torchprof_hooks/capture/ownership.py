@@ -13,7 +13,7 @@ import dataclasses
 import weakref
 from array import array
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import torch
@@ -32,6 +32,14 @@ _METADATA_KEY: Final = "torchprof_hooks"
 Interval = tuple[int, int, int]
 
 
+def newest_first(numbers: Sequence[int]) -> Iterator[Interval]:
+    """Flat intervals, which are in the order in which their calls ended, in the order in
+    which a backward pass meets them: a call before the calls inside it, later calls
+    before earlier ones."""
+    for end in range(len(numbers), 0, -FIELDS):
+        yield numbers[end - 3], numbers[end - 2], numbers[end - 1]
+
+
 class Record:
     """The intervals of one outermost call and of all calls inside it, each behind
     those that it contains (the order in which calls end)."""
@@ -41,13 +49,6 @@ class Record:
     def __init__(self, intervals: list[int]) -> None:
         self.intervals = array("q", intervals)
         self.low, self.high = intervals[-2], intervals[-1]
-
-    def newest_first(self) -> Iterator[Interval]:
-        """The intervals in the order in which a backward pass meets them: a call
-        before the calls inside it, later calls before earlier ones."""
-        numbers = self.intervals
-        for end in range(len(numbers), 0, -FIELDS):
-            yield numbers[end - 3], numbers[end - 2], numbers[end - 1]
 
 
 class Ownership:
@@ -77,14 +78,14 @@ class Ownership:
             self._prune()
 
     def newest_first(self, low: int, high: int) -> Iterator[Interval]:
-        """All remembered intervals that reach into ``[low, high)``, newest first."""
+        """The remembered intervals that reach into ``[low, high)``, newest first."""
         for reference in reversed(self._records):
             record = reference()
             if record is None or record.low >= high:
                 continue
             if record.high <= low:
                 return
-            yield from record.newest_first()
+            yield from newest_first(record.intervals)
 
     def _prune(self) -> None:
         self._records = [ref for ref in self._records if ref() is not None]

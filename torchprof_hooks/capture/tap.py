@@ -21,11 +21,13 @@ from torch.optim.optimizer import (
 )
 from torch.utils.hooks import RemovableHandle
 
-from torchprof_hooks.capture.backward_tracker import BackwardTracker
+from torchprof_hooks.capture.backward_tracker import BackwardTracker, PassRequest
 from torchprof_hooks.capture.torch_names import (
+    NO_SEQUENCE_NUMBER,
     RunBackward,
     replace_backward_entry,
     restore_backward_entry,
+    sequence_number,
 )
 from torchprof_hooks.capture.tracker import Tracker
 
@@ -191,7 +193,7 @@ class _BackwardEntry:
             try:
                 for tracker in self._trackers:
                     if tracker.works_here():
-                        tracker.begin_pass(_root_nodes(outputs), *_flags(*args))
+                        tracker.begin_pass(_request(outputs, *args))
                         begun.append(tracker)
                 results = run_backward(outputs, *args, **kwargs)
                 failed = False
@@ -204,20 +206,29 @@ class _BackwardEntry:
         return run_measured_backward
 
 
-def _root_nodes(outputs: Iterable[Any]) -> list[Any]:
-    """The nodes of what a pass starts from: tensors, or ``GradientEdge``."""
-    nodes = [
-        output.grad_fn if isinstance(output, torch.Tensor) else output.node
-        for output in outputs
+def _request(
+    outputs: Iterable[Any],
+    gradients: Any = (),
+    keeps_graph: Any = False,
+    makes_graph: Any = False,
+    inputs: Iterable[Any] = (),
+    *_: Any,
+) -> PassRequest:
+    """What the engine's positional arguments ask for."""
+    roots = [node for node in map(_node, outputs) if node is not None]
+    numbers = [
+        NO_SEQUENCE_NUMBER if node is None else sequence_number(node)
+        for node in map(_node, inputs)
     ]
-    return [node for node in nodes if node is not None]
+    # The gradient of the oldest input is only handed over: its node does not run, nor
+    # do older ones. A leaf has no number, and may be behind any node.
+    stop = min(numbers) if numbers and NO_SEQUENCE_NUMBER not in numbers else -1
+    return PassRequest(roots, bool(keeps_graph), bool(makes_graph), stop)
 
 
-def _flags(
-    gradients: Any = (), keeps_graph: Any = False, makes_graph: Any = False, *_: Any
-) -> tuple[bool, bool]:
-    """Of the engine's positional arguments, those that matter here."""
-    return bool(keeps_graph), bool(makes_graph)
+def _node(edge: Any) -> Any:
+    """The node of a tensor (None of a leaf) or of a ``GradientEdge``."""
+    return edge.grad_fn if isinstance(edge, torch.Tensor) else edge.node
 
 
 class _HushedWarning:

@@ -15,7 +15,7 @@ from torchprof_hooks.capture.module_names import ModuleNames
 from torchprof_hooks.capture.site import NO_MODULE, Site
 from torchprof_hooks.capture.span_log import FOLD_AT, SpanLog
 from torchprof_hooks.capture.torch_names import owners_on_stack
-from torchprof_hooks.profiles.names import Phase
+from torchprof_hooks.profiles.names import CALLED_PHASES, Phase
 
 #: torch's non-reentrant checkpoint leaves a recomputed forward by this exception as soon
 #: as it has what it needs. That is not a failure.
@@ -139,7 +139,7 @@ class Tracker:
             if name is not None:
                 return name
         caller = self.site
-        if caller.module is not None and caller.phase in ("forward", "recompute"):
+        if caller.module is not None and caller.phase in CALLED_PHASES:
             return self.names.add_unregistered(module, caller.name)
         return self.names.add_root(module)
 

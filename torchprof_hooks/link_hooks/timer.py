@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import sys
 import threading
-from typing import Final, Literal, TextIO, TypedDict
+from typing import Literal, TextIO, TypedDict
 
 from torchprof_hooks.capture.call_history import CallHistory
 from torchprof_hooks.capture.hook_tracker import make_tracker
 from torchprof_hooks.capture.site import Site
 from torchprof_hooks.capture.tracker import Tracker
 from torchprof_hooks.link_hook import LinkHook
-from torchprof_hooks.profiles.names import Phase
+from torchprof_hooks.profiles.names import CALLED_PHASES, Phase
 from torchprof_hooks.profiles.rows import check_grouping
 from torchprof_hooks.reports.timer import render
-
-#: Phases in which forward runs: recomputing a module calls it again.
-_CALLED: Final[tuple[Phase, ...]] = ("forward", "recompute")
 
 
 class _Required(TypedDict):
@@ -82,7 +79,7 @@ class TimerHook(LinkHook):
     def call_history(self) -> list[tuple[str, float]]:
         """(name, seconds) of the newest calls, in the order in which they ended."""
         self._fold()
-        return [(name, ns / 1e9) for name, ns in self._history.newest(_CALLED)]
+        return [(name, ns / 1e9) for name, ns in self._history.newest(CALLED_PHASES)]
 
     def total_time(self) -> float:
         """Seconds in module calls: of nested ones, the outermost count."""
@@ -90,7 +87,7 @@ class TimerHook(LinkHook):
             total_ns / 1e9
             for tracker in self._folded()
             for site, total_ns in zip(tracker.sites, tracker.log.total_ns, strict=False)
-            if site.phase in _CALLED and not _is_nested(site)
+            if site.phase in CALLED_PHASES and not _is_nested(site)
         )
 
     def summary(self) -> dict[str, Summary]:
@@ -145,7 +142,7 @@ class TimerHook(LinkHook):
         name, _ = self._describe(tracker, site)
         sums = summary.setdefault(name, {"elapsed_time": 0.0, "occurrence": 0})
         seconds = int(log.total_ns[code]) / 1e9
-        if site.phase in _CALLED:
+        if site.phase in CALLED_PHASES:
             sums["elapsed_time"] += seconds
             sums["occurrence"] += int(log.calls[code])
         if self.backward:
@@ -163,4 +160,4 @@ class TimerHook(LinkHook):
 
 
 def _is_nested(site: Site) -> bool:
-    return site.caller is not None and site.caller.phase in _CALLED
+    return site.caller is not None and site.caller.phase in CALLED_PHASES

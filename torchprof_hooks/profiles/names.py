@@ -9,6 +9,9 @@ Phase = Literal["forward", "backward", "recompute", "optimizer", "outside", "pro
 #: Phases of a module, in the order in which reports show them.
 MODULE_PHASES: Final[tuple[Phase, ...]] = ("forward", "backward", "recompute")
 
+#: Phases in which modules are called: recomputing is calling again.
+CALLED_PHASES: Final[tuple[Phase, ...]] = ("forward", "recompute")
+
 Kind = Literal["module", "optimizer", "backward", "outside", "profiler"]
 
 OUTSIDE_NAME: Final = "(outside modules)"

@@ -1,0 +1,41 @@
+"""What every test has to leave behind: nothing."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch.nn.modules import module as nn_module
+from torch.optim import optimizer as optim_optimizer
+
+
+def _registered() -> dict[str, object]:
+    """Everything of torch and Python that this package may touch while it is active."""
+    return {
+        "forward pre-hooks": dict(nn_module._global_forward_pre_hooks),
+        "forward hooks": dict(nn_module._global_forward_hooks),
+        "always called": dict(nn_module._global_forward_hooks_always_called),
+        "optimizer pre-hooks": dict(optim_optimizer._global_optimizer_pre_hooks),
+        "optimizer post-hooks": dict(optim_optimizer._global_optimizer_post_hooks),
+        "backward entry": torch.autograd._engine_run_backward,  # type: ignore[attr-defined]
+        "warning filters": [f for f in warnings.filters if "global hooks" in str(f[1])],
+    }
+
+
+@pytest.fixture(autouse=True)
+def nothing_stays_registered() -> Iterator[None]:
+    before = _registered()
+    yield
+    assert _registered() == before
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def one_thread() -> None:
+    torch.set_num_threads(1)

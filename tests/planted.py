@@ -1,0 +1,128 @@
+"""Modules whose forward and backward take a known time: ground truth for attribution."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from time import perf_counter_ns
+from typing import Any
+
+import torch
+from torch import nn
+
+import torchprof_hooks
+from torchprof_hooks.profiles.names import MODULE_PHASES, Phase
+
+MS = 1_000_000
+
+
+def burn(milliseconds: float) -> int:
+    """Keep the processor busy; how many nanoseconds it really took."""
+    start_ns = perf_counter_ns()
+    while perf_counter_ns() < start_ns + milliseconds * MS:
+        pass
+    return perf_counter_ns() - start_ns
+
+
+class Work(nn.Module):
+    """Multiplies its input by a parameter (1.0), taking its time for it.
+
+    `spent_ns` tells what forward, backward and recompute really took.
+    """
+
+    def __init__(self, forward_ms: float = 4.0, backward_ms: float = 6.0) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(()))
+        self.forward_ms = forward_ms
+        self.backward_ms = backward_ms
+        self.spent_ns: defaultdict[Phase, int] = defaultdict(int)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = _Burning.apply(x, self.scale, self)
+        return result
+
+
+class _Burning(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, scale: torch.Tensor, work: Work) -> Any:
+        in_backward = torch._C._current_graph_task_id() != -1
+        work.spent_ns["recompute" if in_backward else "forward"] += burn(work.forward_ms)
+        ctx.save_for_backward(x, scale)
+        ctx.work = work
+        return x * scale
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> Any:  # type: ignore[override]
+        x, scale = ctx.saved_tensors
+        return (*_BurningBackward.apply(grad, x, scale, ctx.work), None)
+
+
+class _BurningBackward(torch.autograd.Function):
+    """The backward as a function of its own, so that it can be differentiated again:
+    then it takes as long once more."""
+
+    @staticmethod
+    def forward(ctx: Any, grad: Any, x: Any, scale: Any, work: Work) -> Any:
+        work.spent_ns["backward"] += burn(work.backward_ms)
+        ctx.save_for_backward(grad, x, scale)
+        ctx.work = work
+        return grad * scale, (grad * x).sum().reshape(scale.shape)
+
+    @staticmethod
+    def backward(ctx: Any, grad_x: Any, grad_scale: Any) -> Any:  # type: ignore[override]
+        work: Work = ctx.work
+        work.spent_ns["backward"] += burn(work.backward_ms)
+        grad, x, scale = ctx.saved_tensors
+        return grad_x * scale + grad_scale * x, grad_scale * grad, (grad_x * grad).sum(), None
+
+
+def measure(step: Callable[[], object], *roots: nn.Module) -> torchprof_hooks.Profile:
+    """The profile of one `step`, after one that is not measured."""
+    step()
+    for work in _works(roots).values():
+        work.spent_ns.clear()
+    with torchprof_hooks.profile() as prof:
+        step()
+    return prof.profile
+
+
+def check(
+    step: Callable[[], object], *roots: nn.Module, attempts: int = 3
+) -> torchprof_hooks.Profile:
+    """Measure `step`, and compare each `Work` in `roots` with what it really took.
+
+    A busy machine may take a processor away between two lines of anybody's code, but
+    not three times in a row; a wrong attribution is wrong every time.
+    """
+    for attempt in range(attempts):
+        profile = measure(step, *roots)
+        wrong = differences(profile, *roots)
+        if not wrong:
+            break
+        assert attempt < attempts - 1, "\n".join(wrong)
+    assert sum(row.self_ns for row in profile.rows()) == profile.wall_ns
+    return profile
+
+
+def differences(profile: torchprof_hooks.Profile, *roots: nn.Module) -> list[str]:
+    """What is off by more than 5 % + 0.3 ms."""
+    rows = {row.name: row for row in profile.rows()}
+    wrong = []
+    for name, work in _works(roots).items():
+        for phase in MODULE_PHASES:
+            truth_ns = work.spent_ns[phase]
+            found_ns = rows[name].phases[phase].self_ns if name in rows else 0
+            if abs(found_ns - truth_ns) > 0.05 * truth_ns + 0.3 * MS:
+                wrong.append(
+                    f"{name} {phase}: {found_ns / MS:.2f} ms, not {truth_ns / MS:.2f}"
+                )
+    return wrong
+
+
+def _works(roots: tuple[nn.Module, ...]) -> dict[str, Work]:
+    return {
+        f"{type(root).__name__}.{name}" if name else type(root).__name__: module
+        for root in roots
+        for name, module in root.named_modules()
+        if isinstance(module, Work)
+    }
