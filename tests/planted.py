@@ -87,12 +87,12 @@ def measure(step: Callable[[], object], *roots: nn.Module) -> torchprof_hooks.Pr
 
 
 def check(
-    step: Callable[[], object], *roots: nn.Module, attempts: int = 3
+    step: Callable[[], object], *roots: nn.Module, attempts: int = 5
 ) -> torchprof_hooks.Profile:
     """Measure `step`, and compare each `Work` in `roots` with what it really took.
 
     A busy machine may take a processor away between two lines of anybody's code, but
-    not three times in a row; a wrong attribution is wrong every time.
+    not every time; a wrong attribution is wrong every time.
     """
     for attempt in range(attempts):
         profile = measure(step, *roots)
@@ -105,14 +105,15 @@ def check(
 
 
 def differences(profile: torchprof_hooks.Profile, *roots: nn.Module) -> list[str]:
-    """What is off by more than 5 % + 0.3 ms."""
+    """What is off by more than 5 % + 0.3 ms for each call."""
     rows = {row.name: row for row in profile.rows()}
     wrong = []
     for name, work in _works(roots).items():
         for phase in MODULE_PHASES:
             truth_ns = work.spent_ns[phase]
             found_ns = rows[name].phases[phase].self_ns if name in rows else 0
-            if abs(found_ns - truth_ns) > 0.05 * truth_ns + 0.3 * MS:
+            calls = rows[name].phases[phase].calls if name in rows else 1
+            if abs(found_ns - truth_ns) > 0.05 * truth_ns + 0.3 * MS * max(calls, 1):
                 wrong.append(
                     f"{name} {phase}: {found_ns / MS:.2f} ms, not {truth_ns / MS:.2f}"
                 )

@@ -76,7 +76,7 @@ class LinkHook:
         try:
             self.deleted(None)
         finally:
-            cast("Tap", hooks.get(self.name)).close()
+            cast("Tap", hooks.get(self.name)).close(by_exception=error is not None)
             hooks.remove(self.name)
 
     def added(self, link: torch.nn.Module | None) -> None:

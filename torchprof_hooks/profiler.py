@@ -44,7 +44,7 @@ class Profiler:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._own_rounds().leave()
+        self._own_rounds().leave(by_exception=error is not None)
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Measure every call of `function`."""
@@ -109,10 +109,10 @@ class _ThreadRounds:
             self._tap = Tap(self._tracker)
             self._start_ns = perf_counter_ns()
 
-    def leave(self) -> None:
+    def leave(self, by_exception: bool) -> None:
         self._depth -= 1
         if self._depth == 0 and self._tap is not None:
-            self._tap.close()
+            self._tap.close(by_exception)
             self._wall_ns += perf_counter_ns() - self._start_ns
             self._tap = None
 

@@ -242,7 +242,7 @@ class BackwardTracker(Tracker):
     def optimizer_pre(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         """Open a step of `optimizer`."""
         if not is_dynamo_compiling() and self.works_here():
-            self.drop_dead_calls()
+            self.drop_dead_calls(optimizer)
             name = type(optimizer).__name__
             self._open_entry(self._entry_site(name, "optimizer", id(optimizer)))
 
@@ -268,7 +268,7 @@ class BackwardTracker(Tracker):
             started = BackwardPass(base, base is not found, request.makes_graph)
             self._plan(started, request)
         except BaseException:  # an interrupt: leave nothing open, and pass it on
-            self._abort_down_to(found, perf_counter_ns())
+            self.abort_down_to(found, perf_counter_ns())
             raise
         self.passes.append(started)
         self._hooks.callbacks[0] = self.on_boundary
@@ -307,7 +307,7 @@ class BackwardTracker(Tracker):
         if move.before is not running.owner:
             move = move_between(running.owner, move.owner)
         if self.site is not running.owner.site:
-            self._abort_down_to(running.owner.site, now_ns)
+            self.abort_down_to(running.owner.site, now_ns)
         self._make_move(move, running, now_ns)
 
     def _make_move(self, move: Move, running: BackwardPass, now_ns: int) -> None:
@@ -355,20 +355,15 @@ class BackwardTracker(Tracker):
             self.aborted_calls += ended.owner.depth
         if not self.passes:
             self._hooks.callbacks.clear()
-        self._abort_down_to(ended.owner.site, now_ns)
+        self.abort_down_to(ended.owner.site, now_ns)
         try:
             self._make_move(move_between(ended.owner, ended.whole), ended, now_ns)
         finally:  # a callback may raise in there
             if ended.opened_base:
                 self._close_entry(ended.base, outputs)
 
-    def abort_all(self) -> None:
-        """Close whatever is open, now."""
-        super().abort_all()
+    def abort_all(self, by_exception: bool) -> None:
+        """Close whatever is open (see the parent class)."""
+        super().abort_all(by_exception)
         self.passes.clear()
         self._hooks.callbacks.clear()
-
-    def _abort_down_to(self, site: Site | None, end_ns: int) -> None:
-        """Close calls inside `site` that an exception left open."""
-        while self.site is not site and self.site is not self.outside:
-            self.abort_call(end_ns)

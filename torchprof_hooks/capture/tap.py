@@ -54,11 +54,14 @@ class Tap:
             ]
             _backward_entry.add(tracker)
 
-    def close(self) -> None:
-        """Disconnect the tracker; calls that are open end here."""
+    def close(self, by_exception: bool = False) -> None:
+        """Disconnect the tracker; calls that are open end here.
+
+        by_exception: whether an exception is the reason.
+        """
         for handle in self._handles:
             handle.remove()
-        self._tracker.abort_all()
+        self._tracker.abort_all(by_exception)
         if isinstance(self._tracker, BackwardTracker):
             _backward_entry.remove(self._tracker)
         _hush.release()

@@ -139,19 +139,25 @@ def caller_kwargs() -> dict[str, Any]:
     return {}
 
 
-def owners_on_stack() -> set[int]:
-    """Ids of the modules and optimizers whose call is on this thread's Python stack."""
-    owners: set[int] = set()
+def owners_on_stack() -> list[int]:
+    """Ids of the modules and optimizers whose call is on this thread's Python stack,
+    outermost first."""
+    owners: list[int] = []
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        if frame.f_code.co_filename in (_MODULE_FILE, _OPTIMIZER_FILE):
-            owners.add(id(frame.f_locals.get("self")))
+        code = frame.f_code
+        if (code.co_name, code.co_filename) in _CALLING_CODE:
+            owners.append(id(frame.f_locals.get("self")))
         frame = frame.f_back
+    owners.reverse()
     return owners
 
 
 _MODULE_FILE = torch.nn.Module.__call__.__code__.co_filename
-_OPTIMIZER_FILE = torch.optim.Optimizer.profile_hook_step.__code__.co_filename
+_CALLING_CODE = {
+    ("_call_impl", _MODULE_FILE),
+    ("wrapper", torch.optim.Optimizer.profile_hook_step.__code__.co_filename),
+}
 
 
 def is_compiled_module(module: torch.nn.Module) -> bool:

@@ -108,7 +108,7 @@ class Tracker:
     def find_site(self, module: torch.nn.Module) -> Site:
         """The site of a call of `module` from the current site, which does not know the
         module yet (or lost it: see `drop_dead_calls`)."""
-        self.drop_dead_calls()
+        self.drop_dead_calls(module)
         caller = self.site
         if id(module) not in caller.children:
             site = self._site_named(self._name(module), self._call_phase(), module)
@@ -178,20 +178,31 @@ class Tracker:
         open: its forward began before this tracker did."""
         if all(site.key != id(module) for site in self.open_sites()):
             return self.outside
+        last_ns = self._last_stamp()
         while self.site.key != id(module):
-            self.abort_call(self._last_stamp())
+            self.abort_call(last_ns)
         return self.site
 
-    def drop_dead_calls(self) -> None:
+    def drop_dead_calls(self, beginning: object = None) -> None:
         """Close calls that are no longer on the Python stack. torch calls no post-hook
-        when a forward is left by KeyboardInterrupt or another BaseException."""
+        when a forward is left by KeyboardInterrupt or another BaseException.
+
+        beginning: the module or optimizer whose call is on the stack already, but not
+            open yet.
+        """
         if self.site is self.outside:
             return
+        stack = owners_on_stack()
+        if beginning is not None and stack and stack[-1] == id(beginning):
+            stack.pop()
         calls = list(self._calls_on_stack())
-        alive = owners_on_stack()
-        dead = [n for n, site in enumerate(calls) if site.key not in alive]
-        for _ in range(dead[-1] + 1 if dead else 0):
-            self.abort_call(self._last_stamp())
+        frames = iter(stack)
+        # Frames of calls that are not followed may lie in between.
+        alive = 0
+        while alive < len(calls) and calls[-1 - alive].key in frames:
+            alive += 1
+        if alive < len(calls):
+            self.abort_down_to(calls[-1 - alive].caller, self._last_stamp())
 
     def _calls_on_stack(self) -> Iterator[Site]:
         """Open sites that a frame of this thread must exist for, innermost first."""
@@ -204,11 +215,16 @@ class Tracker:
         self.site = site.caller
         self._append((site.code, site.start_ns, max(end_ns, site.start_ns)))
 
-    def abort_all(self) -> None:
-        """Close whatever is open, now."""
-        end_ns = perf_counter_ns()
-        while self.site is not self.outside:
+    def abort_down_to(self, site: Site, end_ns: int) -> None:
+        """Close calls inside `site` that an exception left open."""
+        while self.site is not site and self.site is not self.outside:
             self.abort_call(end_ns)
+
+    def abort_all(self, by_exception: bool) -> None:
+        """Close whatever is open: now, if an exception is just leaving it, and else
+        when it was last heard of."""
+        end_ns = perf_counter_ns() if by_exception else self._last_stamp()
+        self.abort_down_to(self.outside, end_ns)
 
     def count_if_aborted(self) -> None:
         """After a forward that returned nothing: did it return at all?"""

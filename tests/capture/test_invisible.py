@@ -1,0 +1,219 @@
+"""Nothing about the measured program changes but its speed."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+import torchprof_hooks
+from torchprof_hooks import LinkHook
+from torchprof_hooks.link_hooks import TimerHook
+
+
+class Everything(LinkHook):
+    """Overrides every callback."""
+
+    name = "Everything"
+
+    def forward_preprocess(self, args: Any) -> None: ...
+    def forward_postprocess(self, args: Any) -> None: ...
+    def backward_preprocess(self, args: Any) -> None: ...
+    def backward_postprocess(self, args: Any) -> None: ...
+
+
+MEASURERS: dict[str, Callable[[], Any]] = {
+    "profile": torchprof_hooks.profile,
+    "timer": TimerHook,
+    "timer with backward": lambda: TimerHook(backward=True),
+    "callbacks": Everything,
+}
+every_measurer = pytest.mark.parametrize("measurer", MEASURERS.values(), ids=MEASURERS)
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(16)
+        self.body = nn.Sequential(
+            nn.Linear(16, 32), nn.ReLU(inplace=True), nn.Dropout(), nn.Linear(32, 16)
+        )
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return x + self.body(self.norm(x))
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(Block() for _ in range(3))
+        self.rnn = nn.LSTM(16, 16, batch_first=True)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        x = self.blocks[0](x)
+        x = checkpoint(self.blocks[1], x, use_reentrant=False)
+        x = checkpoint(self.blocks[2], x, use_reentrant=True)
+        return self.rnn(x)[0]
+
+
+def train(steps: int = 4) -> list[torch.Tensor]:
+    """Everything that a training run leaves behind."""
+    torch.manual_seed(1)
+    model = Net()
+    optimizer = torch.optim.AdamW(model.parameters())
+    kept: list[torch.Tensor] = []
+    for _ in range(steps):
+        output = model(torch.randn(2, 5, 16))
+        optimizer.zero_grad()
+        output.square().mean().backward()
+        optimizer.step()
+        grads = [p.grad.clone() for p in model.parameters() if p.grad is not None]
+        kept += [output.detach(), *grads]
+    return [*kept, *model.parameters(), torch.get_rng_state()]
+
+
+@every_measurer
+def test_results_gradients_and_random_state_are_bit_identical(
+    measurer: Callable[[], Any],
+) -> None:
+    expected = train()
+    with measurer():
+        measured = train()
+    assert len(measured) == len(expected)
+    assert all(torch.equal(m, e) for m, e in zip(measured, expected, strict=True))
+
+
+@every_measurer
+def test_graph_without_backward_is_freed_at_once(measurer: Callable[[], Any]) -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Sequential(nn.Linear(4, 4)))
+    x = torch.ones(2, 4, requires_grad=True)
+    gc.collect()
+    gc.disable()
+    try:
+        with measurer():
+            output = model(x * 2)
+            saved = weakref.ref(output.grad_fn.metadata.setdefault("probe", _Probe()))
+            assert saved() is not None
+            del output
+            assert saved() is None
+    finally:
+        gc.enable()
+
+
+class _Probe:
+    """Dies with the node whose metadata holds it."""
+
+
+@every_measurer
+def test_tensors_are_freed_after_backward(measurer: Callable[[], Any]) -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Tanh())
+    gc.collect()
+    gc.disable()
+    try:
+        with measurer():
+            output = model(torch.ones(2, 4))
+            hidden = weakref.ref(output)
+            output.sum().backward()
+            del output
+            assert hidden() is None
+    finally:
+        gc.enable()
+
+
+@every_measurer
+def test_modules_are_not_kept_alive(measurer: Callable[[], Any]) -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        with measurer():
+            model = nn.Sequential(nn.Linear(4, 4))
+            model(torch.ones(2, 4)).sum().backward()
+            alive = weakref.ref(model)
+            del model
+            assert alive() is None
+    finally:
+        gc.enable()
+
+
+def test_ids_of_dead_modules_are_not_mistaken() -> None:
+    with torchprof_hooks.profile() as prof:
+        for width in range(1, 60):
+            module: nn.Module = nn.Linear(1, 1) if width % 2 else nn.ReLU()
+            module(torch.ones(1, 1))
+            del module
+    calls = {row.class_name: row.calls for row in prof.profile.rows(by="class")}
+    assert (calls["Linear"], calls["ReLU"]) == (30, 29)
+
+
+def test_gradients_are_not_copied() -> None:
+    """A leaf's first gradient is the tensor that the engine made, not a copy."""
+    made: list[int] = []
+
+    class Remember(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> Any:
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx: Any, grad: torch.Tensor) -> Any:  # type: ignore[override]
+            grad = grad.clone()
+            made.append(grad.data_ptr())
+            return grad
+
+    class Last(nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            return Remember.apply(x)
+
+    leaf = torch.ones(3, requires_grad=True)
+    model = nn.Sequential(Last(), nn.Softplus())
+    with torchprof_hooks.profile():
+        model(leaf).sum().backward()
+    assert leaf.grad is not None
+    assert made == [leaf.grad.data_ptr()]
+
+
+@pytest.mark.parametrize("entered", [LinkHook, torchprof_hooks.profile])
+def test_foreign_hooks_and_warnings_stay_in_place(entered: Callable[[], Any]) -> None:
+    calls: list[str] = []
+    handle = nn.modules.module.register_module_forward_hook(
+        lambda module, args, out: calls.append(type(module).__name__)
+    )
+    try:
+        with entered():
+            nn.ReLU()(torch.ones(1))
+        nn.ReLU()(torch.ones(1))
+    finally:
+        handle.remove()
+    assert calls == ["ReLU", "ReLU"]
+
+
+def test_four_threads_with_hooks_of_their_own() -> None:
+    model = Net()
+    results: dict[int, Any] = {}
+    start = threading.Barrier(4)
+
+    def run(number: int) -> None:
+        start.wait()
+        with TimerHook() as timer, torchprof_hooks.profile() as prof:
+            for _ in range(number + 1):
+                model(torch.randn(2, 5, 16)).sum().backward()
+        results[number] = timer.summary(), prof.profile
+
+    threads = [threading.Thread(target=run, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for number, (summary, profile) in results.items():
+        assert summary["Net"]["occurrence"] == number + 1
+        rows = {row.name: row for row in profile.rows()}
+        assert rows["Net"].phases["backward"].calls == number + 1
+        assert rows["Net.blocks.1"].phases["recompute"].calls == number + 1
+        assert sum(row.self_ns for row in profile.rows()) == profile.wall_ns
