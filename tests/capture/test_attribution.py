@@ -185,8 +185,10 @@ class Checkpointed(nn.Module):
     def __init__(self, reentrant: bool, nested: bool) -> None:
         super().__init__()
         self.reentrant, self.nested = reentrant, nested
+        # Long: the checkpoint's own bookkeeping, done in the module whose backward asks
+        # for what was not saved, takes 0.3 to 0.5 ms each time.
         self.before = Work(2, 3)
-        self.block = nn.Sequential(Work(3, 5), nn.Sequential(Work(2, 6)))
+        self.block = nn.Sequential(Work(12, 20), nn.Sequential(Work(10, 24)))
         self.after = Work(2, 4)
 
     def inner(self, x: torch.Tensor) -> Any:
@@ -210,13 +212,13 @@ def test_recomputation_is_a_phase_of_its_own(reentrant: bool, nested: bool) -> N
     rows = {row.name: row for row in profile.rows()}
     recomputed = rows["Checkpointed.block.0"].phases["recompute"]
     assert recomputed.calls == 1
-    assert recomputed.self_ns > 2 * MS
+    assert recomputed.self_ns > 11 * MS
     assert profile.aborted_calls == 0
 
 
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_checkpoint_around_a_whole_module(reentrant: bool) -> None:
-    model = nn.Sequential(Work(2, 4), Work(3, 5))
+    model = nn.Sequential(Work(5, 12), Work(10, 15))
 
     def step() -> None:
         x = torch.ones(3, requires_grad=True)
@@ -226,7 +228,7 @@ def test_checkpoint_around_a_whole_module(reentrant: bool) -> None:
     profile = check(step, model)
     tree = profile.tree()
     inner = next(n for _, n in tree.walk() if n.name == "Sequential.1")
-    assert inner.phases["recompute"].cumulative_ns > 2 * MS
+    assert inner.phases["recompute"].cumulative_ns > 9 * MS
     outer = next(n for _, n in tree.walk() if n.name == "Sequential")
     assert inner in outer.children
 

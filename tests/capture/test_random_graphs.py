@@ -22,7 +22,7 @@ class RandomGraph(nn.Module):
         self.parts = nn.ModuleList(
             RandomGraph(rng, depth - 1)
             if depth and rng.random() < 0.4
-            else Work(rng.choice([0.5, 1, 2]), rng.choice([0.5, 1, 3]))
+            else Work(rng.choice([1, 3, 6]), rng.choice([8, 12, 18]))
             for _ in range(rng.randint(1, 3))
         )
         if rng.random() < 0.3:

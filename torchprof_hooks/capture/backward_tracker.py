@@ -126,6 +126,8 @@ class BackwardTracker(Tracker):
         try:
             site = self.site.children[id(module)]
         except KeyError:
+            if self.is_in_compiled_code():
+                return
             site = self.find_site(module)
         site.low = next_sequence_number()
         site.start_ns = perf_counter_ns()

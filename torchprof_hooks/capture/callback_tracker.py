@@ -52,8 +52,9 @@ class CallbackTracker(Tracker):
         """The same, with the keywords if they are known."""
         if not self.works_here():
             return
+        before = self.site
         super().forward_pre(module, args)
-        if not self._is_replaced(module):
+        if self.site is not before and not self._is_replaced(module):
             kwargs = caller_kwargs() if kwargs is None else kwargs
             call = LinkCall(module, self.site.name, args, kwargs)
             self._open_calls[self.site.code] = call

@@ -25,6 +25,7 @@ from torchprof_hooks.capture.backward_tracker import BackwardTracker, PassReques
 from torchprof_hooks.capture.torch_names import (
     NO_SEQUENCE_NUMBER,
     RunBackward,
+    is_tracing,
     replace_backward_entry,
     restore_backward_entry,
     sequence_number,
@@ -188,7 +189,7 @@ class _BackwardEntry:
 
     def _make(self, run_backward: RunBackward) -> RunBackward:
         def run_measured_backward(outputs: Any, *args: Any, **kwargs: Any) -> Any:
-            if is_dynamo_compiling() or not self._trackers:
+            if is_dynamo_compiling() or not self._trackers or is_tracing():
                 return run_backward(outputs, *args, **kwargs)
             begun: list[BackwardTracker] = []
             results: Any = None

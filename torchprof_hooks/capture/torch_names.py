@@ -160,6 +160,14 @@ _CALLING_CODE = {
 }
 
 
+def is_tracing() -> bool:
+    """Whether torch.compile is at work in this thread: it then runs graph modules and
+    backward passes on tensors without content, which are nobody's training. Assumes
+    not, if torch cannot tell."""
+    context = getattr(torch._guards, "TracingContext", None)
+    return context is not None and context.try_get() is not None
+
+
 def is_compiled_module(module: torch.nn.Module) -> bool:
     """Whether calling `module` runs code made by torch.compile."""
     return (

@@ -14,7 +14,7 @@ from torch.compiler import is_dynamo_compiling
 from torchprof_hooks.capture.module_names import ModuleNames
 from torchprof_hooks.capture.site import NO_MODULE, Site
 from torchprof_hooks.capture.span_log import FOLD_AT, SpanLog
-from torchprof_hooks.capture.torch_names import owners_on_stack
+from torchprof_hooks.capture.torch_names import is_tracing, owners_on_stack
 from torchprof_hooks.profiles.names import CALLED_PHASES, Phase
 
 #: torch's non-reentrant checkpoint leaves a recomputed forward by this exception as soon
@@ -60,6 +60,8 @@ class Tracker:
         try:
             site = self.site.children[id(module)]
         except KeyError:
+            if self.is_in_compiled_code():
+                return
             site = self.find_site(module)
         site.start_ns = perf_counter_ns()
         self.site = site  # last: an interrupt before this line has opened nothing
@@ -90,6 +92,12 @@ class Tracker:
     def works_here(self) -> bool:
         """Whether the running thread is the one that is followed."""
         return get_ident() == self.thread
+
+    def is_in_compiled_code(self) -> bool:
+        """Whether modules called now are the compiler's or parts of a compiled region,
+        which is one owner: what of its inside runs in Python is left to chance."""
+        info = self.names.infos.get(self.site.name)
+        return (info is not None and info.compiled) or is_tracing()
 
     # Sites
 

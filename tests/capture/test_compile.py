@@ -1,0 +1,174 @@
+"""torch.compile: no graph break, no warning, one row for a compiled region."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import torchprof_hooks
+from torchprof_hooks import LinkHook, Profile
+from torchprof_hooks.link_hooks import TimerHook
+
+# torch.compile itself warns and deprecates now and then; ours would be UserWarning too,
+# so only what names hooks has to stay an error.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore"),
+    pytest.mark.filterwarnings("error:.*hooks.*:UserWarning"),
+]
+
+
+class Middle(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inside = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 8))
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.inside(x).relu()
+
+
+class Outer(nn.Module):
+    def __init__(self, middle: Callable[..., Any]) -> None:
+        super().__init__()
+        self.first = nn.Linear(8, 8)
+        self.middle = middle
+        self.last = nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.last(self.middle(self.first(x)))
+
+
+class Compiles:
+    """A backend that counts the graphs it is given, and runs them as they are."""
+
+    def __init__(self) -> None:
+        self.graphs = 0
+
+    def __call__(self, graph: torch.fx.GraphModule, inputs: Any) -> Callable[..., Any]:
+        self.graphs += 1
+        return graph.forward
+
+
+@pytest.fixture(autouse=True)
+def fresh_compiler() -> Iterator[None]:
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def run(model: nn.Module, steps: int = 3) -> None:
+    for _ in range(steps):
+        model(torch.ones(4, 8)).sum().backward()
+
+
+def check_region(profile: Profile, steps: int) -> None:
+    rows = {row.name: row for row in profile.rows() if row.kind == "module"}
+    assert set(rows) == {"Outer", "Outer.first", "Outer.middle", "Outer.last"}
+    region = rows["Outer.middle"]
+    assert (region.class_name, region.compiled) == ("Middle", True)
+    assert region.phases["forward"].calls == steps
+    assert region.phases["backward"].calls == steps
+    assert region.phases["backward"].self_ns > 0
+
+
+@pytest.mark.parametrize("compiled_first", [False, True])
+def test_compiled_submodule_is_one_region(compiled_first: bool) -> None:
+    backend = Compiles()
+    model = Outer(torch.compile(Middle(), backend=backend, fullgraph=True))
+    if compiled_first:
+        run(model)
+        assert backend.graphs == 1
+    with torchprof_hooks.profile() as prof:
+        run(model)
+    check_region(prof.profile, 3)
+    assert backend.graphs == 1
+    run(model)
+    assert backend.graphs <= 2  # at most one recompilation
+
+
+def test_real_backward_of_a_region() -> None:
+    model = Outer(torch.compile(Middle(), backend="aot_eager", fullgraph=True))
+    with torchprof_hooks.profile() as prof:
+        run(model)
+    check_region(prof.profile, 3)
+
+
+class Watching(LinkHook):
+    name = "Watching"
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    def forward_preprocess(self, args: Any) -> None:
+        self.seen.append(args.path)
+
+    def backward_postprocess(self, args: Any) -> None:
+        self.seen.append("backward " + args.path)
+
+
+@pytest.mark.parametrize(
+    "hook", [TimerHook, lambda: TimerHook(backward=True), Watching]
+)
+def test_hooks_do_not_break_the_graph(hook: Callable[[], LinkHook]) -> None:
+    backend = Compiles()
+    model = torch.compile(Outer(Middle()), backend=backend, fullgraph=True)
+    with hook():
+        run(model)
+    assert backend.graphs == 1
+
+
+def test_callbacks_see_a_region_as_one_module() -> None:
+    model = Outer(torch.compile(Middle(), backend="aot_eager", fullgraph=True))
+    with Watching() as hook:
+        run(model, steps=1)
+    forward = ["Outer", "Outer.first", "Outer.middle", "Outer.last"]
+    assert hook.seen[:4] == forward
+    assert "backward Outer.middle" in hook.seen
+    assert len(hook.seen) == 8
+
+
+def test_hook_on_a_module_inside_a_region_does_not_break_the_graph() -> None:
+    backend = Compiles()
+    inner = Middle()
+    torchprof_hooks.add_hook(inner, TimerHook())
+    model = torch.compile(Outer(inner), backend=backend, fullgraph=True)
+    run(model)
+    torchprof_hooks.delete_hook(inner, "TimerHook")
+    assert backend.graphs == 1
+
+
+def test_compiled_function_belongs_to_the_module_that_calls_it() -> None:
+    class Calls(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(8, 8)
+            self.function = torch.compile(torch.sin, backend="aot_eager")
+
+        def forward(self, x: torch.Tensor) -> Any:
+            return self.function(self.linear(x))
+
+    with torchprof_hooks.profile() as prof:
+        run(Calls())
+    rows = {row.name: row for row in prof.profile.rows()}
+    assert rows["Calls"].phases["backward"].calls == 3
+
+
+def test_whole_model_compiled_in_place() -> None:
+    model = Outer(Middle())
+    model.compile(backend="aot_eager", fullgraph=True)
+    with torchprof_hooks.profile() as prof:
+        run(model)
+    assert sum(row.self_ns for row in prof.profile.rows()) == prof.profile.wall_ns
+
+
+def test_optimizer_step_inside_a_compiled_function() -> None:
+    model = nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    step = torch.compile(optimizer.step, backend="eager")
+    with torchprof_hooks.profile():
+        for _ in range(2):
+            model(torch.ones(4)).sum().backward()
+            step()

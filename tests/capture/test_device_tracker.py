@@ -1,0 +1,220 @@
+"""Device times: with a fake device everywhere, with a real one where there is one."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import torchprof_hooks
+from torchprof_hooks.capture import device_tracker
+from torchprof_hooks.measure.device_clock import EventClock
+
+
+class FakeDevice:
+    """A device that runs behind: work of 1 ms is queued by `launch`, and has been done
+    only once `catch_up` was called. Stands in for the module ``torch.cuda``."""
+
+    def __init__(self) -> None:
+        self.queued_ms = 0.0
+        self.done_ms = 0.0
+        self.initialized = True
+        self.capturing = False
+        self.events_made = 0
+        self.waits = 0
+
+    def launch(self, milliseconds: float) -> None:
+        self.queued_ms += milliseconds
+
+    def catch_up(self) -> None:
+        self.done_ms = self.queued_ms
+
+    def is_initialized(self) -> bool:
+        return self.initialized
+
+    def is_current_stream_capturing(self) -> bool:
+        return self.capturing
+
+    def Event(self, enable_timing: bool) -> FakeEvent:  # noqa: N802
+        assert enable_timing
+        self.events_made += 1
+        return FakeEvent(self)
+
+
+class FakeEvent:
+    def __init__(self, device: FakeDevice) -> None:
+        self.device = device
+
+    def record(self) -> None:
+        assert not self.device.capturing
+        self.at_ms = self.device.queued_ms
+
+    def query(self) -> bool:
+        return self.at_ms <= self.device.done_ms
+
+    def synchronize(self) -> None:
+        self.device.waits += 1
+        self.device.catch_up()
+
+    def elapsed_time(self, end: FakeEvent) -> float:
+        assert self.query()
+        assert end.query()
+        return end.at_ms - self.at_ms
+
+
+class Kernel(nn.Module):
+    """Queues work on the fake device in forward and in backward."""
+
+    def __init__(self, device: FakeDevice, forward_ms: float, backward_ms: float):
+        super().__init__()
+        self.device, self.forward_ms, self.backward_ms = device, forward_ms, backward_ms
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return _Launch.apply(x, self)
+
+
+class _Launch(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, kernel: Kernel) -> Any:
+        kernel.device.launch(kernel.forward_ms)
+        ctx.kernel = kernel
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> Any:  # type: ignore[override]
+        ctx.kernel.device.launch(ctx.kernel.backward_ms)
+        return grad, None
+
+
+class Model(nn.Module):
+    def __init__(self, device: FakeDevice) -> None:
+        super().__init__()
+        self.device = device
+        self.a, self.b = Kernel(device, 1, 10), Kernel(device, 2, 20)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        self.device.launch(5)  # the model's own
+        return self.b(self.a(x))
+
+
+def run(model: Model, steps: int) -> None:
+    for _ in range(steps):
+        model(torch.ones(2, requires_grad=True)).sum().backward()
+
+
+def test_device_times_without_waiting_for_the_device() -> None:
+    device = FakeDevice()
+    with torchprof_hooks.profile(device_clock=EventClock(device, "fake")) as prof:
+        run(Model(device), 3)
+        assert device.waits == 0
+    profile = prof.profile
+    rows = {row.name: row.phases for row in profile.rows()}
+    ms = 3 * 1_000_000  # three steps
+    assert rows["Model.a"]["forward"].device_self_ns == 1 * ms
+    assert rows["Model.b"]["forward"].device_self_ns == 2 * ms
+    assert rows["Model"]["forward"].device_self_ns == 5 * ms
+    assert rows["Model"]["forward"].device_cumulative_ns == 8 * ms
+    assert rows["Model.a"]["backward"].device_self_ns == 10 * ms
+    assert rows["Model.b"]["backward"].device_self_ns == 20 * ms
+    assert rows["Model"]["backward"].device_cumulative_ns == 30 * ms
+    assert profile.devices == ("fake",)
+
+
+def test_events_are_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device_tracker, "RESOLVE_AT", 50)
+    device = FakeDevice()
+    model = Model(device)
+    with torchprof_hooks.profile(device_clock=EventClock(device, "fake")):
+        for _ in range(20):
+            run(model, 1)
+            device.catch_up()
+        made = device.events_made
+        for _ in range(200):
+            run(model, 1)
+            device.catch_up()
+    assert device.events_made == made
+    assert device.waits == 0
+
+
+def test_device_that_lags_keeps_spans_waiting_without_losing_any(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(device_tracker, "RESOLVE_AT", 5)
+    device = FakeDevice()
+    with torchprof_hooks.profile(device_clock=EventClock(device, "fake")) as prof:
+        run(Model(device), 10)
+    rows = {row.name: row.phases for row in prof.profile.rows()}
+    assert rows["Model.a"]["backward"].device_self_ns == 10 * 10 * 1_000_000
+
+
+@pytest.mark.parametrize("state", ["uninitialized", "capturing"])
+def test_no_stamp_where_none_may_be_taken(state: str) -> None:
+    device = FakeDevice()
+    device.initialized = state != "uninitialized"
+    device.capturing = state == "capturing"
+    with torchprof_hooks.profile(device_clock=EventClock(device, "fake")) as prof:
+        run(Model(device), 1)
+    assert device.events_made == 0
+    assert all(
+        totals.device_self_ns == 0
+        for row in prof.profile.rows()
+        for totals in row.phases.values()
+    )
+
+
+def test_reading_device_times_in_the_middle_of_a_call() -> None:
+    device = FakeDevice()
+    model = Model(device)
+    with torchprof_hooks.profile(device_clock=EventClock(device, "fake")) as prof:
+        handle = model.b.register_forward_pre_hook(lambda *_: prof.profile and None)
+        run(model, 2)
+        handle.remove()
+    rows = {row.name: row.phases for row in prof.profile.rows()}
+    assert rows["Model"]["forward"].device_self_ns == 2 * 5 * 1_000_000
+
+
+@pytest.mark.gpu
+def test_real_device_time_is_that_of_its_kernels() -> None:
+    class Multiply(nn.Module):
+        def __init__(self, times: int) -> None:
+            super().__init__()
+            self.times = times
+
+        def forward(self, x: torch.Tensor) -> Any:
+            for _ in range(self.times):
+                x = x @ x
+            return x
+
+    model = nn.Sequential(Multiply(10), Multiply(40)).cuda()
+    x = torch.eye(2048, device="cuda", requires_grad=True)
+    model(x).sum().backward()
+    torch.cuda.synchronize()
+    with torchprof_hooks.profile() as prof:
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            for _ in range(5):
+                model(x).sum().backward()
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+    rows = {row.name: row.phases for row in prof.profile.rows()}
+    for phase in ("forward", "backward"):
+        short = rows["Sequential.0"][phase].device_self_ns
+        long = rows["Sequential.1"][phase].device_self_ns
+        assert 3 < long / short < 5  # planted: 4
+
+
+@pytest.mark.gpu
+def test_recomputation_in_the_thread_of_the_device() -> None:
+    model = nn.Sequential(nn.Linear(64, 64), nn.Tanh()).cuda()
+    with torchprof_hooks.profile() as prof:
+        for reentrant in (False, True):
+            x = torch.ones(8, 64, device="cuda", requires_grad=True)
+            y = torch.utils.checkpoint.checkpoint(model, x, use_reentrant=reentrant)
+            y.sum().backward()
+    rows = {row.name: row.phases for row in prof.profile.rows()}
+    assert rows["Sequential"]["recompute"].calls == 2
+    assert rows["Sequential.0"]["backward"].calls == 2
+    gc.collect()

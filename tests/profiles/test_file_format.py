@@ -1,0 +1,275 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.helpers import hand_built, own
+from torchprof_hooks import Profile
+from torchprof_hooks.profiles.modules import ModuleInfo
+from torchprof_hooks.profiles.totals import Totals
+
+PROFILE = hand_built(
+    {
+        ("Net", "forward"): own(10, calls=2),
+        ("Net > Net.ä", "backward"): Totals(3, 30, 0, 4, 20, 34, 10**20, 7),
+        ("(outside modules)", "outside"): own(5, calls=0),
+    },
+    {
+        "Net": "Net",
+        "Net.ä": ModuleInfo("Linear", aliases=("Net.b", "Net.c"), compiled=True),
+        "(outside modules)": ModuleInfo(kind="outside"),
+    },
+    steps=2,
+    aborted_calls=1,
+    overhead_ns=3,
+    devices=("cuda",),
+)
+
+Change = Callable[[Any], object]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "profile.json"
+
+
+def content() -> Any:
+    """What `save` writes for `PROFILE`, to be spoiled."""
+    return {
+        "format": "torchprof_hooks profile",
+        "version": 1,
+        "wall_ns": 45,
+        "steps": 2,
+        "aborted_calls": 1,
+        "overhead_ns": 3,
+        "devices": ["cuda"],
+        "modules": {
+            "Net": module("Net", "module", [], False),
+            "Net.ä": module("Linear", "module", ["Net.b", "Net.c"], True),
+            "(outside modules)": module("", "outside", [], False),
+        },
+        "cells": [
+            cell(["Net"], "forward", 2, 10, 0, 0, 0, 0, 0),
+            cell(["Net", "Net.ä"], "backward", 3, 30, 4, 20, 34, 10**20, 7),
+            cell(["(outside modules)"], "outside", 0, 5, 0, 0, 0, 0, 0),
+        ],
+    }
+
+
+def module(class_name: str, kind: str, aliases: list[str], compiled: bool) -> Any:
+    return {
+        "class_name": class_name,
+        "kind": kind,
+        "aliases": aliases,
+        "compiled": compiled,
+    }
+
+
+def cell(path: list[str], phase: str, *numbers: int) -> Any:
+    fields = "calls self_ns min_ns max_ns duration_ns squares_ns2 device_self_ns"
+    counts = dict(zip(fields.split(), numbers, strict=True))
+    return {"path": path, "phase": phase, **counts}
+
+
+def test_save_writes_the_documented_content(path: Path) -> None:
+    PROFILE.save(path)
+
+    assert json.loads(path.read_bytes()) == content()
+
+
+@pytest.mark.parametrize("kind", [str, Path])
+def test_what_is_saved_can_be_loaded(kind: Callable[[Path], str], path: Path) -> None:
+    PROFILE.save(kind(path))
+
+    assert Profile.load(kind(path)) == PROFILE
+
+
+def test_an_empty_profile_can_be_saved(path: Path) -> None:
+    Profile().save(path)
+
+    assert Profile.load(path) == Profile()
+
+
+def test_saving_again_replaces_the_file_and_leaves_no_other(path: Path) -> None:
+    Profile(wall_ns=1).save(path)
+    PROFILE.save(path)
+
+    assert Profile.load(path) == PROFILE
+    assert list(path.parent.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("twentieth", range(20))
+def test_a_truncated_file_is_refused(twentieth: int, path: Path) -> None:
+    PROFILE.save(path)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) * twentieth // 20])
+
+    with pytest.raises(ValueError, match=r"profile\.json is not a whole JSON file"):
+        Profile.load(path)
+
+
+def test_a_file_without_its_last_character_is_refused(path: Path) -> None:
+    PROFILE.save(path)
+    path.write_bytes(path.read_bytes()[:-1])
+
+    with pytest.raises(ValueError, match=r"profile\.json is not a whole JSON file"):
+        Profile.load(path)
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"",
+        b"\x00" * 100,
+        b"\xff\xfe{\x00}\x00",
+        b'{"format": "torchprof_hooks profile", "version": 1}\xff',
+        b"PK\x03\x04 a zip file",
+        b"not JSON",
+        b"{}{}",
+        b"[" * 100_000,
+    ],
+    ids=range(8),
+)
+def test_a_file_that_is_not_json_is_refused(garbage: bytes, path: Path) -> None:
+    path.write_bytes(garbage)
+
+    with pytest.raises(ValueError, match=r"profile\.json is not a whole JSON file"):
+        Profile.load(path)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"traceEvents": []}, {}, [], [content()], "text", 42, None, {"format": "a trace"}],
+    ids=str,
+)
+def test_the_file_of_another_tool_is_refused(other: Any, path: Path) -> None:
+    path.write_text(json.dumps(other))
+
+    with pytest.raises(ValueError, match=r"profile\.json is not a profile of torch"):
+        Profile.load(path)
+
+
+@pytest.mark.parametrize("version", [0, 2, "1", None, [1]])
+def test_another_version_is_refused(version: Any, path: Path) -> None:
+    path.write_text(json.dumps({**content(), "version": version}))
+
+    with pytest.raises(ValueError, match=r"profile\.json has version .* reads version 1"):
+        Profile.load(path)
+
+
+def put(value: Any, *keys: Any) -> Change:
+    def change(whole: Any) -> None:
+        for key in keys[:-1]:
+            whole = whole[key]
+        whole[keys[-1]] = value
+
+    return change
+
+
+WRONG: list[tuple[Any, ...]] = [
+    ("5", "wall_ns"),
+    (5.0, "wall_ns"),
+    (True, "steps"),
+    (None, "aborted_calls"),
+    (float("nan"), "overhead_ns"),
+    ("cuda", "devices"),
+    ([1], "devices"),
+    ([], "modules"),
+    (None, "modules"),
+    ("Net", "modules", "Net"),
+    (7, "modules", "Net", "class_name"),
+    ("function", "modules", "Net", "kind"),
+    ("Net.b", "modules", "Net", "aliases"),
+    ([None], "modules", "Net", "aliases"),
+    ("no", "modules", "Net", "compiled"),
+    ({}, "cells"),
+    ({"a": 1}, "cells"),
+    (3, "cells"),
+    (["Net"], "cells", 0),
+    ("Net", "cells", 0, "path"),
+    ([], "cells", 0, "path"),
+    (["Unknown"], "cells", 0, "path"),
+    ([["Net"]], "cells", 0, "path"),
+    ("sideways", "cells", 0, "phase"),
+    (["forward"], "cells", 0, "phase"),
+    ("2", "cells", 0, "calls"),
+    (1e3, "cells", 0, "self_ns"),
+    (None, "cells", 0, "squares_ns2"),
+]
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=str)
+def test_a_field_of_a_wrong_type_is_refused(wrong: tuple[Any, ...], path: Path) -> None:
+    spoiled = content()
+    put(*wrong)(spoiled)
+    path.write_text(json.dumps(spoiled))
+
+    with pytest.raises(ValueError, match=r"profile\.json is damaged"):
+        Profile.load(path)
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        *((name,) for name in content() if name not in ("format", "version")),
+        *(("modules", "Net", name) for name in content()["modules"]["Net"]),
+        *(("cells", 1, name) for name in content()["cells"][1]),
+    ],
+    ids=str,
+)
+def test_a_missing_field_is_refused(keys: tuple[Any, ...], path: Path) -> None:
+    spoiled = inner = content()
+    for key in keys[:-1]:
+        inner = inner[key]
+    del inner[keys[-1]]
+    path.write_text(json.dumps(spoiled))
+
+    with pytest.raises(ValueError, match=rf"profile\.json is damaged.*{keys[-1]}"):
+        Profile.load(path)
+
+
+@pytest.mark.parametrize("kind", [str, Path])
+def test_a_file_that_is_not_there_is_an_oserror(
+    kind: Callable[[Path], str], path: Path
+) -> None:
+    with pytest.raises(FileNotFoundError, match=r"profile\.json"):
+        Profile.load(kind(path))
+
+
+def test_saving_where_no_folder_is_is_an_oserror(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        PROFILE.save(tmp_path / "missing" / "profile.json")
+
+
+def test_saving_over_a_folder_leaves_nothing_behind(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+
+    with pytest.raises(OSError, match="folder"):
+        PROFILE.save(tmp_path / "folder")
+
+    assert [entry.name for entry in tmp_path.iterdir()] == ["folder"]
+
+
+def test_an_existing_file_survives_a_save_that_fails(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # GIVEN a saved profile, and a disk that is full after a few characters
+    PROFILE.save(path)
+
+    def full_disk(content: object, file: Any, **options: object) -> None:
+        file.write('{"format":')
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(json, "dump", full_disk)
+
+    # WHEN another one is saved in its place
+    with pytest.raises(OSError, match="No space left"):
+        Profile(wall_ns=1).save(path)
+
+    # THEN the first is still there, and nothing else
+    assert Profile.load(path) == PROFILE
+    assert list(path.parent.iterdir()) == [path]

@@ -1,0 +1,171 @@
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.helpers import hand_built, own
+from torchprof_hooks import Profile
+from torchprof_hooks.profiles.modules import ModuleInfo
+from torchprof_hooks.profiles.names import Kind, Phase
+from torchprof_hooks.profiles.totals import Totals
+from torchprof_hooks.reports.text import render
+
+NAMES = ("Net", "Net.a", "Net.b", "Net.a.ü", 'odd "name"\n')
+
+counts = st.integers(0, 2**70)
+
+
+@st.composite
+def totals(draw: st.DrawFn) -> Totals:
+    durations = draw(st.lists(st.integers(0, 2**62), max_size=4))
+    return Totals(
+        calls=len(durations),
+        self_ns=draw(st.integers(-(2**40), 2**70)),  # open calls: without any ended
+        min_ns=min(durations, default=0),
+        max_ns=max(durations, default=0),
+        duration_ns=sum(durations),
+        squares_ns2=sum(d * d for d in durations),
+        device_self_ns=draw(st.integers(0, 2**62)),
+    )
+
+
+infos = st.builds(
+    ModuleInfo,
+    class_name=st.sampled_from(["", "Linear", "Block", "Zebra"]),
+    kind=st.sampled_from(get_args(Kind)),
+    aliases=st.lists(st.sampled_from(["x.y", "x.z", "w"]), unique=True).map(
+        lambda names: tuple(sorted(names))
+    ),
+    compiled=st.booleans(),
+)
+
+paths = st.lists(st.sampled_from(NAMES), min_size=1, max_size=4).map(tuple)
+
+profiles = st.builds(
+    Profile,
+    cells=st.dictionaries(
+        st.tuples(paths, st.sampled_from(get_args(Phase))), totals(), max_size=6
+    ),
+    modules=st.fixed_dictionaries(dict.fromkeys(NAMES, infos)),
+    wall_ns=counts,
+    steps=counts,
+    aborted_calls=counts,
+    overhead_ns=counts,
+    devices=st.sampled_from([(), ("cuda",), ("cuda", "xpu")]),
+)
+
+
+@given(profiles, profiles)
+def test_merging_is_commutative(left: Profile, right: Profile) -> None:
+    assert left.merge(right) == right.merge(left)
+
+
+@given(profiles, profiles, profiles)
+def test_merging_is_associative(a: Profile, b: Profile, c: Profile) -> None:
+    assert a.merge(b).merge(c) == a.merge(b.merge(c))
+
+
+@given(profiles)
+def test_merging_with_an_empty_profile_changes_nothing(profile: Profile) -> None:
+    assert profile.merge(Profile()) == profile == Profile().merge(profile)
+
+
+@given(profiles, profiles)
+def test_merging_keeps_sums(left: Profile, right: Profile) -> None:
+    both = left.merge(right)
+
+    for field in ("calls", "self_ns", "duration_ns", "squares_ns2", "device_self_ns"):
+        sums = [
+            sum(getattr(totals, field) for totals in profile.cells.values())
+            for profile in (left, right, both)
+        ]
+        assert sums[0] + sums[1] == sums[2]
+    for field in ("wall_ns", "steps", "aborted_calls", "overhead_ns"):
+        assert getattr(left, field) + getattr(right, field) == getattr(both, field)
+    assert set(both.cells) == {*left.cells, *right.cells}
+
+
+@given(profiles, profiles)
+def test_merging_keeps_the_extremes_of_every_cell(left: Profile, right: Profile) -> None:
+    for key, merged in left.merge(right).cells.items():
+        parts = [p.cells[key] for p in (left, right) if key in p.cells]
+        called = [part for part in parts if part.calls]
+        assert merged.min_ns == min((part.min_ns for part in called), default=0)
+        assert merged.max_ns == max(part.max_ns for part in parts)
+
+
+@given(profiles, profiles)
+def test_views_do_not_depend_on_the_order_of_merging(
+    left: Profile, right: Profile
+) -> None:
+    one, other = left.merge(right), right.merge(left)
+
+    assert one.rows() == other.rows()
+    assert one.rows(by="class") == other.rows(by="class")
+    assert one.tree() == other.tree()
+
+
+@given(profiles)
+def test_saving_and_loading_gives_an_equal_profile(profile: Profile) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "profile.json")
+        profile.save(path)
+
+        assert Profile.load(path) == profile
+
+
+@given(profiles)
+def test_own_times_of_rows_and_nodes_add_up_to_those_of_the_cells(
+    profile: Profile,
+) -> None:
+    total_ns = sum(totals.self_ns for totals in profile.cells.values())
+
+    assert sum(row.self_ns for row in profile.rows()) == total_ns
+    assert sum(row.self_ns for row in profile.rows(by="class")) == total_ns
+    assert sum(node.self_ns for _, node in profile.tree().walk()) == total_ns
+    assert profile.tree().cumulative_ns == total_ns
+
+
+def test_the_report_does_not_depend_on_the_order_of_merging() -> None:
+    def shared(name: str) -> Profile:
+        info = ModuleInfo("Linear", aliases=(f"{name}.alias",))
+        return hand_built({(name, "forward"): own(5)}, {name: info})
+
+    a, b = shared("A"), shared("B")
+
+    assert render(a.merge(b)) == render(b.merge(a))
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "expected"),
+    [
+        (ModuleInfo("Linear"), ModuleInfo("Linear"), ModuleInfo("Linear")),
+        (ModuleInfo("Linear"), ModuleInfo("Block"), ModuleInfo("Block|Linear")),
+        (ModuleInfo("A|B"), ModuleInfo("B|C"), ModuleInfo("A|B|C")),
+        (
+            ModuleInfo("A", aliases=("z", "zz")),
+            ModuleInfo("A", aliases=("y", "z"), compiled=True),
+            ModuleInfo("A", aliases=("y", "z", "zz"), compiled=True),
+        ),
+    ],
+)
+def test_what_is_known_of_a_name_is_united(
+    left: ModuleInfo, right: ModuleInfo, expected: ModuleInfo
+) -> None:
+    assert left.merge(right) == expected == right.merge(left)
+
+
+def test_merging_leaves_its_arguments_alone() -> None:
+    one = hand_built({("N", "forward"): own(5)}, {"N": "Net"})
+    other = hand_built({("N", "forward"): own(7)}, {"N": "Net"}, devices=("cuda",))
+
+    both = one.merge(other)
+
+    assert (one.wall_ns, other.wall_ns, both.wall_ns) == (5, 7, 12)
+    assert (one.devices, both.devices) == ((), ("cuda",))
+    assert one.cells[("N",), "forward"].self_ns == 5

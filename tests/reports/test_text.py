@@ -1,0 +1,285 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.helpers import hand_built, own
+from torchprof_hooks import Profile
+from torchprof_hooks.profiles.modules import ModuleInfo
+from torchprof_hooks.profiles.names import MODULE_PHASES
+from torchprof_hooks.reports.text import render
+
+MS = 10**6
+
+# 200 ms: Net 1 + 2, fc 50 + 100.25, head 0.75 + 6 and 30 + 10 outside modules.
+TRAINED = hand_built(
+    {
+        ("Net", "forward"): own(1 * MS, calls=10),
+        ("Net > Net.fc", "forward"): own(50 * MS, calls=10),
+        ("Net > Net.head", "forward"): own(750_000, calls=10),
+        ("Net", "backward"): own(2 * MS, calls=10),
+        ("Net > Net.fc", "backward"): own(100_250_000, calls=10),
+        ("Net > Net.head", "backward"): own(6 * MS, calls=10),
+        ("(optimizer) SGD", "optimizer"): own(10 * MS, calls=10),
+        ("(outside modules)", "outside"): own(30 * MS, calls=0),
+    },
+    {
+        "Net": "Net",
+        "Net.fc": "Linear",
+        "Net.head": "Block",
+        "(optimizer) SGD": ModuleInfo(kind="optimizer"),
+        "(outside modules)": ModuleInfo(kind="outside"),
+    },
+    steps=10,
+    overhead_ns=5 * MS,
+)
+
+
+def table(text: str) -> str:
+    """A report as it stands in a test, without the quotes' line ends."""
+    return text.strip("\n")
+
+
+def only(name: str, info: ModuleInfo | str, self_ns: int = 4 * MS) -> Profile:
+    return hand_built({(name, "forward"): own(self_ns)}, {name: info})
+
+
+def test_a_whole_report() -> None:
+    # attributed: 200 without the 30 outside; Net: 1 + 50 + 0.75 and 2 + 100.25 + 6
+    assert render(TRAINED) == table("""
+torchprof_hooks: 200.00ms wall, 10 steps of 20.00ms, 85.0 % attributed, \
+profiler's own cost about 2.5 %
+
+module             calls  forward      self  backward      self     total     %
+-------------------------------------------------------------------------------
+Net                   10  51.75ms    1.00ms  108.25ms    2.00ms  160.00ms  80.0
+  fc: Linear          10  50.00ms   50.00ms  100.25ms  100.25ms  150.25ms  75.1
+  head: Block         10 750.00us  750.00us    6.00ms    6.00ms    6.75ms   3.4
+(outside modules)                                                 30.00ms  15.0
+(optimizer) SGD       10                                          10.00ms   5.0
+""")
+
+
+def test_one_unit_for_the_whole_table() -> None:
+    # The largest value, 160 ms, is at least 1 in ms; the first line has its own units.
+    assert render(TRAINED, "auto").splitlines()[2:] == [
+        "module             calls  forward     self  backward      self     total     %",
+        "------------------------------------------------------------------------------",
+        "Net                   10  51.75ms   1.00ms  108.25ms    2.00ms  160.00ms  80.0",
+        "  fc: Linear          10  50.00ms  50.00ms  100.25ms  100.25ms  150.25ms  75.1",
+        "  head: Block         10   0.75ms   0.75ms    6.00ms    6.00ms    6.75ms   3.4",
+        "(outside modules)                                               30.00ms  15.0",
+        "(optimizer) SGD       10                                        10.00ms   5.0",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("unit", "line"),
+    [
+        ("sec", "Net                   10  0.05sec  0.00sec   0.11sec  0.00sec  0.16sec"),
+        ("us", "Net                   10  51750.00us   1000.00us  108250.00us"),
+        ("ns", "Net                   10  51750000.00ns   1000000.00ns"),
+    ],
+)
+def test_a_unit_by_name(unit: str, line: str) -> None:
+    assert render(TRAINED, unit).splitlines()[4].startswith(line)
+
+
+@pytest.mark.parametrize("profile", [TRAINED, Profile()])
+def test_an_unknown_unit_is_refused(profile: Profile) -> None:
+    with pytest.raises(ValueError, match="'min': use one of auto, auto_foreach, sec"):
+        render(profile, "min")
+
+
+def test_columns_that_would_be_empty_are_left_out() -> None:
+    assert render(only("Net", "Net")) == table("""
+torchprof_hooks: 4.00ms wall, 100.0 % attributed, profiler's own cost about 0.0 %
+
+module  calls  forward    self   total      %
+---------------------------------------------
+Net         1   4.00ms  4.00ms  4.00ms  100.0
+""")
+
+
+def test_recompute_and_device_have_columns_of_their_own() -> None:
+    # Device: Net 2 + 12 + 6 (block in two phases) = 20 ms; host 10 + 30 + 20 = 60.
+    profile = hand_built(
+        {
+            ("Net", "forward"): own(10 * MS, device_ns=2 * MS),
+            ("Net > Net.block", "forward"): own(30 * MS, device_ns=12 * MS),
+            ("Net > Net.block", "recompute"): own(20 * MS, device_ns=6 * MS),
+        },
+        {"Net": "Net", "Net.block": "Block"},
+        devices=("cuda",),
+    )
+
+    assert render(profile).splitlines()[2:] == [
+        "module          calls  forward     self  recompute     self   device    total      %",  # noqa: E501
+        "------------------------------------------------------------------------------------",  # noqa: E501
+        "Net                 1  40.00ms  10.00ms    20.00ms           20.00ms  60.00ms  100.0",  # noqa: E501
+        "  block: Block      1  30.00ms  30.00ms    20.00ms  20.00ms  18.00ms  50.00ms   83.3",  # noqa: E501
+    ]
+
+
+def test_what_has_no_room_is_summed_up_in_the_last_line() -> None:
+    # Net and 76 children; 40 rows are shown, of 37 children only the sum: 1.2 % of
+    # 10 000 ns is 120; 36 of them take 3 ns each, one 12. The rest: 39 of 250, Net 130.
+    children = [250] * 39 + [12] + [3] * 36
+    names = [f"Net.{n:02}" for n in range(len(children))]
+    profile = hand_built(
+        {
+            ("Net", "forward"): own(130),
+            **{
+                (f"Net > {name}", "forward"): own(self_ns)
+                for name, self_ns in zip(names, children, strict=True)
+            },
+        },
+        {"Net": "Net", **dict.fromkeys(names, "Leaf")},
+    )
+
+    lines = render(profile).splitlines()
+
+    assert profile.wall_ns == 10_000
+    assert len(lines) == 2 + 2 + 40 + 1
+    assert lines[-2].startswith("  38: Leaf")
+    assert lines[-1] == "... 37 more rows, 1.2 %"
+
+
+def test_fewer_rows_can_be_asked_for() -> None:
+    # fc, though inside Net, comes before what is outside; 6.75 + 30 + 10 of 200 hidden
+    assert render(TRAINED, max_rows=2).splitlines()[4:] == [
+        "Net              10  51.75ms   1.00ms  108.25ms    2.00ms  160.00ms  80.0",
+        "  fc: Linear     10  50.00ms  50.00ms  100.25ms  100.25ms  150.25ms  75.1",
+        "... 3 more rows, 23.4 %",
+    ]
+
+
+def test_exactly_one_row_more_is_a_row() -> None:
+    assert render(TRAINED, max_rows=4).endswith("\n... 1 more row, 3.4 %")
+    assert "more row" not in render(TRAINED, max_rows=5)
+
+
+def deep_and_long(self_ns: int) -> Profile:
+    """All columns, and names longer than the table may be wide."""
+    root, leaf = "Net", f"Net.{'x' * 150}"
+    return hand_built(
+        {
+            (path, phase): own(self_ns, device_ns=self_ns)
+            for path in (root, f"{root} > {leaf}")
+            for phase in MODULE_PHASES
+        },
+        {root: "Net", leaf: "L" * 150},
+        steps=1,
+    )
+
+
+@pytest.mark.parametrize("width", [120, 130, 200])
+def test_a_long_name_is_cut_so_that_the_table_keeps_its_width(width: int) -> None:
+    lines = render(deep_and_long(MS), width=width).splitlines()[2:]
+
+    assert max(map(len, lines)) == width
+    assert lines[-1].startswith("  xxx")
+    assert "x...  " in lines[-1]
+
+
+# The last are times as in a long training: 6 * 50 s and 6 * 500 s.
+@pytest.mark.parametrize("self_ns", [1, 10**3, 10**9, 50 * 10**9, 500 * 10**9])
+def test_a_table_is_not_wider_than_120(self_ns: int) -> None:
+    lines = render(deep_and_long(self_ns)).splitlines()[2:]
+
+    assert max(map(len, lines)) <= 120
+
+
+def test_short_names_do_not_widen_the_table() -> None:
+    assert render(TRAINED, width=1000) == render(TRAINED)
+
+
+def test_shared_modules_have_a_mark_and_a_footnote() -> None:
+    profile = only("Tied", ModuleInfo("Tied", aliases=("Tied.head", "Tied.tail")))
+
+    assert render(profile).splitlines()[2:] == [
+        "module         calls  forward    self   total      %",
+        "----------------------------------------------------",
+        "Tied [shared]      1   4.00ms  4.00ms  4.00ms  100.0",
+        "[shared] Tied is also Tied.head, Tied.tail",
+    ]
+
+
+def test_compiled_modules_have_a_mark() -> None:
+    profile = hand_built(
+        {("N", "forward"): own(1), ("N > N.fast", "forward"): own(3)},
+        {
+            "N": "N",
+            "N.fast": ModuleInfo("Fast", aliases=("N.quick",), compiled=True),
+        },
+    )
+
+    assert render(profile).splitlines()[2:] == [
+        "module                             calls  forward    self   total      %",
+        "------------------------------------------------------------------------",
+        "N                                      1   4.00ns  1.00ns  4.00ns  100.0",
+        "  fast: Fast [compiled] [shared]       1   3.00ns  3.00ns  3.00ns   75.0",
+        "[shared] N.fast is also N.quick",
+    ]
+
+
+def test_names_are_shown_from_the_line_above_on() -> None:
+    # What the parent's line says already is left out; another root's name is not.
+    profile = hand_built(
+        {
+            ("Net#2", "forward"): own(1),
+            ("Net#2 > Net#2.a.b", "forward"): own(5),
+            ("Net#2 > Net#2.a.b > Net.shared", "forward"): own(3),
+            ("Net#2 > Net#2.a.b > Net#2.a.b.<ReLU>", "forward"): own(1),
+        },
+        {
+            "Net#2": "Net",
+            "Net#2.a.b": "B",
+            "Net.shared": "Linear",
+            "Net#2.a.b.<ReLU>": "ReLU",
+        },
+    )
+
+    assert [line[:26] for line in render(profile).splitlines()[4:]] == [
+        "Net#2: Net               1",
+        "  a.b: B                 1",
+        "    Net.shared: Linear      1"[:26],
+        "    <ReLU>: ReLU         1"[:26],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("aborted_calls", "expected"),
+    [
+        (1, ", 1 call ended by an exception"),
+        (3, ", 3 calls ended by an exception"),
+        (0, "about 0.0 %"),
+    ],
+)
+def test_calls_that_raised_are_in_the_first_line(
+    aborted_calls: int, expected: str
+) -> None:
+    profile = hand_built(
+        {("Net", "forward"): own(5)}, {"Net": "Net"}, aborted_calls=aborted_calls
+    )
+
+    assert render(profile).splitlines()[0].endswith(expected)
+
+
+def test_one_step() -> None:
+    profile = hand_built({("Net", "forward"): own(5)}, {"Net": "Net"}, steps=1)
+
+    assert render(profile).startswith("torchprof_hooks: 5.00ns wall, 1 step of 5.00ns,")
+
+
+def test_a_profile_without_modules_says_so() -> None:
+    outside = hand_built(
+        {("(outside modules)", "outside"): own(3 * MS, calls=0)},
+        {"(outside modules)": ModuleInfo(kind="outside")},
+    )
+
+    assert render(outside) == table("""
+torchprof_hooks: 3.00ms wall, 0.0 % attributed, profiler's own cost about 0.0 %
+
+No module was called: there is nothing to report.
+""")
+    assert render(Profile()).endswith("No module was called: there is nothing to report.")
