@@ -6,10 +6,12 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
+import pytest
 import torch
 from torch import nn
 
 from torchprof_hooks import LinkCall, LinkHook, Profile
+from torchprof_hooks.link_hooks import TimerHook
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import Phase
 from torchprof_hooks.profiles.totals import Totals
@@ -65,40 +67,86 @@ def inputs() -> torch.Tensor:
     return torch.ones(2, 3)
 
 
+#: The callbacks of a call of `MyModel`, thread-wide, and of its backward.
+FORWARD = [
+    "pre MyModel",
+    "pre MyModel.l1",
+    "post MyModel.l1",
+    "pre MyModel.l2",
+    "post MyModel.l2",
+    "post MyModel",
+]
+BACKWARD = [
+    "backward pre MyModel",
+    "backward pre MyModel.l2",
+    "backward post MyModel.l2",
+    "backward pre MyModel.l1",
+    "backward post MyModel.l1",
+    "backward post MyModel",
+]
+
+
 class Recorder(LinkHook):
-    """Writes down every callback: ``"pre Net.fc"``; the calls themselves in `calls`."""
+    """Writes down every callback: ``"pre Net.fc"``."""
 
     name = "Recorder"
 
     def __init__(self, name: str = "Recorder") -> None:
         self.name = name
         self.events: list[str] = []
-        self.calls: list[LinkCall] = []
 
-    def _note(self, callback: str, args: LinkCall) -> None:
-        self.events.append(f"{callback} {args.path}")
-        self.calls.append(args)
+    def log(self, event: str) -> None:
+        self.events.append(event)
+
+    def note(self, callback: str, args: LinkCall) -> None:
+        self.log(f"{callback} {args.path}")
 
     def added(self, link: nn.Module | None) -> None:
-        self.events.append(f"added {type(link).__name__}")
+        self.log(f"added {type(link).__name__}")
 
     def deleted(self, link: nn.Module | None) -> None:
-        self.events.append(f"deleted {type(link).__name__}")
+        self.log(f"deleted {type(link).__name__}")
 
     def forward_preprocess(self, args: LinkCall) -> None:
-        self._note("pre", args)
+        self.note("pre", args)
 
     def forward_postprocess(self, args: LinkCall) -> None:
-        self._note("post", args)
+        self.note("post", args)
 
     def backward_preprocess(self, args: LinkCall) -> None:
-        self._note("backward pre", args)
+        self.note("backward pre", args)
 
     def backward_postprocess(self, args: LinkCall) -> None:
-        self._note("backward post", args)
+        self.note("backward post", args)
 
     def taken(self) -> list[str]:
         """The events so far, which are forgotten."""
         events, self.events = self.events, []
-        self.calls = []
         return events
+
+
+class Keeper(Recorder):
+    """Keeps what its callbacks were given, too."""
+
+    def __init__(self, name: str = "Keeper") -> None:
+        super().__init__(name)
+        self.calls: list[LinkCall] = []
+
+    def note(self, callback: str, args: LinkCall) -> None:
+        super().note(callback, args)
+        self.calls.append(args)
+
+
+def close(value: float) -> Any:
+    """Sums of some seconds in floating point, added up in another order."""
+    return pytest.approx(value, rel=1e-9, abs=1e-12)
+
+
+def names(hook: TimerHook) -> list[str]:
+    """The names in the history of a timer."""
+    return [name for name, _ in hook.call_history]
+
+
+def occurrences(hook: TimerHook) -> dict[str, int]:
+    """How often a timer saw each name."""
+    return {name: sums["occurrence"] for name, sums in hook.summary().items()}

@@ -46,7 +46,9 @@ class _Burning(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, scale: torch.Tensor, work: Work) -> Any:
         in_backward = torch._C._current_graph_task_id() != -1
-        work.spent_ns["recompute" if in_backward else "forward"] += burn(work.forward_ms)
+        work.spent_ns["recompute" if in_backward else "forward"] += burn(
+            work.forward_ms
+        )
         ctx.save_for_backward(x, scale)
         ctx.work = work
         return x * scale
@@ -73,7 +75,12 @@ class _BurningBackward(torch.autograd.Function):
         work: Work = ctx.work
         work.spent_ns["backward"] += burn(work.backward_ms)
         grad, x, scale = ctx.saved_tensors
-        return grad_x * scale + grad_scale * x, grad_scale * grad, (grad_x * grad).sum(), None
+        return (
+            grad_x * scale + grad_scale * x,
+            grad_scale * grad,
+            (grad_x * grad).sum(),
+            None,
+        )
 
 
 def measure(step: Callable[[], object], *roots: nn.Module) -> torchprof_hooks.Profile:

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 import torch
-from tests.planted import MS, Work, burn, check
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+from tests.planted import MS, Work, burn, check
 from torchprof_hooks import Profile
 from torchprof_hooks.capture.ownership import NEWEST_RECORDS
 
@@ -373,7 +373,9 @@ def test_two_models_of_one_class_have_a_row_each() -> None:
 def test_models_made_anew_for_every_step_share_a_row() -> None:
     def step() -> None:
         for _ in range(20):
-            torch.nn.MSELoss()(torch.ones(2, requires_grad=True), torch.ones(2)).backward()
+            torch.nn.MSELoss()(
+                torch.ones(2, requires_grad=True), torch.ones(2)
+            ).backward()
 
     profile = check(step)
     (row,) = [row for row in profile.rows() if row.kind == "module"]

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 import torch
-from tests.planted import MS, Work, burn
 from torch import nn
 
 import torchprof_hooks
+from tests.planted import MS, Work, burn
 from torchprof_hooks import Profile
 from torchprof_hooks.link_hooks import TimerHook
 
@@ -182,5 +182,3 @@ def test_exception_in_recomputation() -> None:
     (row,) = [row for row in prof.profile.rows() if row.kind == "module"]
     assert (row.calls, row.phases["recompute"].calls) == (2, 2)
     assert prof.profile.aborted_calls >= 1
-
-

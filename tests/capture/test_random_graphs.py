@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-from tests.planted import Work, check
 from torch import nn
 from torch.utils.checkpoint import checkpoint
+
+from tests.planted import Work, check
 
 
 class RandomGraph(nn.Module):

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
-from torchprof_hooks.capture.ownership import Interval
+from torchprof_hooks.capture.ownership import Interval, Record
 from torchprof_hooks.capture.site import Site
 from torchprof_hooks.capture.torch_names import NO_SEQUENCE_NUMBER, sequence_number
+
+#: Plans kept at most: programs that take turns (two models, accumulation of gradients)
+#: have a few shapes; a program whose shapes never repeat must not collect them.
+PLANS_KEPT: Final = 8
 
 
 def reachable_nodes(roots: Iterable[Any]) -> dict[int, Any]:
@@ -67,39 +72,78 @@ class Move:
         self.opens = opens
 
 
-def plan_moves(
-    numbers: Iterable[int],
-    intervals: Iterator[Interval],
-    whole_pass: Owner,
-    backward_site: Callable[[Site, int], Site],
-) -> dict[int, Move]:
-    """The moves of a pass, by the number of the node before which each takes place.
+class Plan:
+    """The moves of a backward pass over a graph of a certain shape.
 
-    numbers: the nodes' sequence numbers, descending: the order in which they will run.
-    intervals: newest first (see `ownership.newest_first`).
-    backward_site: gives the site for the backward of the call at a forward site (its
-        code), inside of another backward site.
+    whole: the owner that stands for the pass itself.
+    moves: each with the position of the node before which it takes place, among the
+        nodes in the order in which they run.
     """
-    moves: dict[int, Move] = {}
-    owner = whole_pass
-    code, low, high = next(intervals, _END)
-    for number in numbers:
-        if owner.low <= number >= high:
-            continue  # the most frequent case: one more node of the same owner
-        before = owner
-        closes: list[Site] = []
-        opens: list[Site] = []
-        while number < owner.low:
-            closes.append(owner.site)
-            owner = _around(owner)
-        while high > number:
-            if low <= number:
-                owner = Owner(backward_site(owner.site, code), low, owner)
-                opens.append(owner.site)
-            code, low, high = next(intervals, _END)
-        if owner is not before:
-            moves[number] = Move(before, owner, closes, opens)
-    return moves
+
+    __slots__ = ("moves", "whole")
+
+    def __init__(self, base: Site) -> None:
+        self.whole = Owner(base, -1, None)
+        self.moves: list[tuple[int, Move]] = []
+
+    def make(
+        self,
+        numbers: Iterable[int],
+        intervals: Iterator[Interval],
+        backward_site: Callable[[Site, int], Site],
+    ) -> None:
+        """Find the moves.
+
+        numbers: the nodes' sequence numbers, descending: the order in which they run.
+        intervals: newest first (see `ownership.newest_first`).
+        backward_site: gives the site for the backward of the call at a forward site
+            (its code), inside of another backward site.
+        """
+        owner = self.whole
+        code, low, high = next(intervals, _END)
+        for position, number in enumerate(numbers):
+            if owner.low <= number >= high:
+                continue  # the most frequent case: one more node of the same owner
+            before = owner
+            closes: list[Site] = []
+            opens: list[Site] = []
+            while number < owner.low:
+                closes.append(owner.site)
+                owner = _around(owner)
+            while high > number:
+                if low <= number:
+                    owner = Owner(backward_site(owner.site, code), low, owner)
+                    opens.append(owner.site)
+                code, low, high = next(intervals, _END)
+            if owner is not before:
+                self.moves.append((position, Move(before, owner, closes, opens)))
+
+
+class PlanCache:
+    """The newest plans, by the shape of the graphs that they are for: training repeats
+    itself, and comparing two shapes is quicker than planning."""
+
+    def __init__(self) -> None:
+        self._plans: deque[tuple[object, Plan]] = deque(maxlen=PLANS_KEPT)
+
+    def get(self, shape: object) -> Plan | None:
+        """The plan for this shape, if it is known."""
+        return next((plan for known, plan in self._plans if known == shape), None)
+
+    def add(self, shape: object, plan: Plan) -> None:
+        """Remember a plan in place of the oldest."""
+        self._plans.append((shape, plan))
+
+
+def shape_of(base: Site, numbers: list[int], records: Iterable[Record]) -> object:
+    """What a plan depends on: where the pass is booked, and nodes and intervals by
+    their numbers relative to the newest node."""
+    newest = numbers[0]
+    owned = [
+        (codes.tobytes(), [low - newest for low in lows], [h - newest for h in highs])
+        for codes, lows, highs in (record.columns() for record in records)
+    ]
+    return base.code, [number - newest for number in numbers], owned
 
 
 def move_between(before: Owner, owner: Owner) -> Move:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from _thread import get_ident
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from time import perf_counter_ns
 from typing import Any, Final, NamedTuple
 
@@ -13,9 +14,11 @@ from torch.compiler import is_dynamo_compiling
 from torchprof_hooks.capture.backward_plan import (
     Move,
     Owner,
+    Plan,
+    PlanCache,
     move_between,
-    plan_moves,
     reachable_nodes,
+    shape_of,
 )
 from torchprof_hooks.capture.module_names import ModuleNames
 from torchprof_hooks.capture.ownership import Interval, Ownership, newest_first
@@ -89,6 +92,11 @@ class BackwardPass:
         self.thread = get_ident()
         self.task = -1
 
+    def follow(self, plan: Plan, numbers: list[int]) -> None:
+        """Take the moves of `plan`, for nodes with these numbers."""
+        self.whole = self.owner = plan.whole
+        self.moves = {numbers[position]: move for position, move in plan.moves}
+
 
 class BackwardTracker(Tracker):
     """Measures forward, backward and recompute of every module, and optimizer steps.
@@ -113,6 +121,7 @@ class BackwardTracker(Tracker):
         self._own = self._intervals.extend
         self._hooks = NodeHookCarrier()
         self._hooked: set[int] = set()
+        self._plans = PlanCache()
 
     # Forward. These repeat the parent's lines instead of calling them: a call more for
     # each hook would cost as much as reading the counters does.
@@ -203,12 +212,10 @@ class BackwardTracker(Tracker):
     def _end_entry(self, site: Site, end_ns: int, outputs: object) -> None:
         """Give the interrupted callers their time back; keep what the entry owns."""
         interruption_ns = end_ns - site.start_ns
-        is_inside_call = False
         for caller in self.open_sites():
             caller.start_ns += interruption_ns
-            is_inside_call = is_inside_call or caller.phase in CALLED_PHASES
         # Inside a call, the intervals stay with those of that call.
-        if self._intervals and not is_inside_call:
+        if self._intervals and not self._is_inside_call():
             self._keep_intervals(site.low, outputs)
 
     def _keep_intervals(self, low: int, outputs: object) -> None:
@@ -219,15 +226,6 @@ class BackwardTracker(Tracker):
             first -= 3
         self.ownership.add(intervals[first:], outputs)
         del intervals[first:]
-
-    def _known_intervals(self, low: int, high: int) -> Iterator[Interval]:
-        """All intervals that may own nodes in ``[low, high)``, newest first: of open
-        calls, of calls that ended inside them, and of the past."""
-        for site in reversed(list(self.open_sites())):
-            if site.phase in CALLED_PHASES:
-                yield site.code, site.low, high
-        yield from newest_first(self._intervals)
-        yield from self.ownership.newest_first(low, high)
 
     def _entry_site(self, name: str, phase: Phase, key: int = NO_MODULE) -> Site:
         """The site of something that is not a module, called from the current site."""
@@ -281,16 +279,38 @@ class BackwardTracker(Tracker):
         nodes = reachable_nodes(request.roots)
         numbers = [n for n in sorted(nodes, reverse=True) if n > request.stop]
         if numbers:
-            intervals = self._known_intervals(numbers[-1], numbers[0] + 1)
-            started.moves = plan_moves(
-                numbers, intervals, started.whole, self._backward_site
-            )
+            started.follow(self._plan_for(started.base, numbers), numbers)
             for number in started.moves:
                 if number not in self._hooked:
                     self._hooks.put_in_front_of(nodes[number])
             if request.keeps_graph:
                 self._remember_hooked(started.moves)
         self._close_entry(planning)
+
+    def _plan_for(self, base: Site, numbers: list[int]) -> Plan:
+        records = list(self.ownership.newest_records(numbers[-1], numbers[0] + 1))
+        intervals = chain.from_iterable(newest_first(r.intervals) for r in records)
+        plan = Plan(base)
+        if self._is_inside_call():
+            plan.make(numbers, chain(self._of_open_calls(), intervals), self._inside)
+            return plan
+        shape = shape_of(base, numbers, records)
+        known = self._plans.get(shape)
+        if known is None:
+            plan.make(numbers, intervals, self._inside)
+            self._plans.add(shape, plan)
+        return known or plan
+
+    def _is_inside_call(self) -> bool:
+        return any(site.phase in CALLED_PHASES for site in self.open_sites())
+
+    def _of_open_calls(self) -> Iterator[Interval]:
+        """Intervals of open calls, and of those that ended inside; newest first."""
+        high = next_sequence_number()
+        for site in reversed(list(self.open_sites())):
+            if site.phase in CALLED_PHASES:
+                yield site.code, site.low, high
+        yield from newest_first(self._intervals)
 
     def _remember_hooked(self, numbers: Iterable[int]) -> None:
         if len(self._hooked) > HOOKED_NODES_KEPT:
@@ -306,10 +326,13 @@ class BackwardTracker(Tracker):
         move = running.moves.pop(current_autograd_node()._sequence_nr(), None)
         if move is None:  # hooked by an earlier pass over this graph
             return
-        if move.before is not running.owner:
-            move = move_between(running.owner, move.owner)
         if self.site is not running.owner.site:
             self.abort_down_to(running.owner.site, now_ns)
+        if move.before is not running.owner:
+            move = move_between(running.owner, move.owner)
+        if running.task == -1:
+            running.task = current_graph_task()
+        self.boundaries += 1
         self._make_move(move, running, now_ns)
 
     def _make_move(self, move: Move, running: BackwardPass, now_ns: int) -> None:
@@ -319,13 +342,8 @@ class BackwardTracker(Tracker):
             site.start_ns = now_ns
         running.owner = move.owner
         self.site = move.owner.site
-        self.boundaries += 1
         if running.makes_graph:
             self._own_made_nodes(move)
-        if running.task == -1:
-            running.task = current_graph_task()
-        if len(self._entries) > FOLD_AT:
-            self.log.fold()
 
     def _own_made_nodes(self, move: Move) -> None:
         """In a pass that makes a graph of its own (``create_graph=True``), the nodes
@@ -337,7 +355,7 @@ class BackwardTracker(Tracker):
         for site in move.opens:
             site.low = number
 
-    def _backward_site(self, caller: Site, code: int) -> Site:
+    def _inside(self, caller: Site, code: int) -> Site:
         site = caller.backward.get(code)
         if site is None:
             forward = self.sites[code]
@@ -357,6 +375,8 @@ class BackwardTracker(Tracker):
             self.aborted_calls += ended.owner.depth
         if not self.passes:
             self._hooks.callbacks.clear()
+        if len(self._entries) > FOLD_AT:
+            self.log.fold()
         self.abort_down_to(ended.owner.site, now_ns)
         try:
             self._make_move(move_between(ended.owner, ended.whole), ended, now_ns)

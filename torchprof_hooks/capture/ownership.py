@@ -33,8 +33,8 @@ Interval = tuple[int, int, int]
 
 
 def newest_first(numbers: Sequence[int]) -> Iterator[Interval]:
-    """Flat intervals, which are in the order in which their calls ended, in the order in
-    which a backward pass meets them: a call before the calls inside it, later calls
+    """Flat intervals, which are in the order in which their calls ended, in the order
+    in which a backward pass meets them: a call before the calls inside it, later calls
     before earlier ones."""
     for end in range(len(numbers), 0, -FIELDS):
         yield numbers[end - 3], numbers[end - 2], numbers[end - 1]
@@ -49,6 +49,10 @@ class Record:
     def __init__(self, intervals: list[int]) -> None:
         self.intervals = array("q", intervals)
         self.low, self.high = intervals[-2], intervals[-1]
+
+    def columns(self) -> tuple[array[int], array[int], array[int]]:
+        """Codes, lows and highs of the intervals."""
+        return self.intervals[0::3], self.intervals[1::3], self.intervals[2::3]
 
 
 class Ownership:
@@ -77,15 +81,15 @@ class Ownership:
         if len(self._records) > self._prune_at:
             self._prune()
 
-    def newest_first(self, low: int, high: int) -> Iterator[Interval]:
-        """The remembered intervals that reach into ``[low, high)``, newest first."""
+    def newest_records(self, low: int, high: int) -> Iterator[Record]:
+        """The records that reach into ``[low, high)``, newest first."""
         for reference in reversed(self._records):
             record = reference()
             if record is None or record.low >= high:
                 continue
             if record.high <= low:
                 return
-            yield from newest_first(record.intervals)
+            yield record
 
     def _prune(self) -> None:
         self._records = [ref for ref in self._records if ref() is not None]

@@ -48,31 +48,34 @@ class SpanLog:
             count = len(self.entries)
             if not count:
                 return
-            spans = np.array(self.entries[:count], np.int64).reshape(-1, FIELDS)
+            spans = np.fromiter(self.entries, np.int64, count).reshape(-1, FIELDS)
             del self.entries[:count]
             self._book(spans[:, 0], spans[:, 2] - spans[:, 1])
             if self.on_fold is not None:
                 self.on_fold(spans)
 
     def _book(self, codes: Int64s, durations: Int64s) -> None:
-        self._grow(int(codes.max()) + 1)
-        size = len(self.calls)
-        counts = np.bincount(codes, minlength=size)
-        if np.any(counts[self.calls == 0]):
-            self._note_new(codes)
-        self.calls += counts
-        # Sums of a batch stay below 2**53 ns (104 days): exact in floating point.
-        self.total_ns += np.bincount(codes, durations, size).astype(np.int64)
-        np.minimum.at(self.min_ns, codes, durations)
-        np.maximum.at(self.max_ns, codes, durations)
-        squares = np.bincount(codes, durations.astype(np.float64) ** 2, size)
-        for code in np.flatnonzero(squares):
-            self.squares[code] += int(squares[code])
-
-    def _note_new(self, codes: Int64s) -> None:
-        met, first_index = np.unique(codes, return_index=True)
-        in_order = met[np.argsort(first_index)]
-        self.first_ended += [int(c) for c in in_order if not self.calls[c]]
+        narrow = np.uint16 if codes.max() < 1 << 16 else np.int64
+        order = np.argsort(codes.astype(narrow), kind="stable")  # a radix sort
+        sorted_codes, sorted_ns = codes[order], durations[order]
+        starts = np.flatnonzero(np.diff(sorted_codes, prepend=-1))
+        met = sorted_codes[starts]
+        self._grow(int(met[-1]) + 1)
+        if not self.calls[met].all():
+            new = met[self.calls[met] == 0]
+            first_spans = order[starts][self.calls[met] == 0]
+            self.first_ended += new[np.argsort(first_spans)].tolist()
+        self.calls[met] += np.diff(starts, append=len(codes))
+        self.total_ns[met] += np.add.reduceat(sorted_ns, starts)
+        self.min_ns[met] = np.minimum(
+            self.min_ns[met], np.minimum.reduceat(sorted_ns, starts)
+        )
+        self.max_ns[met] = np.maximum(
+            self.max_ns[met], np.maximum.reduceat(sorted_ns, starts)
+        )
+        squares = np.add.reduceat(sorted_ns.astype(np.float64) ** 2, starts)
+        for code, square in zip(met.tolist(), squares.tolist(), strict=True):
+            self.squares[code] += int(square)
 
     def _grow(self, size: int) -> None:
         missing = size - len(self.calls)

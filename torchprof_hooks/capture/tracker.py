@@ -17,8 +17,8 @@ from torchprof_hooks.capture.span_log import FOLD_AT, SpanLog
 from torchprof_hooks.capture.torch_names import is_tracing, owners_on_stack
 from torchprof_hooks.profiles.names import CALLED_PHASES, Phase
 
-#: torch's non-reentrant checkpoint leaves a recomputed forward by this exception as soon
-#: as it has what it needs. That is not a failure.
+#: torch's non-reentrant checkpoint leaves a recomputed forward by this exception as
+#: soon as it has what it needs. That is not a failure.
 _STOPS_RECOMPUTATION: Final = "_StopRecomputationError"
 
 
