@@ -17,18 +17,20 @@ from tqdm import tqdm
 
 import torchprof_hooks
 
+TEMPERATURE = 0.8
+
 
 @dataclass(frozen=True)
 class Config:
-    context: int = 128
+    context: int = 64
     width: int = 128
     heads: int = 4
     blocks: int = 4
-    batch_size: int = 32
-    steps: int = 400
-    max_learning_rate: float = 4e-3
-    log_every: int = 50
-    eval_batches: int = 4
+    batch_size: int = 16
+    steps: int = 800
+    max_learning_rate: float = 2e-3
+    report_every: int = 100
+    eval_batches: int = 10
     seed: int = 0
 
 
@@ -90,8 +92,8 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = x + self.attention(self.norm1(x))
-        x = x + self.mlp(self.norm2(x))
-        return x
+        out: Tensor = x + self.mlp(self.norm2(x))
+        return out
 
 
 class CharLM(nn.Module):
@@ -105,6 +107,8 @@ class CharLM(nn.Module):
         self.blocks = nn.Sequential(*(Block(config) for _ in range(config.blocks)))
         self.norm = nn.LayerNorm(config.width)
         self.head = nn.Linear(config.width, vocabulary_size)
+        nn.init.normal_(self.tokens.weight, std=0.02)
+        nn.init.normal_(self.positions.weight, std=0.02)
 
     def forward(self, ids: Tensor) -> Tensor:
         positions = torch.arange(ids.shape[-1], device=ids.device)
@@ -121,23 +125,23 @@ def read_corpus() -> str:
 
 
 def random_batch(ids: Tensor, config: Config) -> tuple[Tensor, Tensor]:
-    """Random excerpts, and the same moved on by one character as targets."""
-    starts = torch.randint(len(ids) - config.context, (config.batch_size, 1))
-    excerpts = ids[starts + torch.arange(config.context + 1)]
+    """Random excerpts, and as targets the same excerpts one character further on."""
+    last = len(ids) - config.context
+    starts = torch.randint(last, (config.batch_size, 1), device=ids.device)
+    excerpts = ids[starts + torch.arange(config.context + 1, device=ids.device)]
     return excerpts[:, :-1], excerpts[:, 1:]
 
 
-def loss_of(model: CharLM, ids: Tensor, config: Config) -> Tensor:
-    device = next(model.parameters()).device
+def batch_loss(model: CharLM, ids: Tensor, config: Config) -> Tensor:
     inputs, targets = random_batch(ids, config)
-    logits = model(inputs.to(device))
-    return F.cross_entropy(logits.flatten(0, 1), targets.flatten().to(device))
+    logits = model(inputs)
+    return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
 
 
 @torch.no_grad()
 def evaluate(model: CharLM, ids: Tensor, config: Config) -> float:
     model.eval()
-    losses = [loss_of(model, ids, config) for _ in range(config.eval_batches)]
+    losses = [batch_loss(model, ids, config) for _ in range(config.eval_batches)]
     model.train()
     return torch.stack(losses).mean().item()
 
@@ -145,50 +149,65 @@ def evaluate(model: CharLM, ids: Tensor, config: Config) -> float:
 def train(model: CharLM, train_ids: Tensor, val_ids: Tensor, config: Config) -> None:
     optimizer = torch.optim.AdamW(model.parameters())
     scheduler = torch.optim.lr_scheduler.OneCycleLR(
-        optimizer, config.max_learning_rate, config.steps
+        optimizer, config.max_learning_rate, config.steps, pct_start=0.1
     )
-    for step in (bar := tqdm(range(1, config.steps + 1), disable=None)):
-        loss = loss_of(model, train_ids, config)
+    losses: list[Tensor] = []
+    # With disable=None there is no bar where stderr is not a terminal.
+    for step in tqdm(range(1, config.steps + 1), desc="training", disable=None):
+        loss = batch_loss(model, train_ids, config)
         optimizer.zero_grad()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         scheduler.step()
-        if step % config.log_every == 0 or step == config.steps:
+        losses.append(loss.detach())
+        if step % config.report_every == 0 or step == config.steps:
+            train_loss = torch.stack(losses).mean().item()
             val_loss = evaluate(model, val_ids, config)
-            tqdm.write(f"step {step:4}: loss {loss.item():.2f}, val {val_loss:.2f}")
+            tqdm.write(f"step {step:4}  loss {train_loss:.2f}  val {val_loss:.2f}")
+            losses.clear()
 
 
 @torch.no_grad()
-def generate(model: CharLM, prompt: Tensor, length: int) -> Tensor:
+def generate(model: CharLM, ids: Tensor, length: int) -> Tensor:
+    """`ids`, continued by `length` characters."""
     model.eval()
-    ids = prompt.to(next(model.parameters()).device)[None]
     for _ in range(length):
-        logits = model(ids[:, -model.context :])[:, -1]
-        next_id = torch.multinomial((logits / 0.7).softmax(-1), 1)
-        ids = torch.cat([ids, next_id], dim=1)
-    return ids[0]
+        logits = model(ids[None, -model.context :])[0, -1]
+        next_id = torch.multinomial((logits / TEMPERATURE).softmax(-1), 1)
+        ids = torch.cat([ids, next_id])
+    return ids
+
+
+def parse_args() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "--steps", type=int, default=Config.steps, help="default: %(default)s"
+    )
+    return parser.parse_args()
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=Config.steps)
-    config = Config(steps=parser.parse_args().steps)
+    config = Config(steps=parse_args().steps)
     torch.manual_seed(config.seed)
-    device = "cuda" if torch.cuda.is_available() else "cpu"
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
     text = read_corpus()
     vocabulary = Vocabulary(text)
-    ids = vocabulary.encode(text)
-    train_ids, val_ids = ids.split([len(ids) * 9 // 10, len(ids) - len(ids) * 9 // 10])
+    ids = vocabulary.encode(text).to(device)
+    train_ids, val_ids = ids.tensor_split([len(ids) * 9 // 10])
     model = CharLM(config, len(vocabulary)).to(device)
+    parameters = sum(p.numel() for p in model.parameters())
+    print(f"{len(text):,} characters, {parameters:,} parameters, on {device}")
 
     with torchprof_hooks.profile() as prof:
         train(model, train_ids, val_ids, config)
 
     print()
     prof.print_report()
-    print()
-    print(vocabulary.decode(generate(model, vocabulary.encode("def "), 400)))
+
+    prompt = vocabulary.encode("def ").to(device)
+    print("\nWhat it writes now:\n")
+    print(vocabulary.decode(generate(model, prompt, length=400)))
 
 
 if __name__ == "__main__":

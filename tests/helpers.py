@@ -15,6 +15,7 @@ from torchprof_hooks.link_hooks import TimerHook
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import Phase
 from torchprof_hooks.profiles.totals import Totals
+from torchprof_hooks.reports.text import render
 
 Result = TypeVar("Result")
 
@@ -39,6 +40,46 @@ def hand_built(
         },
         **{"wall_ns": sum(t.self_ns for t in cells.values()), **facts},
     )
+
+
+#: Net calls a (Linear) and b (Block), which calls b.a (Linear); b is recomputed.
+STEP = hand_built(
+    {
+        ("Net", "forward"): own(10, calls=2),
+        ("Net > Net.a", "forward"): own(30, calls=2),
+        ("Net > Net.b", "forward"): own(5, calls=2),
+        ("Net > Net.b > Net.b.a", "forward"): own(15, calls=4),
+        ("Net", "backward"): own(1, calls=2),
+        ("Net > Net.a", "backward"): own(40, calls=2),
+        ("Net > Net.b > Net.b.a", "backward"): own(20, calls=4),
+        ("Net > Net.b", "recompute"): own(6, calls=2),
+        ("Net > Net.b > Net.b.a", "recompute"): own(14, calls=4),
+        ("(optimizer) SGD", "optimizer"): own(8, calls=2),
+        ("(backward outside modules)", "backward"): own(4, calls=2),
+        ("(profiler)", "profiler"): own(3, calls=2),
+        ("(outside modules)", "outside"): own(12, calls=0),
+    },
+    {
+        "Net": "Net",
+        "Net.a": "Linear",
+        "Net.b": "Block",
+        "Net.b.a": "Linear",
+        "(optimizer) SGD": ModuleInfo(kind="optimizer"),
+        "(backward outside modules)": ModuleInfo(kind="backward"),
+        "(profiler)": ModuleInfo(kind="profiler"),
+        "(outside modules)": ModuleInfo(kind="outside"),
+    },
+)
+
+
+def table(text: str) -> str:
+    """A table as it stands in a test, without the quotes' line ends."""
+    return text.strip("\n")
+
+
+def body(profile: Profile, unit: str = "auto_foreach") -> str:
+    """The text report without its first line."""
+    return render(profile, unit).partition("\n\n")[2]
 
 
 def in_thread(work: Callable[[], Result]) -> Result:

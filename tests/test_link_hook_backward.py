@@ -11,7 +11,7 @@ from torchprof_hooks import add_hook, delete_hook
 
 
 def by_backward(model: nn.Module, loss: torch.Tensor) -> None:
-    loss.backward()
+    loss.backward()  # type: ignore[no-untyped-call]
 
 
 def by_autograd_backward(model: nn.Module, loss: torch.Tensor) -> None:
@@ -69,7 +69,7 @@ class Attention(nn.Module):
 def test_modules_that_share_an_input_come_one_after_the_other(
     run: Run, needs_grad: bool
 ) -> None:
-    # The node of * runs between v and k: it belongs to the attention, and does not show.
+    # The node of * runs between v and k: it is the attention's, and no callback.
     attention, x = Attention(), inputs().requires_grad_(needs_grad)
     with Recorder() as hook:
         loss = attention(x).sum()

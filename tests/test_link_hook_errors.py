@@ -9,7 +9,7 @@ from tests.helpers import BACKWARD, FORWARD, MyModel, Recorder, inputs
 from torchprof_hooks import LinkHook, Profile, add_hook, delete_hook, profile
 
 
-class Oops(Exception):
+class OopsError(Exception):
     """What the hooks in this file raise."""
 
 
@@ -24,7 +24,7 @@ class Failing(Recorder):
         super().log(event)
         if event == self.at:
             self.at = None
-            raise Oops(event)
+            raise OopsError(event)
 
 
 def assert_well_nested(measured: Profile) -> None:
@@ -45,7 +45,7 @@ def test_a_hook_that_raises_in_forward(at: str, failing_first: bool) -> None:
         for active in (hook, profiler) if failing_first else (profiler, hook):
             stack.enter_context(active)
         # WHEN it has raised
-        with pytest.raises(Oops, match=at):
+        with pytest.raises(OopsError, match=at):
             model(inputs())
         events = hook.taken()
         model(inputs())
@@ -62,7 +62,7 @@ def test_a_hook_that_raises_in_backward(at: str) -> None:
     with profile() as profiler, Failing(at) as hook:
         loss = model(inputs()).sum()
         hook.taken()
-        with pytest.raises(Oops, match=at):
+        with pytest.raises(OopsError, match=at):
             loss.backward()
         events = hook.taken()
         model(inputs()).sum().backward()
@@ -81,7 +81,7 @@ def test_a_hook_on_one_module_that_raises(at: str) -> None:
     all_four = ["pre Linear", "post Linear"]
     all_four += ["backward pre Linear", "backward post Linear"]
 
-    with pytest.raises(Oops, match=at):
+    with pytest.raises(OopsError, match=at):
         model(inputs()).sum().backward()
     events = hook.taken()
     model(inputs()).sum().backward()
@@ -93,7 +93,7 @@ def test_a_hook_on_one_module_that_raises(at: str) -> None:
 def test_a_hook_that_raises_when_it_is_entered_is_not_active() -> None:
     model, hook = MyModel(), Failing("added NoneType")
 
-    with pytest.raises(Oops), hook:
+    with pytest.raises(OopsError), hook:
         pytest.fail("the body was entered")
     model(inputs())
     with hook:
@@ -105,7 +105,7 @@ def test_a_hook_that_raises_when_it_is_entered_is_not_active() -> None:
 def test_a_hook_that_raises_when_it_is_left_is_gone() -> None:
     model, hook = MyModel(), Failing("deleted NoneType")
 
-    with pytest.raises(Oops), hook:
+    with pytest.raises(OopsError), hook:
         model(inputs())
     model(inputs())
     with Recorder():  # its name is free
@@ -117,7 +117,7 @@ def test_a_hook_that_raises_when_it_is_left_is_gone() -> None:
 def test_a_hook_that_raises_when_added_to_a_module_is_not_there() -> None:
     model, hook = MyModel(), Failing("added MyModel")
 
-    with pytest.raises(Oops):
+    with pytest.raises(OopsError):
         add_hook(model, hook)
     model(inputs())
     add_hook(model, hook)
@@ -131,7 +131,7 @@ def test_a_hook_that_raises_when_deleted_from_a_module_is_gone() -> None:
     model, hook = MyModel(), Failing("deleted MyModel")
     add_hook(model, hook)
 
-    with pytest.raises(Oops):
+    with pytest.raises(OopsError):
         delete_hook(model, "Recorder")
     model(inputs())
     add_hook(model, Recorder())  # its name is free
@@ -139,7 +139,7 @@ def test_a_hook_that_raises_when_deleted_from_a_module_is_gone() -> None:
     assert hook.events == ["added MyModel", "deleted MyModel"]
 
 
-@pytest.mark.parametrize("error", [Oops, KeyboardInterrupt, SystemExit])
+@pytest.mark.parametrize("error", [OopsError, KeyboardInterrupt, SystemExit])
 def test_the_body_may_raise(error: type[BaseException]) -> None:
     model, hook = MyModel(), Recorder()
 
@@ -150,7 +150,9 @@ def test_the_body_may_raise(error: type[BaseException]) -> None:
     assert hook.events == ["added NoneType", "deleted NoneType"]
 
 
-INTERRUPTS = pytest.mark.parametrize("error", [Oops, KeyboardInterrupt, SystemExit])
+INTERRUPTS = pytest.mark.parametrize(
+    "error", [OopsError, KeyboardInterrupt, SystemExit]
+)
 
 
 def interrupted(error: type[BaseException]) -> MyModel:

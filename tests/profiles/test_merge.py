@@ -91,7 +91,9 @@ def test_merging_keeps_sums(left: Profile, right: Profile) -> None:
 
 
 @given(profiles, profiles)
-def test_merging_keeps_the_extremes_of_every_cell(left: Profile, right: Profile) -> None:
+def test_merging_keeps_the_extremes_of_every_cell(
+    left: Profile, right: Profile
+) -> None:
     for key, merged in left.merge(right).cells.items():
         parts = [p.cells[key] for p in (left, right) if key in p.cells]
         called = [part for part in parts if part.calls]

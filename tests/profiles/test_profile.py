@@ -1,46 +1,15 @@
 from __future__ import annotations
 
 from dataclasses import FrozenInstanceError
-from typing import Any
 
 import pytest
 
-from tests.helpers import hand_built, own
+from tests.helpers import STEP, hand_built, own
 from torchprof_hooks import Profile
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import Phase
 from torchprof_hooks.profiles.rows import Row, total_self_ns
 from torchprof_hooks.profiles.totals import Totals
-from torchprof_hooks.profiles.tree import Node
-
-# Net calls a (Linear) and b (Block), which calls b.a (Linear); b is recomputed.
-STEP = hand_built(
-    {
-        ("Net", "forward"): own(10, calls=2),
-        ("Net > Net.a", "forward"): own(30, calls=2),
-        ("Net > Net.b", "forward"): own(5, calls=2),
-        ("Net > Net.b > Net.b.a", "forward"): own(15, calls=4),
-        ("Net", "backward"): own(1, calls=2),
-        ("Net > Net.a", "backward"): own(40, calls=2),
-        ("Net > Net.b > Net.b.a", "backward"): own(20, calls=4),
-        ("Net > Net.b", "recompute"): own(6, calls=2),
-        ("Net > Net.b > Net.b.a", "recompute"): own(14, calls=4),
-        ("(optimizer) SGD", "optimizer"): own(8, calls=2),
-        ("(backward outside modules)", "backward"): own(4, calls=2),
-        ("(profiler)", "profiler"): own(3, calls=2),
-        ("(outside modules)", "outside"): own(12, calls=0),
-    },
-    {
-        "Net": "Net",
-        "Net.a": "Linear",
-        "Net.b": "Block",
-        "Net.b.a": "Linear",
-        "(optimizer) SGD": ModuleInfo(kind="optimizer"),
-        "(backward outside modules)": ModuleInfo(kind="backward"),
-        "(profiler)": ModuleInfo(kind="profiler"),
-        "(outside modules)": ModuleInfo(kind="outside"),
-    },
-)
 
 
 def numbers(rows: tuple[Row, ...]) -> list[tuple[str, int, int, int]]:
@@ -145,12 +114,6 @@ def test_recursion_counts_once() -> None:
     )
 
     assert numbers(profile.rows()) == [("R", 2, 14, 17), ("R.leaf", 1, 3, 3)]
-    assert [(d, n.self_ns, n.cumulative_ns) for d, n in profile.tree().walk()] == [
-        (0, 0, 17),
-        (1, 10, 17),  # in the tree, the two levels are two nodes
-        (2, 4, 7),
-        (3, 3, 3),
-    ]
 
 
 def test_same_class_nested_counts_once() -> None:
@@ -189,29 +152,6 @@ def test_a_module_called_from_two_places_is_one_row_and_two_nodes() -> None:
 
     assert one_row(profile, "N.shared").aliases == ("N.b.x",)
     assert one_row(profile, "N.shared").self_ns == 30
-    assert [(d, n.name, n.cumulative_ns) for d, n in profile.tree().walk()] == [
-        (0, "", 33),
-        (1, "N", 33),  # was called, but that call has not ended: no cell of its own
-        (2, "N.b", 22),
-        (3, "N.shared", 20),
-        (2, "N.a", 11),
-        (3, "N.shared", 10),
-    ]
-
-
-def test_tree() -> None:
-    def sketch(node: Node) -> dict[str, Any]:
-        return {f"{n.name} {n.cumulative_ns}": sketch(n) for n in node.children}
-
-    assert sketch(STEP.tree()) == {
-        "Net 141": {"Net.a 70": {}, "Net.b 60": {"Net.b.a 49": {}}},
-        "(outside modules) 12": {},
-        "(optimizer) SGD 8": {},
-        "(backward outside modules) 4": {},
-        "(profiler) 3": {},
-    }
-    assert STEP.tree().cumulative_ns == STEP.wall_ns
-    assert STEP.tree().self_ns == 0
 
 
 def test_device_times_are_summed_like_the_host_ones() -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.helpers import hand_built, own
+from tests.helpers import body, hand_built, own, table
 from torchprof_hooks import Profile
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import MODULE_PHASES
@@ -34,48 +34,42 @@ TRAINED = hand_built(
 )
 
 
-def table(text: str) -> str:
-    """A report as it stands in a test, without the quotes' line ends."""
-    return text.strip("\n")
-
-
-def only(name: str, info: ModuleInfo | str, self_ns: int = 4 * MS) -> Profile:
-    return hand_built({(name, "forward"): own(self_ns)}, {name: info})
-
-
 def test_a_whole_report() -> None:
     # attributed: 200 without the 30 outside; Net: 1 + 50 + 0.75 and 2 + 100.25 + 6
     assert render(TRAINED) == table("""
 torchprof_hooks: 200.00ms wall, 10 steps of 20.00ms, 85.0 % attributed, \
 profiler's own cost about 2.5 %
 
-module             calls  forward      self  backward      self     total     %
--------------------------------------------------------------------------------
-Net                   10  51.75ms    1.00ms  108.25ms    2.00ms  160.00ms  80.0
-  fc: Linear          10  50.00ms   50.00ms  100.25ms  100.25ms  150.25ms  75.1
-  head: Block         10 750.00us  750.00us    6.00ms    6.00ms    6.75ms   3.4
-(outside modules)                                                 30.00ms  15.0
-(optimizer) SGD       10                                          10.00ms   5.0
+module             calls   forward      self  backward      self     total     %
+--------------------------------------------------------------------------------
+Net                   10   51.75ms    1.00ms  108.25ms    2.00ms  160.00ms  80.0
+  fc: Linear          10   50.00ms   50.00ms  100.25ms  100.25ms  150.25ms  75.1
+  head: Block         10  750.00us  750.00us    6.00ms    6.00ms    6.75ms   3.4
+(outside modules)                                                  30.00ms  15.0
+(optimizer) SGD       10                                           10.00ms   5.0
 """)
 
 
 def test_one_unit_for_the_whole_table() -> None:
     # The largest value, 160 ms, is at least 1 in ms; the first line has its own units.
-    assert render(TRAINED, "auto").splitlines()[2:] == [
-        "module             calls  forward     self  backward      self     total     %",
-        "------------------------------------------------------------------------------",
-        "Net                   10  51.75ms   1.00ms  108.25ms    2.00ms  160.00ms  80.0",
-        "  fc: Linear          10  50.00ms  50.00ms  100.25ms  100.25ms  150.25ms  75.1",
-        "  head: Block         10   0.75ms   0.75ms    6.00ms    6.00ms    6.75ms   3.4",
-        "(outside modules)                                               30.00ms  15.0",
-        "(optimizer) SGD       10                                        10.00ms   5.0",
-    ]
+    assert body(TRAINED, "auto") == table("""
+module             calls  forward     self  backward      self     total     %
+------------------------------------------------------------------------------
+Net                   10  51.75ms   1.00ms  108.25ms    2.00ms  160.00ms  80.0
+  fc: Linear          10  50.00ms  50.00ms  100.25ms  100.25ms  150.25ms  75.1
+  head: Block         10   0.75ms   0.75ms    6.00ms    6.00ms    6.75ms   3.4
+(outside modules)                                                30.00ms  15.0
+(optimizer) SGD       10                                         10.00ms   5.0
+""")
 
 
 @pytest.mark.parametrize(
     ("unit", "line"),
     [
-        ("sec", "Net                   10  0.05sec  0.00sec   0.11sec  0.00sec  0.16sec"),
+        (
+            "sec",
+            "Net                   10  0.05sec  0.00sec   0.11sec  0.00sec  0.16sec",
+        ),
         ("us", "Net                   10  51750.00us   1000.00us  108250.00us"),
         ("ns", "Net                   10  51750000.00ns   1000000.00ns"),
     ],
@@ -91,7 +85,9 @@ def test_an_unknown_unit_is_refused(profile: Profile) -> None:
 
 
 def test_columns_that_would_be_empty_are_left_out() -> None:
-    assert render(only("Net", "Net")) == table("""
+    assert render(
+        hand_built({("Net", "forward"): own(4 * MS)}, {"Net": "Net"})
+    ) == table("""
 torchprof_hooks: 4.00ms wall, 100.0 % attributed, profiler's own cost about 0.0 %
 
 module  calls  forward    self   total      %
@@ -112,12 +108,12 @@ def test_recompute_and_device_have_columns_of_their_own() -> None:
         devices=("cuda",),
     )
 
-    assert render(profile).splitlines()[2:] == [
-        "module          calls  forward     self  recompute     self   device    total      %",  # noqa: E501
-        "------------------------------------------------------------------------------------",  # noqa: E501
-        "Net                 1  40.00ms  10.00ms    20.00ms           20.00ms  60.00ms  100.0",  # noqa: E501
-        "  block: Block      1  30.00ms  30.00ms    20.00ms  20.00ms  18.00ms  50.00ms   83.3",  # noqa: E501
-    ]
+    assert body(profile) == table("""
+module          calls  forward     self  recompute     self   device    total      %
+------------------------------------------------------------------------------------
+Net                 1  40.00ms  10.00ms    20.00ms           20.00ms  60.00ms  100.0
+  block: Block      1  30.00ms  30.00ms    20.00ms  20.00ms  18.00ms  50.00ms   83.3
+""")
 
 
 def test_what_has_no_room_is_summed_up_in_the_last_line() -> None:
@@ -193,60 +189,6 @@ def test_short_names_do_not_widen_the_table() -> None:
     assert render(TRAINED, width=1000) == render(TRAINED)
 
 
-def test_shared_modules_have_a_mark_and_a_footnote() -> None:
-    profile = only("Tied", ModuleInfo("Tied", aliases=("Tied.head", "Tied.tail")))
-
-    assert render(profile).splitlines()[2:] == [
-        "module         calls  forward    self   total      %",
-        "----------------------------------------------------",
-        "Tied [shared]      1   4.00ms  4.00ms  4.00ms  100.0",
-        "[shared] Tied is also Tied.head, Tied.tail",
-    ]
-
-
-def test_compiled_modules_have_a_mark() -> None:
-    profile = hand_built(
-        {("N", "forward"): own(1), ("N > N.fast", "forward"): own(3)},
-        {
-            "N": "N",
-            "N.fast": ModuleInfo("Fast", aliases=("N.quick",), compiled=True),
-        },
-    )
-
-    assert render(profile).splitlines()[2:] == [
-        "module                             calls  forward    self   total      %",
-        "------------------------------------------------------------------------",
-        "N                                      1   4.00ns  1.00ns  4.00ns  100.0",
-        "  fast: Fast [compiled] [shared]       1   3.00ns  3.00ns  3.00ns   75.0",
-        "[shared] N.fast is also N.quick",
-    ]
-
-
-def test_names_are_shown_from_the_line_above_on() -> None:
-    # What the parent's line says already is left out; another root's name is not.
-    profile = hand_built(
-        {
-            ("Net#2", "forward"): own(1),
-            ("Net#2 > Net#2.a.b", "forward"): own(5),
-            ("Net#2 > Net#2.a.b > Net.shared", "forward"): own(3),
-            ("Net#2 > Net#2.a.b > Net#2.a.b.<ReLU>", "forward"): own(1),
-        },
-        {
-            "Net#2": "Net",
-            "Net#2.a.b": "B",
-            "Net.shared": "Linear",
-            "Net#2.a.b.<ReLU>": "ReLU",
-        },
-    )
-
-    assert [line[:26] for line in render(profile).splitlines()[4:]] == [
-        "Net#2: Net               1",
-        "  a.b: B                 1",
-        "    Net.shared: Linear      1"[:26],
-        "    <ReLU>: ReLU         1"[:26],
-    ]
-
-
 @pytest.mark.parametrize(
     ("aborted_calls", "expected"),
     [
@@ -282,4 +224,6 @@ torchprof_hooks: 3.00ms wall, 0.0 % attributed, profiler's own cost about 0.0 %
 
 No module was called: there is nothing to report.
 """)
-    assert render(Profile()).endswith("No module was called: there is nothing to report.")
+    assert render(Profile()).endswith(
+        "No module was called: there is nothing to report."
+    )

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from tests.helpers import table
 from torchprof_hooks.reports.timer import render
 
 SUMMARY: dict[str, Any] = {
@@ -15,11 +16,6 @@ TRAINED: dict[str, Any] = {
     "Linear": {"elapsed_time": 0.002, "occurrence": 2, "backward_time": 0.0045},
     "Dropout": {"elapsed_time": 3e-6, "occurrence": 2, "backward_time": 0.0},
 }
-
-
-def table(text: str) -> str:
-    """A table as it stands in a test, without the quotes' line ends."""
-    return text.strip("\n")
 
 
 @pytest.mark.parametrize(

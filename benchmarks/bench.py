@@ -1,0 +1,106 @@
+"""What the benchmarks share: variants of one workload, run in turns.
+
+The machine drifts, so variants take turns in one process, and what counts are medians
+and ratios of one run.
+"""
+
+from __future__ import annotations
+
+import platform
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from statistics import median, quantiles
+from time import perf_counter_ns
+from typing import Any
+
+import torch
+from tabulate import tabulate
+from torch.nn.modules.module import (
+    register_module_forward_hook,
+    register_module_forward_pre_hook,
+    register_module_full_backward_hook,
+)
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A way to run the workload: inside of what `enter` returns."""
+
+    name: str
+    enter: Callable[[], AbstractContextManager[Any]] = nullcontext
+
+
+def compare(
+    workload: Callable[[], object], variants: Sequence[Variant], rounds: int
+) -> dict[str, list[int]]:
+    """Nanoseconds of each run of the workload, by variant. Entering and leaving a
+    variant is not timed; a first run of each is dropped."""
+    times: dict[str, list[int]] = {variant.name: [] for variant in variants}
+    for turn in range(rounds + 1):
+        for variant in variants:
+            with warnings.catch_warnings(), variant.enter():
+                warnings.simplefilter("ignore")
+                start_ns = perf_counter_ns()
+                workload()
+                elapsed_ns = perf_counter_ns() - start_ns
+            if turn:
+                times[variant.name].append(elapsed_ns)
+    return times
+
+
+def report(
+    title: str,
+    times: Mapping[str, Sequence[int]],
+    *,
+    scale: float,
+    unit: str,
+    baseline: str,
+    modules: int = 0,
+) -> None:
+    """Print medians, quartiles and ratios, and what each variant adds to the first.
+
+    scale: what to multiply the nanoseconds of a run with.
+    modules: also divide what is added by that number of modules, in microseconds.
+    """
+    first = median(next(iter(times.values())))
+    rows = []
+    for name, values in times.items():
+        low, middle, high = (scale * value for value in quantiles(values, n=4))
+        row = [name, f"{middle:.0f}", f"{low:.0f} - {high:.0f}"]
+        row.append(f"{median(values) / median(times[baseline]):.3f}")
+        added = median(values) - first
+        row.append(f"{added / 1000 / modules:.2f}" if modules else f"{added * scale:.0f}")
+        rows.append(row)
+    added_header = "us added per module" if modules else f"{unit} added"
+    headers = ["", unit, "quartiles", f"ratio to {baseline}", added_header]
+    print(f"\n{title}\n\n{tabulate(rows, headers, tablefmt='github')}")
+
+
+def machine() -> str:
+    """One line for the head of a result."""
+    return (
+        f"torch {torch.__version__}, Python {platform.python_version()}, "
+        f"{platform.machine()}, {torch.get_num_threads()} thread"
+    )
+
+
+@contextmanager
+def empty_forward_hooks() -> Iterator[None]:
+    """A global forward pre-hook and post-hook that do nothing."""
+    handles = [
+        register_module_forward_pre_hook(lambda module, args: None),
+        register_module_forward_hook(lambda module, args, outputs: None),
+    ]
+    yield
+    for handle in handles:
+        handle.remove()
+
+
+@contextmanager
+def empty_backward_hooks() -> Iterator[None]:
+    """A global full backward hook that does nothing."""
+    handle = register_module_full_backward_hook(lambda module, inputs, outputs: None)
+    yield
+    handle.remove()

@@ -1,0 +1,128 @@
+"""Memory does not grow with steps, and starting costs little: by counts, not clocks."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+import tracemalloc
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import torchprof_hooks
+from torchprof_hooks.link_hooks import TimerHook
+
+
+#: A log between two foldings holds up to 12 288 integers of 32 bytes in a list. That is
+#: less than what 12 000 calls leave behind if each leaves one object.
+LOG_BYTES = 700_000
+
+
+def run(model: nn.Module, calls: int, backward: bool) -> None:
+    x = torch.ones(1, requires_grad=True)
+    for _ in range(calls):
+        y = model(x)
+        if backward:
+            y.backward()
+
+
+def growth_bytes(work: Callable[[], None]) -> int:
+    """What Python holds more after `work` than before."""
+    gc.collect()
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        work()
+        gc.collect()
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    return after - before
+
+
+MEASURERS: dict[str, Callable[[], Any]] = {
+    "profile": torchprof_hooks.profile,
+    "timer": lambda: TimerHook(history_size=2000),
+    "timer with backward": lambda: TimerHook(history_size=2000, backward=True),
+}
+
+
+@pytest.mark.parametrize("backward", [False, True])
+@pytest.mark.parametrize("measurer", MEASURERS.values(), ids=MEASURERS)
+def test_memory_does_not_grow(measurer: Callable[[], Any], backward: bool) -> None:
+    model = nn.Sequential(nn.Softplus(), nn.Sequential(nn.Softplus()))
+    with measurer():
+        run(model, 3000, backward)
+        grown = growth_bytes(lambda: run(model, 9000, backward))
+    assert grown < LOG_BYTES
+
+
+def test_modules_made_for_every_step_do_not_pile_up() -> None:
+    def steps(count: int) -> None:
+        for _ in range(count):
+            model = nn.Sequential(nn.Softplus(), nn.Softplus())
+            model(torch.ones(1, requires_grad=True)).backward()
+
+    with torchprof_hooks.profile() as prof:
+        steps(50)
+        gc.collect()
+        grown = growth_bytes(lambda: steps(500))
+        names = {row.name for row in prof.profile.rows() if row.kind == "module"}
+    assert names == {"Sequential", "Sequential.0", "Sequential.1"}
+    assert grown < LOG_BYTES
+
+
+def test_one_long_call_without_gradients_is_bounded() -> None:
+    class Generate(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.cell = nn.Identity()
+
+        def forward(self, x: torch.Tensor) -> Any:
+            with torch.no_grad():
+                for _ in range(15_000):
+                    x = self.cell(x)
+            return x
+
+    model = Generate()
+    with torchprof_hooks.profile():
+        model(torch.ones(1))
+        assert growth_bytes(lambda: model(torch.ones(1))) < LOG_BYTES
+
+
+def test_retained_graph_does_not_collect_hooks() -> None:
+    calls: list[int] = []
+    model = nn.Sequential(nn.Softplus(), nn.Softplus())
+    with torchprof_hooks.profile() as prof:
+        loss = model(torch.ones(1, requires_grad=True))
+        tracker = prof._rounds[0]._tracker
+        on_boundary = tracker.on_boundary
+
+        def counting(gradient: Any) -> None:
+            calls.append(1)
+            on_boundary(gradient)
+
+        tracker.on_boundary = counting  # type: ignore[method-assign]
+        for _ in range(50):
+            loss.backward(retain_graph=True)
+    rows = {row.name: row for row in prof.profile.rows()}
+    assert rows["Sequential.1"].phases["backward"].calls == 50
+    assert len(calls) == 2 * 50  # one for each of two boundaries in each pass
+
+
+def test_importing_pulls_in_little_more_than_torch() -> None:
+    code = (
+        "import sys, torch, numpy, tabulate; before = set(sys.modules)\n"
+        "import torchprof_hooks\n"
+        "print('\\n'.join(set(sys.modules) - before))"
+    )
+    output = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout
+    foreign = {n for n in output.split() if n.split(".")[0] != "torchprof_hooks"}
+    assert len(foreign) < 10
+    assert not {n for n in foreign if n.startswith("torch.")}

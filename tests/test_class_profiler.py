@@ -1,0 +1,128 @@
+"""`@profiled`: the report at exit, in a process of its own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from torch import nn
+
+import torchprof_hooks
+
+SCRIPT = """
+import os, sys, threading
+import torch
+from torch import nn
+import torchprof_hooks
+
+@torchprof_hooks.profiled{options}
+class Block(nn.Module):
+    '''A block.'''
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(4, 4)
+    def forward(self, x):
+        return x + self.inner(x)
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Linear(4, 4)
+        self.blocks = nn.Sequential(Block(), Block())
+    def forward(self, x):
+        return self.blocks(self.embed(x))
+
+assert Block.__name__ == "Block" and Block.__doc__ == "A block."
+model = Model()
+for _ in range(3):
+    model(torch.ones(2, 4)).sum().backward()
+{more}
+"""
+
+
+def run(more: str = "", options: str = "") -> subprocess.CompletedProcess[str]:
+    script = SCRIPT.format(more=more, options=options)
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-c", script],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def table(text: str) -> dict[str, list[str]]:
+    """Lines of the report by their first word."""
+    return {line.split()[0]: line.split() for line in text.splitlines() if line}
+
+
+def test_report_of_the_class_at_exit() -> None:
+    result = run()
+    assert (result.returncode, result.stdout) == (0, "")
+    rows = table(result.stderr)
+    assert rows["Block"][1] == "6"  # two blocks, three steps
+    assert rows["inner:"][1:3] == ["Linear", "6"]
+    assert "embed:" not in rows
+    assert "Model" not in rows
+
+
+def test_report_comes_after_an_exception_too() -> None:
+    result = run("raise ValueError('planted')")
+    assert result.returncode == 1
+    assert "ValueError: planted" in result.stderr
+    assert table(result.stderr)["Block"][1] == "6"
+
+
+def test_report_comes_after_exit_with_a_code() -> None:
+    result = run("sys.exit(7)")
+    assert result.returncode == 7
+    assert table(result.stderr)["Block"][1] == "6"
+
+
+def test_report_goes_to_a_file_of_choice() -> None:
+    result = run(options="(file=sys.stdout, unit='us')")
+    assert result.stderr == ""
+    assert "us" in table(result.stdout)["Block"][2]
+
+
+def test_threads_copies_and_subclasses_are_measured() -> None:
+    result = run(
+        """
+import copy
+class Special(Block): ...
+thread = threading.Thread(target=lambda: copy.deepcopy(model)(torch.ones(2, 4)))
+thread.start(); thread.join()
+Special()(torch.ones(2, 4))
+"""
+    )
+    assert table(result.stderr)["Block"][1] == "8"
+    assert table(result.stderr)["Special"][1] == "1"
+
+
+@pytest.mark.skipif(not hasattr(__import__("os"), "fork"), reason="needs fork")
+def test_forked_child_does_not_report_for_its_parent() -> None:
+    result = run("if os.fork() == 0: sys.exit(0)\nos.wait()")
+    assert result.stderr.count("torchprof_hooks:") == 1
+
+
+def test_class_that_was_never_used_says_so(tmp_path: Path) -> None:
+    result = run("import torchprof_hooks as t\n@t.profiled\nclass Idle(nn.Module): ...")
+    assert "Idle\ntorchprof_hooks: " in result.stderr
+    assert "No module was called" in result.stderr
+
+
+def test_profile_can_be_read_while_running() -> None:
+    result = run("print(Block.__profiler__.profile.rows()[0].name)")
+    assert result.stdout in ("Block\n", "(outside modules)\n")
+
+
+@pytest.mark.parametrize("wrong", [int, nn.Linear(1, 1), "Linear", len])
+def test_only_module_classes_can_be_decorated(wrong: object) -> None:
+    with pytest.raises(TypeError, match=r"derived from nn\.Module"):
+        torchprof_hooks.profiled(wrong)  # type: ignore[call-overload]
+
+
+def test_unknown_unit_is_refused_when_decorating() -> None:
+    with pytest.raises(ValueError, match="auto_foreach"):
+        torchprof_hooks.profiled(unit="hours")(nn.Linear)
