@@ -71,7 +71,9 @@ def report(
         row = [name, f"{middle:.0f}", f"{low:.0f} - {high:.0f}"]
         row.append(f"{median(values) / median(times[baseline]):.3f}")
         added = median(values) - first
-        row.append(f"{added / 1000 / modules:.2f}" if modules else f"{added * scale:.0f}")
+        row.append(
+            f"{added / 1000 / modules:.2f}" if modules else f"{added * scale:.0f}"
+        )
         rows.append(row)
     added_header = "us added per module" if modules else f"{unit} added"
     headers = ["", unit, "quartiles", f"ratio to {baseline}", added_header]

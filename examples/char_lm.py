@@ -156,7 +156,7 @@ def train(model: CharLM, train_ids: Tensor, val_ids: Tensor, config: Config) -> 
     for step in tqdm(range(1, config.steps + 1), desc="training", disable=None):
         loss = batch_loss(model, train_ids, config)
         optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         optimizer.step()
         scheduler.step()
         losses.append(loss.detach())

@@ -1,4 +1,4 @@
-"""Modules whose forward and backward take a known time: ground truth for attribution."""
+"""Modules whose forward and backward take a known time: the truth to compare with."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class _Burning(torch.autograd.Function):
         return x * scale
 
     @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, grad: torch.Tensor) -> Any:
         x, scale = ctx.saved_tensors
         return (*_BurningBackward.apply(grad, x, scale, ctx.work), None)
 
@@ -71,7 +71,7 @@ class _BurningBackward(torch.autograd.Function):
         return grad * scale, (grad * x).sum().reshape(scale.shape)
 
     @staticmethod
-    def backward(ctx: Any, grad_x: Any, grad_scale: Any) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, grad_x: Any, grad_scale: Any) -> Any:
         work: Work = ctx.work
         work.spent_ns["backward"] += burn(work.backward_ms)
         grad, x, scale = ctx.saved_tensors

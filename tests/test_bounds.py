@@ -16,7 +16,6 @@ from torch import nn
 import torchprof_hooks
 from torchprof_hooks.link_hooks import TimerHook
 
-
 #: A log between two foldings holds up to 12 288 integers of 32 bytes in a list. That is
 #: less than what 12 000 calls leave behind if each leaves one object.
 LOG_BYTES = 700_000

@@ -11,7 +11,7 @@ from torchprof_hooks import add_hook, delete_hook
 
 
 def by_backward(model: nn.Module, loss: torch.Tensor) -> None:
-    loss.backward()  # type: ignore[no-untyped-call]
+    loss.backward()
 
 
 def by_autograd_backward(model: nn.Module, loss: torch.Tensor) -> None:
@@ -208,7 +208,7 @@ class BreaksBehind(nn.Module):
     def forward(self, x: torch.Tensor, broken: bool) -> torch.Tensor:
         hidden = self.l1(x)
         if broken:
-            hidden = Broken.apply(hidden)  # type: ignore[no-untyped-call]
+            hidden = Broken.apply(hidden)
         result: torch.Tensor = self.l2(hidden)
         return result
 

@@ -7,14 +7,10 @@ from typing import TypeVar, cast
 
 import torch
 
-from torchprof_hooks.capture.hook_tracker import is_default, make_tracker
+from torchprof_hooks.capture.hook_tracker import ask_again, is_default, make_tracker
 from torchprof_hooks.capture.link_call import LinkCall
-from torchprof_hooks.capture.registry import (
-    forget_module,
-    hooks_of_module,
-    hooks_of_thread,
-)
-from torchprof_hooks.capture.tap import ModuleTap, Tap
+from torchprof_hooks.capture.registry import check_free, taps_of_thread
+from torchprof_hooks.capture.tap import ModuleTap, Tap, ThreadTrackers, module_taps
 from torchprof_hooks.capture.tracker import Tracker
 
 Self = TypeVar("Self", bound="LinkHook")
@@ -60,10 +56,10 @@ class LinkHook:
         Raises:
             KeyError: a hook of this name is active already.
         """
-        hooks = hooks_of_thread()
-        hooks.check_free(self.name)
+        taps = taps_of_thread()
+        check_free(self.name, taps.get(self.name))
         self.added(None)
-        hooks.add(self.name, Tap(self._make_tracker(everywhere=True)))
+        taps[self.name] = Tap(self._make_tracker(everywhere=True))
         return self
 
     def __exit__(
@@ -72,12 +68,11 @@ class LinkHook:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        hooks = hooks_of_thread()
         try:
             self.deleted(None)
         finally:
-            cast("Tap", hooks.get(self.name)).close(by_exception=error is not None)
-            hooks.remove(self.name)
+            tap = taps_of_thread().pop(self.name)
+            tap.close(by_exception=error is not None)
 
     def added(self, link: torch.nn.Module | None) -> None:
         """Called when the hook is registered: on `link`, or thread-wide (None)."""
@@ -105,6 +100,19 @@ class LinkHook:
         """What serves this hook in one thread."""
         return make_tracker(self, everywhere, backward=False)
 
+    @property
+    def _module_threads(self) -> ThreadTrackers:
+        """What serves this hook on all modules that it was put on. It is not made in
+        ``__init__``, which subclasses need not call."""
+        if self._threads is None:
+            self._threads = self._new_module_threads()
+        return self._threads
+
+    def _new_module_threads(self) -> ThreadTrackers:
+        return ThreadTrackers(lambda: self._make_tracker(everywhere=False))
+
+    _threads: ThreadTrackers | None = None
+
 
 def add_hook(module: Module, hook: LinkHook, name: str | None = None) -> Module:
     """Activate `hook` for calls of `module`, and of no other, in all threads.
@@ -125,12 +133,14 @@ def add_hook(module: Module, hook: LinkHook, name: str | None = None) -> Module:
     if not isinstance(hook, LinkHook):
         raise TypeError(f"hook must be a LinkHook, not {_describe(hook)}")
     name = hook.name if name is None else name
-    hooks = hooks_of_module(module)
-    hooks.check_free(name)
+    taps = module_taps(module)
+    check_free(name, taps.get(name))
     hook.added(module)
-
-    tap = ModuleTap(module, lambda: hook._make_tracker(everywhere=False))
-    hooks.add(name, (hook, tap))
+    threads = hook._module_threads
+    if any(tap.hook is hook for tap in taps.values()):
+        threads = hook._new_module_threads()  # each call is to be seen twice
+    ModuleTap(module, name, hook, threads)
+    ask_again(module)
     return module
 
 
@@ -142,15 +152,14 @@ def delete_hook(module: torch.nn.Module, name: str) -> None:
         TypeError: `module` is not an ``nn.Module``.
     """
     _check_module(module)
-    hooks = hooks_of_module(module)
-    hook, tap = cast("tuple[LinkHook, ModuleTap]", hooks.get(name))
+    taps = module_taps(module)
+    if name not in taps:
+        known = ", ".join(map(repr, taps)) or "none"
+        raise KeyError(f"no hook {name!r} here; the registered ones: {known}")
     try:
-        hook.deleted(module)
+        cast("LinkHook", taps[name].hook).deleted(module)
     finally:
-        tap.close()
-        hooks.remove(name)
-        if not hooks:
-            forget_module(id(module))
+        taps[name].close()
 
 
 def _check_module(module: object) -> None:

@@ -59,7 +59,7 @@ def fresh_compiler() -> Iterator[None]:
     torch._dynamo.reset()
 
 
-def run(model: nn.Module, steps: int = 3) -> None:
+def run(model: Callable[..., Any], steps: int = 3) -> None:
     for _ in range(steps):
         model(torch.ones(4, 8)).sum().backward()
 

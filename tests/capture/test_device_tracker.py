@@ -84,7 +84,7 @@ class _Launch(torch.autograd.Function):
         return x.clone()
 
     @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, grad: torch.Tensor) -> Any:
         ctx.kernel.device.launch(ctx.kernel.backward_ms)
         return grad, None
 

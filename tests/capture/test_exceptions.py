@@ -40,7 +40,7 @@ class _FailingFunction(torch.autograd.Function):
         return x.clone()
 
     @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, grad: torch.Tensor) -> Any:
         if ctx.module.fail_in == "backward":
             raise ctx.module.error("planted")
         return grad, None

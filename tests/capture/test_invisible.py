@@ -162,7 +162,7 @@ def test_gradients_are_not_copied() -> None:
             return x.clone()
 
         @staticmethod
-        def backward(ctx: Any, grad: torch.Tensor) -> Any:  # type: ignore[override]
+        def backward(ctx: Any, grad: torch.Tensor) -> Any:
             grad = grad.clone()
             made.append(grad.data_ptr())
             return grad

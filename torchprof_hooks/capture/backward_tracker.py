@@ -135,7 +135,7 @@ class BackwardTracker(Tracker):
         try:
             site = self.site.children[id(module)]
         except KeyError:
-            if self.is_in_compiled_code():
+            if self.looks_away_from(module):
                 return
             site = self.find_site(module)
         site.low = next_sequence_number()

@@ -12,7 +12,6 @@ from torch.compiler import is_dynamo_compiling
 from torchprof_hooks.capture.backward_plan import Move
 from torchprof_hooks.capture.backward_tracker import BackwardPass, BackwardTracker
 from torchprof_hooks.capture.link_call import LinkCall
-from torchprof_hooks.capture.registry import has_own_hook
 from torchprof_hooks.capture.site import Site
 from torchprof_hooks.capture.torch_names import caller_kwargs
 from torchprof_hooks.capture.tracker import Tracker
@@ -30,17 +29,11 @@ class Callbacks(Protocol):
 
 
 class CallbackTracker(Tracker):
-    """Calls the forward callbacks of a hook.
+    """Calls the forward callbacks of a hook."""
 
-    hook: whose callbacks to call.
-    everywhere: whether the hook is registered for all modules; then it is silent for
-        those that have a hook of its name of their own.
-    """
-
-    def __init__(self, hook: Callbacks, everywhere: bool) -> None:
+    def __init__(self, hook: Callbacks) -> None:
         super().__init__()
         self._hook = hook
-        self._everywhere = everywhere
         self._open_calls: dict[int, LinkCall] = {}  # by code of the site
 
     def forward_pre(self, module: torch.nn.Module, args: Any) -> None:
@@ -52,10 +45,9 @@ class CallbackTracker(Tracker):
         """The same, with the keywords if they are known."""
         if not self.works_here():
             return
-        before = self.site
         super().forward_pre(module, args)
-        if self.site is not before and not self._is_replaced(module):
-            kwargs = caller_kwargs() if kwargs is None else kwargs
+        if self.site.key == id(module):
+            kwargs = caller_kwargs() if kwargs is None else dict(kwargs)
             call = LinkCall(module, self.site.name, args, kwargs)
             self._open_calls[self.site.code] = call
             self._hook.forward_preprocess(call)
@@ -76,9 +68,6 @@ class CallbackTracker(Tracker):
         self._open_calls.pop(self.site.code, None)
         super().abort_call(end_ns)
 
-    def _is_replaced(self, module: torch.nn.Module) -> bool:
-        return self._everywhere and has_own_hook(module, self._hook.name)
-
 
 class BackwardCallbackTracker(CallbackTracker, BackwardTracker):
     """Calls all callbacks of a hook."""
@@ -93,5 +82,5 @@ class BackwardCallbackTracker(CallbackTracker, BackwardTracker):
 
     def _tell(self, callback: Callable[[LinkCall], None], site: Site) -> None:
         module = site.living_module()
-        if module is not None and not self._is_replaced(module):
+        if module is not None:
             callback(LinkCall(module, site.name))

@@ -6,6 +6,7 @@ from collections import deque
 from typing import Any, Final
 
 import torch
+from torch.compiler import is_dynamo_compiling
 
 from torchprof_hooks.capture.backward_plan import Move
 from torchprof_hooks.capture.backward_tracker import BackwardPass, BackwardTracker
@@ -33,16 +34,19 @@ class DeviceTracker(BackwardTracker):
 
     def forward_pre(self, module: torch.nn.Module, args: Any) -> None:
         """Open the call of `module`."""
-        before = self.site
+        if is_dynamo_compiling() or not self.works_here():
+            return
         super().forward_pre(module, args)
-        if self.site is not before:
+        if self.site.key == id(module):
             self.site.device_start = self.clock.stamp()
 
     def forward_post(self, module: torch.nn.Module, args: Any, outputs: Any) -> None:
         """Close the call of `module`."""
+        if is_dynamo_compiling() or not self.works_here():
+            return
         site = self.site
         super().forward_post(module, args, outputs)
-        if self.site is site.caller and site is not self.outside:
+        if site.key == id(module):
             self._close(site, self.clock.stamp())
             self.resolve_if_many()
 

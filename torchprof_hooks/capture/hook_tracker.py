@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from typing import Any, TypeVar
+
+import torch
 
 from torchprof_hooks.capture.backward_tracker import BackwardTracker
 from torchprof_hooks.capture.callback_tracker import (
@@ -11,6 +14,7 @@ from torchprof_hooks.capture.callback_tracker import (
     Callbacks,
     CallbackTracker,
 )
+from torchprof_hooks.capture.tap import module_taps
 from torchprof_hooks.capture.tracker import Tracker
 
 Callback = TypeVar("Callback", bound=Callable[..., Any])
@@ -25,14 +29,31 @@ def make_tracker(hook: Callbacks, everywhere: bool, backward: bool) -> Tracker:
     Callbacks that no class of the hook overrides are never called: a hook that only
     measures takes the short way, without an object for each call.
 
-    everywhere: whether the hook is registered for all modules.
+    everywhere: whether the hook is registered for all modules; it then leaves alone
+        those that have a hook of its name of their own.
     backward: whether it measures backward, besides what its callbacks ask for.
     """
+    tracker: Tracker
     if _overrides(hook, _BACKWARD) or (backward and _overrides(hook, _FORWARD)):
-        return BackwardCallbackTracker(hook, everywhere)
-    if _overrides(hook, _FORWARD):
-        return CallbackTracker(hook, everywhere)
-    return BackwardTracker() if backward else Tracker()
+        tracker = BackwardCallbackTracker(hook)
+    elif _overrides(hook, _FORWARD):
+        tracker = CallbackTracker(hook)
+    else:
+        tracker = BackwardTracker() if backward else Tracker()
+    if everywhere:
+        tracker.is_replaced = lambda module: hook.name in module_taps(module)
+        _everywhere.add(tracker)
+    return tracker
+
+
+def ask_again(module: torch.nn.Module) -> None:
+    """A hook was put on `module`: it may take the place of a thread-wide one."""
+    for tracker in list(_everywhere):
+        tracker.forget(module)
+
+
+#: Trackers that serve all modules of their thread.
+_everywhere: weakref.WeakSet[Tracker] = weakref.WeakSet()
 
 
 def is_default(callback: Callback) -> Callback:

@@ -26,6 +26,7 @@ from torchprof_hooks.capture.torch_names import (
     NO_SEQUENCE_NUMBER,
     RunBackward,
     is_tracing,
+    pre_hooks_of,
     replace_backward_entry,
     restore_backward_entry,
     sequence_number,
@@ -69,11 +70,15 @@ class Tap:
 
 
 class ThreadTrackers:
-    """A tracker for each thread that needs one, made when it is first asked for."""
+    """A tracker for each thread that needs one, made when it is first asked for.
+
+    While it has users, its trackers see backward passes.
+    """
 
     def __init__(self, make_tracker: Callable[[], Tracker]) -> None:
         self._make_tracker = make_tracker
         self._local = threading.local()
+        self._users = 0
         self.trackers: list[Tracker] = []
 
     def here(self) -> Tracker:
@@ -86,34 +91,64 @@ class ThreadTrackers:
                 _backward_entry.add(tracker)
         return tracker
 
-    def stop(self) -> None:
-        """Let no tracker see backward passes any more."""
-        for tracker in self.trackers:
-            if isinstance(tracker, BackwardTracker):
-                _backward_entry.remove(tracker)
+    def acquire(self) -> None:
+        """Count one user more."""
+        self._users += 1
+        if self._users == 1:
+            for tracker in self.trackers:
+                if isinstance(tracker, BackwardTracker):
+                    _backward_entry.add(tracker)
+
+    def release(self) -> None:
+        """Count one user less."""
+        self._users -= 1
+        if not self._users:
+            for tracker in self.trackers:
+                if isinstance(tracker, BackwardTracker):
+                    _backward_entry.remove(tracker)
 
 
 class ModuleTap:
-    """Lets trackers see the calls of one module only, in whichever thread it is called:
-    each thread gets a tracker of its own from `make_tracker`."""
+    """Lets the trackers of one hook see the calls of one module, in any thread.
+
+    The only reference to it is in the module's own table of hooks: it lives and dies
+    with the module, also when the hook holds the module in turn.
+
+    name: what the hook is called on this module.
+    hook: whose trackers these are.
+    """
 
     def __init__(
-        self, module: torch.nn.Module, make_tracker: Callable[[], Tracker]
+        self, module: torch.nn.Module, name: str, hook: object, threads: ThreadTrackers
     ) -> None:
-        threads = ThreadTrackers(make_tracker)
+        self.name = name
+        self.hook = hook
         self._handles = [
-            module.register_forward_pre_hook(_PreHook(threads), with_kwargs=True),
-            module.register_forward_hook(_PostHook(threads), always_call=True),
+            module.register_forward_pre_hook(_PreHook(self, threads), with_kwargs=True),
+            module.register_forward_hook(_PostHook(self, threads), always_call=True),
         ]
+        threads.acquire()
         # Also when the module dies with its hooks still on.
-        self._stop = weakref.finalize(module, threads.stop)
-        self._stop.atexit = False
+        self._release = weakref.finalize(module, _release, weakref.ref(threads))
+        self._release.atexit = False
 
     def close(self) -> None:
         """Take the hooks off the module."""
         for handle in self._handles:
             handle.remove()
-        self._stop()
+        self._release()
+
+
+def _release(threads: weakref.ref[ThreadTrackers]) -> None:
+    living = threads()
+    if living is not None:
+        living.release()
+
+
+def module_taps(module: torch.nn.Module) -> dict[str, ModuleTap]:
+    """The taps on `module`, by name."""
+    hooks = pre_hooks_of(module)
+    return {h.tap.name: h.tap for h in hooks if isinstance(h, _PreHook)}
 
 
 class ProcessTap:
@@ -124,13 +159,18 @@ class ProcessTap:
 
     def __init__(self, make_tracker: Callable[[], Tracker]) -> None:
         self.threads = ThreadTrackers(make_tracker)
+        self.threads.acquire()
         _hush.acquire()
         register_module_forward_pre_hook(self._forward_pre)
-        register_module_forward_hook(_PostHook(self.threads), always_call=True)
+        register_module_forward_hook(self._forward_post, always_call=True)
 
     def _forward_pre(self, module: torch.nn.Module, args: Any) -> None:
         if not is_dynamo_compiling():
             self.threads.here().forward_pre(module, args)
+
+    def _forward_post(self, module: torch.nn.Module, args: Any, outputs: Any) -> None:
+        if not is_dynamo_compiling():
+            self.threads.here().forward_post(module, args, outputs)
 
 
 class _ModuleHook:
@@ -138,11 +178,12 @@ class _ModuleHook:
     pickled. The copy is not measured: in it, the hook is a function that does nothing.
     """
 
-    def __init__(self, threads: ThreadTrackers) -> None:
+    def __init__(self, tap: ModuleTap, threads: ThreadTrackers) -> None:
+        self.tap = tap
         self._threads = threads
 
-    def __reduce__(self) -> str:
-        return "_not_measured"
+    def __reduce__(self) -> tuple[Callable[[], object], tuple[()]]:
+        return _hook_of_copies, ()
 
 
 class _PreHook(_ModuleHook):
@@ -157,6 +198,10 @@ class _PostHook(_ModuleHook):
             self._threads.here().forward_post(module, args, outputs)
 
 
+def _hook_of_copies() -> Callable[..., None]:
+    return _not_measured
+
+
 def _not_measured(*_: Any) -> None:
     return None
 
@@ -169,23 +214,34 @@ class _BackwardEntry:
     """
 
     def __init__(self) -> None:
-        self._trackers: tuple[BackwardTracker, ...] = ()
+        # Weak: a tracker may hold, by its hook, the very module that keeps it alive.
+        self._trackers: tuple[weakref.ref[BackwardTracker], ...] = ()
         self._original: RunBackward | None = None
         self._ours: RunBackward | None = None
 
     def add(self, tracker: BackwardTracker) -> None:
         with _lock:
-            self._trackers = (*self._trackers, tracker)
+            reference = weakref.ref(tracker, lambda _: self.remove(None))
+            self._trackers = (*self._trackers, reference)
             if self._original is None:
                 self._original = replace_backward_entry(self._make)
 
-    def remove(self, tracker: BackwardTracker) -> None:
+    def remove(self, tracker: BackwardTracker | None) -> None:
+        """Forget `tracker`, and those that are gone."""
         with _lock:
-            self._trackers = tuple(t for t in self._trackers if t is not tracker)
+            self._trackers = tuple(
+                reference
+                for reference in self._trackers
+                if reference() is not None and reference() is not tracker
+            )
             if not self._trackers and self._original is not None:
                 assert self._ours is not None
                 restore_backward_entry(self._ours, self._original)
                 self._original = None
+
+    def _trackers_here(self) -> list[BackwardTracker]:
+        living = (reference() for reference in self._trackers)
+        return [t for t in living if t is not None and t.works_here()]
 
     def _make(self, run_backward: RunBackward) -> RunBackward:
         def run_measured_backward(outputs: Any, *args: Any, **kwargs: Any) -> Any:
@@ -195,10 +251,9 @@ class _BackwardEntry:
             results: Any = None
             failed = True
             try:
-                for tracker in self._trackers:
-                    if tracker.works_here():
-                        tracker.begin_pass(_request(outputs, *args))
-                        begun.append(tracker)
+                for tracker in self._trackers_here():
+                    tracker.begin_pass(_request(outputs, *args))
+                    begun.append(tracker)
                 results = run_backward(outputs, *args, **kwargs)
                 failed = False
                 return results
@@ -265,6 +320,7 @@ class _HushedWarning:
                 warnings.filters.remove(self._filter)  # type: ignore[attr-defined]
 
 
-_lock = threading.Lock()
+# Reentrant: garbage may be collected, and a tracker with it, while it is held.
+_lock = threading.RLock()
 _hush = _HushedWarning()
 _backward_entry = _BackwardEntry()

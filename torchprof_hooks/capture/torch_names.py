@@ -160,6 +160,11 @@ _CALLING_CODE = {
 }
 
 
+def pre_hooks_of(module: torch.nn.Module) -> list[Any]:
+    """The forward pre-hooks in a module's own table."""
+    return list(module._forward_pre_hooks.values())
+
+
 def is_tracing() -> bool:
     """Whether torch.compile is at work in this thread: it then runs graph modules and
     backward passes on tensors without content, which are nobody's training. Assumes

@@ -44,6 +44,8 @@ class Tracker:
         self.outside = self.new_site(None, (), "outside")
         self.site = self.outside
         self.aborted_calls = 0
+        #: Whether a module has a hook of its own in place of the one served here.
+        self.is_replaced: Callable[[torch.nn.Module], bool] = lambda module: False
         self._paths: dict[str, tuple[str, ...]] = {}  # of each name, as first met
         self._entries = self.log.entries
         self._append = self.log.entries.extend
@@ -60,7 +62,7 @@ class Tracker:
         try:
             site = self.site.children[id(module)]
         except KeyError:
-            if self.is_in_compiled_code():
+            if self.looks_away_from(module):
                 return
             site = self.find_site(module)
         site.start_ns = perf_counter_ns()
@@ -93,11 +95,22 @@ class Tracker:
         """Whether the running thread is the one that is followed."""
         return get_ident() == self.thread
 
-    def is_in_compiled_code(self) -> bool:
-        """Whether modules called now are the compiler's or parts of a compiled region,
-        which is one owner: what of its inside runs in Python is left to chance."""
+    def looks_away_from(self, module: torch.nn.Module) -> bool:
+        """Whether a call of `module`, not seen yet from the current site, is not to be
+        followed: it is left to a hook of the module's own, or is the compiler's, or a
+        part of a compiled region. A region is one owner; what of its inside happens to
+        run in Python does not matter."""
         info = self.names.infos.get(self.site.name)
-        return (info is not None and info.compiled) or is_tracing()
+        return (
+            (info is not None and info.compiled)
+            or is_tracing()
+            or self.is_replaced(module)
+        )
+
+    def forget(self, module: torch.nn.Module) -> None:
+        """Ask `looks_away_from` anew at the next call of `module`."""
+        for site in self.sites:
+            site.children.pop(id(module), None)
 
     # Sites
 

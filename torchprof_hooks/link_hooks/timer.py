@@ -6,12 +6,15 @@ import sys
 import threading
 from typing import Literal, TextIO, TypedDict
 
+import numpy as np
+
 from torchprof_hooks.capture.call_history import CallHistory
 from torchprof_hooks.capture.hook_tracker import make_tracker
 from torchprof_hooks.capture.site import Site
+from torchprof_hooks.capture.span_log import Int64s
 from torchprof_hooks.capture.tracker import Tracker
 from torchprof_hooks.link_hook import LinkHook
-from torchprof_hooks.profiles.names import CALLED_PHASES, Phase
+from torchprof_hooks.profiles.names import CALLED_PHASES
 from torchprof_hooks.profiles.rows import check_grouping
 from torchprof_hooks.reports.timer import render
 
@@ -79,16 +82,17 @@ class TimerHook(LinkHook):
     def call_history(self) -> list[tuple[str, float]]:
         """(name, seconds) of the newest calls, in the order in which they ended."""
         self._fold()
-        return [(name, ns / 1e9) for name, ns in self._history.newest(CALLED_PHASES)]
+        return [(name, ns / 1e9) for name, ns in self._history.newest()]
 
     def total_time(self) -> float:
         """Seconds in module calls: of nested ones, the outermost count."""
-        return sum(
-            total_ns / 1e9
+        total_ns = sum(
+            int(site_ns)
             for tracker in self._folded()
-            for site, total_ns in zip(tracker.sites, tracker.log.total_ns, strict=False)
+            for site, site_ns in zip(tracker.sites, tracker.log.total_ns, strict=False)
             if site.phase in CALLED_PHASES and not _is_nested(site)
         )
+        return total_ns / 1e9
 
     def summary(self) -> dict[str, Summary]:
         """Sums by name, in the order in which the first calls ended."""
@@ -123,23 +127,26 @@ class TimerHook(LinkHook):
 
     def _new_tracker(self, everywhere: bool) -> Tracker:
         tracker = make_tracker(self, everywhere, self.backward)
-        tracker.log.on_fold = lambda spans: self._history.add(
-            lambda code: self._describe(tracker, tracker.sites[code]), spans
-        )
+        tracker.log.on_fold = lambda spans: self._remember(tracker, spans)
         self._trackers.append(tracker)
         return tracker
 
-    def _describe(self, tracker: Tracker, site: Site) -> tuple[str, Phase]:
-        info = tracker.names.infos.get(site.name)
-        if info is not None and self.by == "class":
-            return info.class_name, site.phase
-        return site.name, site.phase
+    def _remember(self, tracker: Tracker, spans: Int64s) -> None:
+        if self.backward:
+            called = [site.phase in CALLED_PHASES for site in tracker.sites]
+            spans = spans[np.array(called)[spans[:, 0]]]
+        self._history.add(lambda code: self._name(tracker, tracker.sites[code]), spans)
+
+    def _name(self, tracker: Tracker, site: Site) -> str:
+        if self.by == "module":
+            return site.name
+        return tracker.names.infos[site.name].class_name
 
     def _add_up(self, summary: dict[str, Summary], tracker: Tracker, code: int) -> None:
         site, log = tracker.sites[code], tracker.log
         if site.name not in tracker.names.infos:
             return  # an optimizer, or a backward pass: no module
-        name, _ = self._describe(tracker, site)
+        name = self._name(tracker, site)
         sums = summary.setdefault(name, {"elapsed_time": 0.0, "occurrence": 0})
         seconds = int(log.total_ns[code]) / 1e9
         if site.phase in CALLED_PHASES:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -69,10 +70,10 @@ def from_json(path: str | Path, content: Any) -> dict[str, Any]:
     """
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise ValueError(f"{path} is not a profile of torchprof_hooks")
-    if content.get("version") != VERSION:
+    version = content.get("version")
+    if type(version) is not int or version != VERSION:
         raise ValueError(
-            f"{path} has version {content.get('version')!r}; "
-            f"this release reads version {VERSION}"
+            f"{path} has version {version!r}; this release reads version {VERSION}"
         )
     try:
         return _arguments(content)
@@ -84,7 +85,8 @@ def write(path: str | Path, content: dict[str, Any]) -> None:
     """Write `content` as JSON; a file that was there is replaced only when all of the
     new one is on disk."""
     path = Path(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    writer = f"{os.getpid()}-{threading.get_ident()}"
+    temporary = path.with_name(f".{path.name}.{writer}.tmp")
     try:
         with temporary.open("w", encoding="utf-8") as file:
             json.dump(content, file, indent=1)
@@ -101,7 +103,8 @@ def read(path: str | Path) -> Any:
     """
     try:
         return json.loads(Path(path).read_text(encoding="utf-8"))
-    except ValueError as error:  # also what a wrong encoding raises
+    # A wrong encoding raises ValueError too; brackets without end, RecursionError.
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not a whole JSON file: {error}") from error
 
 
@@ -109,19 +112,19 @@ def _arguments(content: dict[str, Any]) -> dict[str, Any]:
     modules = {
         _text(name): _module(fields) for name, fields in content["modules"].items()
     }
-    cells = {}
-    for cell in content["cells"]:
-        path = tuple(_text(name) for name in cell["path"])
+    cells: dict[tuple[tuple[str, ...], Any], Totals] = {}
+    for cell in _list(content["cells"]):
+        path = tuple(_text(name) for name in _list(cell["path"]))
         if not path or not modules.keys() >= set(path):
             raise ValueError(f"a cell has the path {path}")
-        phase = _one_of(get_args(Phase), cell["phase"])
-        cells[path, phase] = Totals(
-            **{name: _integer(cell[name]) for name in _CELL_FIELDS}
-        )
+        key = path, _one_of(get_args(Phase), cell["phase"])
+        if key in cells:
+            raise ValueError(f"two cells have the path {path} and the same phase")
+        cells[key] = Totals(**{name: _integer(cell[name]) for name in _CELL_FIELDS})
     return {
         "cells": cells,
         "modules": modules,
-        "devices": tuple(_text(name) for name in content["devices"]),
+        "devices": tuple(_text(name) for name in _list(content["devices"])),
         **{name: _integer(content[name]) for name in _COUNTS},
     }
 
@@ -130,9 +133,15 @@ def _module(fields: dict[str, Any]) -> ModuleInfo:
     return ModuleInfo(
         _text(fields["class_name"]),
         _one_of(get_args(Kind), fields["kind"]),
-        tuple(_text(name) for name in fields["aliases"]),
-        bool(fields["compiled"]),
+        tuple(_text(name) for name in _list(fields["aliases"])),
+        _one_of((False, True), fields["compiled"]),
     )
+
+
+def _list(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise TypeError(f"{value!r} is not a list")
+    return value
 
 
 def _text(value: Any) -> str:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from torchprof_hooks.profiles import file_format
 from torchprof_hooks.profiles.modules import ModuleInfo
@@ -44,6 +45,11 @@ class Profile:
     def __post_init__(self) -> None:
         object.__setattr__(self, "cells", MappingProxyType(dict(self.cells)))
         object.__setattr__(self, "modules", MappingProxyType(dict(self.modules)))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        parts = (getattr(self, part.name) for part in fields(self))
+        plain = (dict(p) if isinstance(p, MappingProxyType) else p for p in parts)
+        return Profile, tuple(plain)
 
     @property
     def is_empty(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from textwrap import fill
 from typing import Final
 
 from tabulate import tabulate
@@ -17,7 +18,7 @@ from torchprof_hooks.reports.units import check_unit, format_times
 DEFAULT_WIDTH: Final = 120
 DEFAULT_ROWS: Final = 40
 
-_NARROWEST_NAME: Final = 20
+_NARROWEST_NAME: Final = 12
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ def render(
     """The report as text, for `Profiler.print_report`.
 
     Raises:
-        ValueError: unknown unit.
+        ValueError: unknown unit, or no rows to show.
 
     Example::
 
@@ -74,13 +75,18 @@ def render(
           body: Linear       10 ...
     """
     check_unit(unit)
-    header = _header(profile)
+    if max_rows < 1:
+        raise ValueError(f"max_rows must be positive, but is {max_rows}")
+    header = fill(_header(profile), width, subsequent_indent="  ")
     if profile.is_empty:
         return f"{header}\n\nNo module was called: there is nothing to report."
     nodes = list(profile.tree().walk())[1:]
     shown = _select(nodes, max_rows)
     parts = [header, "", _table(profile, shown, unit, width)]
-    parts += _footer(profile, nodes, shown)
+    parts += (
+        fill(line, width, subsequent_indent="  ")
+        for line in _footer(profile, nodes, shown)
+    )
     return "\n".join(parts)
 
 
@@ -182,9 +188,9 @@ def _footer(
     if len(nodes) > len(shown):
         rest = _plural(len(nodes) - len(shown), "more row")
         yield f"... {rest}, {_percent(hidden_ns, profile.wall_ns)}"
-    for name, info in profile.modules.items():
-        if info.aliases:
-            yield f"[shared] {name} is also {', '.join(info.aliases)}"
+    shared = {node.name: node.aliases for _, node in shown if node.aliases}
+    for name, aliases in sorted(shared.items()):
+        yield f"[shared] {name} is also {', '.join(aliases)}"
 
 
 def _plural(count: int, noun: str) -> str:
