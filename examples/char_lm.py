@@ -17,6 +17,7 @@ from tqdm import tqdm
 
 import torchprof_hooks
 
+INDENT = " " * 4
 TEMPERATURE = 0.8
 
 
@@ -121,7 +122,8 @@ def read_corpus() -> str:
     """The top-level modules of the standard library, a few megabytes of text."""
     folder = Path(sysconfig.get_paths()["stdlib"])
     files = sorted(folder.glob("*.py"))
-    return "\n".join(f.read_text(encoding="utf-8", errors="replace") for f in files)
+    text = "\n".join(f.read_text(encoding="utf-8", errors="replace") for f in files)
+    return text.replace(INDENT, "\t")  # one character per level is easier to learn
 
 
 def random_batch(ids: Tensor, config: Config) -> tuple[Tensor, Tensor]:
@@ -168,14 +170,14 @@ def train(model: CharLM, train_ids: Tensor, val_ids: Tensor, config: Config) -> 
 
 
 @torch.no_grad()
-def generate(model: CharLM, ids: Tensor, length: int) -> Tensor:
-    """`ids`, continued by `length` characters."""
+def generate(model: CharLM, vocabulary: Vocabulary, prompt: str, length: int) -> str:
     model.eval()
+    ids = vocabulary.encode(prompt).to(model.head.weight.device)
     for _ in range(length):
         logits = model(ids[None, -model.context :])[0, -1]
         next_id = torch.multinomial((logits / TEMPERATURE).softmax(-1), 1)
         ids = torch.cat([ids, next_id])
-    return ids
+    return vocabulary.decode(ids).replace("\t", INDENT)
 
 
 def parse_args() -> argparse.Namespace:
@@ -205,9 +207,8 @@ def main() -> None:
     print()
     prof.print_report()
 
-    prompt = vocabulary.encode("def ").to(device)
-    print("\nWhat it writes now:\n")
-    print(vocabulary.decode(generate(model, prompt, length=400)))
+    sample = generate(model, vocabulary, prompt="def ", length=400)
+    print(f"\nWhat it writes now:\n\n{sample}")
 
 
 if __name__ == "__main__":
