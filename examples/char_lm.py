@@ -28,7 +28,7 @@ class Config:
     heads: int = 4
     blocks: int = 4
     batch_size: int = 16
-    steps: int = 800
+    steps: int = 900
     max_learning_rate: float = 2e-3
     report_every: int = 100
     eval_batches: int = 10

@@ -9,8 +9,10 @@ import torch
 
 from torchprof_hooks.capture.hook_tracker import ask_again, is_default, make_tracker
 from torchprof_hooks.capture.link_call import LinkCall
+from torchprof_hooks.capture.module_tap import ModuleTap, module_taps
 from torchprof_hooks.capture.registry import check_free, taps_of_thread
-from torchprof_hooks.capture.tap import ModuleTap, Tap, ThreadTrackers, module_taps
+from torchprof_hooks.capture.tap import Tap
+from torchprof_hooks.capture.thread_trackers import ThreadTrackers
 from torchprof_hooks.capture.tracker import Tracker
 
 Self = TypeVar("Self", bound="LinkHook")

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 import torch
-from tests.planted import Work, check
 from torch import nn
 
 import torchprof_hooks
+from tests.planted import Work, check
 
 MODEL = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 2))
 X = torch.arange(3.0)
@@ -60,9 +60,9 @@ WAYS: dict[str, Callable[[], Any]] = {
     "func.grad": lambda: torch.func.grad(functional_call)(
         dict(MODEL.named_parameters())
     ),
-    "vmap of grad": lambda: torch.func.vmap(
-        torch.func.grad(lambda x: MODEL(x).sum())
-    )(torch.randn(4, 3)),
+    "vmap of grad": lambda: torch.func.vmap(torch.func.grad(lambda x: MODEL(x).sum()))(
+        torch.randn(4, 3)
+    ),
     "jacrev": lambda: torch.func.jacrev(MODEL)(X),
     "jacfwd": lambda: torch.func.jacfwd(MODEL)(X),
     "hessian": lambda: torch.func.hessian(lambda x: MODEL(x).sum())(X),

@@ -9,8 +9,9 @@ from typing import Any, Protocol
 import torch
 from torch.compiler import is_dynamo_compiling
 
+from torchprof_hooks.capture.backward_pass import BackwardPass
 from torchprof_hooks.capture.backward_plan import Move
-from torchprof_hooks.capture.backward_tracker import BackwardPass, BackwardTracker
+from torchprof_hooks.capture.backward_tracker import BackwardTracker
 from torchprof_hooks.capture.link_call import LinkCall
 from torchprof_hooks.capture.site import Site
 from torchprof_hooks.capture.torch_names import caller_kwargs

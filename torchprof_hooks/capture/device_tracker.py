@@ -8,8 +8,9 @@ from typing import Any, Final
 import torch
 from torch.compiler import is_dynamo_compiling
 
+from torchprof_hooks.capture.backward_pass import BackwardPass
 from torchprof_hooks.capture.backward_plan import Move
-from torchprof_hooks.capture.backward_tracker import BackwardPass, BackwardTracker
+from torchprof_hooks.capture.backward_tracker import BackwardTracker
 from torchprof_hooks.capture.module_names import ModuleNames
 from torchprof_hooks.capture.site import Site
 from torchprof_hooks.measure.device_clock import DeviceClock
@@ -50,12 +51,14 @@ class DeviceTracker(BackwardTracker):
             self._close(site, self.clock.stamp())
             self.resolve_if_many()
 
-    def _open_entry(self, site: Site) -> None:
-        super()._open_entry(site)
+    def open_entry(self, site: Site) -> None:
+        """Begin an entry (see the parent class)."""
+        super().open_entry(site)
         site.device_start = self.clock.stamp()
 
-    def _close_entry(self, site: Site, outputs: object = None) -> None:
-        super()._close_entry(site, outputs)
+    def close_entry(self, site: Site, outputs: object = None) -> None:
+        """End the current entry (see the parent class)."""
+        super().close_entry(site, outputs)
         self._close(site, self.clock.stamp())
 
     def _make_move(self, move: Move, running: BackwardPass, now_ns: int) -> None:

@@ -14,7 +14,7 @@ from torchprof_hooks.capture.callback_tracker import (
     Callbacks,
     CallbackTracker,
 )
-from torchprof_hooks.capture.tap import module_taps
+from torchprof_hooks.capture.module_tap import module_taps
 from torchprof_hooks.capture.tracker import Tracker
 
 Callback = TypeVar("Callback", bound=Callable[..., Any])

@@ -12,7 +12,8 @@ from typing import Final, cast
 
 import torch
 
-from torchprof_hooks.capture.backward_tracker import BackwardTracker, PassRequest
+from torchprof_hooks.capture.backward_pass import PassRequest
+from torchprof_hooks.capture.backward_tracker import BackwardTracker
 from torchprof_hooks.capture.torch_names import run_engine
 from torchprof_hooks.capture.tracker import Tracker
 from torchprof_hooks.profiles.names import CALLED_PHASES

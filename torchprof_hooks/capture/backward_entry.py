@@ -1,0 +1,114 @@
+"""Tells trackers when a backward pass begins and ends."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch.compiler import is_dynamo_compiling
+
+from torchprof_hooks.capture.backward_pass import PassRequest
+from torchprof_hooks.capture.backward_tracker import BackwardTracker
+from torchprof_hooks.capture.torch_names import (
+    NO_SEQUENCE_NUMBER,
+    RunBackward,
+    is_compiled_autograd_on,
+    is_tracing,
+    replace_backward_entry,
+    restore_backward_entry,
+    sequence_number,
+)
+
+
+class BackwardEntry:
+    """Where Python enters the autograd engine.
+
+    torch has no hook for that, so while any tracker listens, the function through which
+    Python enters the engine is replaced by one that tells them and then does the same.
+    """
+
+    def __init__(self) -> None:
+        # Reentrant: garbage may be collected, and a tracker with it, while it is held.
+        self._lock = threading.RLock()
+        # Weak: a tracker may hold, by its hook, the very module that keeps it alive.
+        self._trackers: tuple[weakref.ref[BackwardTracker], ...] = ()
+        self._original: RunBackward | None = None
+        self._ours: RunBackward | None = None
+
+    def add(self, tracker: BackwardTracker) -> None:
+        """Tell `tracker` from now on."""
+        with self._lock:
+            reference = weakref.ref(tracker, lambda _: self.remove(None))
+            self._trackers = (*self._trackers, reference)
+            if self._original is None:
+                self._original = replace_backward_entry(self._make)
+
+    def remove(self, tracker: BackwardTracker | None) -> None:
+        """Forget `tracker`, and those that are gone."""
+        with self._lock:
+            self._trackers = tuple(
+                reference
+                for reference in self._trackers
+                if reference() is not None and reference() is not tracker
+            )
+            if not self._trackers and self._original is not None:
+                assert self._ours is not None
+                restore_backward_entry(self._ours, self._original)
+                self._original = None
+
+    def _trackers_here(self) -> list[BackwardTracker]:
+        living = (reference() for reference in self._trackers)
+        return [t for t in living if t is not None and t.works_here()]
+
+    def _make(self, run_backward: RunBackward) -> RunBackward:
+        def run_measured_backward(outputs: Any, *args: Any, **kwargs: Any) -> Any:
+            if is_dynamo_compiling() or is_tracing() or is_compiled_autograd_on():
+                return run_backward(outputs, *args, **kwargs)
+            begun: list[BackwardTracker] = []
+            results: Any = None
+            failed = True
+            try:
+                for tracker in self._trackers_here():
+                    tracker.begin_pass(_request(outputs, *args))
+                    begun.append(tracker)
+                results = run_backward(outputs, *args, **kwargs)
+                failed = False
+                return results
+            finally:
+                for tracker in reversed(begun):
+                    tracker.end_pass(results, failed)
+
+        self._ours = run_measured_backward
+        return run_measured_backward
+
+
+def _request(
+    outputs: Iterable[Any],
+    gradients: Any = (),
+    keeps_graph: Any = False,
+    makes_graph: Any = False,
+    inputs: Iterable[Any] = (),
+    *_: Any,
+) -> PassRequest:
+    """What the engine's positional arguments ask for."""
+    roots = [node for node in map(_node, outputs) if node is not None]
+    numbers = [
+        NO_SEQUENCE_NUMBER if node is None else sequence_number(node)
+        for node in map(_node, inputs)
+    ]
+    # The gradient of the oldest input is only handed over: its node does not run, nor
+    # do older ones. A leaf has no number, and may be behind any node.
+    stop = min(numbers) if numbers and NO_SEQUENCE_NUMBER not in numbers else -1
+    return PassRequest(roots, bool(keeps_graph), bool(makes_graph), stop)
+
+
+def _node(edge: Any) -> Any:
+    """The node of a tensor (None of a leaf) or of a ``GradientEdge``."""
+    return edge.grad_fn if isinstance(edge, torch.Tensor) else edge.node
+
+
+#: The one entry there is.
+backward_entry = BackwardEntry()

@@ -1,0 +1,63 @@
+"""One run of the autograd engine, as asked for and as it goes."""
+
+from __future__ import annotations
+
+from _thread import get_ident
+from typing import Any, NamedTuple
+
+from torchprof_hooks.capture.backward_plan import Move, Owner, Plan
+from torchprof_hooks.capture.site import Site
+
+
+class PassRequest(NamedTuple):
+    """What a backward pass is asked to do.
+
+    roots: the nodes that it starts from.
+    keeps_graph, makes_graph: ``retain_graph`` and ``create_graph``.
+    stop: nodes with this number or a lower one will not run.
+    """
+
+    roots: list[Any]
+    keeps_graph: bool
+    makes_graph: bool
+    stop: int
+
+
+class BackwardPass:
+    """One run of the autograd engine.
+
+    base: the site that the pass is booked on where no module call owns it.
+    opened_base: whether the pass opened `base` itself, or runs inside of another pass
+        and leaves unowned work with the owner that it found.
+    moves: what is planned, by the number of the node before which it takes place.
+    owner: whom the pass is working for now.
+    task, thread: the engine's number for the pass, and where it was started.
+    failed: whether it ended by an exception.
+    """
+
+    __slots__ = (
+        "base",
+        "failed",
+        "makes_graph",
+        "moves",
+        "opened_base",
+        "owner",
+        "task",
+        "thread",
+        "whole",
+    )
+
+    def __init__(self, base: Site, opened_base: bool, makes_graph: bool) -> None:
+        self.base = base
+        self.opened_base = opened_base
+        self.makes_graph = makes_graph
+        self.failed = False
+        self.whole = self.owner = Owner(base, -1, None)
+        self.moves: dict[int, Move] = {}
+        self.thread = get_ident()
+        self.task = -1
+
+    def follow(self, plan: Plan, numbers: list[int]) -> None:
+        """Take the moves of `plan`, for nodes with these numbers."""
+        self.whole = self.owner = plan.whole
+        self.moves = {numbers[position]: move for position, move in plan.moves}

@@ -1,0 +1,89 @@
+"""Connects the trackers of a hook with one module."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.compiler import is_dynamo_compiling
+
+from torchprof_hooks.capture.thread_trackers import ThreadTrackers
+from torchprof_hooks.capture.torch_names import pre_hooks_of
+
+
+class ModuleTap:
+    """Lets the trackers of one hook see the calls of one module, in any thread.
+
+    The only reference to it is in the module's own table of hooks: it lives and dies
+    with the module, also when the hook holds the module in turn.
+
+    name: what the hook is called on this module.
+    hook: whose trackers these are.
+    """
+
+    def __init__(
+        self, module: torch.nn.Module, name: str, hook: object, threads: ThreadTrackers
+    ) -> None:
+        self.name = name
+        self.hook = hook
+        self._handles = [
+            module.register_forward_pre_hook(_PreHook(self, threads), with_kwargs=True),
+            module.register_forward_hook(_PostHook(self, threads), always_call=True),
+        ]
+        threads.acquire()
+        # Also when the module dies with its hooks still on.
+        self._release = weakref.finalize(module, _release, weakref.ref(threads))
+        self._release.atexit = False
+
+    def close(self) -> None:
+        """Take the hooks off the module."""
+        for handle in self._handles:
+            handle.remove()
+        self._release()
+
+
+def _release(threads: weakref.ref[ThreadTrackers]) -> None:
+    living = threads()
+    if living is not None:
+        living.release()
+
+
+def module_taps(module: torch.nn.Module) -> dict[str, ModuleTap]:
+    """The taps on `module`, by name."""
+    hooks = pre_hooks_of(module)
+    return {h.tap.name: h.tap for h in hooks if isinstance(h, _PreHook)}
+
+
+class _ModuleHook:
+    """A hook in a module's own table, which goes along when the module is copied or
+    pickled. The copy is not measured: in it, the hook is a function that does nothing.
+    """
+
+    def __init__(self, tap: ModuleTap, threads: ThreadTrackers) -> None:
+        self.tap = tap
+        self._threads = threads
+
+    def __reduce__(self) -> tuple[Callable[[], object], tuple[()]]:
+        return _hook_of_copies, ()
+
+
+class _PreHook(_ModuleHook):
+    def __call__(self, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
+        if not is_dynamo_compiling():
+            self._threads.here().module_pre(module, args, kwargs)
+
+
+class _PostHook(_ModuleHook):
+    def __call__(self, module: torch.nn.Module, args: Any, outputs: Any) -> None:
+        if not is_dynamo_compiling():
+            self._threads.here().forward_post(module, args, outputs)
+
+
+def _hook_of_copies() -> Callable[..., None]:
+    return _not_measured
+
+
+def _not_measured(*_: Any) -> None:
+    return None

@@ -1,0 +1,158 @@
+"""Follows one thread through its calls, and notes which autograd nodes they make."""
+
+from __future__ import annotations
+
+from _thread import get_ident
+from collections.abc import Iterator
+from time import perf_counter_ns
+from typing import Any
+
+import torch
+from torch.compiler import is_dynamo_compiling
+
+from torchprof_hooks.capture.module_names import ModuleNames
+from torchprof_hooks.capture.ownership import Interval, Ownership, newest_first
+from torchprof_hooks.capture.site import NO_MODULE, Site
+from torchprof_hooks.capture.span_log import FOLD_AT
+from torchprof_hooks.capture.torch_names import next_sequence_number
+from torchprof_hooks.capture.tracker import Tracker
+from torchprof_hooks.profiles.names import CALLED_PHASES, Phase, optimizer_name
+
+
+class OwningTracker(Tracker):
+    """Measures forward as its parent does, and optimizer steps, and reads the counter
+    of autograd nodes before and after each call (see `ownership`).
+
+    Some calls interrupt their caller instead of being a part of it: a module called
+    from outside, an optimizer step, and what subclasses add. They are called entries.
+    """
+
+    def __init__(self, names: ModuleNames | None = None) -> None:
+        super().__init__(names)
+        self.ownership = Ownership()
+        self.steps = 0
+        self._intervals: list[int] = []  # of calls that ended inside of open ones
+        self._own = self._intervals.extend
+
+    # Forward. These repeat the parent's lines instead of calling them: a call more for
+    # each hook would cost as much as reading the counters does.
+
+    def forward_pre(self, module: torch.nn.Module, args: Any) -> None:
+        """Open the call of `module`."""
+        if is_dynamo_compiling() or (
+            get_ident() != self.thread and not self.works_here()
+        ):
+            return
+        try:
+            site = self.site.children[id(module)]
+        except KeyError:
+            if self.looks_away_from(module):
+                return
+            site = self.find_site(module)
+        site.low = next_sequence_number()
+        site.start_ns = perf_counter_ns()
+        self.site = site
+
+    def forward_post(self, module: torch.nn.Module, args: Any, outputs: Any) -> None:
+        """Close the call of `module`."""
+        if is_dynamo_compiling() or (
+            get_ident() != self.thread and not self.works_here()
+        ):
+            return
+        end_ns = perf_counter_ns()
+        site = self.site
+        if site.key != id(module):
+            site = self.unwind_to(module)
+            if site is self.outside:
+                return
+        self.site = site.caller
+        self._append((site.code, site.start_ns, end_ns))
+        high = next_sequence_number()
+        if high != site.low:
+            self._own((site.code, site.low, high))
+        if outputs is None:
+            self.count_if_aborted()
+        if site.is_entry:
+            self._end_entry(site, end_ns, outputs)
+        if len(self._entries) > FOLD_AT:
+            self.log.fold()
+
+    def abort_call(self, end_ns: int) -> None:
+        """Close the current call, which an exception went through."""
+        site = self.site
+        super().abort_call(end_ns)
+        if site.is_entry:
+            self._end_entry(site, end_ns, None)
+
+    # Entries: calls that interrupt their caller instead of being a part of it
+
+    def open_entry(self, site: Site) -> None:
+        """Begin an entry at a site from `entry_site`."""
+        site.low = next_sequence_number()
+        site.start_ns = perf_counter_ns()
+        self.site = site
+
+    def close_entry(self, site: Site, outputs: object = None) -> None:
+        """End the current entry; `outputs` is what its graph can be reached from."""
+        end_ns = perf_counter_ns()
+        self.site = site.caller
+        self._append((site.code, site.start_ns, end_ns))
+        self._end_entry(site, end_ns, outputs)
+
+    def _end_entry(self, site: Site, end_ns: int, outputs: object) -> None:
+        """Give the interrupted callers their time back; keep what the entry owns."""
+        interruption_ns = end_ns - site.start_ns
+        for caller in self.open_sites():
+            caller.start_ns += interruption_ns
+        # Inside a call, the intervals stay with those of that call.
+        if self._intervals and not self.is_inside_call():
+            self._keep_intervals(site.low, outputs)
+
+    def _keep_intervals(self, low: int, outputs: object) -> None:
+        """Make a record of the intervals from number `low` on."""
+        intervals = self._intervals
+        first = len(intervals)
+        while first and intervals[first - 2] >= low:
+            first -= 3
+        self.ownership.add(intervals[first:], outputs)
+        del intervals[first:]
+
+    def entry_site(self, name: str, phase: Phase, key: int = NO_MODULE) -> Site:
+        """The site of something that is not a module, called from the current site."""
+        known = self.site.children_by_name.get((name, phase))
+        if known is None:
+            path = (optimizer_name(name) if phase == "optimizer" else name,)
+            known = [self.new_site(self.site, path, phase)]
+            self.site.children_by_name[name, phase] = known
+        known[0].key = key
+        return known[0]
+
+    # Optimizers
+
+    def optimizer_pre(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        """Open a step of `optimizer`."""
+        if not is_dynamo_compiling() and self.works_here():
+            self.drop_dead_calls(optimizer)
+            name = type(optimizer).__name__
+            self.open_entry(self.entry_site(name, "optimizer", id(optimizer)))
+
+    def optimizer_post(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        """Close a step of `optimizer`, and count it."""
+        if not is_dynamo_compiling() and self.works_here():
+            if self.site.key != id(optimizer):
+                self.drop_dead_calls()
+            if self.site.key == id(optimizer):
+                self.close_entry(self.site)
+            self.steps += 1
+
+    def is_inside_call(self) -> bool:
+        """Whether a module call is open, however far out."""
+        return any(site.phase in CALLED_PHASES for site in self.open_sites())
+
+    def intervals_of_open_calls(self) -> Iterator[Interval]:
+        """Intervals of open calls, and of those that ended inside; newest first."""
+        high = next_sequence_number()
+        for site in reversed(list(self.open_sites())):
+            if site.phase in CALLED_PHASES:
+                yield site.code, site.low, high
+        yield from newest_first(self._intervals)

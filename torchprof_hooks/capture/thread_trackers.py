@@ -1,0 +1,49 @@
+"""Trackers for whichever threads turn up."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from torchprof_hooks.capture.backward_entry import backward_entry
+from torchprof_hooks.capture.backward_tracker import BackwardTracker
+from torchprof_hooks.capture.tracker import Tracker
+
+
+class ThreadTrackers:
+    """A tracker for each thread that needs one, made when it is first asked for.
+
+    While it has users, its trackers see backward passes.
+    """
+
+    def __init__(self, make_tracker: Callable[[], Tracker]) -> None:
+        self._make_tracker = make_tracker
+        self._local = threading.local()
+        self._users = 0
+        self.trackers: list[Tracker] = []
+
+    def here(self) -> Tracker:
+        """The running thread's tracker."""
+        tracker: Tracker | None = getattr(self._local, "tracker", None)
+        if tracker is None:
+            tracker = self._local.tracker = self._make_tracker()
+            self.trackers.append(tracker)
+            if isinstance(tracker, BackwardTracker):
+                backward_entry.add(tracker)
+        return tracker
+
+    def acquire(self) -> None:
+        """Count one user more."""
+        self._users += 1
+        if self._users == 1:
+            for tracker in self.trackers:
+                if isinstance(tracker, BackwardTracker):
+                    backward_entry.add(tracker)
+
+    def release(self) -> None:
+        """Count one user less."""
+        self._users -= 1
+        if not self._users:
+            for tracker in self.trackers:
+                if isinstance(tracker, BackwardTracker):
+                    backward_entry.remove(tracker)
