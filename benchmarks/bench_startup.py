@@ -1,0 +1,86 @@
+"""What it costs to be there: entering and leaving a hook, importing the package, and a
+module call when no hook is active.
+
+Targets: enter and leave under 50 us; importing adds less than 30 ms to importing torch;
+without an active hook a call costs what it costs without the package.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from statistics import median
+from time import perf_counter_ns
+from typing import Any
+
+from bench import machine
+from tabulate import tabulate
+
+from torchprof_hooks import LinkHook, profile
+from torchprof_hooks.link_hooks import TimerHook
+
+ENTER_ROUNDS, IMPORT_ROUNDS = 300, 15
+
+IMPORT = """
+import time, torch, numpy, tabulate
+start = time.perf_counter()
+import torchprof_hooks
+print((time.perf_counter() - start) * 1e3)
+"""
+
+CALL = """
+import time, torch{more}
+module = torch.nn.Identity()
+def rounds():
+    for _ in range(50):
+        start = time.perf_counter()
+        for _ in range(20_000):
+            module(1)
+        yield (time.perf_counter() - start) / 20_000 * 1e9
+print(sorted(rounds())[25])
+"""
+
+
+def enter_and_leave_us(hook: AbstractContextManager[Any]) -> float:
+    times = []
+    for _ in range(ENTER_ROUNDS):
+        start_ns = perf_counter_ns()
+        with hook:
+            pass
+        times.append((perf_counter_ns() - start_ns) / 1000)
+    return median(times)
+
+
+def in_a_fresh_process(code: str) -> float:
+    return float(subprocess.check_output([sys.executable, "-c", code], text=True))
+
+
+def interleaved(codes: list[str]) -> list[float]:
+    rounds = [[in_a_fresh_process(c) for c in codes] for _ in range(IMPORT_ROUNDS)]
+    return [median(times) for times in zip(*rounds, strict=True)]
+
+
+def main() -> None:
+    print(f"\nCosts of being there ({machine()})\n")
+    hooks: dict[str, Callable[[], AbstractContextManager[Any]]] = {
+        "LinkHook": LinkHook,
+        "TimerHook": TimerHook,
+        "profile()": profile,
+    }
+    rows: list[list[object]] = [
+        [f"enter and leave {name}", f"{enter_and_leave_us(make()):.1f} us"]
+        for name, make in hooks.items()
+    ]
+    rows.append(["import, after torch", f"{in_a_fresh_process(IMPORT):.1f} ms"])
+    without, inactive = interleaved(
+        [CALL.format(more=""), CALL.format(more=", torchprof_hooks")]
+    )
+    rows.append(["module call without the package", f"{without:.0f} ns"])
+    rows.append(["module call, no hook active", f"{inactive:.0f} ns"])
+    print(tabulate(rows, tablefmt="github"))
+
+
+if __name__ == "__main__":
+    main()
