@@ -31,12 +31,13 @@ def hand_built(
     **facts: Any,
 ) -> Profile:
     """A profile of cells whose paths are written ``"Net > Net.fc"``; a module may be
-    given by its class name. Wall time, if not given, is the sum of the cells."""
+    given by its class name, and is then placed by its position. Wall time, if not
+    given, is the sum of the cells."""
     return Profile(
         {(tuple(path.split(" > ")), phase): t for (path, phase), t in cells.items()},
         {
-            name: ModuleInfo(info) if isinstance(info, str) else info
-            for name, info in modules.items()
+            name: ModuleInfo(info, order=order) if isinstance(info, str) else info
+            for order, (name, info) in enumerate(modules.items())
         },
         **{"wall_ns": sum(t.self_ns for t in cells.values()), **facts},
     )

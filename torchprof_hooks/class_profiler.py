@@ -85,7 +85,7 @@ def profiled(
 def profiled(
     cls: Class | None = None,
     *,
-    unit: str = "auto_foreach",
+    unit: str = "auto",
     file: TextIO | None = None,
 ) -> Class | Callable[[Class], Class]:
     """Class decorator: measure all instances, and print a report at exit.

@@ -63,7 +63,7 @@ class Profiler:
 
     def print_report(
         self,
-        unit: str = "auto_foreach",
+        unit: str = "auto",
         file: TextIO | None = None,
         *,
         width: int = DEFAULT_WIDTH,

@@ -20,7 +20,9 @@ PROFILE = hand_built(
     },
     {
         "Net": "Net",
-        "Net.ä": ModuleInfo("Linear", aliases=("Net.b", "Net.c"), compiled=True),
+        "Net.ä": ModuleInfo(
+            "Linear", "module", ("Net.b", "Net.c"), compiled=True, order=1
+        ),
         "(outside modules)": ModuleInfo(kind="outside"),
     },
     steps=2,
@@ -46,9 +48,9 @@ def content() -> Any:
         "overhead_ns": 3,
         "devices": ["cuda"],
         "modules": {
-            "Net": module("Net", "module", [], False),
-            "Net.ä": module("Linear", "module", ["Net.b", "Net.c"], True),
-            "(outside modules)": module("", "outside", [], False),
+            "Net": module("Net", "module", [], False, 0),
+            "Net.ä": module("Linear", "module", ["Net.b", "Net.c"], True, 1),
+            "(outside modules)": module("", "outside", [], False, 0),
         },
         "cells": [
             cell(["Net"], "forward", 2, 10, 0, 0, 0, 0, 0),
@@ -58,12 +60,15 @@ def content() -> Any:
     }
 
 
-def module(class_name: str, kind: str, aliases: list[str], compiled: bool) -> Any:
+def module(
+    class_name: str, kind: str, aliases: list[str], compiled: bool, order: int
+) -> Any:
     return {
         "class_name": class_name,
         "kind": kind,
         "aliases": aliases,
         "compiled": compiled,
+        "order": order,
     }
 
 

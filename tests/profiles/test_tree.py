@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.helpers import STEP, hand_built, own
+from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.tree import Node
 
 
@@ -59,8 +60,32 @@ def test_a_module_called_from_two_places_is_two_nodes() -> None:
     assert [(d, n.name, n.cumulative_ns) for d, n in profile.tree().walk()] == [
         (0, "", 33),
         (1, "N", 33),  # was called, but that call has not ended: no cell of its own
-        (2, "N.b", 22),
-        (3, "N.shared", 20),
         (2, "N.a", 11),
         (3, "N.shared", 10),
+        (2, "N.b", 22),
+        (3, "N.shared", 20),
+    ]
+
+
+def test_modules_stand_in_order_of_first_call_and_the_rest_behind_them() -> None:
+    profile = hand_built(
+        {
+            ("(outside modules)", "outside"): own(90, calls=0),
+            ("(optimizer) SGD", "optimizer"): own(99),
+            ("Late", "forward"): own(50),
+            ("Early", "forward"): own(1),
+        },
+        {
+            "(outside modules)": ModuleInfo(kind="outside"),
+            "(optimizer) SGD": ModuleInfo(kind="optimizer"),
+            "Early": ModuleInfo("Early", order=2),
+            "Late": ModuleInfo("Late", order=3),
+        },
+    )
+
+    assert [child.name for child in profile.tree().children] == [
+        "Early",
+        "Late",
+        "(optimizer) SGD",
+        "(outside modules)",
     ]

@@ -5,7 +5,8 @@ import pytest
 from tests.helpers import body, hand_built, own, table
 from torchprof_hooks import Profile
 from torchprof_hooks.profiles.modules import ModuleInfo
-from torchprof_hooks.profiles.names import MODULE_PHASES
+from torchprof_hooks.profiles.names import MODULE_PHASES, Phase
+from torchprof_hooks.profiles.totals import Totals
 from torchprof_hooks.reports.text import render
 
 MS = 10**6
@@ -35,31 +36,31 @@ TRAINED = hand_built(
 
 
 def test_a_whole_report() -> None:
-    # attributed: 200 without the 30 outside; Net: 1 + 50 + 0.75 and 2 + 100.25 + 6
+    # 85 %: 200 without the 30 outside; Net: 1 + 50 + 0.75 and 2 + 100.25 + 6. The
+    # largest value, 160 ms, is at least 1 in ms. A leaf's own time is all it has.
     assert render(TRAINED) == table("""
-torchprof_hooks: 200.00ms wall, 10 steps of 20.00ms, 85.0 % attributed, \
-profiler's own cost about 2.5 %
+torchprof_hooks: 200.00ms wall, 10 steps of 20.00ms, 85.0 % in modules and optimizers, \
+measuring took about 2.5 %
 
-module             calls   forward      self  backward      self     total     %
---------------------------------------------------------------------------------
-Net                   10   51.75ms    1.00ms  108.25ms    2.00ms  160.00ms  80.0
-  fc: Linear          10   50.00ms   50.00ms  100.25ms  100.25ms  150.25ms  75.1
-  head: Block         10  750.00us  750.00us    6.00ms    6.00ms    6.75ms   3.4
-(outside modules)                                                  30.00ms  15.0
-(optimizer) SGD       10                                           10.00ms   5.0
+module             calls  forward    self  backward    self     total     %
+---------------------------------------------------------------------------
+Net                   10  51.75ms  1.00ms  108.25ms  2.00ms  160.00ms  80.0
+  fc: Linear          10  50.00ms          100.25ms          150.25ms  75.1
+  head: Block         10   0.75ms            6.00ms            6.75ms   3.4
+(outside modules)                                             30.00ms  15.0
+(optimizer) SGD       10                                      10.00ms   5.0
 """)
 
 
-def test_one_unit_for_the_whole_table() -> None:
-    # The largest value, 160 ms, is at least 1 in ms; the first line has its own units.
-    assert body(TRAINED, "auto") == table("""
-module             calls  forward     self  backward      self     total     %
-------------------------------------------------------------------------------
-Net                   10  51.75ms   1.00ms  108.25ms    2.00ms  160.00ms  80.0
-  fc: Linear          10  50.00ms  50.00ms  100.25ms  100.25ms  150.25ms  75.1
-  head: Block         10   0.75ms   0.75ms    6.00ms    6.00ms    6.75ms   3.4
-(outside modules)                                                30.00ms  15.0
-(optimizer) SGD       10                                         10.00ms   5.0
+def test_a_unit_for_each_cell() -> None:
+    assert body(TRAINED, "auto_foreach") == table("""
+module             calls   forward    self  backward    self     total     %
+----------------------------------------------------------------------------
+Net                   10   51.75ms  1.00ms  108.25ms  2.00ms  160.00ms  80.0
+  fc: Linear          10   50.00ms          100.25ms          150.25ms  75.1
+  head: Block         10  750.00us            6.00ms            6.75ms   3.4
+(outside modules)                                              30.00ms  15.0
+(optimizer) SGD       10                                       10.00ms   5.0
 """)
 
 
@@ -70,8 +71,8 @@ Net                   10  51.75ms   1.00ms  108.25ms    2.00ms  160.00ms  80.0
             "sec",
             "Net                   10  0.05sec  0.00sec   0.11sec  0.00sec  0.16sec",
         ),
-        ("us", "Net                   10  51750.00us   1000.00us  108250.00us"),
-        ("ns", "Net                   10  51750000.00ns   1000000.00ns"),
+        ("us", "Net                   10  51750.00us  1000.00us  108250.00us"),
+        ("ns", "Net                   10  51750000.00ns  1000000.00ns"),
     ],
 )
 def test_a_unit_by_name(unit: str, line: str) -> None:
@@ -88,11 +89,12 @@ def test_columns_that_would_be_empty_are_left_out() -> None:
     assert render(
         hand_built({("Net", "forward"): own(4 * MS)}, {"Net": "Net"})
     ) == table("""
-torchprof_hooks: 4.00ms wall, 100.0 % attributed, profiler's own cost about 0.0 %
+torchprof_hooks: 4.00ms wall, 100.0 % in modules and optimizers, measuring took about \
+0.0 %
 
-module  calls  forward    self   total      %
----------------------------------------------
-Net         1   4.00ms  4.00ms  4.00ms  100.0
+module  calls  forward   total      %
+-------------------------------------
+Net         1   4.00ms  4.00ms  100.0
 """)
 
 
@@ -109,10 +111,10 @@ def test_recompute_and_device_have_columns_of_their_own() -> None:
     )
 
     assert body(profile) == table("""
-module          calls  forward     self  recompute     self   device    total      %
-------------------------------------------------------------------------------------
-Net                 1  40.00ms  10.00ms    20.00ms           20.00ms  60.00ms  100.0
-  block: Block      1  30.00ms  30.00ms    20.00ms  20.00ms  18.00ms  50.00ms   83.3
+module          calls  forward     self  recompute   device    total      %
+---------------------------------------------------------------------------
+Net                 1  40.00ms  10.00ms    20.00ms  20.00ms  60.00ms  100.0
+  block: Block      1  30.00ms             20.00ms  18.00ms  50.00ms   83.3
 """)
 
 
@@ -120,7 +122,7 @@ def test_what_has_no_room_is_summed_up_in_the_last_line() -> None:
     # Net and 76 children; 40 rows are shown, of 37 children only the sum: 1.2 % of
     # 10 000 ns is 120; 36 of them take 3 ns each, one 12. The rest: 39 of 250, Net 130.
     children = [250] * 39 + [12] + [3] * 36
-    names = [f"Net.{n:02}" for n in range(len(children))]
+    names = [f"Net.part{n:02}" for n in range(len(children))]
     profile = hand_built(
         {
             ("Net", "forward"): own(130),
@@ -136,17 +138,39 @@ def test_what_has_no_room_is_summed_up_in_the_last_line() -> None:
 
     assert profile.wall_ns == 10_000
     assert len(lines) == 2 + 2 + 40 + 1
-    assert lines[-2].startswith("  38: Leaf")
+    assert lines[-2].startswith("  part38: Leaf")
     assert lines[-1] == "... 37 more rows, 1.2 %"
 
 
 def test_fewer_rows_can_be_asked_for() -> None:
     # fc, though inside Net, comes before what is outside; 6.75 + 30 + 10 of 200 hidden
     assert render(TRAINED, max_rows=2).splitlines()[4:] == [
-        "Net              10  51.75ms   1.00ms  108.25ms    2.00ms  160.00ms  80.0",
-        "  fc: Linear     10  50.00ms  50.00ms  100.25ms  100.25ms  150.25ms  75.1",
+        "Net              10  51.75ms  1.00ms  108.25ms  2.00ms  160.00ms  80.0",
+        "  fc: Linear     10  50.00ms          100.25ms          150.25ms  75.1",
         "... 3 more rows, 23.4 %",
     ]
+
+
+def test_layers_of_one_kind_are_shown_all_or_not_at_all() -> None:
+    # Three blocks with a norm each. The norms differ by chance; with room for two more
+    # rows, none of the three is shown.
+    cells: dict[tuple[str, Phase], Totals] = {("Net", "forward"): own(1)}
+    modules: dict[str, str] = {"Net": "Net"}
+    for block, norm_ns in enumerate((7, 9, 8)):
+        name = f"Net.blocks.{block}"
+        cells[f"Net > {name}", "forward"] = own(50)
+        cells[f"Net > {name} > {name}.norm", "forward"] = own(norm_ns)
+        modules |= {name: "Block", f"{name}.norm": "LayerNorm"}
+    profile = hand_built(cells, modules)
+
+    def labels(max_rows: int) -> list[str]:
+        lines = render(profile, max_rows=max_rows).splitlines()[4:]
+        return [line.split()[0] for line in lines]
+
+    blocks = ["Net", "blocks.0:", "blocks.1:", "blocks.2:"]
+    assert labels(6) == [*blocks, "..."]
+    assert labels(7).count("norm:") == 3
+    assert labels(2) == ["Net", "..."]
 
 
 def test_exactly_one_row_more_is_a_row() -> None:
@@ -204,7 +228,8 @@ def test_calls_that_raised_are_in_the_first_line(
         {("Net", "forward"): own(5)}, {"Net": "Net"}, aborted_calls=aborted_calls
     )
 
-    assert render(profile).splitlines()[0].endswith(expected)
+    header = " ".join(render(profile).partition("\n\n")[0].split())  # may be two lines
+    assert header.endswith(expected)
 
 
 def test_one_step() -> None:
@@ -220,7 +245,8 @@ def test_a_profile_without_modules_says_so() -> None:
     )
 
     assert render(outside) == table("""
-torchprof_hooks: 3.00ms wall, 0.0 % attributed, profiler's own cost about 0.0 %
+torchprof_hooks: 3.00ms wall, 0.0 % in modules and optimizers, measuring took about \
+0.0 %
 
 No module was called: there is nothing to report.
 """)

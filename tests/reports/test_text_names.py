@@ -11,9 +11,9 @@ def test_shared_modules_have_a_mark_and_a_footnote() -> None:
     )
 
     assert body(profile) == table("""
-module         calls  forward    self   total      %
-----------------------------------------------------
-Tied [shared]      1   4.00ns  4.00ns  4.00ns  100.0
+module         calls  forward   total      %
+--------------------------------------------
+Tied [shared]      1   4.00ns  4.00ns  100.0
 [shared] Tied is also Tied.head, Tied.tail
 """)
 
@@ -31,7 +31,7 @@ def test_compiled_modules_have_a_mark() -> None:
 module                            calls  forward    self   total      %
 -----------------------------------------------------------------------
 N                                     1   4.00ns  1.00ns  4.00ns  100.0
-  fast: Fast [compiled] [shared]      1   3.00ns  3.00ns  3.00ns   75.0
+  fast: Fast [compiled] [shared]      1   3.00ns          3.00ns   75.0
 [shared] N.fast is also N.quick
 """)
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
-from statistics import median
 from time import perf_counter_ns
-from typing import Final, cast
+from typing import Final, NamedTuple, cast
 
+import numpy as np
 import torch
 
 from torchprof_hooks.capture.backward_pass import PassRequest
@@ -22,8 +21,7 @@ _ROUNDS: Final = 9
 _CALLS: Final = 100
 
 
-@dataclass(frozen=True, slots=True)
-class Costs:
+class Costs(NamedTuple):
     """Nanoseconds that measuring adds to one module call (forward only, or with the
     ownership of backward) and to one change of owner in a backward pass."""
 
@@ -34,8 +32,8 @@ class Costs:
 
 def estimated_overhead_ns(tracker: Tracker) -> int:
     """How much longer the program ran because it was measured, as far as that can be
-    told from counts: hooked calls times their cost. Planning a backward pass is not in
-    it; that is measured exactly and has a row of its own."""
+    told from counts: hooked calls times their cost. Planning backward passes is not in
+    it: that is measured exactly, and booked on a row of its own."""
     module_calls = sum(
         int(calls)
         for site, calls in zip(tracker.sites, tracker.log.calls, strict=False)
@@ -130,4 +128,4 @@ def _difference_ns(bare: Callable[[], float], hooked: Callable[[], float]) -> fl
     for _ in range(_ROUNDS):
         bare_ns = bare()
         differences.append(hooked() - bare_ns)
-    return max(median(differences), 0.0)
+    return max(float(np.median(differences)), 0.0)

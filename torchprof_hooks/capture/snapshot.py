@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import reduce
 
 from torchprof_hooks.capture.backward_tracker import BackwardTracker
@@ -41,15 +42,18 @@ def take_snapshot(tracker: Tracker, wall_ns: int) -> Profile:
             key = site.path, site.phase
             cells[key] = cells[key] + totals if key in cells else totals
     booked_ns = sum(totals.self_ns for totals in cells.values())
-    outside = Totals(calls=0, self_ns=wall_ns - booked_ns)
-    cells[(OUTSIDE_NAME,), "outside"] = outside
+    planning_ns = sum(
+        totals.self_ns for (_, phase), totals in cells.items() if phase == "profiler"
+    )
+    cells[(OUTSIDE_NAME,), "outside"] = Totals(self_ns=wall_ns - booked_ns)
+    names = dict.fromkeys(name for path, _ in cells for name in path)
     return Profile(
         cells,
-        {name: _describe(tracker, name) for path, _ in cells for name in path},
+        {name: _describe(tracker, name, order) for order, name in enumerate(names)},
         wall_ns,
         tracker.steps if isinstance(tracker, BackwardTracker) else 0,
         tracker.aborted_calls,
-        estimated_overhead_ns(tracker),
+        estimated_overhead_ns(tracker) + planning_ns,
         (tracker.clock.name,) if isinstance(tracker, DeviceTracker) else (),
     )
 
@@ -103,9 +107,10 @@ def _is_used(totals: Totals) -> bool:
     return totals != Totals()
 
 
-def _describe(tracker: Tracker, name: str) -> ModuleInfo:
+def _describe(tracker: Tracker, name: str, order: int) -> ModuleInfo:
     info = tracker.names.infos.get(name)
-    return info or ModuleInfo(kind=_KINDS.get(name, "optimizer"))
+    info = info or ModuleInfo(kind=_KINDS.get(name, "optimizer"))
+    return replace(info, order=order)
 
 
 def merge_snapshots(profiles: list[Profile]) -> Profile:

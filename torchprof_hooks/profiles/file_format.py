@@ -6,7 +6,7 @@ Version 1::
      "wall_ns": ..., "steps": ..., "aborted_calls": ..., "overhead_ns": ...,
      "devices": [...],
      "modules": {name: {"class_name": ..., "kind": ..., "aliases": [...],
-                        "compiled": ...}},
+                        "compiled": ..., "order": ...}},
      "cells": [{"path": [name, ...], "phase": ..., "calls": ..., ...}]}
 
 A cell has the fields of `Totals` but the cumulative ones, which follow from the paths.
@@ -135,6 +135,7 @@ def _module(fields: dict[str, Any]) -> ModuleInfo:
         _one_of(get_args(Kind), fields["kind"]),
         tuple(_text(name) for name in _list(fields["aliases"])),
         _one_of((False, True), fields["compiled"]),
+        _integer(fields["order"]),
     )
 
 

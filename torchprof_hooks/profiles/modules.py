@@ -15,12 +15,14 @@ class ModuleInfo:
     kind: "module", or which of the rows that are not modules.
     aliases: other qualified names of a shared module, sorted.
     compiled: whether it runs code made by torch.compile, whose inside is not visible.
+    order: place among the names of a run, in the order of their first calls.
     """
 
     class_name: str = ""
     kind: Kind = "module"
     aliases: tuple[str, ...] = ()
     compiled: bool = False
+    order: int = 0
 
     def with_alias(self, name: str) -> ModuleInfo:
         """The same with one more alias."""
@@ -35,4 +37,5 @@ class ModuleInfo:
             min(self.kind, other.kind),
             tuple(sorted({*self.aliases, *other.aliases})),
             self.compiled or other.compiled,
+            min(self.order, other.order),
         )

@@ -30,7 +30,8 @@ class Profile:
     wall_ns: time between entering and leaving the measured blocks, summed over threads.
     steps: optimizer steps that ended.
     aborted_calls: calls that an exception went through.
-    overhead_ns: estimate of what measuring itself added to `wall_ns`.
+    overhead_ns: estimate of what measuring itself added to `wall_ns`; the part that is
+        measured exactly (planning of backward passes) is a cell of its own as well.
     devices: names of the devices whose clock was read, sorted.
     """
 
@@ -76,7 +77,8 @@ class Profile:
 
     def tree(self) -> Node:
         """The calls as a tree: a `Node` for the whole run, below it those called from
-        outside any module, and so on inwards. Children: most expensive first."""
+        outside any module, and so on inwards. Children: modules in the order of their
+        first calls, then the rows that are not modules, the most expensive first."""
         return build_tree(self.cells, self.modules)
 
     def merge(self, other: Profile) -> Profile:

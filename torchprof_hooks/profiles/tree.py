@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import Phase
-from torchprof_hooks.profiles.rows import PhaseSums, Row, expensive_first
+from torchprof_hooks.profiles.rows import PhaseSums, Row
 from torchprof_hooks.profiles.totals import Totals
 
 _Path = tuple[str, ...]
@@ -46,9 +46,14 @@ def build_tree(
             sums[path[:length]].add_inside(phase, totals)
         sums[path].add_own(phase, totals)
 
+    def place(child: Node) -> tuple[bool, int, str]:
+        if child.kind == "module":
+            return False, modules[child.name].order, child.name
+        return True, -child.cumulative_ns, child.name
+
     def node(path: _Path) -> Node:
         info = modules[path[-1]] if path else ModuleInfo(kind="outside")
-        below = sorted(map(node, children[path]), key=expensive_first)
+        below = sorted(map(node, children[path]), key=place)
         return Node(
             path[-1] if path else "",
             info.class_name,

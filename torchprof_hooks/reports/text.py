@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from textwrap import fill
-from typing import Final
+from typing import Final, NamedTuple
 
 from tabulate import tabulate
 
 from torchprof_hooks.profiles.names import Phase
 from torchprof_hooks.profiles.profile import Profile
-from torchprof_hooks.profiles.rows import Row
 from torchprof_hooks.profiles.tree import Node
 from torchprof_hooks.reports.units import check_unit, format_times
 
@@ -21,24 +20,24 @@ DEFAULT_ROWS: Final = 40
 _NARROWEST_NAME: Final = 12
 
 
-@dataclass(frozen=True)
-class _Column:
+class _Column(NamedTuple):
     """A column of times. It is left out where it would be empty."""
 
     header: str
-    time_ns: Callable[[Row], int]
+    time_ns: Callable[[Node], int]
 
 
-def _inclusive(phase: Phase) -> Callable[[Row], int]:
-    return lambda row: row.phases[phase].cumulative_ns
+def _inclusive(phase: Phase) -> Callable[[Node], int]:
+    return lambda node: node.phases[phase].cumulative_ns
 
 
-def _own(phase: Phase) -> Callable[[Row], int]:
-    return lambda row: row.phases[phase].self_ns
+def _own(phase: Phase) -> Callable[[Node], int]:
+    """Own time; nothing where there are no inner calls: it would be the same."""
+    return lambda node: node.phases[phase].self_ns if node.children else 0
 
 
-def _device(row: Row) -> int:
-    return sum(totals.device_cumulative_ns for totals in row.phases.values())
+def _device(node: Node) -> int:
+    return sum(totals.device_cumulative_ns for totals in node.phases.values())
 
 
 _COLUMNS: Final = (
@@ -55,7 +54,7 @@ _COLUMNS: Final = (
 
 def render(
     profile: Profile,
-    unit: str = "auto_foreach",
+    unit: str = "auto",
     *,
     width: int = DEFAULT_WIDTH,
     max_rows: int = DEFAULT_ROWS,
@@ -97,10 +96,10 @@ def _header(profile: Profile) -> str:
     facts = [f"{wall} wall"]
     if profile.steps:
         facts.append(f"{_plural(profile.steps, 'step')} of {step}")
-    facts.append(f"{_percent(profile.attributed_ns, profile.wall_ns)} attributed")
-    facts.append(
-        f"profiler's own cost about {_percent(profile.overhead_ns, profile.wall_ns)}"
-    )
+    attributed = _percent(profile.attributed_ns, profile.wall_ns)
+    facts.append(f"{attributed} in modules and optimizers")
+    overhead = _percent(profile.overhead_ns, profile.wall_ns)
+    facts.append(f"measuring took about {overhead}")
     if profile.aborted_calls:
         facts.append(f"{_plural(profile.aborted_calls, 'call')} ended by an exception")
     return "torchprof_hooks: " + ", ".join(facts)
@@ -110,10 +109,30 @@ _Placed = tuple[int, Node]
 
 
 def _select(nodes: list[_Placed], max_rows: int) -> list[_Placed]:
-    """The most expensive nodes in their places. A node costs no less than those below
-    it and comes before them, so each selected node's parents are selected as well."""
-    ranked = sorted(range(len(nodes)), key=lambda n: (-nodes[n][1].cumulative_ns, n))
-    return [nodes[n] for n in sorted(ranked[:max_rows])]
+    """The most expensive nodes, in their places, with those of their kind.
+
+    Layers of one kind (``blocks.0.norm``, ``blocks.1.norm``, ...) are shown all or not
+    at all, so that chance does not choose among equals, unless there are too many of
+    them for any to be shown otherwise. A node costs no less than those below it and
+    comes before them, so with a node, those around it are shown as well.
+    """
+    kinds: dict[str, list[int]] = {}
+    for position, (_, node) in enumerate(nodes):
+        kinds.setdefault(_NUMBER.sub(".*", node.name), []).append(position)
+    costs = [node.cumulative_ns for _, node in nodes]
+    ranked = sorted(kinds.values(), key=lambda k: (-max(costs[n] for n in k), k[0]))
+    shown: list[int] = []
+    for kind in ranked:
+        if len(shown) + len(kind) > max_rows:
+            break
+        shown += kind
+    if not shown:
+        shown = sorted(range(len(nodes)), key=lambda n: (-costs[n], n))[:max_rows]
+    return [nodes[n] for n in sorted(shown)]
+
+
+#: The number of a layer in a qualified name.
+_NUMBER: Final = re.compile(r"\.\d+(?=\.|$)")
 
 
 def _table(profile: Profile, shown: list[_Placed], unit: str, width: int) -> str:
