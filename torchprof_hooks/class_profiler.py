@@ -14,10 +14,8 @@ from torch.compiler import is_dynamo_compiling
 
 from torchprof_hooks.capture.backward_tracker import BackwardTracker
 from torchprof_hooks.capture.module_names import ModuleNames
-from torchprof_hooks.capture.snapshot import merge_snapshots, take_snapshot
 from torchprof_hooks.capture.tap import ProcessTap
 from torchprof_hooks.profiles.profile import Profile
-from torchprof_hooks.reports.text import render
 from torchprof_hooks.reports.units import check_unit
 
 Class = TypeVar("Class", bound=type[torch.nn.Module])
@@ -45,6 +43,8 @@ class ClassProfiler:
     @property
     def profile(self) -> Profile:
         """Everything measured so far."""
+        from torchprof_hooks.capture.snapshot import merge_snapshots, take_snapshot
+
         return merge_snapshots(
             [
                 take_snapshot(tracker, perf_counter_ns() - tracker.born_ns)
@@ -56,6 +56,8 @@ class ClassProfiler:
     def _report_at_exit(self) -> None:
         if os.getpid() != self._pid:
             return  # a fork: what was measured before it is the parent's to report
+        from torchprof_hooks.reports.text import render
+
         report = render(self.profile, self._unit)
         print(f"{self._cls.__qualname__}\n{report}", file=self._file or sys.stderr)
 

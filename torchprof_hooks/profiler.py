@@ -1,4 +1,8 @@
-"""The front door: `profile()`."""
+"""The front door: `profile()`.
+
+What is needed only after measuring (snapshots, reports, tabulate) is imported then:
+everybody pays for importing the package, and few for a report.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +16,9 @@ from typing import ParamSpec, TextIO, TypeVar
 
 from torchprof_hooks.capture.backward_tracker import BackwardTracker
 from torchprof_hooks.capture.device_tracker import DeviceTracker
-from torchprof_hooks.capture.snapshot import merge_snapshots, take_snapshot
 from torchprof_hooks.capture.tap import Tap
 from torchprof_hooks.measure.device_clock import DeviceClock, default_device_clock
 from torchprof_hooks.profiles.profile import Profile
-from torchprof_hooks.reports.text import DEFAULT_ROWS, DEFAULT_WIDTH, render
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -59,6 +61,8 @@ class Profiler:
     @property
     def profile(self) -> Profile:
         """Everything measured so far, also in the middle of it."""
+        from torchprof_hooks.capture.snapshot import merge_snapshots
+
         return merge_snapshots([rounds.snapshot() for rounds in self._rounds])
 
     def print_report(
@@ -66,8 +70,8 @@ class Profiler:
         unit: str = "auto",
         file: TextIO | None = None,
         *,
-        width: int = DEFAULT_WIDTH,
-        max_rows: int = DEFAULT_ROWS,
+        width: int = 120,
+        max_rows: int = 40,
     ) -> None:
         """Print the tree of modules, most expensive first.
 
@@ -81,6 +85,8 @@ class Profiler:
         Raises:
             ValueError: `unit` is none of these.
         """
+        from torchprof_hooks.reports.text import render
+
         report = render(self.profile, unit, width=width, max_rows=max_rows)
         print(report, file=file or sys.stdout)
 
@@ -117,6 +123,8 @@ class _ThreadRounds:
             self._tap = None
 
     def snapshot(self) -> Profile:
+        from torchprof_hooks.capture.snapshot import take_snapshot
+
         running_ns = perf_counter_ns() - self._start_ns if self._depth else 0
         return take_snapshot(self._tracker, self._wall_ns + running_ns)
 

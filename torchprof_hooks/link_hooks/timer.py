@@ -14,9 +14,7 @@ from torchprof_hooks.capture.site import Site
 from torchprof_hooks.capture.span_log import Int64s
 from torchprof_hooks.capture.tracker import Tracker
 from torchprof_hooks.link_hook import LinkHook
-from torchprof_hooks.profiles.names import CALLED_PHASES
-from torchprof_hooks.profiles.rows import check_grouping
-from torchprof_hooks.reports.timer import render
+from torchprof_hooks.profiles.names import CALLED_PHASES, check_grouping
 
 
 class _Required(TypedDict):
@@ -113,6 +111,8 @@ class TimerHook(LinkHook):
         Raises:
             ValueError: `unit` is none of these.
         """
+        from torchprof_hooks.reports.timer import render
+
         report = render(self.name, self.summary(), unit, self.backward)
         print(report, file=file or sys.stdout)
 

@@ -22,3 +22,14 @@ PROFILER_NAME: Final = "(profiler)"
 def optimizer_name(class_name: str) -> str:
     """Name of the row for the steps of optimizers of one class."""
     return f"(optimizer) {class_name}"
+
+
+#: By what rows can be grouped.
+GROUPINGS: Final = ("module", "class")
+
+
+def check_grouping(by: str) -> None:
+    """Raise ValueError, with the valid ones, if `by` is not one of `GROUPINGS`."""
+    if by not in GROUPINGS:
+        valid = " or ".join(repr(name) for name in GROUPINGS)
+        raise ValueError(f"cannot group by {by!r}: use {valid}")

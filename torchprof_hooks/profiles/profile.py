@@ -1,4 +1,7 @@
-"""The finished record of a run: immutable, saveable, mergeable."""
+"""The finished record of a run: immutable, saveable, mergeable.
+
+Views of a profile are imported when they are asked for, like reports.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from torchprof_hooks.profiles import file_format
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import Phase
-from torchprof_hooks.profiles.rows import Row, group_rows
 from torchprof_hooks.profiles.totals import Totals
-from torchprof_hooks.profiles.tree import Node, build_tree
+
+if TYPE_CHECKING:
+    from torchprof_hooks.profiles.rows import Row
+    from torchprof_hooks.profiles.tree import Node
 
 #: A chain of names, outermost first, and what was done there.
 CellKey = tuple[tuple[str, ...], Phase]
@@ -73,12 +77,16 @@ class Profile:
         Raises:
             ValueError: `by` is neither.
         """
+        from torchprof_hooks.profiles.rows import group_rows
+
         return group_rows(self.cells, self.modules, by)
 
     def tree(self) -> Node:
         """The calls as a tree: a `Node` for the whole run, below it those called from
         outside any module, and so on inwards. Children: modules in the order of their
         first calls, then the rows that are not modules, the most expensive first."""
+        from torchprof_hooks.profiles.tree import build_tree
+
         return build_tree(self.cells, self.modules)
 
     def merge(self, other: Profile) -> Profile:
@@ -101,6 +109,8 @@ class Profile:
 
     def save(self, path: str | Path) -> None:
         """Write the profile to a JSON file (see `file_format`)."""
+        from torchprof_hooks.profiles import file_format
+
         file_format.write(path, file_format.to_json(self))
 
     @classmethod
@@ -111,6 +121,8 @@ class Profile:
             ValueError: the file is no profile, damaged, or of an unknown version.
             OSError: the file cannot be read.
         """
+        from torchprof_hooks.profiles import file_format
+
         return cls(**file_format.from_json(path, file_format.read(path)))
 
     def _called(self) -> Iterator[ModuleInfo]:

@@ -6,10 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from torchprof_hooks.profiles.modules import ModuleInfo
-from torchprof_hooks.profiles.names import MODULE_PHASES, Kind, Phase
+from torchprof_hooks.profiles.names import MODULE_PHASES, Kind, Phase, check_grouping
 from torchprof_hooks.profiles.totals import Totals
-
-GROUPINGS = ("module", "class")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +77,6 @@ class PhaseSums:
             )
             for phase in phases
         }
-
-
-def check_grouping(by: str) -> None:
-    """Raise ValueError, with the valid ones, if `by` is not one of `GROUPINGS`."""
-    if by not in GROUPINGS:
-        valid = " or ".join(repr(name) for name in GROUPINGS)
-        raise ValueError(f"cannot group by {by!r}: use {valid}")
 
 
 def group_rows(

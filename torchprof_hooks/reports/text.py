@@ -14,9 +14,6 @@ from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.tree import Node
 from torchprof_hooks.reports.units import check_unit, format_times
 
-DEFAULT_WIDTH: Final = 120
-DEFAULT_ROWS: Final = 40
-
 _NARROWEST_NAME: Final = 12
 
 
@@ -56,8 +53,8 @@ def render(
     profile: Profile,
     unit: str = "auto",
     *,
-    width: int = DEFAULT_WIDTH,
-    max_rows: int = DEFAULT_ROWS,
+    width: int = 120,
+    max_rows: int = 40,
 ) -> str:
     """The report as text, for `Profiler.print_report`.
 
