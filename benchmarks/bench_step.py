@@ -23,14 +23,21 @@ from torch import nn
 from torchprof_hooks import profile
 from torchprof_hooks.link_hooks import TimerHook
 
+#: Steps in a turn: training does not switch its profiler on and off at every step.
+STEPS = 5
+
 
 def measure(title: str, step: Callable[[], None], modules: int, rounds: int) -> None:
-    for _ in range(20):
-        step()
+    def steps() -> None:
+        for _ in range(STEPS):
+            step()
+
+    for _ in range(4):
+        steps()
     # Entered anew for every round: they know the modules by then.
     shared, timer = profile(), TimerHook()
     times = compare(
-        step,
+        steps,
         [
             Variant("bare"),
             Variant("empty forward hooks", empty_forward_hooks),
@@ -40,21 +47,28 @@ def measure(title: str, step: Callable[[], None], modules: int, rounds: int) -> 
         ],
         rounds,
     )
-    report(title, times, scale=1e-3, unit="us", baseline="bare", modules=modules)
+    report(
+        title,
+        times,
+        scale=1e-3 / STEPS,
+        unit="us",
+        baseline="bare",
+        modules=modules * STEPS,
+    )
 
 
 def main() -> None:
     torch.set_num_threads(1)
     print(machine())
     step, modules = gpt2_step()
-    measure(f"Training step of GPT-2 small ({modules} modules)", step, modules, 300)
+    measure(f"Training step of GPT-2 small ({modules} modules)", step, modules, 80)
     measure(
         "Forward and backward of 100 x nn.Linear(8, 8)",
         chain_step(lambda: nn.Linear(8, 8)),
         101,
-        300,
+        80,
     )
-    measure("Forward and backward of 100 x nn.ReLU", chain_step(nn.ReLU), 101, 300)
+    measure("Forward and backward of 100 x nn.ReLU", chain_step(nn.ReLU), 101, 80)
 
 
 if __name__ == "__main__":

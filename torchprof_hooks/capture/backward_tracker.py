@@ -100,12 +100,13 @@ class BackwardTracker(OwningTracker):
         planning = self.entry_site(PROFILER_NAME, "profiler")
         self.open_entry(planning)
         nodes = reachable_nodes(request.roots)
-        numbers = [n for n in sorted(nodes, reverse=True) if n > request.stop]
+        numbers = sorted(nodes, reverse=True)
+        if request.stop >= 0:
+            numbers = [number for number in numbers if number > request.stop]
         if numbers:
             started.follow(self._plan_for(started.base, numbers), numbers)
-            for number in started.moves:
-                if number not in self._hooked:
-                    self._hooks.put_in_front_of(nodes[number])
+            unhooked = started.moves.keys() - self._hooked
+            self._hooks.put_in_front_of([nodes[number] for number in unhooked])
             if request.keeps_graph:
                 self._remember_hooked(started.moves)
         self.close_entry(planning)

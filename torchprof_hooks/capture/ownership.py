@@ -75,9 +75,10 @@ class Ownership:
         record = Record(intervals)
         self._newest.append(record)
         self._records.append(weakref.ref(record))
+        key = _METADATA_KEY, id(self)
         for node in _nodes_behind(outputs, OUTPUT_DEPTH):
             if record.low <= sequence_number(node) < record.high:
-                node.metadata[(_METADATA_KEY, id(self))] = record
+                node.metadata[key] = record
         if len(self._records) > self._prune_at:
             self._prune()
 
@@ -96,14 +97,14 @@ class Ownership:
         self._prune_at = 2 * max(len(self._records), NEWEST_RECORDS)
 
 
-def _nodes_behind(value: object, depth: int) -> Iterator[Any]:
+def _nodes_behind(value: object, depth: int) -> list[Any]:
     """The autograd nodes of the tensors in a module's output."""
     if isinstance(value, torch.Tensor):
-        if value.grad_fn is not None:
-            yield value.grad_fn
-    elif depth:
-        for part in _parts(value):
-            yield from _nodes_behind(part, depth - 1)
+        node = value.grad_fn
+        return [] if node is None else [node]
+    if not depth:
+        return []
+    return [n for part in _parts(value) for n in _nodes_behind(part, depth - 1)]
 
 
 def _parts(value: object) -> Iterable[object]:

@@ -102,10 +102,14 @@ class OwningTracker(Tracker):
     def _end_entry(self, site: Site, end_ns: int, outputs: object) -> None:
         """Give the interrupted callers their time back; keep what the entry owns."""
         interruption_ns = end_ns - site.start_ns
-        for caller in self.open_sites():
+        is_inside_call = False
+        caller = self.site
+        while caller is not self.outside:
             caller.start_ns += interruption_ns
+            is_inside_call = is_inside_call or caller.phase in CALLED_PHASES
+            caller = caller.caller
         # Inside a call, the intervals stay with those of that call.
-        if self._intervals and not self.is_inside_call():
+        if self._intervals and not is_inside_call:
             self._keep_intervals(site.low, outputs)
 
     def _keep_intervals(self, low: int, outputs: object) -> None:

@@ -80,12 +80,14 @@ class NodeHookCarrier:
         self._carrier = carrier
         carrier._backward_hooks = self.callbacks
 
-    def put_in_front_of(self, node: Any) -> None:
-        """Have the callbacks called, with a gradient or a tuple of them, by `node`."""
-        try:
-            node._register_hook_dict(self._carrier)
-        except AttributeError:
-            node.register_prehook(self._call)
+    def put_in_front_of(self, nodes: list[Any]) -> None:
+        """Have the callbacks called, with a gradient or several, before each node."""
+        carrier = self._carrier
+        for node in nodes:
+            try:
+                node._register_hook_dict(carrier)
+            except AttributeError:
+                node.register_prehook(self._call)
 
     def _call(self, gradients: Any) -> None:
         for callback in list(self.callbacks.values()):
