@@ -8,8 +8,6 @@ from itertools import chain
 from time import perf_counter_ns
 from typing import Any, Final
 
-from torch.compiler import is_dynamo_compiling
-
 from torchprof_hooks.capture.backward_pass import BackwardPass, PassRequest
 from torchprof_hooks.capture.backward_plan import (
     Move,
@@ -134,8 +132,6 @@ class BackwardTracker(OwningTracker):
 
     def on_boundary(self, gradient: Any) -> None:
         """A node at which the owner changes is about to run."""
-        if is_dynamo_compiling():
-            return
         now_ns = perf_counter_ns()
         running = self.passes[-1]
         move = running.moves.pop(current_autograd_node()._sequence_nr(), None)
