@@ -46,7 +46,10 @@ class Profiler:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._own_rounds().leave(by_exception=error is not None)
+        rounds = self._own_rounds()
+        if not rounds.is_entered:
+            raise RuntimeError("this profiler was not entered in this thread")
+        rounds.leave(by_exception=error is not None)
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Measure every call of `function`."""
@@ -108,6 +111,10 @@ class _ThreadRounds:
         self._depth = 0
         self._start_ns = 0
         self._wall_ns = 0
+
+    @property
+    def is_entered(self) -> bool:
+        return self._depth > 0
 
     def enter(self) -> None:
         self._depth += 1
