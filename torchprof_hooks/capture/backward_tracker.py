@@ -45,8 +45,6 @@ class BackwardTracker(OwningTracker):
     a pass, unless it runs inside of another one.
     """
 
-    tracks_backward = True
-
     def __init__(self, names: ModuleNames | None = None) -> None:
         super().__init__(names)
         self.passes: list[BackwardPass] = []

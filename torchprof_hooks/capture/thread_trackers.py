@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from torchprof_hooks.capture.backward_entry import backward_entry
 from torchprof_hooks.capture.backward_tracker import BackwardTracker
+from torchprof_hooks.capture.torch_names import current_graph_task
 from torchprof_hooks.capture.tracker import Tracker
 
 
@@ -23,7 +24,12 @@ class ThreadTrackers:
         self.trackers: list[Tracker] = []
 
     def here(self) -> Tracker:
-        """The running thread's tracker."""
+        """The tracker that the running thread works for: its own, or in a backward
+        thread of the engine, that of the thread which started the pass."""
+        if current_graph_task() != -1:
+            for known in self.trackers:
+                if known.works_here():
+                    return known
         tracker: Tracker | None = getattr(self._local, "tracker", None)
         if tracker is None:
             tracker = self._local.tracker = self._make_tracker()

@@ -34,8 +34,6 @@ class Tracker:
     nothing in them is slower than it has to be, and everything rare is elsewhere.
     """
 
-    tracks_backward: bool = False
-
     def __init__(self, names: ModuleNames | None = None) -> None:
         self.thread = get_ident()
         self.names = names or ModuleNames()

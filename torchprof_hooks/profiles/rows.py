@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from torchprof_hooks.profiles.modules import ModuleInfo
@@ -117,8 +117,3 @@ def _row(name: str, info: ModuleInfo, sums: PhaseSums) -> Row:
     return Row(
         name, info.class_name, info.kind, info.aliases, info.compiled, sums.result()
     )
-
-
-def total_self_ns(rows: Iterable[Row]) -> int:
-    """Own time of several rows together."""
-    return sum(row.self_ns for row in rows)
