@@ -47,7 +47,7 @@ class ClassProfiler:
 
         return merge_snapshots(
             [
-                take_snapshot(tracker, perf_counter_ns() - tracker.born_ns)
+                take_snapshot(tracker, tracker.age_ns())
                 for tracker in self._tap.threads.trackers
                 if isinstance(tracker, _ClassTracker)
             ]
@@ -68,7 +68,12 @@ class _ClassTracker(BackwardTracker):
     def __init__(self, cls: type[torch.nn.Module]) -> None:
         super().__init__(ModuleNames(number_roots=False))
         self._cls = cls
-        self.born_ns = perf_counter_ns()
+        self._born_ns = perf_counter_ns()
+
+    def age_ns(self) -> int:
+        """Time since the first call, as long as the thread lived."""
+        end_ns = perf_counter_ns() if self.retired_ns is None else self.retired_ns
+        return end_ns - self._born_ns
 
     def forward_pre(self, module: torch.nn.Module, args: Any) -> None:
         """Open the call of `module`, if it is of interest."""

@@ -61,7 +61,7 @@ class LinkHook:
         taps = taps_of_thread()
         check_free(self.name, taps.get(self.name))
         self.added(None)
-        taps[self.name] = Tap(self._make_tracker(everywhere=True))
+        taps[self.name] = Tap(self._make_tracker(everywhere=True), owner=self)
         return self
 
     def __exit__(
@@ -73,8 +73,10 @@ class LinkHook:
         try:
             self.deleted(None)
         finally:
-            tap = taps_of_thread().pop(self.name)
-            tap.close(by_exception=error is not None)
+            taps = taps_of_thread()
+            # Not by name: it may have been changed.
+            name = next(name for name, tap in taps.items() if tap.owner is self)
+            taps.pop(name).close(by_exception=error is not None)
 
     def added(self, link: torch.nn.Module | None) -> None:
         """Called when the hook is registered: on `link`, or thread-wide (None)."""

@@ -7,6 +7,7 @@ everybody pays for importing the package, and few for a report.
 from __future__ import annotations
 
 import functools
+import inspect
 import sys
 import threading
 from collections.abc import Callable
@@ -52,7 +53,23 @@ class Profiler:
         rounds.leave(by_exception=error is not None)
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
-        """Measure every call of `function`."""
+        """Measure every call of `function`.
+
+        Raises:
+            TypeError: `function` is not a plain function or method: the body of a
+                generator or a coroutine runs after its call has returned.
+        """
+        if (
+            isinstance(function, type)
+            or not callable(function)
+            or inspect.iscoroutinefunction(function)
+            or inspect.isgeneratorfunction(function)
+            or inspect.isasyncgenfunction(function)
+        ):
+            raise TypeError(
+                f"profile() decorates plain functions, not {function!r}: "
+                "use `with profile():` inside of it"
+            )
 
         @functools.wraps(function)
         def measured(*args: P.args, **kwargs: P.kwargs) -> R:

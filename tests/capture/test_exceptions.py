@@ -11,6 +11,7 @@ from torch import nn
 import torchprof_hooks
 from tests.planted import MS, Work, burn
 from torchprof_hooks import Profile
+from torchprof_hooks.capture.backward_tracker import BackwardTracker
 from torchprof_hooks.link_hooks import TimerHook
 
 ERRORS = [ValueError, KeyboardInterrupt, GeneratorExit]
@@ -182,3 +183,27 @@ def test_exception_in_recomputation() -> None:
     (row,) = [row for row in prof.profile.rows() if row.kind == "module"]
     assert (row.calls, row.phases["recompute"].calls) == (2, 2)
     assert prof.profile.aborted_calls >= 1
+
+
+def test_pass_that_an_interrupt_kept_from_ending(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = nn.Sequential(Work(1, 1))
+    end_pass = BackwardTracker.end_pass
+    with torchprof_hooks.profile() as prof:
+        with monkeypatch.context() as patch:
+
+            def interrupted(*_: Any) -> None:
+                raise KeyboardInterrupt
+
+            patch.setattr(BackwardTracker, "end_pass", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                model(torch.ones(3)).sum().backward()
+        assert BackwardTracker.end_pass is end_pass
+        for _ in range(3):
+            model(torch.ones(3)).sum().backward()
+    rows = {row.name: row for row in prof.profile.rows()}
+    phases = rows["Sequential"].phases
+    assert (phases["forward"].calls, phases["recompute"].calls) == (4, 0)
+    assert phases["backward"].calls == 4
+    assert sum(row.self_ns for row in prof.profile.rows()) == prof.profile.wall_ns

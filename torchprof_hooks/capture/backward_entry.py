@@ -17,6 +17,7 @@ from torchprof_hooks.capture.torch_names import (
     RunBackward,
     is_compiled_autograd_on,
     is_tracing,
+    node_of,
     replace_backward_entry,
     restore_backward_entry,
     sequence_number,
@@ -67,19 +68,20 @@ class BackwardEntry:
         def run_measured_backward(outputs: Any, *args: Any, **kwargs: Any) -> Any:
             if is_dynamo_compiling() or is_tracing() or is_compiled_autograd_on():
                 return run_backward(outputs, *args, **kwargs)
-            begun: list[BackwardTracker] = []
+            begun: list[tuple[BackwardTracker, int]] = []
             results: Any = None
             failed = True
             try:
                 for tracker in self._trackers_here():
+                    begun.append((tracker, len(tracker.passes)))
                     tracker.begin_pass(_request(outputs, *args))
-                    begun.append(tracker)
                 results = run_backward(outputs, *args, **kwargs)
                 failed = False
                 return results
             finally:
-                for tracker in reversed(begun):
-                    tracker.end_pass(results, failed)
+                for tracker, passes_before in reversed(begun):
+                    if len(tracker.passes) > passes_before:
+                        tracker.end_pass(results, failed)
 
         self._ours = run_measured_backward
         return run_measured_backward
@@ -107,7 +109,7 @@ def _request(
 
 def _node(edge: Any) -> Any:
     """The node of a tensor (None of a leaf) or of a ``GradientEdge``."""
-    return edge.grad_fn if isinstance(edge, torch.Tensor) else edge.node
+    return node_of(edge) if isinstance(edge, torch.Tensor) else edge.node
 
 
 #: The one entry there is.

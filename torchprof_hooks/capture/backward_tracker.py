@@ -27,6 +27,7 @@ from torchprof_hooks.capture.torch_names import (
     current_autograd_node,
     current_graph_task,
     next_sequence_number,
+    passes_on_stack,
 )
 from torchprof_hooks.profiles.names import BACKWARD_NAME, PROFILER_NAME, Phase
 
@@ -75,6 +76,16 @@ class BackwardTracker(OwningTracker):
                 return
             if site.key != NO_MODULE:
                 yield site
+
+    def drop_dead_calls(self, beginning: object = None) -> None:
+        """Also ends passes that an interrupt kept from being ended."""
+        if self.passes and get_ident() == self.thread:
+            alive = passes_on_stack()
+            while len(self.passes) > alive:
+                self.abort_down_to(self.passes[-1].base, self._last_stamp())
+                if self.passes.pop().opened_base:
+                    self.abort_call(self._last_stamp())
+        super().drop_dead_calls(beginning)
 
     def begin_pass(self, request: PassRequest) -> None:
         """A backward pass is about to begin."""

@@ -12,6 +12,7 @@ from torchprof_hooks.capture.torch_names import (
     class_name,
     is_compiled_module,
     is_replica,
+    original_module,
 )
 from torchprof_hooks.profiles.modules import ModuleInfo
 
@@ -40,11 +41,11 @@ class ModuleNames:
 
     def add_root(self, root: torch.nn.Module) -> str:
         """Name `root` and every module inside it that has no name yet."""
-        root = getattr(root, "_orig_mod", root)  # what a compiled module was made of
-        prefix = self.get(root)
+        original = original_module(root)
+        prefix = self.get(original)
         if prefix is None:
-            cls = class_name(root)
-            number = self._number(root, cls)
+            cls = class_name(original)
+            number = self._number(original, cls)
             prefix = cls if number == 1 else f"{cls}#{number}"
         self._name_all(root, prefix)
         return prefix
@@ -75,9 +76,8 @@ class ModuleNames:
         if is_replica(root) or not self._number_roots:
             return 1
         numbers = self._root_numbers[cls]
-        number = next(
-            n for n in range(1, len(numbers) + 2) if n not in numbers.values()
-        )
+        taken = set(numbers.values())
+        number = next(n for n in range(1, len(numbers) + 2) if n not in taken)
         numbers[id(root)] = number
         self.when_gone(root, lambda key: numbers.pop(key, None))
         return number

@@ -13,12 +13,13 @@ import dataclasses
 import weakref
 from array import array
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Any, Final
 
 import torch
 
-from torchprof_hooks.capture.torch_names import sequence_number
+from torchprof_hooks.capture.torch_names import node_of, sequence_number
 
 #: Numbers of one owned interval in a record: code of the site, low, high (exclusive).
 FIELDS: Final = 3
@@ -26,6 +27,8 @@ FIELDS: Final = 3
 NEWEST_RECORDS: Final = 64
 #: How deep outputs are searched for tensors.
 OUTPUT_DEPTH: Final = 4
+#: How many parts of an output are looked at, about.
+OUTPUTS_SEARCHED: Final = 256
 
 _METADATA_KEY: Final = "torchprof_hooks"
 
@@ -76,7 +79,7 @@ class Ownership:
         self._newest.append(record)
         self._records.append(weakref.ref(record))
         key = _METADATA_KEY, id(self)
-        for node in _nodes_behind(outputs, OUTPUT_DEPTH):
+        for node in _nodes_behind(outputs):
             if record.low <= sequence_number(node) < record.high:
                 node.metadata[key] = record
         if len(self._records) > self._prune_at:
@@ -97,21 +100,33 @@ class Ownership:
         self._prune_at = 2 * max(len(self._records), NEWEST_RECORDS)
 
 
-def _nodes_behind(value: object, depth: int) -> list[Any]:
-    """The autograd nodes of the tensors in a module's output."""
-    if isinstance(value, torch.Tensor):
-        node = value.grad_fn
-        return [] if node is None else [node]
-    if not depth:
-        return []
-    return [n for part in _parts(value) for n in _nodes_behind(part, depth - 1)]
+def _nodes_behind(outputs: object) -> list[Any]:
+    """The autograd nodes of tensors in a module's output.
+
+    Runs no code of the user's: containers of other kinds than Python's own (and classes
+    derived from these), very deep and very long ones are not searched through. What is
+    missed is only that a record is tied to the graph; see `NEWEST_RECORDS`.
+    """
+    nodes: list[Any] = []
+    to_visit: list[tuple[object, int]] = [(outputs, 0)]
+    for value, depth in to_visit:
+        if isinstance(value, torch.Tensor):
+            node = node_of(value)
+            if node is not None:
+                nodes.append(node)
+        elif depth < OUTPUT_DEPTH and len(to_visit) < OUTPUTS_SEARCHED:
+            parts = islice(_parts(value), OUTPUTS_SEARCHED)
+            to_visit.extend((part, depth + 1) for part in parts)
+    return nodes
 
 
-def _parts(value: object) -> Iterable[object]:
-    if isinstance(value, (tuple, list)):
-        return value
-    if isinstance(value, Mapping):
-        return value.values()
-    if dataclasses.is_dataclass(value):
-        return vars(value).values() if hasattr(value, "__dict__") else ()
-    return ()
+def _parts(value: object) -> Iterator[object]:
+    if isinstance(value, tuple):
+        return tuple.__iter__(value)
+    if isinstance(value, list):
+        return list.__iter__(value)
+    if isinstance(value, dict):
+        return iter(dict.values(value))
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return iter(getattr(value, "__dict__", {}).values())
+    return iter(())

@@ -37,7 +37,8 @@ def take_snapshot(tracker: Tracker, wall_ns: int) -> Profile:
     if isinstance(tracker, DeviceTracker):
         tracker.resolve_all()
     cells: dict[CellKey, Totals] = {}
-    for site, totals in zip(tracker.sites, _totals_of_sites(tracker), strict=True):
+    sites = list(tracker.sites)  # the measured thread may be adding some
+    for site, totals in zip(sites, _totals_of_sites(tracker, sites), strict=True):
         if site is not tracker.outside and _is_used(totals):
             key = site.path, site.phase
             cells[key] = cells[key] + totals if key in cells else totals
@@ -58,15 +59,16 @@ def take_snapshot(tracker: Tracker, wall_ns: int) -> Profile:
     )
 
 
-def _totals_of_sites(tracker: Tracker) -> list[Totals]:
+def _totals_of_sites(tracker: Tracker, sites: list[Site]) -> list[Totals]:
     log = tracker.log
-    recorded = len(log.calls)
-    durations = [0] * len(tracker.sites)
-    durations[:recorded] = log.total_ns.tolist()
+    recorded = min(len(log.calls), len(sites))
+    durations = [0] * len(sites)
+    durations[:recorded] = log.total_ns[:recorded].tolist()
     for code, duration_ns in tracker.open_durations():
-        durations[code] += duration_ns
-    own = _without_inner(tracker.sites, durations, entries_too=False)
-    device = _device_own(tracker)
+        if code < len(sites):
+            durations[code] += duration_ns
+    own = _without_inner(sites, durations, entries_too=False)
+    device = _device_own(tracker, sites)
     return [
         Totals(
             calls=int(log.calls[code]),
@@ -79,16 +81,16 @@ def _totals_of_sites(tracker: Tracker) -> list[Totals]:
         )
         if code < recorded
         else Totals(self_ns=own[code], device_self_ns=device[code])
-        for code in range(len(tracker.sites))
+        for code in range(len(sites))
     ]
 
 
-def _device_own(tracker: Tracker) -> list[int]:
-    durations = [0] * len(tracker.sites)
+def _device_own(tracker: Tracker, sites: list[Site]) -> list[int]:
+    durations = [0] * len(sites)
     if isinstance(tracker, DeviceTracker):
         for code, duration_ns in tracker.device_ns.items():
             durations[code] = duration_ns
-    return _without_inner(tracker.sites, durations, entries_too=True)
+    return _without_inner(sites, durations, entries_too=True)
 
 
 def _without_inner(

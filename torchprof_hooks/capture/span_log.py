@@ -39,7 +39,8 @@ class SpanLog:
         self.first_ended: list[int] = []  # codes in the order of their first span
         #: Is given the spans of each batch, one row (code, start, end) each.
         self.on_fold: Callable[[Int64s], None] | None = None
-        self._lock = threading.Lock()
+        # Reentrant: a signal handler may ask for a report while this thread is folding.
+        self._lock = threading.RLock()
 
     def fold(self) -> None:
         """Book the logged spans and empty the log."""

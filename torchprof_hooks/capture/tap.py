@@ -33,8 +33,9 @@ class Tap:
     short way through module calls as soon as its tables of global hooks are empty.
     """
 
-    def __init__(self, tracker: Tracker) -> None:
+    def __init__(self, tracker: Tracker, owner: object = None) -> None:
         self._tracker = tracker
+        self.owner = owner  # on whose behalf
         _hush.acquire()
         self._handles: list[RemovableHandle] = [
             register_module_forward_pre_hook(tracker.forward_pre),

@@ -33,6 +33,7 @@ class ThreadTrackers:
         tracker: Tracker | None = getattr(self._local, "tracker", None)
         if tracker is None:
             tracker = self._local.tracker = self._make_tracker()
+            self._local.lifetime = _Lifetime(tracker)
             self.trackers.append(tracker)
             if isinstance(tracker, BackwardTracker):
                 backward_entry.add(tracker)
@@ -53,3 +54,15 @@ class ThreadTrackers:
             for tracker in self.trackers:
                 if isinstance(tracker, BackwardTracker):
                     backward_entry.remove(tracker)
+
+
+class _Lifetime:
+    """Dies with a thread, whose number is then given to other threads."""
+
+    def __init__(self, tracker: Tracker) -> None:
+        self._tracker = tracker
+
+    def __del__(self) -> None:
+        self._tracker.retire()
+        if isinstance(self._tracker, BackwardTracker):
+            backward_entry.remove(self._tracker)

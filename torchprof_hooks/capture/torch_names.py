@@ -62,6 +62,17 @@ def sequence_number(node: Any) -> int:
     return int(node._sequence_nr())
 
 
+def node_of(tensor: torch.Tensor) -> Any:
+    """The autograd node of `tensor`, None of a leaf or where torch refuses to tell (a
+    view that was changed in place without gradients). Neither classes derived from
+    Tensor nor modes get to see that somebody looked."""
+    with torch._C.DisableTorchFunction():
+        try:
+            return tensor.grad_fn
+        except RuntimeError:
+            return None
+
+
 class NodeHookCarrier:
     """Puts one and the same Python callback in front of many autograd nodes, cheaply.
 
@@ -76,9 +87,10 @@ class NodeHookCarrier:
 
     def __init__(self) -> None:
         self.callbacks: dict[int, Callable[[Any], None]] = {}
-        carrier: Any = torch.empty(0, device="cpu")
+        with torch._C.DisableTorchFunction():  # no mode is to see this
+            carrier: Any = torch.empty(0, device="cpu")
+            carrier._backward_hooks = self.callbacks
         self._carrier = carrier
-        carrier._backward_hooks = self.callbacks
 
     def put_in_front_of(self, nodes: list[Any]) -> None:
         """Have the callbacks called, with a gradient or several, before each node."""
@@ -155,6 +167,18 @@ def owners_on_stack() -> list[int]:
     return owners
 
 
+def passes_on_stack() -> int:
+    """How many backward passes on this thread's Python stack have begun to run."""
+    passes = 0
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        passes += frame.f_code.co_filename == autograd.graph.__file__ and (
+            frame.f_code.co_name == "_engine_run_backward"
+        )
+        frame = frame.f_back
+    return passes
+
+
 _MODULE_FILE = torch.nn.Module.__call__.__code__.co_filename
 _CALLING_CODE = {
     ("_call_impl", _MODULE_FILE),
@@ -179,19 +203,26 @@ def is_compiled_module(module: torch.nn.Module) -> bool:
     """Whether calling `module` runs code made by torch.compile."""
     return (
         type(module).__name__ == "OptimizedModule"
-        or getattr(module, "_compiled_call_impl", None) is not None
+        or vars(module).get("_compiled_call_impl") is not None
     )
+
+
+def original_module(module: torch.nn.Module) -> torch.nn.Module:
+    """What a module made by ``torch.compile(module)`` was made of; others as is."""
+    if type(module).__name__ == "OptimizedModule":
+        return module._modules.get("_orig_mod") or module
+    return module
 
 
 def is_replica(module: torch.nn.Module) -> bool:
     """Whether `module` is a copy that DataParallel made for one forward pass."""
-    return bool(getattr(module, "_is_replica", False))
+    return bool(vars(module).get("_is_replica", False))
 
 
 def class_name(module: torch.nn.Module) -> str:
     """Name of the class that the user wrote, seen through compiled and scripted
     wrappers; the wrapper's own name where torch does not keep the other."""
-    module = getattr(module, "_orig_mod", module)
+    module = original_module(module)
     if isinstance(module, torch.jit.ScriptModule):
         return str(getattr(module, "original_name", type(module).__name__))
     return type(module).__name__

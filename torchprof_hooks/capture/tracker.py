@@ -14,12 +14,19 @@ from torch.compiler import is_dynamo_compiling
 from torchprof_hooks.capture.module_names import ModuleNames
 from torchprof_hooks.capture.site import NO_MODULE, Site
 from torchprof_hooks.capture.span_log import FOLD_AT, SpanLog
-from torchprof_hooks.capture.torch_names import is_tracing, owners_on_stack
+from torchprof_hooks.capture.torch_names import (
+    class_name,
+    is_compiled_module,
+    is_tracing,
+    owners_on_stack,
+)
 from torchprof_hooks.profiles.names import CALLED_PHASES, Phase
 
 #: torch's non-reentrant checkpoint leaves a recomputed forward by this exception as
 #: soon as it has what it needs. That is not a failure.
 _STOPS_RECOMPUTATION: Final = "_StopRecomputationError"
+#: What no thread is numbered.
+_NO_THREAD: Final = -1
 
 
 class Tracker:
@@ -42,8 +49,10 @@ class Tracker:
         self.outside = self.new_site(None, (), "outside")
         self.site = self.outside
         self.aborted_calls = 0
+        self.retired_ns: int | None = None
         #: Whether a module has a hook of its own in place of the one served here.
         self.is_replaced: Callable[[torch.nn.Module], bool] = lambda module: False
+        self._unregistered: set[tuple[int, str]] = set()  # code of the caller, class
         self._paths: dict[str, tuple[str, ...]] = {}  # of each name, as first met
         self._entries = self.log.entries
         self._append = self.log.entries.extend
@@ -98,9 +107,9 @@ class Tracker:
         followed: it is left to a hook of the module's own, or is the compiler's, or a
         part of a compiled region. A region is one owner; what of its inside happens to
         run in Python does not matter."""
-        info = self.names.infos.get(self.site.name)
+        around = self.site.living_module()
         return (
-            (info is not None and info.compiled)
+            (around is not None and is_compiled_module(around))
             or is_tracing()
             or self.is_replaced(module)
         )
@@ -109,6 +118,11 @@ class Tracker:
         """Ask `looks_away_from` anew at the next call of `module`."""
         for site in self.sites:
             site.children.pop(id(module), None)
+
+    def retire(self) -> None:
+        """The followed thread has ended."""
+        self.thread = _NO_THREAD
+        self.retired_ns = perf_counter_ns()
 
     # Sites
 
@@ -142,7 +156,8 @@ class Tracker:
         caller = self.site
         namesakes = caller.children_by_name.setdefault((name, phase), [])
         for site in namesakes:
-            if site.living_module() is None:
+            living = site.living_module()
+            if living is None or living is module:
                 site.adopt(module)
                 return site
         site = self.new_site(caller, self._path(name, phase), phase, module)
@@ -153,11 +168,14 @@ class Tracker:
         name = self.names.get(module)
         if name is not None:
             return name
-        for holder in self._open_modules():
-            name = self.names.add_child(module, holder)
-            if name is not None:
-                return name
         caller = self.site
+        kind = caller.code, class_name(module)
+        if kind not in self._unregistered:
+            for holder in self._open_modules():
+                name = self.names.add_child(module, holder)
+                if name is not None:
+                    return name
+            self._unregistered.add(kind)  # do not search the model for each such call
         if caller.module is not None and caller.phase in CALLED_PHASES:
             return self.names.add_unregistered(module, caller.name)
         return self.names.add_root(module)

@@ -1,0 +1,199 @@
+"""Modules and programs that a profiler does not expect."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
+
+import torchprof_hooks
+from torchprof_hooks import LinkHook
+from torchprof_hooks.class_profiler import ATTRIBUTE
+from torchprof_hooks.link_hooks import TimerHook
+
+X = torch.ones(3, requires_grad=True)
+
+
+class Returns(nn.Module):
+    """Makes a node and returns what it was given to return."""
+
+    def __init__(self, output: Any) -> None:
+        super().__init__()
+        self.output = output
+
+    def forward(self, x: torch.Tensor) -> Any:
+        x * 2
+        return self.output
+
+
+def test_view_whose_node_torch_refuses_to_tell() -> None:
+    class Views(nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            y = x * 1
+            with torch.no_grad():
+                view = y[0]
+            y.mul_(2)
+            return view, y
+
+    with torchprof_hooks.profile():
+        Views()(X)[1].sum().backward()
+
+
+def test_modes_see_nothing_of_the_profiler() -> None:
+    class Watch(TorchFunctionMode):
+        def __torch_function__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            seen.append(func)
+            return func(*args, **(kwargs or {}))
+
+    seen: list[Any] = []
+    model = Returns(X * 2)
+    with Watch():
+        model(X)
+    bare, seen = seen, []
+    with Watch(), torchprof_hooks.profile():
+        model(X)
+    assert seen == bare
+
+
+def test_mappings_of_the_user_are_not_evaluated() -> None:
+    class Lazy(Mapping[str, torch.Tensor]):
+        def __getitem__(self, key: str) -> torch.Tensor:
+            raise AssertionError("was asked for a value")
+
+        def __iter__(self) -> Iterator[str]:
+            return iter(["a"])
+
+        def __len__(self) -> int:
+            return 1
+
+    with torchprof_hooks.profile():
+        Returns(Lazy())(X)
+
+
+def test_long_outputs_are_not_walked_in_full() -> None:
+    class Counting(list[int]):
+        pass
+
+    model = Returns([Counting(range(1000))] * 1000)
+    with torchprof_hooks.profile() as prof:
+        model(X)
+    assert prof.profile.rows()[0].kind in ("module", "outside")
+
+
+def test_module_that_answers_to_every_name() -> None:
+    class Obliging(nn.Module):
+        def __getattr__(self, name: str) -> Any:
+            return 3
+
+        def forward(self, x: torch.Tensor) -> Any:
+            return x * 2
+
+    with torchprof_hooks.profile() as prof:
+        Obliging()(X)
+    assert prof.profile.rows("class")[0].name in ("Obliging", "(outside modules)")
+
+
+def test_modules_made_inside_a_forward_share_a_row() -> None:
+    class Makes(nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            return nn.Softmax(-1)(x)
+
+    model = Makes()
+    with torchprof_hooks.profile() as prof:
+        for _ in range(30):
+            model(X)
+    rows = {row.name: row.calls for row in prof.profile.rows()}
+    assert rows["Makes.<Softmax>"] == 30
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_compiled_root_is_one_row() -> None:
+    model = torch.compile(
+        nn.Sequential(nn.Linear(3, 3), nn.ReLU()), backend="aot_eager"
+    )
+    with torchprof_hooks.profile() as prof:
+        for _ in range(2):
+            model(X).sum().backward()
+    (row,) = [row for row in prof.profile.rows() if row.kind == "module"]
+    assert (row.name, row.compiled, row.calls) == ("Sequential", True, 2)
+
+
+def test_hooks_added_and_deleted_do_not_add_sites() -> None:
+    model = nn.ReLU()
+    with TimerHook() as timer:
+        for _ in range(50):
+            torchprof_hooks.add_hook(model, LinkHook())
+            model(X)
+            torchprof_hooks.delete_hook(model, "LinkHook")
+    assert timer.summary()["ReLU"]["occurrence"] == 50
+    assert len(timer._trackers[0].sites) < 5
+
+
+def test_a_hook_renamed_while_it_is_active_can_still_be_left() -> None:
+    with LinkHook() as hook:
+        hook.name = "other"
+
+
+@pytest.mark.parametrize("wrong", [nn.Linear, None, "step"])
+def test_only_functions_can_be_decorated(wrong: Any) -> None:
+    with pytest.raises(TypeError, match="decorates plain functions"):
+        torchprof_hooks.profile()(wrong)
+
+
+def test_generators_and_coroutines_are_refused() -> None:
+    def generator() -> Iterator[int]:
+        yield 1
+
+    async def coroutine() -> None: ...
+
+    for function in (generator, coroutine):
+        with pytest.raises(TypeError, match="inside of it"):
+            torchprof_hooks.profile()(function)
+
+
+def test_threads_that_follow_each_other_are_not_mixed_up() -> None:
+    """The system numbers a new thread like one that has ended."""
+    model = nn.Linear(3, 3)
+    with TimerHook():  # unrelated
+        torchprof_hooks.add_hook(model, timer := TimerHook(backward=True))
+        for _ in range(20):
+            thread = threading.Thread(target=lambda: model(X).sum().backward())
+            thread.start()
+            thread.join()
+        torchprof_hooks.delete_hook(model, "TimerHook")
+    backward = [
+        int(calls)
+        for tracker in timer._folded()
+        for site, calls in zip(tracker.sites, tracker.log.calls, strict=False)
+        if site.phase == "backward" and site.module is not None
+    ]
+    assert timer.summary()["Linear"]["occurrence"] == 20
+    assert sum(backward) == 20
+    assert not hasattr(nn.Linear, ATTRIBUTE)
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs interval timers")
+def test_a_signal_handler_may_read_the_profile() -> None:
+    model = nn.Identity()
+    reads: list[int] = []
+    with torchprof_hooks.profile() as prof:
+        previous = signal.signal(
+            signal.SIGALRM, lambda *_: reads.append(prof.profile.wall_ns)
+        )
+        signal.setitimer(signal.ITIMER_REAL, 0.005, 0.005)
+        try:
+            while len(reads) < 20:
+                model(1)
+                prof.profile  # noqa: B018
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, previous)
+    assert len(reads) >= 20
