@@ -1,4 +1,9 @@
-"""Tells trackers when a backward pass begins and ends."""
+"""Tells trackers when a backward pass begins and ends.
+
+Starting from what the engine is asked to run, rather than from the outputs of modules,
+finds all nodes whatever those outputs look like (objects of the user's own, a loss left
+behind as an attribute), and dates the begin and the end of a pass.
+"""
 
 from __future__ import annotations
 
