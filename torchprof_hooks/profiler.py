@@ -93,7 +93,7 @@ class Profiler:
         width: int = 120,
         max_rows: int = 40,
     ) -> None:
-        """Print the tree of modules, most expensive first.
+        """Print the tree of modules, in the order of their calls.
 
         Args:
             file: where to; standard output by default.
@@ -103,7 +103,7 @@ class Profiler:
             max_rows: modules shown; what the rest took is stated in one line.
 
         Raises:
-            ValueError: `unit` is none of these.
+            ValueError: `unit` is none of these, or `max_rows` is not positive.
         """
         from torchprof_hooks.reports.text import render
 

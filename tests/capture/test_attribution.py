@@ -326,6 +326,20 @@ def test_double_backward() -> None:
     check(step, model)
 
 
+def test_double_backward_through_several_outermost_calls() -> None:
+    class First(Work): ...
+
+    first, second = First(2, 3), Work(2, 5)
+
+    def step() -> None:
+        x = torch.ones(3, requires_grad=True)
+        loss = second(first(x)).square().sum()
+        (grad,) = torch.autograd.grad(loss, x, create_graph=True)
+        grad.square().sum().backward()
+
+    check(step, first, second)
+
+
 def test_autograd_grad_of_a_part() -> None:
     class First(Work): ...
 

@@ -49,13 +49,15 @@ class Record:
 
     __slots__ = ("__weakref__", "high", "intervals", "low")
 
-    def __init__(self, intervals: list[int]) -> None:
+    def __init__(self, intervals: list[int], low: int) -> None:
         self.intervals = array("q", intervals)
-        self.low, self.high = intervals[-2], intervals[-1]
+        self.low = low  # given: a pass has no interval around all others
+        self.high = intervals[-1]
 
     def columns(self) -> tuple[array[int], array[int], array[int]]:
         """Codes, lows and highs of the intervals."""
-        return self.intervals[0::3], self.intervals[1::3], self.intervals[2::3]
+        numbers = self.intervals
+        return numbers[0::FIELDS], numbers[1::FIELDS], numbers[2::FIELDS]
 
 
 class Ownership:
@@ -71,11 +73,12 @@ class Ownership:
         self._newest: deque[Record] = deque(maxlen=NEWEST_RECORDS)
         self._prune_at = 2 * NEWEST_RECORDS
 
-    def add(self, intervals: list[int], outputs: object) -> None:
-        """Remember the intervals of an outermost call that just ended."""
+    def add(self, intervals: list[int], low: int, outputs: object) -> None:
+        """Remember the intervals, from number `low` on, of an outermost call that just
+        ended."""
         if not intervals:
             return
-        record = Record(intervals)
+        record = Record(intervals, low)
         self._newest.append(record)
         self._records.append(weakref.ref(record))
         key = _METADATA_KEY, id(self)

@@ -11,7 +11,7 @@ import torch
 from torch.compiler import is_dynamo_compiling
 
 from torchprof_hooks.capture.module_names import ModuleNames
-from torchprof_hooks.capture.ownership import Interval, Ownership, newest_first
+from torchprof_hooks.capture.ownership import FIELDS, Interval, Ownership, newest_first
 from torchprof_hooks.capture.site import NO_MODULE, Site
 from torchprof_hooks.capture.span_log import FOLD_AT
 from torchprof_hooks.capture.torch_names import next_sequence_number
@@ -117,8 +117,8 @@ class OwningTracker(Tracker):
         intervals = self._intervals
         first = len(intervals)
         while first and intervals[first - 2] >= low:
-            first -= 3
-        self.ownership.add(intervals[first:], outputs)
+            first -= FIELDS
+        self.ownership.add(intervals[first:], low, outputs)
         del intervals[first:]
 
     def entry_site(self, name: str, phase: Phase, key: int = NO_MODULE) -> Site:
@@ -148,6 +148,8 @@ class OwningTracker(Tracker):
             if self.site.key == id(optimizer):
                 self.close_entry(self.site)
             self.steps += 1
+
+    # What is known of the owners of nodes while calls are open
 
     def is_inside_call(self) -> bool:
         """Whether a module call is open, however far out."""

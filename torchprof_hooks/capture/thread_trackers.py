@@ -43,17 +43,18 @@ class ThreadTrackers:
         """Count one user more."""
         self._users += 1
         if self._users == 1:
-            for tracker in self.trackers:
-                if isinstance(tracker, BackwardTracker):
-                    backward_entry.add(tracker)
+            for tracker in self._owners():
+                backward_entry.add(tracker)
 
     def release(self) -> None:
         """Count one user less."""
         self._users -= 1
         if not self._users:
-            for tracker in self.trackers:
-                if isinstance(tracker, BackwardTracker):
-                    backward_entry.remove(tracker)
+            for tracker in self._owners():
+                backward_entry.remove(tracker)
+
+    def _owners(self) -> list[BackwardTracker]:
+        return [t for t in self.trackers if isinstance(t, BackwardTracker)]
 
 
 class _Lifetime:
