@@ -1,0 +1,220 @@
+"""Counters of memory: the bytes that an allocator handed out, read at any moment."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+import torch
+
+#: used, acquired, current, peak: all in bytes.
+Reading = tuple[int, int, int, int]
+
+
+class MemoryCounter(Protocol):
+    """Reads what the allocator of one device has handed out so far.
+
+    The difference of two readings is what happened between them, on all threads.
+    """
+
+    #: The device: "cpu", "cuda:0".
+    name: str
+    #: Whether used bytes sink when memory is freed. If not, they only ever rise.
+    is_net: bool
+
+    def read(self) -> Reading:
+        """Used bytes (handed out), acquired (taken from the device or the system),
+        current (in use now) and peak (the most that was in use)."""
+
+
+class MemoryUnavailableError(RuntimeError):
+    """The memory of this device cannot be measured in this process."""
+
+
+class CudaMemoryCounter:
+    """The caching allocator's own counters of one device.
+
+    They are all zero until the program itself has initialised CUDA. Without an index
+    it is the device that is current at the first reading after that.
+
+    Raises:
+        MemoryUnavailableError: another allocator is in use, one that does not count.
+        ValueError: there is no such device, as far as that is known: CUDA may not have
+            been initialised, and then a reading that comes later fails.
+    """
+
+    is_net = False
+
+    def __init__(self, index: int | None = None, cuda: Any = torch.cuda) -> None:
+        _check_allocator(cuda.get_allocator_backend())
+        # Counting devices before that may start the driver.
+        if index is not None and cuda.is_initialized() and index >= cuda.device_count():
+            raise ValueError(f"there is no cuda:{index}: use a smaller number")
+        self.name = "cuda" if index is None else f"cuda:{index}"
+        self._index = index
+        self._cuda = cuda
+
+    def read(self) -> Reading:
+        """See `MemoryCounter.read`. Does not wait for the device."""
+        if not self._cuda.is_initialized():
+            return 0, 0, 0, 0
+        if self._index is None:
+            self._index = self._cuda.current_device()
+            self.name = f"cuda:{self._index}"
+        stats = self._cuda.memory_stats_as_nested_dict(self._index)
+        used = stats["allocated_bytes"]["all"]
+        acquired = stats["reserved_bytes"]["all"]["allocated"]
+        return used["allocated"], acquired, used["current"], used["peak"]
+
+
+def _check_allocator(backend: str) -> None:
+    if backend != "native":
+        # cudaMallocAsync reports 0 for all that it ever allocated, a pluggable
+        # allocator raises when it is asked.
+        raise MemoryUnavailableError(
+            "the memory of CUDA devices cannot be measured: the allocator "
+            f"{backend!r} does not count the bytes that it hands out. Use the native "
+            "one (PYTORCH_CUDA_ALLOC_CONF=backend:native)"
+        )
+
+
+class _MallInfo2(ctypes.Structure):
+    """``struct mallinfo2`` of malloc.h."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_size_t)
+        for name in (
+            "arena",  # taken from the system, by all threads' heaps
+            "ordblks",
+            "smblks",
+            "hblks",
+            "hblkhd",  # taken from the system for single large blocks (mmap)
+            "usmblks",
+            "fsmblks",
+            "uordblks",  # handed out from the heaps
+            "fordblks",
+            "keepcost",
+        )
+    )
+
+
+#: More than 32 MiB: when glibc frees a mapped block up to that size it moves its
+#: threshold for mapping blocks, and the program would run with another one because of
+#: the probe. Nobody writes to the block, so that no memory is really taken.
+_PROBE_BYTES: Final = 40 * 2**20
+
+#: Another thread may allocate or free as much during a probe, though hardly always.
+_PROBE_TRIES: Final = 10
+
+
+class CpuMemoryCounter:
+    """The C allocator's counters in this process: glibc's ``mallinfo2``.
+
+    All of them are net: glibc does not keep what it handed out and got back. Small
+    blocks that a thread has freed and keeps for itself (tcache) count as in use, and
+    Python's small objects are not seen: Python maps the memory for them by itself.
+
+    A reading takes about half a microsecond, and some nanoseconds more for each free
+    block in the heaps: microseconds in usual training, milliseconds in a process that
+    freed many thousands of scattered small blocks.
+
+    Raises:
+        MemoryUnavailableError: there is no ``mallinfo2``, or torch does not allocate
+            with glibc's malloc.
+    """
+
+    name = "cpu"
+    is_net = True
+
+    def __init__(self, mallinfo2: Callable[[], Any] | None = None) -> None:
+        self._mallinfo2 = mallinfo2 or _load_mallinfo2()
+        if not any(self._follows_torch() for _ in range(_PROBE_TRIES)):
+            raise MemoryUnavailableError(
+                "the CPU's memory cannot be measured: glibc's mallinfo2 does not see "
+                "what torch allocates, because another malloc is in use (LD_PRELOAD is "
+                f"{os.environ.get('LD_PRELOAD', '')!r}). Run the program without it"
+            )
+
+    def read(self) -> Reading:
+        """See `MemoryCounter.read`. The peak is the current use: glibc keeps none."""
+        info = self._mallinfo2()
+        mapped = info.hblkhd
+        current = info.uordblks + mapped
+        return current, info.arena + mapped, current, current
+
+    def _follows_torch(self) -> bool:
+        """Whether the counter rises and sinks with a block that torch allocates."""
+        _, _, before, _ = self.read()
+        # A bare storage: no mode sees it being made, and nothing fills it.
+        block = torch.UntypedStorage(_PROBE_BYTES, device="cpu")  # type: ignore[no-untyped-call]
+        _, _, between, _ = self.read()
+        del block
+        _, _, after, _ = self.read()
+        return all(
+            abs(change - _PROBE_BYTES) < _PROBE_BYTES // 4
+            for change in (between - before, between - after)
+        )
+
+
+def _load_mallinfo2() -> Callable[[], Any]:
+    try:
+        # PyDLL keeps the interpreter lock: giving it away would cost more than the
+        # call, and getting it back may take a switch of threads.
+        mallinfo2 = ctypes.PyDLL(None).mallinfo2
+    except (AttributeError, OSError, TypeError) as error:  # TypeError: Windows
+        raise MemoryUnavailableError(
+            "the CPU's memory cannot be measured: mallinfo2 is missing, which is part "
+            f"of glibc since version 2.33, and this is {_libc_name()}. Run on Linux "
+            "with a newer glibc, or measure a CUDA device"
+        ) from error
+    mallinfo2.restype = _MallInfo2
+    mallinfo2.argtypes = ()
+    return mallinfo2
+
+
+def _libc_name() -> str:
+    """``glibc 2.31``, or the system that has none."""
+    try:
+        version = os.confstr("CS_GNU_LIBC_VERSION")
+    except (AttributeError, OSError, ValueError):
+        version = None
+    return version or f"{platform.system()} without glibc"
+
+
+def memory_counter(device: str | torch.device | None = None) -> MemoryCounter:
+    """The counter of a device: ``"cpu"``, ``"cuda"`` or ``"cuda:1"``.
+
+    Without a device it is CUDA's current one if the program has initialised CUDA, else
+    the CPU. Does not initialise CUDA.
+
+    Raises:
+        ValueError: not a device, or not one whose memory can be measured.
+        MemoryUnavailableError: it cannot be measured in this process.
+    """
+    if device is None:
+        if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+            return CpuMemoryCounter()
+        device = torch.device("cuda", torch.cuda.current_device())
+    place = _parse(device)
+    if place.type == "cpu":
+        return CpuMemoryCounter()
+    if not torch.backends.cuda.is_built():  # type: ignore[no-untyped-call]
+        raise MemoryUnavailableError(
+            f"the memory of {place} cannot be measured: this torch is built without "
+            "CUDA. Measure the CPU, or install a torch with CUDA"
+        )
+    return CudaMemoryCounter(place.index)
+
+
+def _parse(device: str | torch.device) -> torch.device:
+    advice = "memory can be measured on 'cpu', 'cuda' and 'cuda:N'"
+    try:
+        place = torch.device(device)
+    except RuntimeError as error:
+        raise ValueError(f"{device!r} is not a device: {advice}") from error
+    if place.type not in ("cpu", "cuda"):
+        raise ValueError(f"the memory of {place} cannot be measured: {advice}")
+    return place
