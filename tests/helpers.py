@@ -12,6 +12,7 @@ from torch import nn
 
 from torchprof_hooks import LinkCall, LinkHook, Profile
 from torchprof_hooks.link_hooks import TimerHook
+from torchprof_hooks.profiles.memory import NO_MEMORY, MemoryTotals
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import Phase
 from torchprof_hooks.profiles.totals import Totals
@@ -20,9 +21,14 @@ from torchprof_hooks.reports.text import render
 Result = TypeVar("Result")
 
 
-def own(self_ns: int, calls: int = 1, device_ns: int = 0) -> Totals:
+def own(
+    self_ns: int,
+    calls: int = 1,
+    device_ns: int = 0,
+    memory: MemoryTotals = NO_MEMORY,
+) -> Totals:
     """The numbers of a hand-built cell."""
-    return Totals(calls=calls, self_ns=self_ns, device_self_ns=device_ns)
+    return Totals(calls=calls, self_ns=self_ns, device_self_ns=device_ns, memory=memory)
 
 
 def hand_built(
@@ -30,18 +36,31 @@ def hand_built(
     modules: Mapping[str, ModuleInfo | str],
     **facts: Any,
 ) -> Profile:
-    """A profile of cells whose paths are written ``"Net > Net.fc"``; a module may be
-    given by its class name, and is then placed by its position. Wall time, if not
-    given, is the sum of the cells."""
+    """A profile of cells whose paths are written ``"Net > Net.fc > linear(8x4)"``; a
+    module may be given by its class name, and is then placed by its position. Names
+    that are not given are functions, which come last. Wall time, if not given, is the
+    sum of the cells."""
+    paths = {key: tuple(key[0].split(" > ")) for key in cells}
+    names = dict.fromkeys((*modules, *(n for path in paths.values() for n in path)))
+    infos: dict[str, ModuleInfo] = {}
+    for order, name in enumerate(names):
+        function = ModuleInfo(name.partition("(")[0], "function", order=order)
+        info = modules.get(name, function)
+        infos[name] = ModuleInfo(info, order=order) if isinstance(info, str) else info
     return Profile(
-        {(tuple(path.split(" > ")), phase): t for (path, phase), t in cells.items()},
-        {
-            name: ModuleInfo(info, order=order) if isinstance(info, str) else info
-            for order, (name, info) in enumerate(modules.items())
-        },
+        {(paths[key], key[1]): totals for key, totals in cells.items()},
+        infos,
         **{"wall_ns": sum(t.self_ns for t in cells.values()), **facts},
     )
 
+
+#: The rows of a hand-built profile that are not modules.
+NOT_MODULES = {
+    "(optimizer) SGD": ModuleInfo(kind="optimizer"),
+    "(backward outside modules)": ModuleInfo(kind="backward"),
+    "(profiler)": ModuleInfo(kind="profiler"),
+    "(outside modules)": ModuleInfo(kind="outside"),
+}
 
 #: Net calls a (Linear) and b (Block), which calls b.a (Linear); b is recomputed.
 STEP = hand_built(
@@ -65,11 +84,52 @@ STEP = hand_built(
         "Net.a": "Linear",
         "Net.b": "Block",
         "Net.b.a": "Linear",
-        "(optimizer) SGD": ModuleInfo(kind="optimizer"),
-        "(backward outside modules)": ModuleInfo(kind="backward"),
-        "(profiler)": ModuleInfo(kind="profiler"),
-        "(outside modules)": ModuleInfo(kind="outside"),
+        **NOT_MODULES,
     },
+)
+
+
+#: Two steps of a Net with functions. It calls fc (Linear), relu, and, in a reentrant
+#: checkpoint, block (Linear); a tanh between modules is recomputed as well. Loss and
+#: dropout, which a checkpoint calls again, are called from outside.
+FUNCTIONS = hand_built(
+    {
+        ("Net", "forward"): own(10, calls=2),
+        ("Net > Net.fc", "forward"): own(2, calls=2),
+        ("Net > Net.fc > linear(8x4, 4x4)", "forward"): own(20, calls=2),
+        ("Net > relu(8x4)", "forward"): own(3, calls=4),
+        ("Net > CheckpointFunction(8x4)", "forward"): own(4, calls=2),
+        ("Net > CheckpointFunction(8x4) > Net.block", "forward"): own(1, calls=2),
+        (
+            "Net > CheckpointFunction(8x4) > Net.block > linear(8x4, 4x4)",
+            "forward",
+        ): own(11, calls=2),
+        ("Net > tanh(8x4)", "forward"): own(5, calls=2),
+        ("Net > tanh(8x4) > mul(8x4, 8x4)", "forward"): own(6, calls=6),
+        ("dropout(8x4)", "forward"): own(9, calls=2),
+        ("cross_entropy(8x4, 8)", "forward"): own(7, calls=2),
+        ("cross_entropy(8x4, 8)", "backward"): own(8, calls=2),
+        ("dropout(8x4)", "recompute"): own(14, calls=2),
+        ("Net", "backward"): own(1, calls=2),
+        ("Net > tanh(8x4)", "recompute"): own(15, calls=2),
+        ("Net > CheckpointFunction(8x4)", "backward"): own(16, calls=2),
+        ("Net > CheckpointFunction(8x4) > Net.block", "recompute"): own(2, calls=2),
+        (
+            "Net > CheckpointFunction(8x4) > Net.block > linear(8x4, 4x4)",
+            "recompute",
+        ): own(12, calls=2),
+        (
+            "Net > CheckpointFunction(8x4) > Net.block > linear(8x4, 4x4)",
+            "backward",
+        ): own(22, calls=2),
+        ("Net > Net.fc > linear(8x4, 4x4)", "backward"): own(35, calls=2),
+        ("(optimizer) SGD", "optimizer"): own(13, calls=2),
+        ("(optimizer) SGD > add_(4x4)", "optimizer"): own(18, calls=4),
+        ("(backward outside modules)", "backward"): own(3, calls=2),
+        ("(profiler)", "profiler"): own(19, calls=2),
+        ("(outside modules)", "outside"): own(17, calls=0),
+    },
+    {"Net": "Net", "Net.fc": "Linear", "Net.block": "Linear", **NOT_MODULES},
 )
 
 

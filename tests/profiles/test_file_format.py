@@ -9,13 +9,17 @@ import pytest
 
 from tests.helpers import hand_built, own
 from torchprof_hooks import Profile
+from torchprof_hooks.profiles.memory import MemorySummary, MemoryTotals
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.totals import Totals
 
 PROFILE = hand_built(
     {
         ("Net", "forward"): own(10, calls=2),
-        ("Net > Net.ä", "backward"): Totals(3, 30, 0, 4, 20, 34, 10**20, 7),
+        ("Net > Net.ä", "backward"): Totals(
+            3, 30, 0, 4, 20, 34, 10**20, 7, memory=MemoryTotals(-9, 8, 0, 10**20)
+        ),
+        ("Net > linear(2)", "recompute"): own(6),
         ("(outside modules)", "outside"): own(5, calls=0),
     },
     {
@@ -29,7 +33,33 @@ PROFILE = hand_built(
     aborted_calls=1,
     overhead_ns=3,
     devices=("cuda",),
+    memory=MemorySummary("cpu", True, 77, ("Net", "Net.ä"), "backward", "no counter"),
 )
+
+#: A file that version 1 of the format wrote.
+OLD_FILE = """{
+ "format": "torchprof_hooks profile",
+ "version": 1,
+ "wall_ns": 45, "steps": 2, "aborted_calls": 1, "overhead_ns": 3,
+ "devices": ["cuda"],
+ "modules": {
+  "Net": {"class_name": "Net", "kind": "module", "aliases": [],
+          "compiled": false, "order": 0},
+  "Net.\\u00e4": {"class_name": "Linear", "kind": "module",
+                 "aliases": ["Net.b", "Net.c"], "compiled": true, "order": 1},
+  "(outside modules)": {"class_name": "", "kind": "outside", "aliases": [],
+                        "compiled": false, "order": 0}
+ },
+ "cells": [
+  {"path": ["Net"], "phase": "forward", "calls": 2, "self_ns": 10, "min_ns": 0,
+   "max_ns": 0, "duration_ns": 0, "squares_ns2": 0, "device_self_ns": 0},
+  {"path": ["Net", "Net.\\u00e4"], "phase": "backward", "calls": 3, "self_ns": 30,
+   "min_ns": 4, "max_ns": 20, "duration_ns": 34, "squares_ns2": 100000000000000000000,
+   "device_self_ns": 7},
+  {"path": ["(outside modules)"], "phase": "outside", "calls": 0, "self_ns": 5,
+   "min_ns": 0, "max_ns": 0, "duration_ns": 0, "squares_ns2": 0, "device_self_ns": 0}
+ ]
+}"""
 
 
 @pytest.fixture
@@ -41,20 +71,38 @@ def content() -> Any:
     """What `save` writes for `PROFILE`, to be spoiled."""
     return {
         "format": "torchprof_hooks profile",
-        "version": 1,
-        "wall_ns": 45,
+        "version": 2,
+        "wall_ns": 51,
         "steps": 2,
         "aborted_calls": 1,
         "overhead_ns": 3,
         "devices": ["cuda"],
+        "memory": {
+            "source": "cpu",
+            "is_net": True,
+            "peak_bytes": 77,
+            "peak_path": ["Net", "Net.ä"],
+            "peak_phase": "backward",
+            "unavailable": "no counter",
+        },
         "modules": {
             "Net": module("Net", "module", [], False, 0),
             "Net.ä": module("Linear", "module", ["Net.b", "Net.c"], True, 1),
             "(outside modules)": module("", "outside", [], False, 0),
+            "linear(2)": module("linear", "function", [], False, 3),
         },
         "cells": [
             cell(["Net"], "forward", 2, 10, 0, 0, 0, 0, 0),
-            cell(["Net", "Net.ä"], "backward", 3, 30, 4, 20, 34, 10**20, 7),
+            {
+                **cell(["Net", "Net.ä"], "backward", 3, 30, 4, 20, 34, 10**20, 7),
+                "memory": {
+                    "used_bytes": -9,
+                    "acquired_bytes": 8,
+                    "retained_bytes": 0,
+                    "peak_bytes": 10**20,
+                },
+            },
+            cell(["Net", "linear(2)"], "recompute", 1, 6, 0, 0, 0, 0, 0),
             cell(["(outside modules)"], "outside", 0, 5, 0, 0, 0, 0, 0),
         ],
     }
@@ -95,6 +143,35 @@ def test_an_empty_profile_can_be_saved(path: Path) -> None:
     Profile().save(path)
 
     assert Profile.load(path) == Profile()
+
+
+def test_a_file_of_version_1_can_still_be_loaded(path: Path) -> None:
+    path.write_text(OLD_FILE)
+    modules = ("Net", "Net.ä", "(outside modules)")
+
+    assert Profile.load(path) == Profile(
+        {
+            (("Net",), "forward"): Totals(2, 10),
+            (("Net", "Net.ä"), "backward"): Totals(3, 30, 0, 4, 20, 34, 10**20, 7),
+            (("(outside modules)",), "outside"): Totals(0, 5),
+        },
+        {name: PROFILE.modules[name] for name in modules},
+        45,
+        steps=2,
+        aborted_calls=1,
+        overhead_ns=3,
+        devices=("cuda",),
+        memory=None,
+    )
+
+
+def test_a_profile_without_memory_says_so_in_one_place(path: Path) -> None:
+    profile = hand_built({("Net", "forward"): own(1)}, {"Net": "Net"})
+    profile.save(path)
+
+    assert path.read_text().count("memory") == 1
+    assert json.loads(path.read_bytes())["memory"] is None
+    assert Profile.load(path) == profile
 
 
 def test_saving_again_replaces_the_file_and_leaves_no_other(path: Path) -> None:
@@ -148,12 +225,12 @@ def test_the_file_of_another_tool_is_refused(other: Any, path: Path) -> None:
         Profile.load(path)
 
 
-@pytest.mark.parametrize("version", [0, 2, "1", None, [1]])
+@pytest.mark.parametrize("version", [-1, 0, 3, "1", None, [1], True, 1.0])
 def test_another_version_is_refused(version: Any, path: Path) -> None:
     path.write_text(json.dumps({**content(), "version": version}))
 
     with pytest.raises(
-        ValueError, match=r"profile\.json has version .* reads version 1"
+        ValueError, match=r"profile\.json has version .* reads versions 1 to 2"
     ):
         Profile.load(path)
 
@@ -177,7 +254,21 @@ WRONG: list[tuple[Any, ...]] = [
     (None, "modules"),
     ("Net", "modules", "Net"),
     (7, "modules", "Net", "class_name"),
-    ("function", "modules", "Net", "kind"),
+    ("gadget", "modules", "Net", "kind"),
+    ({}, "memory"),
+    ([], "memory"),
+    ("cpu", "memory"),
+    (None, "memory", "source"),
+    ("no", "memory", "is_net"),
+    (1.5, "memory", "peak_bytes"),
+    ("Net", "memory", "peak_path"),
+    ([1], "memory", "peak_path"),
+    ("sideways", "memory", "peak_phase"),
+    (None, "memory", "unavailable"),
+    (None, "cells", 0, "memory"),
+    ({}, "cells", 0, "memory"),
+    (1.5, "cells", 1, "memory", "used_bytes"),
+    ("0", "cells", 1, "memory", "peak_bytes"),
     ("Net.b", "modules", "Net", "aliases"),
     ([None], "modules", "Net", "aliases"),
     ("no", "modules", "Net", "compiled"),
@@ -213,7 +304,9 @@ def test_a_field_of_a_wrong_type_is_refused(wrong: tuple[Any, ...], path: Path) 
     [
         *((name,) for name in content() if name not in ("format", "version")),
         *(("modules", "Net", name) for name in content()["modules"]["Net"]),
-        *(("cells", 1, name) for name in content()["cells"][1]),
+        *(("cells", 2, name) for name in content()["cells"][2]),
+        *(("memory", name) for name in content()["memory"]),
+        *(("cells", 1, "memory", name) for name in content()["cells"][1]["memory"]),
     ],
     ids=str,
 )

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from tests.helpers import hand_built, own
 from torchprof_hooks import Profile
+from torchprof_hooks.profiles.memory import MemorySummary, MemoryTotals
 from torchprof_hooks.profiles.modules import ModuleInfo
-from torchprof_hooks.profiles.names import Kind, Phase
+from torchprof_hooks.profiles.names import GROUPINGS, Kind, Phase
 from torchprof_hooks.profiles.totals import Totals
 from torchprof_hooks.reports.text import render
 
@@ -20,17 +21,22 @@ NAMES = ("Net", "Net.a", "Net.b", "Net.a.ü", 'odd "name"\n')
 counts = st.integers(0, 2**70)
 
 
+differences = st.integers(-(2**40), 2**70)
+memory_totals = st.builds(MemoryTotals, differences, counts, differences, counts)
+
+
 @st.composite
 def totals(draw: st.DrawFn) -> Totals:
     durations = draw(st.lists(st.integers(0, 2**62), max_size=4))
     return Totals(
         calls=len(durations),
-        self_ns=draw(st.integers(-(2**40), 2**70)),  # open calls: without any ended
+        self_ns=draw(differences),  # open calls: without any ended
         min_ns=min(durations, default=0),
         max_ns=max(durations, default=0),
         duration_ns=sum(durations),
         squares_ns2=sum(d * d for d in durations),
         device_self_ns=draw(st.integers(0, 2**62)),
+        memory=draw(memory_totals),
     )
 
 
@@ -42,9 +48,20 @@ infos = st.builds(
         lambda names: tuple(sorted(names))
     ),
     compiled=st.booleans(),
+    order=st.integers(0, 3),
 )
 
 paths = st.lists(st.sampled_from(NAMES), min_size=1, max_size=4).map(tuple)
+
+summaries = st.builds(
+    MemorySummary,
+    source=st.sampled_from(["", "cpu", "cuda:0", "cuda:0, cuda:1"]),
+    is_net=st.booleans(),
+    peak_bytes=st.integers(0, 2) | counts,  # also ties
+    peak_path=st.lists(st.sampled_from((*NAMES, "gone")), max_size=3).map(tuple),
+    peak_phase=st.sampled_from(get_args(Phase)),
+    unavailable=st.sampled_from(["", "no counter", "a; b", "switched off"]),
+)
 
 profiles = st.builds(
     Profile,
@@ -57,6 +74,7 @@ profiles = st.builds(
     aborted_calls=counts,
     overhead_ns=counts,
     devices=st.sampled_from([(), ("cuda",), ("cuda", "xpu")]),
+    memory=st.none() | summaries,
 )
 
 
@@ -85,6 +103,12 @@ def test_merging_keeps_sums(left: Profile, right: Profile) -> None:
             for profile in (left, right, both)
         ]
         assert sums[0] + sums[1] == sums[2]
+    for field in ("used_bytes", "acquired_bytes", "retained_bytes"):
+        sums = [
+            sum(getattr(totals.memory, field) for totals in profile.cells.values())
+            for profile in (left, right, both)
+        ]
+        assert sums[0] + sums[1] == sums[2]
     for field in ("wall_ns", "steps", "aborted_calls", "overhead_ns"):
         assert getattr(left, field) + getattr(right, field) == getattr(both, field)
     assert set(both.cells) == {*left.cells, *right.cells}
@@ -99,6 +123,8 @@ def test_merging_keeps_the_extremes_of_every_cell(
         called = [part for part in parts if part.calls]
         assert merged.min_ns == min((part.min_ns for part in called), default=0)
         assert merged.max_ns == max(part.max_ns for part in parts)
+        peaks = [part.memory.peak_bytes for part in parts]
+        assert merged.memory.peak_bytes == max(peaks)
 
 
 @given(profiles, profiles)
@@ -107,9 +133,10 @@ def test_views_do_not_depend_on_the_order_of_merging(
 ) -> None:
     one, other = left.merge(right), right.merge(left)
 
-    assert one.rows() == other.rows()
-    assert one.rows(by="class") == other.rows(by="class")
-    assert one.tree() == other.tree()
+    for by in GROUPINGS:
+        assert one.rows(by) == other.rows(by)
+    for functions in (False, True):
+        assert one.tree(functions=functions) == other.tree(functions=functions)
 
 
 @given(profiles)
@@ -127,10 +154,12 @@ def test_own_times_of_rows_and_nodes_add_up_to_those_of_the_cells(
 ) -> None:
     total_ns = sum(totals.self_ns for totals in profile.cells.values())
 
-    assert sum(row.self_ns for row in profile.rows()) == total_ns
-    assert sum(row.self_ns for row in profile.rows(by="class")) == total_ns
-    assert sum(node.self_ns for _, node in profile.tree().walk()) == total_ns
-    assert profile.tree().cumulative_ns == total_ns
+    for by in GROUPINGS:
+        assert sum(row.self_ns for row in profile.rows(by)) == total_ns
+    for functions in (False, True):
+        tree = profile.tree(functions=functions)
+        assert sum(node.self_ns for _, node in tree.walk()) == total_ns
+        assert tree.cumulative_ns == total_ns
 
 
 def test_the_report_does_not_depend_on_the_order_of_merging() -> None:

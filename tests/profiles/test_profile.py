@@ -7,7 +7,7 @@ import pytest
 from tests.helpers import STEP, hand_built, own
 from torchprof_hooks import Profile
 from torchprof_hooks.profiles.modules import ModuleInfo
-from torchprof_hooks.profiles.names import Phase
+from torchprof_hooks.profiles.names import GROUPINGS, Phase
 from torchprof_hooks.profiles.rows import Row
 from torchprof_hooks.profiles.totals import Totals
 
@@ -66,7 +66,7 @@ def test_rows_that_are_not_modules_have_the_phases_of_modules_and_their_own() ->
     assert phases["optimizer"].self_ns == 8
 
 
-@pytest.mark.parametrize("by", ["module", "class"])
+@pytest.mark.parametrize("by", GROUPINGS)
 def test_own_times_add_up_to_the_wall_time(by: str) -> None:
     assert sum(row.self_ns for row in STEP.rows(by)) == STEP.wall_ns == 168
 
@@ -88,7 +88,9 @@ def test_attributed_is_what_modules_and_optimizers_took() -> None:
 
 
 def test_unknown_grouping_names_the_valid_ones() -> None:
-    with pytest.raises(ValueError, match="'op': use 'module' or 'class'"):
+    with pytest.raises(
+        ValueError, match="'op': use 'module', 'class', 'function' or 'call'"
+    ):
         STEP.rows(by="op")
 
 

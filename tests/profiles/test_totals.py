@@ -4,6 +4,7 @@ from dataclasses import FrozenInstanceError
 
 import pytest
 
+from torchprof_hooks.profiles.memory import MemoryTotals
 from torchprof_hooks.profiles.totals import Totals
 
 # Calls of 2, 4, 4, 4, 5, 5, 7 and 9 ns: sum 40, squares 4+16+16+16+25+25+49+81 = 232.
@@ -32,10 +33,11 @@ def test_rounding_does_not_make_the_variance_negative() -> None:
 
 
 def test_adding_adds_everything_but_the_extremes() -> None:
-    left = Totals(1, 2, 3, 40, 50, 6, 7, 8, 9)
-    right = Totals(10, 20, 30, 4, 5, 60, 70, 80, 90)
+    a, b = MemoryTotals(1, 2, 3, 4), MemoryTotals(10, 20, 30, 1)
+    left = Totals(1, 2, 3, 40, 50, 6, 7, 8, 9, a, b)
+    right = Totals(10, 20, 30, 4, 5, 60, 70, 80, 90, b, b)
 
-    assert left + right == Totals(11, 22, 33, 4, 50, 66, 77, 88, 99)
+    assert left + right == Totals(11, 22, 33, 4, 50, 66, 77, 88, 99, a + b, b + b)
     assert right + left == left + right
 
 
@@ -65,9 +67,20 @@ def test_adding_nothing_changes_nothing() -> None:
     assert EIGHT_CALLS + Totals() == EIGHT_CALLS == Totals() + EIGHT_CALLS
 
 
-def test_with_cumulative_replaces_only_the_cumulative_times() -> None:
-    assert Totals(1, 2, 3, 4, 5, 6, 7, 8, 9).with_cumulative(30, 90) == Totals(
-        1, 2, 30, 4, 5, 6, 7, 8, 90
+def test_with_cumulative_replaces_only_what_is_cumulative() -> None:
+    own, all_of_it = MemoryTotals(1, 2, 3, 4), MemoryTotals(10, 20, 30, 4)
+    totals = Totals(1, 2, 3, 4, 5, 6, 7, 8, 9, own)
+
+    assert totals.with_cumulative(30, 90, all_of_it) == Totals(
+        1, 2, 30, 4, 5, 6, 7, 8, 90, own, all_of_it
+    )
+
+
+def test_without_calls_only_own_time_and_bytes_remain() -> None:
+    totals = Totals(1, 2, 3, 4, 5, 6, 7, 8, 9, MemoryTotals(1, 2, 3, 4))
+
+    assert totals.without_calls() == Totals(
+        self_ns=2, device_self_ns=8, memory=MemoryTotals(1, 2, 3)
     )
 
 

@@ -1,15 +1,21 @@
 """Profiles as JSON files.
 
-Version 1::
+Version 2::
 
-    {"format": "torchprof_hooks profile", "version": 1,
+    {"format": "torchprof_hooks profile", "version": 2,
      "wall_ns": ..., "steps": ..., "aborted_calls": ..., "overhead_ns": ...,
      "devices": [...],
+     "memory": null or {"source": ..., "is_net": ..., "peak_bytes": ...,
+                        "peak_path": [name, ...], "peak_phase": ...,
+                        "unavailable": ...},
      "modules": {name: {"class_name": ..., "kind": ..., "aliases": [...],
                         "compiled": ..., "order": ...}},
-     "cells": [{"path": [name, ...], "phase": ..., "calls": ..., ...}]}
+     "cells": [{"path": [name, ...], "phase": ..., "calls": ..., ...,
+                "memory": {"used_bytes": ..., ...}}]}
 
-A cell has the fields of `Totals` but the cumulative ones, which follow from the paths.
+A cell has the fields of `Totals` but the cumulative ones, which follow from the paths;
+its memory is left out where it is all 0. Version 1 had neither memory nor functions
+among the modules.
 """
 
 from __future__ import annotations
@@ -21,6 +27,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
+from torchprof_hooks.profiles.memory import NO_MEMORY, MemorySummary, MemoryTotals
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import Kind, Phase
 from torchprof_hooks.profiles.totals import Totals
@@ -29,7 +36,7 @@ if TYPE_CHECKING:
     from torchprof_hooks.profiles.profile import Profile
 
 FORMAT = "torchprof_hooks profile"
-VERSION = 1
+VERSION = 2
 
 _COUNTS = ("wall_ns", "steps", "aborted_calls", "overhead_ns")
 _CELL_FIELDS = (
@@ -41,6 +48,7 @@ _CELL_FIELDS = (
     "squares_ns2",
     "device_self_ns",
 )
+_NO_BYTES = asdict(NO_MEMORY)
 
 
 def to_json(profile: Profile) -> dict[str, Any]:
@@ -50,12 +58,14 @@ def to_json(profile: Profile) -> dict[str, Any]:
         "version": VERSION,
         **{name: getattr(profile, name) for name in _COUNTS},
         "devices": list(profile.devices),
+        "memory": asdict(profile.memory) if profile.memory else None,
         "modules": {name: asdict(info) for name, info in profile.modules.items()},
         "cells": [
             {
                 "path": list(path),
                 "phase": phase,
                 **{name: getattr(totals, name) for name in _CELL_FIELDS},
+                **_cell_memory(totals.memory),
             }
             for (path, phase), totals in profile.cells.items()
         ],
@@ -71,10 +81,13 @@ def from_json(path: str | Path, content: Any) -> dict[str, Any]:
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise ValueError(f"{path} is not a profile of torchprof_hooks")
     version = content.get("version")
-    if type(version) is not int or version != VERSION:
+    if type(version) is not int or not 1 <= version <= VERSION:
         raise ValueError(
-            f"{path} has version {version!r}; this release reads version {VERSION}"
+            f"{path} has version {version!r}; "
+            f"this release reads versions 1 to {VERSION}"
         )
+    if version == 1:
+        content = {**content, "memory": None}
     try:
         return _arguments(content)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -108,23 +121,28 @@ def read(path: str | Path) -> Any:
         raise ValueError(f"{path} is not a whole JSON file: {error}") from error
 
 
+def _cell_memory(totals: MemoryTotals) -> dict[str, Any]:
+    return {} if totals == NO_MEMORY else {"memory": asdict(totals)}
+
+
 def _arguments(content: dict[str, Any]) -> dict[str, Any]:
     modules = {
         _text(name): _module(fields) for name, fields in content["modules"].items()
     }
     cells: dict[tuple[tuple[str, ...], Any], Totals] = {}
     for cell in _list(content["cells"]):
-        path = tuple(_text(name) for name in _list(cell["path"]))
+        path = _texts(cell["path"])
         if not path or not modules.keys() >= set(path):
             raise ValueError(f"a cell has the path {path}")
         key = path, _one_of(get_args(Phase), cell["phase"])
         if key in cells:
             raise ValueError(f"two cells have the path {path} and the same phase")
-        cells[key] = Totals(**{name: _integer(cell[name]) for name in _CELL_FIELDS})
+        cells[key] = _totals(cell)
     return {
         "cells": cells,
         "modules": modules,
-        "devices": tuple(_text(name) for name in _list(content["devices"])),
+        "devices": _texts(content["devices"]),
+        "memory": None if content["memory"] is None else _memory(content["memory"]),
         **{name: _integer(content[name]) for name in _COUNTS},
     }
 
@@ -133,10 +151,34 @@ def _module(fields: dict[str, Any]) -> ModuleInfo:
     return ModuleInfo(
         _text(fields["class_name"]),
         _one_of(get_args(Kind), fields["kind"]),
-        tuple(_text(name) for name in _list(fields["aliases"])),
+        _texts(fields["aliases"]),
         _one_of((False, True), fields["compiled"]),
         _integer(fields["order"]),
     )
+
+
+def _totals(fields: dict[str, Any]) -> Totals:
+    numbers: dict[str, Any] = {name: _integer(fields[name]) for name in _CELL_FIELDS}
+    return Totals(**numbers, memory=_memory_totals(fields.get("memory", _NO_BYTES)))
+
+
+def _memory_totals(fields: dict[str, Any]) -> MemoryTotals:
+    return MemoryTotals(**{name: _integer(fields[name]) for name in _NO_BYTES})
+
+
+def _memory(fields: dict[str, Any]) -> MemorySummary:
+    return MemorySummary(
+        _text(fields["source"]),
+        _one_of((False, True), fields["is_net"]),
+        _integer(fields["peak_bytes"]),
+        _texts(fields["peak_path"]),
+        _one_of(get_args(Phase), fields["peak_phase"]),
+        _text(fields["unavailable"]),
+    )
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    return tuple(_text(name) for name in _list(value))
 
 
 def _list(value: Any) -> list[Any]:

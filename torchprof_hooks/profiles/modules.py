@@ -11,8 +11,9 @@ from torchprof_hooks.profiles.names import Kind
 class ModuleInfo:
     """Description of one named row.
 
-    class_name: the class of the module ("" for rows that are not modules).
-    kind: "module", or which of the rows that are not modules.
+    class_name: the class of the module, or the name of the function ("" for rows that
+        are neither).
+    kind: "module", "function", or which of the rows that are neither.
     aliases: other qualified names of a shared module, sorted.
     compiled: whether it runs code made by torch.compile, whose inside is not visible.
     order: place among the names of a run, in the order of their first calls.

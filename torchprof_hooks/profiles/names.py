@@ -1,7 +1,9 @@
-"""The words that every layer shares: phases, and the rows that are not modules."""
+"""The words that every layer shares: phases, kinds of rows, and their names."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from itertools import groupby, islice
 from typing import Final, Literal
 
 Phase = Literal["forward", "backward", "recompute", "optimizer", "outside", "profiler"]
@@ -12,11 +14,16 @@ MODULE_PHASES: Final[tuple[Phase, ...]] = ("forward", "backward", "recompute")
 #: Phases in which modules are called: recomputing is calling again.
 CALLED_PHASES: Final[tuple[Phase, ...]] = ("forward", "recompute")
 
-Kind = Literal["module", "optimizer", "backward", "outside", "profiler"]
+#: Phases that are parts of a backward pass.
+BACKWARD_PHASES: Final[tuple[Phase, ...]] = ("backward", "recompute")
+
+Kind = Literal["module", "function", "optimizer", "backward", "outside", "profiler"]
 
 OUTSIDE_NAME: Final = "(outside modules)"
 BACKWARD_NAME: Final = "(backward outside modules)"
 PROFILER_NAME: Final = "(profiler)"
+#: What modules did themselves, where rows are functions.
+MODULES_NAME: Final = "(modules, outside functions)"
 
 
 def optimizer_name(class_name: str) -> str:
@@ -24,12 +31,39 @@ def optimizer_name(class_name: str) -> str:
     return f"(optimizer) {class_name}"
 
 
+#: How many shapes, or runs of equal ones, the name of a function call may show.
+_SHAPES_SHOWN: Final = 6
+#: From how many on equal shapes in a row are counted instead of repeated.
+_SHORTEST_RUN: Final = 3
+
+
+def function_call_name(name: str, shapes: Sequence[Sequence[int]] | None) -> str:
+    """Name of the calls of a function with tensors of these shapes:
+    ``linear(32x64, 256x64, 256)``, ``cat(50 * 32x64)``; ``relu()`` if not known."""
+    texts = list(islice(_shape_texts(shapes or ()), _SHAPES_SHOWN + 1))
+    if len(texts) > _SHAPES_SHOWN:
+        texts[_SHAPES_SHOWN:] = ["..."]
+    return f"{name}({', '.join(texts)})"
+
+
+def _shape_texts(shapes: Sequence[Sequence[int]]) -> Iterator[str]:
+    for text, run in groupby("x".join(map(str, s)) or "scalar" for s in shapes):
+        length = sum(1 for _ in run)
+        if length < _SHORTEST_RUN:
+            yield from [text] * length
+        else:
+            yield f"{length} * {text}"
+
+
+#: By what calls of modules can be grouped.
+MODULE_GROUPINGS: Final = ("module", "class")
+
 #: By what rows can be grouped.
-GROUPINGS: Final = ("module", "class")
+GROUPINGS: Final = (*MODULE_GROUPINGS, "function", "call")
 
 
-def check_grouping(by: str) -> None:
-    """Raise ValueError, with the valid ones, if `by` is not one of `GROUPINGS`."""
-    if by not in GROUPINGS:
-        valid = " or ".join(repr(name) for name in GROUPINGS)
-        raise ValueError(f"cannot group by {by!r}: use {valid}")
+def check_grouping(by: str, valid: Sequence[str] = MODULE_GROUPINGS) -> None:
+    """Raise ValueError, with the valid ones, if `by` is not one of `valid`."""
+    if by not in valid:
+        *others, last = map(repr, valid)
+        raise ValueError(f"cannot group by {by!r}: use {', '.join(others)} or {last}")

@@ -11,25 +11,29 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from torchprof_hooks.profiles.cells import CellKey, has_functions, without_functions
+from torchprof_hooks.profiles.memory import MemorySummary, merge_summaries
 from torchprof_hooks.profiles.modules import ModuleInfo
-from torchprof_hooks.profiles.names import Phase
 from torchprof_hooks.profiles.totals import Totals
 
 if TYPE_CHECKING:
     from torchprof_hooks.profiles.rows import Row
     from torchprof_hooks.profiles.tree import Node
 
-#: A chain of names, outermost first, and what was done there.
-CellKey = tuple[tuple[str, ...], Phase]
+__all__ = ["CellKey", "Profile"]
+
+
+#: Kinds of what is called, as far as it is looked into.
+_CALLED = ("module", "function")
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
     """Where the time of a run went.
 
-    cells: the finest record. For each (chain of module calls, phase) the `Totals` of
-        the calls at its end; their `cumulative_ns` is left at 0, since it follows from
-        the chain. The cells' `self_ns` add up to `wall_ns`.
+    cells: the finest record. For each (chain of module and function calls, phase) the
+        `Totals` of the calls at its end; what is cumulative in them is left at 0, since
+        it follows from the chain. The cells' `self_ns` add up to `wall_ns`.
     modules: what is known of each name in the chains.
     wall_ns: time between entering and leaving the measured blocks, summed over threads.
     steps: optimizer steps that ended.
@@ -37,6 +41,7 @@ class Profile:
     overhead_ns: estimate of what measuring itself added to `wall_ns`; the part that is
         measured exactly (planning of backward passes) is a cell of its own as well.
     devices: names of the devices whose clock was read, sorted.
+    memory: whose memory was measured, and its peak; None if that was not asked for.
     """
 
     cells: Mapping[CellKey, Totals] = field(default_factory=dict)
@@ -46,6 +51,7 @@ class Profile:
     aborted_calls: int = 0
     overhead_ns: int = 0
     devices: tuple[str, ...] = ()
+    memory: MemorySummary | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "cells", MappingProxyType(dict(self.cells)))
@@ -58,36 +64,52 @@ class Profile:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no module was called."""
-        return not any(info.kind == "module" for info in self._called())
+        """Whether no module and no function was called."""
+        return not any(info.kind in _CALLED for info in self._called())
+
+    @property
+    def has_functions(self) -> bool:
+        """Whether functions were called while they were recorded."""
+        return has_functions(self.modules)
 
     @property
     def attributed_ns(self) -> int:
-        """Time that is booked on modules and optimizers."""
+        """Time that is booked on modules, functions and optimizers."""
         return sum(
             totals.self_ns
             for (path, _), totals in self.cells.items()
-            if self.modules[path[-1]].kind in ("module", "optimizer")
+            if self.modules[path[-1]].kind in (*_CALLED, "optimizer")
         )
 
     def rows(self, by: str = "module") -> tuple[Row, ...]:
-        """One `Row` per module (``by="module"``) or per class (``by="class"``), the
-        most expensive first, with the rows that are not modules among them.
+        """`Row`s, the most expensive first, with those that are no calls among them.
+
+        by: "module" or "class" give one row per module or per class of modules, in
+            which the functions that they called are contained; "function" gives one
+            per function, and one for what modules did themselves; "call" gives one per
+            module and one per function, shapes of its inputs and module around it.
+            The own times of the rows add up to `wall_ns`, however they are grouped.
 
         Raises:
-            ValueError: `by` is neither.
+            ValueError: `by` is none of these.
         """
         from torchprof_hooks.profiles.rows import group_rows
 
         return group_rows(self.cells, self.modules, by)
 
-    def tree(self) -> Node:
+    def tree(self, *, functions: bool = False) -> Node:
         """The calls as a tree: a `Node` for the whole run, below it those called from
         outside any module, and so on inwards. Children: modules in the order of their
-        first calls, then the rows that are not modules, the most expensive first."""
+        first calls, then the rows that are not modules, the most expensive first.
+
+        functions: whether functions are nodes too, or parts of their modules.
+        """
         from torchprof_hooks.profiles.tree import build_tree
 
-        return build_tree(self.cells, self.modules)
+        cells, infos = self.cells, self.modules
+        if not functions:
+            cells, infos = without_functions(cells, infos)
+        return build_tree(cells, infos)
 
     def merge(self, other: Profile) -> Profile:
         """Both runs as one, whichever order they are merged in."""
@@ -105,6 +127,7 @@ class Profile:
             self.aborted_calls + other.aborted_calls,
             self.overhead_ns + other.overhead_ns,
             tuple(sorted({*self.devices, *other.devices})),
+            merge_summaries(self.memory, other.memory),
         )
 
     def save(self, path: str | Path) -> None:

@@ -4,24 +4,45 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
+from torchprof_hooks.profiles.cells import (
+    Cells,
+    Chain,
+    Infos,
+    call_site,
+    enclosing_module,
+    without_functions,
+    without_modules,
+)
+from torchprof_hooks.profiles.memory import NO_MEMORY, MemoryTotals
 from torchprof_hooks.profiles.modules import ModuleInfo
-from torchprof_hooks.profiles.names import MODULE_PHASES, Kind, Phase, check_grouping
+from torchprof_hooks.profiles.names import (
+    BACKWARD_PHASES,
+    GROUPINGS,
+    MODULE_PHASES,
+    Kind,
+    Phase,
+    check_grouping,
+)
 from torchprof_hooks.profiles.totals import Totals
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Everything that was booked on one module, or on one class of modules.
+    """Everything that was booked on one module, function, or group of these.
 
-    name: qualified name of the module, or the class name.
-    class_name: class of the module ("" for rows that are not modules).
-    kind: "module", "optimizer", "backward" (backward time that no module owns),
-        "outside" (the rest of the loop) or "profiler".
+    name: qualified name of the module; or the name of the class or function; or, by
+        call, of module and function with the shapes of its inputs.
+    class_name: class of the module, name of the function ("" for other rows).
+    kind: "module", "function", "optimizer", "backward" (backward time that no module
+        owns), "outside" (the rest of the loop, or of the modules) or "profiler".
     aliases: other names of a shared module.
     compiled: whether torch.compile hides the inside.
-    phases: `Totals` for "forward", "backward" and "recompute"; rows that are not
-        modules have a phase of their kind as well.
+    phases: `Totals` for "forward", "backward" and "recompute"; rows that are neither
+        modules nor functions have a phase of their kind as well.
+    module: the module around a function call, or the module itself ("": none, or more
+        than one).
     """
 
     name: str
@@ -30,6 +51,7 @@ class Row:
     aliases: tuple[str, ...]
     compiled: bool
     phases: Mapping[Phase, Totals]
+    module: str = ""
 
     @property
     def self_ns(self) -> int:
@@ -43,9 +65,16 @@ class Row:
 
     @property
     def calls(self) -> int:
-        """Forward calls of a module; calls of another row."""
+        """Forward calls of a module; calls of a function that are not a part of a
+        backward pass (so also those in an optimizer's step); calls of another row."""
         if self.kind == "module":
             return self.phases["forward"].calls
+        if self.kind == "function":
+            return sum(
+                totals.calls
+                for phase, totals in self.phases.items()
+                if phase not in BACKWARD_PHASES
+            )
         return sum(totals.calls for totals in self.phases.values())
 
 
@@ -54,7 +83,7 @@ class PhaseSums:
 
     def __init__(self) -> None:
         self._own: dict[Phase, Totals] = {}
-        self._cumulative: dict[Phase, tuple[int, int]] = {}
+        self._inside: dict[Phase, tuple[int, int, MemoryTotals]] = {}
 
     def add_own(self, phase: Phase, totals: Totals) -> None:
         """A cell of the row itself."""
@@ -62,41 +91,47 @@ class PhaseSums:
 
     def add_inside(self, phase: Phase, totals: Totals) -> None:
         """A cell of the row, or of something called from within the row."""
-        host_ns, device_ns = self._cumulative.get(phase, (0, 0))
-        self._cumulative[phase] = (
+        host_ns, device_ns, memory = self._inside.get(phase, (0, 0, NO_MEMORY))
+        self._inside[phase] = (
             host_ns + totals.self_ns,
             device_ns + totals.device_self_ns,
+            memory + totals.memory,
         )
 
     def result(self) -> Mapping[Phase, Totals]:
         """The sums by phase; the three phases of modules are always there."""
-        phases = dict.fromkeys((*MODULE_PHASES, *self._own, *self._cumulative))
-        return {
-            phase: self._own.get(phase, Totals()).with_cumulative(
-                *self._cumulative.get(phase, (0, 0))
-            )
-            for phase in phases
-        }
+        phases = dict.fromkeys((*MODULE_PHASES, *self._inside))
+        return {phase: self._sum(phase) for phase in phases}
+
+    def _sum(self, phase: Phase) -> Totals:
+        own = self._own.get(phase, Totals())
+        host_ns, device_ns, memory = self._inside.get(phase, (0, 0, NO_MEMORY))
+        if own.calls or own.memory.peak_bytes:
+            # The peak of a call includes its inner calls. These may rise higher above
+            # their own begin, if something was freed before.
+            memory = memory.with_peak(own.memory.peak_bytes)
+        return own.with_cumulative(host_ns, device_ns, memory)
 
 
-def group_rows(
-    cells: Mapping[tuple[tuple[str, ...], Phase], Totals],
-    modules: Mapping[str, ModuleInfo],
-    by: str,
-) -> tuple[Row, ...]:
+def group_rows(cells: Cells, infos: Infos, by: str) -> tuple[Row, ...]:
     """See `Profile.rows`."""
-    check_grouping(by)
-    infos: dict[str, ModuleInfo] = {}
+    check_grouping(by, GROUPINGS)
+    if by == "function":
+        cells, infos = without_modules(cells, infos)
+    elif by != "call":
+        cells, infos = without_functions(cells, infos)
+    groups = _groups(cells, infos, by)
     sums: dict[str, PhaseSums] = {}
     for (path, phase), totals in cells.items():
-        groups = [_group(name, modules[name], by) for name in path]
-        for name, group in zip(path, groups, strict=True):
-            info = _group_info(modules[name], by)
-            infos[group] = infos[group].merge(info) if group in infos else info
-        for group in set(groups):  # a set: nested calls of one group count once
-            sums.setdefault(group, PhaseSums()).add_inside(phase, totals)
-        sums[groups[-1]].add_own(phase, totals)
-    rows = (_row(name, infos[name], sums[name]) for name in sums)
+        names = [groups[path[:length]].name for length in range(1, len(path) + 1)]
+        for name in set(names):  # a set: nested calls of one group count once
+            sums.setdefault(name, PhaseSums()).add_inside(phase, totals)
+        sums[names[-1]].add_own(phase, totals)
+    merged: dict[str, _Group] = {}
+    for group in groups.values():
+        known = merged.get(group.name)
+        merged[group.name] = group.merge(known) if known else group
+    rows = (_row(merged[name], sums[name]) for name in sums)
     return tuple(sorted(rows, key=expensive_first))
 
 
@@ -105,15 +140,51 @@ def expensive_first(row: Row) -> tuple[int, str]:
     return -row.cumulative_ns, row.name
 
 
-def _group(name: str, info: ModuleInfo, by: str) -> str:
-    return info.class_name if by == "class" and info.kind == "module" else name
+class _Group(NamedTuple):
+    name: str
+    info: ModuleInfo
+    module: str
+
+    def merge(self, other: _Group) -> _Group:
+        module = self.module if self.module == other.module else ""
+        return _Group(self.name, self.info.merge(other.info), module)
 
 
-def _group_info(info: ModuleInfo, by: str) -> ModuleInfo:
-    return info if by == "module" else ModuleInfo(info.class_name, info.kind)
+def _groups(cells: Cells, infos: Infos, by: str) -> dict[Chain, _Group]:
+    """The group of the call at the end of each chain, and of those around it."""
+    groups: dict[Chain, _Group] = {}
+    for path, _ in cells:
+        for length in range(len(path), 0, -1):
+            if path[:length] in groups:
+                break
+            groups[path[:length]] = _group(path[:length], infos, by)
+    return groups
 
 
-def _row(name: str, info: ModuleInfo, sums: PhaseSums) -> Row:
+def _group(path: Chain, infos: Infos, by: str) -> _Group:
+    """What the call at the end of `path` counts for."""
+    name = path[-1]
+    info = infos[name]
+    if by == "module":
+        return _Group(name, info, name if info.kind == "module" else "")
+    if by == "call":
+        return _Group(call_site(path, infos), info, enclosing_module(path, infos))
+    if info.kind == "function":
+        function = ModuleInfo(info.class_name, "function", compiled=info.compiled)
+        return _Group(info.class_name, function, "")
+    if info.kind == "module":
+        name = info.class_name
+    return _Group(name, ModuleInfo(info.class_name, info.kind), "")
+
+
+def _row(group: _Group, sums: PhaseSums) -> Row:
+    info = group.info
     return Row(
-        name, info.class_name, info.kind, info.aliases, info.compiled, sums.result()
+        group.name,
+        info.class_name,
+        info.kind,
+        info.aliases,
+        info.compiled,
+        sums.result(),
+        group.module,
     )

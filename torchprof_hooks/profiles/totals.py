@@ -1,14 +1,16 @@
-"""Numbers of a row: how often, how long, how evenly."""
+"""Numbers of a row: how often, how long, how evenly, how much memory."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from math import sqrt
 
+from torchprof_hooks.profiles.memory import NO_MEMORY, MemoryTotals
+
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What calls of one kind took, all in nanoseconds.
+    """What calls of one kind took, times in nanoseconds.
 
     calls: how many calls ended.
     self_ns: time in the calls themselves, without the calls that they made.
@@ -19,6 +21,9 @@ class Totals:
         squares of these; `mean_ns` and `std_ns` come from them.
     device_self_ns, device_cumulative_ns: the same times on the device's own clock
         (0 where no device was measured).
+    memory, memory_cumulative: bytes, without and with the calls that they made in the
+        same phase (0 where memory was not measured). A peak is that of whole calls in
+        both.
     """
 
     calls: int = 0
@@ -30,11 +35,13 @@ class Totals:
     squares_ns2: int = 0
     device_self_ns: int = 0
     device_cumulative_ns: int = 0
+    memory: MemoryTotals = NO_MEMORY
+    memory_cumulative: MemoryTotals = NO_MEMORY
 
     @property
     def mean_ns(self) -> float:
         """Mean duration of a call, 0.0 without calls."""
-        return self.duration_ns / self.calls if self.calls else 0.0
+        return self._per_call(self.duration_ns)
 
     @property
     def std_ns(self) -> float:
@@ -43,6 +50,16 @@ class Totals:
         if not self.calls:
             return 0.0
         return sqrt(max(self.squares_ns2 / self.calls - self.mean_ns**2, 0.0))
+
+    @property
+    def mean_used_bytes(self) -> float:
+        """Bytes handed out during a call, with inner calls, 0.0 without calls."""
+        return self._per_call(self.memory_cumulative.used_bytes)
+
+    @property
+    def mean_retained_bytes(self) -> float:
+        """Bytes that a call leaves in use, with inner calls, 0.0 without calls."""
+        return self._per_call(self.memory_cumulative.retained_bytes)
 
     def __add__(self, other: Totals) -> Totals:
         lows = [t.min_ns for t in (self, other) if t.calls]
@@ -56,10 +73,14 @@ class Totals:
             self.squares_ns2 + other.squares_ns2,
             self.device_self_ns + other.device_self_ns,
             self.device_cumulative_ns + other.device_cumulative_ns,
+            self.memory + other.memory,
+            self.memory_cumulative + other.memory_cumulative,
         )
 
-    def with_cumulative(self, host_ns: int, device_ns: int) -> Totals:
-        """The same with these as cumulative times."""
+    def with_cumulative(
+        self, host_ns: int, device_ns: int, memory: MemoryTotals = NO_MEMORY
+    ) -> Totals:
+        """The same with these as cumulative times and bytes."""
         return Totals(
             self.calls,
             self.self_ns,
@@ -70,4 +91,17 @@ class Totals:
             self.squares_ns2,
             self.device_self_ns,
             device_ns,
+            self.memory,
+            memory,
         )
+
+    def without_calls(self) -> Totals:
+        """Own time and bytes alone, to be counted as a part of an enclosing call."""
+        return Totals(
+            self_ns=self.self_ns,
+            device_self_ns=self.device_self_ns,
+            memory=self.memory.with_peak(0),
+        )
+
+    def _per_call(self, amount: int) -> float:
+        return amount / self.calls if self.calls else 0.0

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+from torchprof_hooks.profiles.cells import Cells, Chain, Infos, enclosing_module
 from torchprof_hooks.profiles.modules import ModuleInfo
-from torchprof_hooks.profiles.names import Phase
 from torchprof_hooks.profiles.rows import PhaseSums, Row
-from torchprof_hooks.profiles.totals import Totals
-
-_Path = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +26,10 @@ class Node(Row):
             yield from child.walk(depth + 1)
 
 
-def build_tree(
-    cells: Mapping[tuple[_Path, Phase], Totals], modules: Mapping[str, ModuleInfo]
-) -> Node:
+def build_tree(cells: Cells, infos: Infos) -> Node:
     """See `Profile.tree`."""
-    sums: dict[_Path, PhaseSums] = {(): PhaseSums()}
-    children: dict[_Path, list[_Path]] = {(): []}
+    sums: dict[Chain, PhaseSums] = {(): PhaseSums()}
+    children: dict[Chain, list[Chain]] = {(): []}
     for (path, phase), totals in cells.items():
         for length in range(1, len(path) + 1):
             here = path[:length]
@@ -47,12 +42,12 @@ def build_tree(
         sums[path].add_own(phase, totals)
 
     def place(child: Node) -> tuple[bool, int, str]:
-        if child.kind == "module":
-            return False, modules[child.name].order, child.name
+        if child.kind in ("module", "function"):
+            return False, infos[child.name].order, child.name
         return True, -child.cumulative_ns, child.name
 
-    def node(path: _Path) -> Node:
-        info = modules[path[-1]] if path else ModuleInfo(kind="outside")
+    def node(path: Chain) -> Node:
+        info = infos[path[-1]] if path else ModuleInfo(kind="outside")
         below = sorted(map(node, children[path]), key=place)
         return Node(
             path[-1] if path else "",
@@ -61,6 +56,7 @@ def build_tree(
             info.aliases,
             info.compiled,
             sums[path].result(),
+            enclosing_module(path, infos),
             tuple(below),
         )
 

@@ -1,0 +1,102 @@
+"""Cells, the finest record of a run, and what remains of them when functions, or
+modules, are not looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from torchprof_hooks.profiles.modules import ModuleInfo
+from torchprof_hooks.profiles.names import (
+    BACKWARD_NAME,
+    BACKWARD_PHASES,
+    MODULES_NAME,
+    OUTSIDE_NAME,
+    Kind,
+    Phase,
+)
+from torchprof_hooks.profiles.totals import Totals
+
+Chain = tuple[str, ...]
+
+#: A chain of names, outermost first, and what was done there.
+CellKey = tuple[Chain, Phase]
+
+Cells = Mapping[CellKey, Totals]
+Infos = Mapping[str, ModuleInfo]
+
+#: The one phase of each kind of rows that are not calls.
+_PHASE_OF_KIND: Final[Mapping[Kind, Phase]] = {
+    "optimizer": "optimizer",
+    "backward": "backward",
+    "outside": "outside",
+    "profiler": "profiler",
+}
+
+_NOT_MODULES: Final[Infos] = {
+    OUTSIDE_NAME: ModuleInfo(kind="outside"),
+    BACKWARD_NAME: ModuleInfo(kind="backward"),
+    MODULES_NAME: ModuleInfo(kind="outside"),
+}
+
+
+def has_functions(infos: Infos) -> bool:
+    """Whether any of the names is a function's."""
+    return any(info.kind == "function" for info in infos.values())
+
+
+def without_functions(cells: Cells, infos: Infos) -> tuple[Cells, Infos]:
+    """Cells of modules alone, as if functions had not been recorded.
+
+    A function's own time is that of the module that called it, in the same phase; if
+    none did, it is time outside of modules, or of backward outside of modules. So a
+    function that is called again by an activation checkpoint counts as recompute of
+    its module. (Where functions are not recorded, such a call is not seen, unless it
+    is made in a module that is recomputed; its time is backward then.)
+    """
+    if not has_functions(infos):
+        return cells, infos
+    infos = {**_NOT_MODULES, **infos}
+    kept: dict[CellKey, Totals] = {}
+    for (path, phase), totals in cells.items():
+        around = tuple(name for name in path if infos[name].kind != "function")
+        if infos[path[-1]].kind != "function":
+            _add(kept, (around, phase), totals)
+            continue
+        if not around:
+            is_backward = phase in BACKWARD_PHASES
+            around = (BACKWARD_NAME if is_backward else OUTSIDE_NAME,)
+        phase_there = _PHASE_OF_KIND.get(infos[around[-1]].kind, phase)
+        _add(kept, (around, phase_there), totals.without_calls())
+    return kept, infos
+
+
+def without_modules(cells: Cells, infos: Infos) -> tuple[Cells, Infos]:
+    """Cells of functions alone; what modules did themselves becomes one more."""
+    infos = {**_NOT_MODULES, **infos}
+    kept: dict[CellKey, Totals] = {}
+    for (path, phase), totals in cells.items():
+        inner = tuple(name for name in path if infos[name].kind != "module")
+        if infos[path[-1]].kind == "module":
+            _add(kept, ((*inner, MODULES_NAME), phase), totals.without_calls())
+        else:
+            _add(kept, (inner, phase), totals)
+    return kept, infos
+
+
+def enclosing_module(path: Chain, infos: Infos) -> str:
+    """The innermost module of a chain, "" if there is none."""
+    modules = (name for name in reversed(path) if infos[name].kind == "module")
+    return next(modules, "")
+
+
+def call_site(path: Chain, infos: Infos) -> str:
+    """Name of what is called at the end of a chain; of a function, with the module
+    around it: ``Net.head: linear(32x64, 256x64)``."""
+    name, module = path[-1], enclosing_module(path, infos)
+    is_inside = infos[name].kind == "function" and module
+    return f"{module}: {name}" if is_inside else name
+
+
+def _add(cells: dict[CellKey, Totals], key: CellKey, totals: Totals) -> None:
+    cells[key] = cells[key] + totals if key in cells else totals

@@ -1,0 +1,94 @@
+"""Memory, in bytes: what calls took of it, and how high a run rose."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from torchprof_hooks.profiles.names import Phase
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryTotals:
+    """What calls of one kind did with memory, all in bytes.
+
+    used_bytes: handed out by the allocator during the calls. Freed bytes count all the
+        same on a device (gross); on the CPU they are subtracted (net), so that it can
+        be negative.
+    acquired_bytes: taken by the allocator from the device, or from the system.
+    retained_bytes: still in use when the calls returned, but not when they began: what
+        forward leaves behind, mostly for backward. Other phases free what they did not
+        allocate; there it means little.
+    peak_bytes: the highest rise of the memory in use above its level at the begin of a
+        call, with inner calls, over all calls.
+    """
+
+    used_bytes: int = 0
+    acquired_bytes: int = 0
+    retained_bytes: int = 0
+    peak_bytes: int = 0
+
+    def __add__(self, other: MemoryTotals) -> MemoryTotals:
+        return MemoryTotals(
+            self.used_bytes + other.used_bytes,
+            self.acquired_bytes + other.acquired_bytes,
+            self.retained_bytes + other.retained_bytes,
+            max(self.peak_bytes, other.peak_bytes),
+        )
+
+    def with_peak(self, peak_bytes: int) -> MemoryTotals:
+        """The same with another peak."""
+        return MemoryTotals(
+            self.used_bytes, self.acquired_bytes, self.retained_bytes, peak_bytes
+        )
+
+
+NO_MEMORY: Final = MemoryTotals()
+
+
+@dataclass(frozen=True, slots=True)
+class MemorySummary:
+    """Memory over a whole run.
+
+    source: whose memory it is: "cuda:0", "cpu"; of merged runs, "cuda:0, cuda:1".
+    is_net: whether freed bytes are subtracted from the used ones.
+    peak_bytes: the highest level in use.
+    peak_path, peak_phase: the call that set it.
+    unavailable: why memory could not be measured. The rest is empty then, unless runs
+        were merged of which only some were measured.
+    """
+
+    source: str = ""
+    is_net: bool = False
+    peak_bytes: int = 0
+    peak_path: tuple[str, ...] = ()
+    peak_phase: Phase = "outside"
+    unavailable: str = ""
+
+    def merge(self, other: MemorySummary) -> MemorySummary:
+        """Both runs as one, whatever their order: the higher peak with its call."""
+        peak_bytes, path, phase = max(
+            (run.peak_bytes, run.peak_path, run.peak_phase) for run in (self, other)
+        )
+        return MemorySummary(
+            _united(self.source, other.source, ", "),
+            self.is_net or other.is_net,
+            peak_bytes,
+            path,
+            phase,
+            _united(self.unavailable, other.unavailable, "; "),
+        )
+
+
+def merge_summaries(
+    left: MemorySummary | None, right: MemorySummary | None
+) -> MemorySummary | None:
+    """Both as one, or the one that is there."""
+    if left is None or right is None:
+        return left or right
+    return left.merge(right)
+
+
+def _united(left: str, right: str, separator: str) -> str:
+    words = {*left.split(separator), *right.split(separator)} - {""}
+    return separator.join(sorted(words))

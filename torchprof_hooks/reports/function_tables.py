@@ -1,0 +1,162 @@
+"""The functions of a profile in tables: each by itself, and each where it is called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+from torchprof_hooks.profiles.names import BACKWARD_PHASES, MODULES_NAME, Phase
+from torchprof_hooks.profiles.profile import Profile
+from torchprof_hooks.profiles.rows import Row
+from torchprof_hooks.profiles.totals import Totals
+from torchprof_hooks.reports.memory_tree import format_each
+from torchprof_hooks.reports.table import (
+    Column,
+    count_column,
+    filled_columns,
+    fit_columns,
+    format_table,
+    percent,
+    plural,
+    share_column,
+    wrap,
+)
+from torchprof_hooks.reports.time_tree import without_numbers
+from torchprof_hooks.reports.units import format_times
+
+_MOST_FUNCTIONS: Final = 20
+_MOST_CALL_SITES: Final = 10
+
+
+def _own(phase: Phase) -> Callable[[Row], int]:
+    return lambda row: row.phases[phase].self_ns
+
+
+def _device(row: Row) -> int:
+    return sum(totals.device_self_ns for totals in row.phases.values())
+
+
+def _used(row: Row) -> float:
+    used_bytes = sum(
+        totals.memory.used_bytes
+        for phase, totals in row.phases.items()
+        if phase not in BACKWARD_PHASES
+    )
+    return used_bytes / row.calls if row.calls else 0
+
+
+def _peak(row: Row) -> int:
+    return max(totals.memory.peak_bytes for totals in row.phases.values())
+
+
+_TIMES: Final = (
+    Column("forward", _own("forward"), is_kept=True),
+    Column("backward", _own("backward")),
+    Column("recompute", _own("recompute")),
+    Column("device", _device),
+    Column[Row]("total", lambda row: row.self_ns),
+)
+_BYTES: Final = (Column("used", _used), Column("peak", _peak))
+
+#: Columns that may go where a table is narrow, the first first.
+_DISPENSABLE: Final = (("used",), ("peak",), ("recompute",), ("forward", "backward"))
+
+
+class _Heading(NamedTuple):
+    corner: str
+    title: str
+    legends: Mapping[str, str]  # of columns that have to be explained
+
+
+_FUNCTIONS: Final = _Heading(
+    "function",
+    "functions: own time, without the calls that they make",
+    {
+        "used": "used: own bytes per forward call",
+        "peak": "peak: highest rise in a call",
+    },
+)
+_CALL_SITES: Final = _Heading(
+    "call site",
+    "call sites: own time of functions, by module (*: layers of a kind) and shapes",
+    {},  # the columns are those of the table above
+)
+
+
+def function_table(profile: Profile, unit: str, width: int, max_rows: int) -> str:
+    """One line per function, and one for what modules did themselves."""
+    rows = profile.rows(by="function")
+    functions = _expensive_first(row for row in rows if row.kind == "function")
+    shown = functions[: min(max_rows, _MOST_FUNCTIONS)]
+    modules = [row for row in rows if row.name == MODULES_NAME]
+    return "\n".join(
+        [
+            *_table(_FUNCTIONS, [*shown, *modules], profile, unit, width),
+            *_rest("more function", functions[len(shown) :], profile),
+        ]
+    )
+
+
+def call_site_table(profile: Profile, unit: str, width: int, max_rows: int) -> str:
+    """One line per function, module that it is called in, and shapes of its inputs."""
+    rows = (row for row in profile.rows(by="call") if row.kind == "function")
+    sites = _expensive_first(_layers_together(rows))
+    shown = sites[: min(max_rows, _MOST_CALL_SITES)]
+    return "\n".join(
+        [
+            *_table(_CALL_SITES, shown, profile, unit, width),
+            *_rest("more call site", sites[len(shown) :], profile),
+        ]
+    )
+
+
+def _expensive_first(rows: Iterable[Row]) -> list[Row]:
+    return sorted(rows, key=lambda row: (-row.self_ns, row.name))
+
+
+def _layers_together(rows: Iterable[Row]) -> Iterator[Row]:
+    """Calls in layers of one kind (``blocks.0.norm``, ``blocks.1.norm``, ...) as one
+    row: equal layers would fill the table."""
+    kinds: dict[str, list[Row]] = {}
+    for row in rows:
+        kind = without_numbers(row.module) + row.name.removeprefix(row.module)
+        kinds.setdefault(kind, []).append(row)
+    for kind, alike in kinds.items():
+        phases: dict[Phase, Totals] = {}
+        for row in alike:
+            for phase, totals in row.phases.items():
+                phases[phase] = phases.get(phase, Totals()) + totals
+        name = kind if len(alike) > 1 else alike[0].name
+        yield replace(alike[0], name=name, phases=phases)
+
+
+def _table(
+    heading: _Heading,
+    rows: Sequence[Row],
+    profile: Profile,
+    unit: str,
+    width: int,
+) -> Iterator[str]:
+    labels = [row.name + " [compiled]" * row.compiled for row in rows]
+    columns = [
+        count_column("calls", (row.calls for row in rows)),
+        *filled_columns(_TIMES, rows, lambda all_ns: format_times(all_ns, unit)),
+        share_column((row.self_ns for row in rows), profile.wall_ns),
+        *filled_columns(_BYTES, rows, format_each),
+    ]
+    fitting = fit_columns([heading.corner, *labels], columns, width, _DISPENSABLE)
+    explained = heading.legends
+    legends = [explained[c.header] for c in fitting if c.header in explained]
+    missing = [c.header for c in columns if c not in fitting]
+    if missing:
+        legends.append(f"no room for {', '.join(missing)}")
+    yield wrap("; ".join([heading.title, *legends]), width)
+    yield format_table(heading.corner, labels, fitting, width)
+
+
+def _rest(noun: str, hidden: Sequence[Row], profile: Profile) -> Iterator[str]:
+    if hidden:
+        hidden_ns = sum(row.self_ns for row in hidden)
+        share = percent(hidden_ns, profile.wall_ns)
+        yield f"... {plural(len(hidden), noun)}, {share}"

@@ -1,0 +1,107 @@
+"""What the calls of a profile did with memory, as a tree in a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from torchprof_hooks.profiles.cells import call_site
+from torchprof_hooks.profiles.memory import MemorySummary
+from torchprof_hooks.profiles.modules import ModuleInfo
+from torchprof_hooks.profiles.names import OUTSIDE_NAME, Phase
+from torchprof_hooks.profiles.profile import Profile
+from torchprof_hooks.profiles.rows import Row
+from torchprof_hooks.reports.byte_units import best_byte_format
+from torchprof_hooks.reports.table import Column, filled_columns, format_table, wrap
+from torchprof_hooks.reports.time_tree import PlacedNode, tree_labels
+
+
+def _used(phase: Phase) -> Callable[[Row], float]:
+    def used_per_call(row: Row) -> float:
+        if phase not in row.phases:
+            return 0
+        totals = row.phases[phase]
+        # A module may be recomputed in parts, without a call of its own.
+        calls = totals.calls or row.calls
+        return totals.memory_cumulative.used_bytes / calls if calls else 0
+
+    return used_per_call
+
+
+def _peak(row: Row) -> int:
+    return max(totals.memory_cumulative.peak_bytes for totals in row.phases.values())
+
+
+def _acquired(row: Row) -> int:
+    every = (totals.memory_cumulative for totals in row.phases.values())
+    return sum(memory.acquired_bytes for memory in every)
+
+
+_COLUMNS: Final = (
+    Column("forward", _used("forward"), is_kept=True),
+    Column[Row]("retained", lambda row: row.phases["forward"].mean_retained_bytes),
+    Column("backward", _used("backward")),
+    Column("recompute", _used("recompute")),
+    Column("step", _used("optimizer")),
+    Column("peak", _peak),
+    Column("acquired", _acquired),
+)
+
+_LEGEND: Final = (
+    "forward, backward, ...: bytes handed out per call, {freed}, with inner calls; "
+    "retained: still in use when forward returned; peak: highest rise during a call; "
+    "acquired: taken from the {owner}, in all calls"
+)
+
+
+def memory_tree(
+    profile: Profile, memory: MemorySummary, shown: Sequence[PlacedNode], width: int
+) -> str:
+    """What was measured, and the table of the nodes that are shown."""
+    heading = wrap(_heading(profile, memory), width)
+    if not memory.source:
+        return heading
+    nodes = [node for _, node in shown]
+    columns = filled_columns(_COLUMNS, nodes, format_each)
+    table = format_table("module", list(tree_labels(shown)), columns, width)
+    legend = _LEGEND.format(
+        freed="less those freed" if memory.is_net else "freed or not",
+        owner="system" if memory.source == "cpu" else "device",
+    )
+    return "\n".join([heading, wrap(legend, width), table])
+
+
+def format_each(values: Sequence[float]) -> list[str]:
+    """Every value in a unit of its own: sizes in one table differ by more than times,
+    and in the unit of the largest most would be 0.00."""
+    return [best_byte_format(round(value)) for value in values]
+
+
+def _heading(profile: Profile, memory: MemorySummary) -> str:
+    if not memory.source:
+        return f"memory was not measured: {memory.unavailable}"
+    peak = best_byte_format(memory.peak_bytes)
+    text = f"memory of {_source(memory)}: peak {peak} {_place(profile, memory)}"
+    if memory.unavailable:
+        text += f"; in a part of the run it was not measured: {memory.unavailable}"
+    return text
+
+
+def _source(memory: MemorySummary) -> str:
+    if not memory.is_net:
+        return f"{memory.source} (gross)"
+    net = "net: freed bytes are subtracted"
+    if memory.source == "cpu":
+        return f"the process (C allocator, {net})"
+    return f"{memory.source} ({net})"
+
+
+def _place(profile: Profile, memory: MemorySummary) -> str:
+    """Where the peak was."""
+    path = memory.peak_path
+    if not path:
+        return f"in {OUTSIDE_NAME}"
+    infos = {name: profile.modules.get(name, ModuleInfo()) for name in path}
+    place = f"in {call_site(path, infos)}"
+    is_call = infos[path[-1]].kind in ("module", "function")
+    return f"{place} ({memory.peak_phase})" if is_call else place

@@ -1,0 +1,121 @@
+"""The look of the tables of the text report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from textwrap import fill
+from typing import Final, Generic, NamedTuple, TypeVar
+
+from tabulate import tabulate
+
+R = TypeVar("R")
+
+_NARROWEST_NAME: Final = 12
+
+
+@dataclass(frozen=True)
+class Column(Generic[R]):
+    """A column of numbers. It is left out where it would be empty, unless `is_kept`."""
+
+    header: str
+    value: Callable[[R], float]
+    is_kept: bool = False
+
+
+class TextColumn(NamedTuple):
+    """A column as it is shown."""
+
+    header: str
+    texts: list[str]
+
+
+def filled_columns(
+    columns: Iterable[Column[R]],
+    rows: Sequence[R],
+    format_all: Callable[[list[float]], list[str]],
+) -> list[TextColumn]:
+    """The columns that have values, as texts; a value of 0 is left blank.
+
+    format_all: gets the values of all columns at once: they may have a unit in common.
+    """
+    numbers = [(c, [c.value(row) for row in rows]) for c in columns]
+    numbers = [(c, values) for c, values in numbers if any(values) or c.is_kept]
+    texts = iter(format_all([value for _, values in numbers for value in values]))
+    return [
+        TextColumn(
+            column.header,
+            [text if value else "" for value, text in zip(values, texts, strict=False)],
+        )
+        for column, values in numbers
+    ]
+
+
+def count_column(header: str, counts: Iterable[int]) -> TextColumn:
+    """Whole numbers, 0 left blank."""
+    return TextColumn(header, [str(count) if count else "" for count in counts])
+
+
+def share_column(parts: Iterable[float], whole: float) -> TextColumn:
+    """Percentages, without their sign."""
+    return TextColumn("%", [f"{100 * part / max(whole, 1):.1f}" for part in parts])
+
+
+def fit_columns(
+    labels: Sequence[str],
+    columns: Sequence[TextColumn],
+    width: int,
+    dispensable: Sequence[tuple[str, ...]],
+) -> list[TextColumn]:
+    """The columns without those, the first of `dispensable` first, that have to go if
+    labels are not to be cut at less than two fifths of the table's `width`."""
+    needed = min(max(map(len, labels), default=0), 2 * width // 5)
+    kept = list(columns)
+    for headers in dispensable:
+        if _room(kept, width) >= needed:
+            break
+        kept = [column for column in kept if column.header not in headers]
+    return kept
+
+
+def format_table(
+    corner: str, labels: Sequence[str], columns: Sequence[TextColumn], width: int
+) -> str:
+    """Labels on the left, cut where the table would be wider than `width`, and columns
+    aligned to the right, below headers and a line."""
+    room = max(_room(columns, width), _NARROWEST_NAME)
+    names = [corner, *(_shorten(label, room) for label in labels)]
+    # Headers as a row: tabulate pads real ones by two more spaces.
+    lines = tabulate(
+        zip(names, *([c.header, *c.texts] for c in columns), strict=True),
+        tablefmt="plain",
+        colalign=("left", *["right"] * len(columns)),
+        disable_numparse=True,
+        preserve_whitespace=True,  # the indentation shows the depth
+    ).splitlines()
+    return "\n".join([lines[0], "-" * max(map(len, lines)), *lines[1:]])
+
+
+def wrap(text: str, width: int) -> str:
+    """The text in lines of at most `width`. A number is not parted from its %."""
+    lines = fill(text.replace(" %", "\0%"), width, subsequent_indent="  ")
+    return lines.replace("\0%", " %")
+
+
+def plural(count: int, noun: str) -> str:
+    """``1 row``, ``2 rows``."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def percent(part: float, whole: float) -> str:
+    """``12.3 %``."""
+    return f"{100 * part / whole:.1f} %" if whole else "0.0 %"
+
+
+def _room(columns: Sequence[TextColumn], width: int) -> int:
+    """What the columns leave to the labels."""
+    return width - sum(2 + max(map(len, (c.header, *c.texts))) for c in columns)
+
+
+def _shorten(text: str, room: int) -> str:
+    return text if len(text) <= room else text[: room - 3] + "..."

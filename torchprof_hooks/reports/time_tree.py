@@ -1,0 +1,126 @@
+"""The calls of a profile as a tree in a table, with their times."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+from torchprof_hooks.profiles.names import Phase
+from torchprof_hooks.profiles.profile import Profile
+from torchprof_hooks.profiles.tree import Node
+from torchprof_hooks.reports.table import (
+    Column,
+    count_column,
+    filled_columns,
+    format_table,
+    percent,
+    plural,
+    share_column,
+)
+from torchprof_hooks.reports.units import format_times
+
+#: A node with its depth in the tree.
+PlacedNode = tuple[int, Node]
+
+
+def _inclusive(phase: Phase) -> Callable[[Node], int]:
+    return lambda node: node.phases[phase].cumulative_ns
+
+
+def _own(phase: Phase) -> Callable[[Node], int]:
+    """Own time; nothing where there are no inner calls: it would be the same."""
+    return lambda node: node.phases[phase].self_ns if node.children else 0
+
+
+def _device(node: Node) -> int:
+    return sum(totals.device_cumulative_ns for totals in node.phases.values())
+
+
+_COLUMNS: Final = (
+    Column("forward", _inclusive("forward"), is_kept=True),
+    Column("self", _own("forward")),
+    Column("backward", _inclusive("backward")),
+    Column("self", _own("backward")),
+    Column("recompute", _inclusive("recompute")),
+    Column("self", _own("recompute")),
+    Column("device", _device),
+    Column[Node]("total", lambda node: node.cumulative_ns),
+)
+
+#: The number of a layer in a qualified name.
+_NUMBER: Final = re.compile(r"\.\d+(?=\.|$)")
+
+
+def without_numbers(module_name: str) -> str:
+    """A name that layers of one kind have in common: ``Net.blocks.*.norm``."""
+    return _NUMBER.sub(".*", module_name)
+
+
+def select_nodes(nodes: Sequence[PlacedNode], max_rows: int) -> list[PlacedNode]:
+    """The most expensive nodes, in their places, with those of their kind.
+
+    Layers of one kind (``blocks.0.norm``, ``blocks.1.norm``, ...) are shown all or not
+    at all, so that chance does not choose among equals, unless there are too many of
+    them for any to be shown otherwise. A node costs no less than those below it and
+    comes before them, so with a node, those around it are shown as well.
+    """
+    kinds: dict[str, list[int]] = {}
+    for position, (_, node) in enumerate(nodes):
+        kinds.setdefault(without_numbers(node.name), []).append(position)
+    costs = [node.cumulative_ns for _, node in nodes]
+    ranked = sorted(kinds.values(), key=lambda k: (-max(costs[n] for n in k), k[0]))
+    shown: list[int] = []
+    for kind in ranked:
+        if len(shown) + len(kind) > max_rows:
+            break
+        shown += kind
+    if not shown:
+        shown = sorted(range(len(nodes)), key=lambda n: (-costs[n], n))[:max_rows]
+    return [nodes[n] for n in sorted(shown)]
+
+
+def time_tree(
+    profile: Profile, shown: Sequence[PlacedNode], unit: str, width: int
+) -> str:
+    """The table of the nodes that are shown."""
+    nodes = [node for _, node in shown]
+    times = filled_columns(_COLUMNS, nodes, lambda all_ns: format_times(all_ns, unit))
+    columns = [
+        count_column("calls", (node.calls for node in nodes)),
+        *times,
+        share_column((node.cumulative_ns for node in nodes), profile.wall_ns),
+    ]
+    return format_table("module", list(tree_labels(shown)), columns, width)
+
+
+def tree_labels(shown: Sequence[PlacedNode]) -> Iterator[str]:
+    """What stands at the beginning of each line."""
+    names: list[str] = [""]  # of the nodes around, by depth
+    for depth, node in shown:
+        yield _label(depth, node, names[depth - 1])
+        names[depth:] = [node.name]
+
+
+def _label(depth: int, node: Node, parent_name: str) -> str:
+    """The name, without what the line of the parent shows already, and the class."""
+    indent = "  " * (depth - 1)
+    marks = " [compiled]" * node.compiled + " [shared]" * bool(node.aliases)
+    name = node.name.removeprefix(parent_name + ".")
+    if node.kind != "module" or name == node.class_name:
+        return indent + name + marks
+    return f"{indent}{name}: {node.class_name}{marks}"
+
+
+def footnotes(
+    profile: Profile, nodes: Sequence[PlacedNode], shown: Sequence[PlacedNode]
+) -> Iterator[str]:
+    """What the table leaves out, and other names of modules."""
+    hidden_ns = sum(node.self_ns for _, node in nodes)
+    hidden_ns -= sum(node.self_ns for _, node in shown)
+    if len(nodes) > len(shown):
+        rest = plural(len(nodes) - len(shown), "more row")
+        yield f"... {rest}, {percent(hidden_ns, profile.wall_ns)}"
+    shared = {node.name: node.aliases for _, node in shown if node.aliases}
+    for name, aliases in sorted(shared.items()):
+        yield f"[shared] {name} is also {', '.join(aliases)}"
