@@ -17,15 +17,17 @@ from torch.compiler import is_dynamo_compiling
 
 from torchprof_hooks.capture.backward_pass import PassRequest
 from torchprof_hooks.capture.backward_tracker import BackwardTracker
-from torchprof_hooks.capture.torch_names import (
+from torchprof_hooks.capture.torch_names.autograd import (
     NO_SEQUENCE_NUMBER,
     RunBackward,
-    is_compiled_autograd_on,
-    is_tracing,
     node_of,
     replace_backward_entry,
     restore_backward_entry,
     sequence_number,
+)
+from torchprof_hooks.capture.torch_names.compiler import (
+    is_compiled_autograd_on,
+    is_tracing,
 )
 
 

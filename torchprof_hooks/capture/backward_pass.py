@@ -5,6 +5,8 @@ from __future__ import annotations
 from _thread import get_ident
 from typing import Any, NamedTuple
 
+from torch.overrides import TorchFunctionMode
+
 from torchprof_hooks.capture.backward_plan import Move, Owner, Plan
 from torchprof_hooks.capture.site import Site
 
@@ -33,6 +35,7 @@ class BackwardPass:
     owner: whom the pass is working for now.
     task, thread: the engine's number for the pass, and where it was started.
     failed: whether it ended by an exception.
+    resumed: the mode that was put back in place for as long as the pass runs.
     """
 
     __slots__ = (
@@ -42,6 +45,7 @@ class BackwardPass:
         "moves",
         "opened_base",
         "owner",
+        "resumed",
         "task",
         "thread",
         "whole",
@@ -56,6 +60,7 @@ class BackwardPass:
         self.moves: dict[int, Move] = {}
         self.thread = get_ident()
         self.task = -1
+        self.resumed: TorchFunctionMode | None = None
 
     def follow(self, plan: Plan, numbers: list[int]) -> None:
         """Take the moves of `plan`, for nodes with these numbers."""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from torchprof_hooks.capture.ownership import Interval, Record
 from torchprof_hooks.capture.site import Site
-from torchprof_hooks.capture.torch_names import NO_SEQUENCE_NUMBER, sequence_number
+from torchprof_hooks.capture.torch_names.autograd import (
+    NO_SEQUENCE_NUMBER,
+    sequence_number,
+)
 
 #: Plans kept at most: programs that take turns (two models, accumulation of gradients)
 #: have a few shapes; a program whose shapes never repeat must not collect them.
@@ -40,21 +43,39 @@ def reachable_nodes(roots: Iterable[Any]) -> dict[int, Any]:
     return found
 
 
+def nodes_within(roots: Iterable[Any], low: int, high: int) -> list[Any]:
+    """The nodes with a number in ``[low, high)`` that can be reached from `roots`
+    through nothing but such nodes, in the order in which they were made."""
+    found: dict[int, Any] = {}
+    to_visit = list(roots)
+    while to_visit:
+        node = to_visit.pop()
+        number = sequence_number(node)
+        if low <= number < high and number not in found:
+            found[number] = node
+            to_visit += [inner for inner, _ in node.next_functions if inner is not None]
+    return [found[number] for number in sorted(found)]
+
+
 class Owner:
     """One forward call, as the owner of a stretch of a backward pass.
 
     site: where its backward is booked.
     low: number of the first node that it owns.
     around: the call around it, None for the one owner that is no call: the pass itself.
+    is_split: whether each of its nodes is an owner of its own, inside of it.
     """
 
-    __slots__ = ("around", "depth", "low", "site")
+    __slots__ = ("around", "depth", "is_split", "low", "site")
 
-    def __init__(self, site: Site, low: int, around: Owner | None) -> None:
+    def __init__(
+        self, site: Site, low: int, around: Owner | None, names_nodes: bool = False
+    ) -> None:
         self.site = site
         self.low = low
         self.around = around
         self.depth: int = 0 if around is None else around.depth + 1
+        self.is_split = names_nodes and site.function is None
 
 
 class Move:
@@ -78,31 +99,42 @@ class Plan:
     whole: the owner that stands for the pass itself.
     moves: each with the position of the node before which it takes place, among the
         nodes in the order in which they run.
+    name_node: gives the site for a node that no function is known for, by its name,
+        inside of a backward site. None: such nodes belong to the call around them.
+    named: position and name of these nodes.
     """
 
-    __slots__ = ("moves", "whole")
+    __slots__ = ("moves", "name_node", "named", "whole")
 
-    def __init__(self, base: Site) -> None:
-        self.whole = Owner(base, -1, None)
+    def __init__(
+        self, base: Site, name_node: Callable[[Site, str], Site] | None = None
+    ) -> None:
+        self.name_node = name_node
+        self.whole = Owner(base, -1, None, name_node is not None)
         self.moves: list[tuple[int, Move]] = []
+        self.named: list[tuple[int, str]] = []
 
     def make(
         self,
         numbers: Iterable[int],
+        nodes: Mapping[int, Any],
         intervals: Iterator[Interval],
         backward_site: Callable[[Site, int], Site],
     ) -> None:
         """Find the moves.
 
         numbers: the nodes' sequence numbers, descending: the order in which they run.
+        nodes: the nodes, by number.
         intervals: newest first (see `ownership.newest_first`).
         backward_site: gives the site for the backward of the call at a forward site
             (its code), inside of another backward site.
         """
         owner = self.whole
+        name_node = self.name_node
+        names_nodes = name_node is not None
         code, low, high = next(intervals, _END)
         for position, number in enumerate(numbers):
-            if owner.low <= number >= high:
+            if owner.low <= number >= high and not owner.is_split:
                 continue  # the most frequent case: one more node of the same owner
             before = owner
             closes: list[Site] = []
@@ -112,11 +144,21 @@ class Plan:
                 owner = _around(owner)
             while high > number:
                 if low <= number:
-                    owner = Owner(backward_site(owner.site, code), low, owner)
-                    opens.append(owner.site)
+                    site = backward_site(owner.site, code)
+                    owner = Owner(site, low, owner, names_nodes)
+                    opens.append(site)
                 code, low, high = next(intervals, _END)
+            if owner.is_split and name_node is not None:
+                name = nodes[number].name()
+                self.named.append((position, name))
+                owner = Owner(name_node(owner.site, name), number, owner)
+                opens.append(owner.site)
             if owner is not before:
                 self.moves.append((position, Move(before, owner, closes, opens)))
+
+    def fits(self, numbers: list[int], nodes: Mapping[int, Any]) -> bool:
+        """Whether nodes that go by their names have the same ones here."""
+        return all(nodes[numbers[place]].name() == name for place, name in self.named)
 
 
 class PlanCache:
@@ -126,9 +168,9 @@ class PlanCache:
     def __init__(self) -> None:
         self._plans: deque[tuple[object, Plan]] = deque(maxlen=PLANS_KEPT)
 
-    def get(self, shape: object) -> Plan | None:
-        """The plan for this shape, if it is known."""
-        return next((plan for known, plan in self._plans if known == shape), None)
+    def get(self, shape: object) -> list[Plan]:
+        """The plans for this shape: more than one if nodes go by their names."""
+        return [plan for known, plan in self._plans if known == shape]
 
     def add(self, shape: object, plan: Plan) -> None:
         """Remember a plan in place of the oldest."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from _thread import get_ident
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from time import perf_counter_ns
 from typing import Any, Final
@@ -22,8 +22,9 @@ from torchprof_hooks.capture.ownership import newest_first
 from torchprof_hooks.capture.owning_tracker import OwningTracker
 from torchprof_hooks.capture.site import NO_MODULE, Site
 from torchprof_hooks.capture.span_log import FOLD_AT
-from torchprof_hooks.capture.torch_names import (
+from torchprof_hooks.capture.torch_names.autograd import (
     NodeHookCarrier,
+    NodePreHook,
     current_autograd_node,
     current_graph_task,
     next_sequence_number,
@@ -50,9 +51,10 @@ class BackwardTracker(OwningTracker):
         super().__init__(names)
         self.passes: list[BackwardPass] = []
         self.boundaries = 0  # how many were met: for the estimate of our own cost
-        self._hooks = NodeHookCarrier()
+        self._hooks: NodePreHook = NodeHookCarrier()
         self._hooked: set[int] = set()
         self._plans = PlanCache()
+        self._name_node: Callable[[Site, str], Site] | None = None  # see `Plan`
 
     def works_here(self) -> bool:
         """Whether the running thread works for the one that is followed: on devices,
@@ -111,28 +113,32 @@ class BackwardTracker(OwningTracker):
         if request.stop >= 0:
             numbers = [number for number in numbers if number > request.stop]
         if numbers:
-            started.follow(self._plan_for(started.base, numbers), numbers)
+            started.follow(self._plan_for(started.base, numbers, nodes), numbers)
             unhooked = started.moves.keys() - self._hooked
             self._hooks.put_in_front_of([nodes[number] for number in unhooked])
             if request.keeps_graph:
                 self._remember_hooked(started.moves)
         self.close_entry(planning)
 
-    def _plan_for(self, base: Site, numbers: list[int]) -> Plan:
+    def _plan_for(
+        self, base: Site, numbers: list[int], nodes: Mapping[int, Any]
+    ) -> Plan:
+        if not self.passes and not self.is_inside_call():
+            self._keep_loose()
         records = list(self.ownership.newest_records(numbers[-1], numbers[0] + 1))
         intervals = chain.from_iterable(newest_first(r.intervals) for r in records)
-        plan = Plan(base)
+        plan = Plan(base, self._name_node)
         if self.is_inside_call():
-            plan.make(
-                numbers, chain(self.intervals_of_open_calls(), intervals), self._inside
-            )
+            open_intervals = chain(self.intervals_of_open_calls(), intervals)
+            plan.make(numbers, nodes, open_intervals, self._inside)
             return plan
         shape = shape_of(base, numbers, records)
-        known = self._plans.get(shape)
-        if known is None:
-            plan.make(numbers, intervals, self._inside)
-            self._plans.add(shape, plan)
-        return known or plan
+        for known in self._plans.get(shape):
+            if known.fits(numbers, nodes):
+                return known
+        plan.make(numbers, nodes, intervals, self._inside)
+        self._plans.add(shape, plan)
+        return plan
 
     def _remember_hooked(self, numbers: Iterable[int]) -> None:
         if len(self._hooked) > HOOKED_NODES_KEPT:
@@ -179,8 +185,10 @@ class BackwardTracker(OwningTracker):
         site = caller.backward.get(code)
         if site is None:
             forward = self.sites[code]
-            site = self.new_site(caller, forward.path, "backward")
+            path, function = forward.path, forward.function
+            site = self.new_site(caller, path, "backward", function=function)
             site.module = forward.module  # but no key: no forward ends here
+            site.is_hidden = forward.is_hidden
             caller.backward[code] = site
         return site
 

@@ -4,38 +4,44 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from typing import Generic, TypeVar
 
 from torchprof_hooks.capture.span_log import Int64s
 
-NameOf = Callable[[int], str]
+Where = TypeVar("Where")
 
 
-class CallHistory:
-    """Keeps the newest `size` spans that logs were folded into, as compact arrays.
+class CallHistory(Generic[Where]):
+    """Keeps the newest `size` calls that logs were folded into, as compact arrays.
 
-    Spans come in batches, each with a function that tells a site's name from its code;
-    names are looked up only when somebody reads the history.
+    Calls come in batches, each with a function that tells where a call was made from
+    the code of its site; it is asked only when somebody reads the history.
+
+    Raises:
+        ValueError: `size` is negative.
     """
 
     def __init__(self, size: int) -> None:
+        if size < 0:
+            raise ValueError(f"history_size must not be negative, but is {size}")
         self._size = size
-        self._batches: deque[tuple[NameOf, Int64s]] = deque()
+        self._batches: deque[tuple[Callable[[int], Where], Int64s]] = deque()
         self._kept = 0
 
-    def add(self, name_of: NameOf, spans: Int64s) -> None:
-        """Append spans, one row (code, start, end) each, and drop the oldest beyond
-        `size`."""
-        self._batches.append((name_of, spans))
-        self._kept += len(spans)
+    def add(self, place_of: Callable[[int], Where], calls: Int64s) -> None:
+        """Append calls, one row (code of the site, numbers) each, and drop the oldest
+        beyond `size`."""
+        self._batches.append((place_of, calls))
+        self._kept += len(calls)
         while self._kept > self._size:
-            name_of, oldest = self._batches.popleft()
+            place_of, oldest = self._batches.popleft()
             surplus = min(self._kept - self._size, len(oldest))
             self._kept -= surplus
             if surplus < len(oldest):
-                self._batches.appendleft((name_of, oldest[surplus:].copy()))
+                self._batches.appendleft((place_of, oldest[surplus:].copy()))
 
-    def newest(self) -> Iterator[tuple[str, int]]:
-        """(name, nanoseconds) of the kept calls, oldest first."""
-        for name_of, spans in self._batches:
-            for code, start_ns, end_ns in spans.tolist():
-                yield name_of(code), end_ns - start_ns
+    def newest(self) -> Iterator[tuple[Where, list[int]]]:
+        """(place, numbers) of the kept calls, oldest first."""
+        for place_of, calls in self._batches:
+            for code, *numbers in calls.tolist():
+                yield place_of(code), numbers

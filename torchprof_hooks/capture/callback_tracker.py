@@ -14,7 +14,9 @@ from torchprof_hooks.capture.backward_plan import Move
 from torchprof_hooks.capture.backward_tracker import BackwardTracker
 from torchprof_hooks.capture.link_call import LinkCall
 from torchprof_hooks.capture.site import Site
-from torchprof_hooks.capture.torch_names import caller_kwargs
+from torchprof_hooks.capture.torch_names.modules import (
+    caller_kwargs,
+)
 from torchprof_hooks.capture.tracker import Tracker
 
 
@@ -32,8 +34,8 @@ class Callbacks(Protocol):
 class CallbackTracker(Tracker):
     """Calls the forward callbacks of a hook."""
 
-    def __init__(self, hook: Callbacks) -> None:
-        super().__init__()
+    def __init__(self, hook: Callbacks, **options: Any) -> None:
+        super().__init__(**options)
         self._hook = hook
         self._open_calls: dict[int, LinkCall] = {}  # by code of the site
 

@@ -8,9 +8,11 @@ from collections.abc import Callable, Iterator
 
 import torch
 
-from torchprof_hooks.capture.torch_names import (
-    class_name,
+from torchprof_hooks.capture.torch_names.compiler import (
     is_compiled_module,
+)
+from torchprof_hooks.capture.torch_names.modules import (
+    class_name,
     is_replica,
     original_module,
 )

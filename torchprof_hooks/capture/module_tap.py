@@ -10,7 +10,9 @@ import torch
 from torch.compiler import is_dynamo_compiling
 
 from torchprof_hooks.capture.thread_trackers import ThreadTrackers
-from torchprof_hooks.capture.torch_names import pre_hooks_of
+from torchprof_hooks.capture.torch_names.modules import (
+    pre_hooks_of,
+)
 
 
 class ModuleTap:

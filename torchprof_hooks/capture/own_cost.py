@@ -13,7 +13,16 @@ import torch
 
 from torchprof_hooks.capture.backward_pass import PassRequest
 from torchprof_hooks.capture.backward_tracker import BackwardTracker
-from torchprof_hooks.capture.torch_names import run_engine
+from torchprof_hooks.capture.function_mode import FunctionMode
+from torchprof_hooks.capture.function_tracker import FunctionTracker
+from torchprof_hooks.capture.meter_tracker import MeterTracker
+from torchprof_hooks.capture.torch_names.autograd import (
+    run_engine,
+)
+from torchprof_hooks.capture.torch_names.functions import (
+    push_function_mode,
+    remove_function_mode,
+)
 from torchprof_hooks.capture.tracker import Tracker
 from torchprof_hooks.profiles.names import CALLED_PHASES
 
@@ -23,30 +32,55 @@ _CALLS: Final = 100
 
 class Costs(NamedTuple):
     """Nanoseconds that measuring adds to one module call (forward only, or with the
-    ownership of backward) and to one change of owner in a backward pass."""
+    ownership of backward), to one change of owner in a backward pass, and to one
+    function call (by name only, or with the shapes of its inputs)."""
 
     call_ns: float
     owning_call_ns: float
     boundary_ns: float
+    function_ns: float
+    shaped_function_ns: float
 
 
 def estimated_overhead_ns(tracker: Tracker) -> int:
     """How much longer the program ran because it was measured, as far as that can be
     told from counts: hooked calls times their cost. Planning backward passes is not in
-    it: that is measured exactly, and booked on a row of its own."""
-    module_calls = sum(
-        int(calls)
-        for site, calls in zip(tracker.sites, tracker.log.calls, strict=False)
-        if site.phase in CALLED_PHASES
-    )
-    if not module_calls:
+    it: that is measured exactly, and booked on a row of its own. Nor is what a mode
+    costs for reads of attributes and other calls that are no functions."""
+    module_calls = _calls(tracker, of_functions=False)
+    function_calls = _calls(tracker, of_functions=True)
+    if not module_calls and not function_calls:
         return 0
     costs = calibrated_costs()
     if not isinstance(tracker, BackwardTracker):
         return round(module_calls * costs.call_ns)
-    return round(
-        module_calls * costs.owning_call_ns + tracker.boundaries * costs.boundary_ns
+    overhead_ns = module_calls * costs.owning_call_ns
+    overhead_ns += tracker.boundaries * costs.boundary_ns
+    if isinstance(tracker, FunctionTracker):
+        shaped = tracker.by_shapes
+        function_ns = costs.shaped_function_ns if shaped else costs.function_ns
+        overhead_ns += function_calls * function_ns
+    if isinstance(tracker, MeterTracker):
+        overhead_ns += tracker.readings * _cost_of_reading_ns(tracker)
+    return round(overhead_ns)
+
+
+def _calls(tracker: Tracker, of_functions: bool) -> int:
+    return sum(
+        int(calls)
+        for site, calls in zip(tracker.sites, tracker.log.calls, strict=False)
+        if site.phase in CALLED_PHASES and (site.function is not None) == of_functions
     )
+
+
+def _cost_of_reading_ns(tracker: MeterTracker) -> float:
+    """Measured when it is asked for: it depends on the state of the heap."""
+    times = []
+    for _ in range(_ROUNDS):
+        start_ns = perf_counter_ns()
+        tracker.try_reading()
+        times.append(perf_counter_ns() - start_ns)
+    return float(np.median(times))
 
 
 @cache
@@ -67,6 +101,8 @@ def _measure() -> Costs:
         _cost_of_call_ns(Tracker()),
         _cost_of_call_ns(BackwardTracker()),
         _cost_of_boundary_ns(BackwardTracker()),
+        _cost_of_function_ns(FunctionTracker()),
+        _cost_of_function_ns(FunctionTracker(by_shapes=True)),
     )
 
 
@@ -77,6 +113,20 @@ def _cost_of_call_ns(tracker: Tracker) -> float:
     return _difference_ns(
         lambda: _time_calls(lambda: bare(0)), lambda: _time_calls(lambda: hooked(0))
     )
+
+
+def _cost_of_function_ns(tracker: FunctionTracker) -> float:
+    value = torch.zeros(1, device="cpu")
+    mode = FunctionMode(tracker)
+
+    def measured() -> float:
+        push_function_mode(mode)
+        try:
+            return _time_calls(lambda: torch.neg(value))
+        finally:
+            remove_function_mode(mode)
+
+    return _difference_ns(lambda: _time_calls(lambda: torch.neg(value)), measured)
 
 
 class _Double(torch.nn.Module):

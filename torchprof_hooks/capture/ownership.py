@@ -19,12 +19,18 @@ from typing import Any, Final
 
 import torch
 
-from torchprof_hooks.capture.torch_names import node_of, sequence_number
+from torchprof_hooks.capture.torch_names.autograd import (
+    node_of,
+    sequence_number,
+)
 
 #: Numbers of one owned interval in a record: code of the site, low, high (exclusive).
 FIELDS: Final = 3
 #: Records kept although no output of their call was found to tie them to.
 NEWEST_RECORDS: Final = 64
+#: Intervals of loose calls that are kept, however long their graphs live: a MiB and a
+#: half of memory. Older ones are forgotten, and their nodes go by their own names.
+LOOSE_INTERVALS_KEPT: Final = 1 << 16
 #: How deep outputs are searched for tensors.
 OUTPUT_DEPTH: Final = 4
 #: How many parts of an output are looked at, about.
@@ -66,11 +72,14 @@ class Ownership:
     A record is held by the autograd nodes of the call's outputs, and for a while by
     this object in case that no output was recognised. So a forward without backward
     leaves nothing behind, and a graph that waits for many steps keeps its owners.
+    Records of loose calls, functions outside of any module, are kept by number only.
     """
 
     def __init__(self) -> None:
         self._records: list[weakref.ref[Record]] = []  # by rising number
         self._newest: deque[Record] = deque(maxlen=NEWEST_RECORDS)
+        self._loose: deque[Record] = deque()
+        self._loose_numbers = 0
         self._prune_at = 2 * NEWEST_RECORDS
 
     def add(self, intervals: list[int], low: int, outputs: object) -> None:
@@ -82,11 +91,23 @@ class Ownership:
         self._newest.append(record)
         self._records.append(weakref.ref(record))
         key = _METADATA_KEY, id(self)
-        for node in _nodes_behind(outputs):
+        for node in nodes_behind(outputs):
             if record.low <= sequence_number(node) < record.high:
                 node.metadata[key] = record
-        if len(self._records) > self._prune_at:
-            self._prune()
+        self._prune_if_many()
+
+    def add_loose(self, intervals: list[int]) -> None:
+        """Remember the intervals of several outermost calls that ended one after the
+        other, without anything to tie them to."""
+        if not intervals:
+            return
+        record = Record(intervals, min(intervals[1::FIELDS]))
+        self._records.append(weakref.ref(record))
+        self._loose.append(record)
+        self._loose_numbers += len(record.intervals)
+        while self._loose_numbers > FIELDS * LOOSE_INTERVALS_KEPT:
+            self._loose_numbers -= len(self._loose.popleft().intervals)
+        self._prune_if_many()
 
     def newest_records(self, low: int, high: int) -> Iterator[Record]:
         """The records that reach into ``[low, high)``, newest first."""
@@ -98,13 +119,15 @@ class Ownership:
                 return
             yield record
 
-    def _prune(self) -> None:
+    def _prune_if_many(self) -> None:
+        if len(self._records) <= self._prune_at:
+            return
         self._records = [ref for ref in self._records if ref() is not None]
         self._prune_at = 2 * max(len(self._records), NEWEST_RECORDS)
 
 
-def _nodes_behind(outputs: object) -> list[Any]:
-    """The autograd nodes of tensors in a module's output.
+def nodes_behind(outputs: object) -> list[Any]:
+    """The autograd nodes of tensors in what a module or a function returned.
 
     Runs no code of the user's: containers of other kinds than Python's own (and classes
     derived from these), very deep and very long ones are not searched through. What is

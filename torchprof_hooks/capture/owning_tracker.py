@@ -14,7 +14,9 @@ from torchprof_hooks.capture.module_names import ModuleNames
 from torchprof_hooks.capture.ownership import FIELDS, Interval, Ownership, newest_first
 from torchprof_hooks.capture.site import NO_MODULE, Site
 from torchprof_hooks.capture.span_log import FOLD_AT
-from torchprof_hooks.capture.torch_names import next_sequence_number
+from torchprof_hooks.capture.torch_names.autograd import (
+    next_sequence_number,
+)
 from torchprof_hooks.capture.tracker import Tracker
 from torchprof_hooks.profiles.names import CALLED_PHASES, Phase, optimizer_name
 
@@ -118,8 +120,16 @@ class OwningTracker(Tracker):
         first = len(intervals)
         while first and intervals[first - 2] >= low:
             first -= FIELDS
-        self.ownership.add(intervals[first:], low, outputs)
+        own = intervals[first:]
         del intervals[first:]
+        if intervals and self.site is self.outside:
+            self._keep_loose()
+        self.ownership.add(own, low, outputs)
+
+    def _keep_loose(self) -> None:
+        """Make a record of the intervals of calls that were no entries."""
+        self.ownership.add_loose(self._intervals)
+        self._intervals.clear()
 
     def entry_site(self, name: str, phase: Phase, key: int = NO_MODULE) -> Site:
         """The site of something that is not a module, called from the current site."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
 class _ThreadWide(threading.local):
     def __init__(self) -> None:
         self.taps: dict[str, Tap] = {}
+        self.function_taps: dict[str, Tap] = {}
 
 
 _thread_wide = _ThreadWide()
@@ -22,6 +24,11 @@ def taps_of_thread() -> dict[str, Tap]:
     return _thread_wide.taps
 
 
+def function_taps_of_thread() -> dict[str, Tap]:
+    """The same for hooks on functions."""
+    return _thread_wide.function_taps
+
+
 def check_free(name: str, taken: object) -> None:
     """Raise KeyError if a hook called `name` is there already."""
     if taken is not None:
@@ -29,3 +36,10 @@ def check_free(name: str, taken: object) -> None:
             f"hook {name!r} already exists: delete it first, or give this one "
             "another name"
         )
+
+
+def check_known(name: str, taps: Mapping[str, object]) -> None:
+    """Raise KeyError, with the names that there are, if none of `taps` has this one."""
+    if name not in taps:
+        known = ", ".join(map(repr, taps)) or "none"
+        raise KeyError(f"no hook {name!r} here; the registered ones: {known}")

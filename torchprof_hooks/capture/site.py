@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from typing import Final
+from typing import Any, Final
 
 import torch
 
@@ -27,45 +27,59 @@ class Site:
 
     __slots__ = (
         "backward",
+        "by_shapes",
         "caller",
         "children",
         "children_by_name",
         "code",
-        "device_start",
+        "function",
+        "functions",
         "is_entry",
+        "is_hidden",
+        "is_region",
         "key",
         "low",
         "module",
         "path",
+        "peak_bytes",
         "phase",
+        "readings",
         "start_ns",
     )
 
-    def __init__(
+    def __init__(  # noqa: PLR0917
         self,
         code: int,
         caller: Site | None,
         path: tuple[str, ...],
         phase: Phase,
         module: torch.nn.Module | None = None,
+        function: str | None = None,
     ) -> None:
         self.code = code  # position in the tracker's list of sites
         self.path = path
         self.phase = phase
+        self.function = function  # name of the function that is called here, if one is
+        self.is_region = False  # whether it was compiled: nothing inside is looked at
         self.caller = self if caller is None else caller  # the outermost is its own
         self.key = NO_MODULE
         self.module: weakref.ref[torch.nn.Module] | None = None
         if module is not None:
             self.adopt(module)
+        self.is_hidden = False  # whether nobody is told of calls here
         # An entry interrupts its caller instead of being a part of it.
         self.is_entry = self.caller.phase != phase
         self.children: dict[int, Site] = {}  # by id of the module
         self.children_by_name: dict[tuple[str, Phase], list[Site]] = {}
-        self.backward: dict[int, Site] = {}  # by code of the caller
+        self.backward: dict[object, Site] = {}  # by code of the forward, or node name
+        # By what torch calls; None: not to be followed.
+        self.functions: dict[Any, Site | None] = {}
+        self.by_shapes: dict[object, Site] = {}  # of a function: one for each shapes
         # The open call:
         self.start_ns = 0  # moved forward by the time that interruptions took
         self.low = 0  # sequence number of the first node that the call can own
-        self.device_start: object = None
+        self.readings: list[Any] | None = None  # of the meters, when it began
+        self.peak_bytes = 0  # highest level of memory in use since it began
 
     def adopt(self, module: torch.nn.Module) -> None:
         """From now on, calls of `module` are calls at this site."""
@@ -79,3 +93,11 @@ class Site:
     @property
     def name(self) -> str:
         return self.path[-1] if self.path else ""
+
+    @property
+    def enclosing(self) -> Site:
+        """The nearest site around, or this one, that is not that of a function."""
+        site = self
+        while site.function is not None:
+            site = site.caller
+        return site

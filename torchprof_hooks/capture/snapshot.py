@@ -7,10 +7,13 @@ from dataclasses import replace
 from functools import reduce
 
 from torchprof_hooks.capture.backward_tracker import BackwardTracker
-from torchprof_hooks.capture.device_tracker import DeviceTracker
+from torchprof_hooks.capture.meter_tracker import MeterTracker, meters_of
+from torchprof_hooks.capture.meters import DeviceMeter, MemoryMeter
 from torchprof_hooks.capture.own_cost import estimated_overhead_ns
 from torchprof_hooks.capture.site import Site
+from torchprof_hooks.capture.span_log import Int64s
 from torchprof_hooks.capture.tracker import Tracker
+from torchprof_hooks.profiles.memory import MemorySummary, MemoryTotals
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import (
     BACKWARD_NAME,
@@ -28,14 +31,17 @@ _KINDS: Mapping[str, Kind] = {
 }
 
 
-def take_snapshot(tracker: Tracker, wall_ns: int) -> Profile:
+def take_snapshot(tracker: Tracker, wall_ns: int, unmeasured: str = "") -> Profile:
     """The profile of a tracker's thread, measured for `wall_ns` so far.
 
     Calls that are still open count with the time until now, but not as calls.
+
+    unmeasured: why memory was not measured, if it should have been.
     """
     tracker.log.fold()
-    if isinstance(tracker, DeviceTracker):
-        tracker.resolve_all()
+    if isinstance(tracker, MeterTracker):
+        for meter in tracker.meters:
+            meter.settle()
     cells: dict[CellKey, Totals] = {}
     sites = list(tracker.sites)  # the measured thread may be adding some
     for site, totals in zip(sites, _totals_of_sites(tracker, sites), strict=True):
@@ -55,8 +61,22 @@ def take_snapshot(tracker: Tracker, wall_ns: int) -> Profile:
         tracker.steps if isinstance(tracker, BackwardTracker) else 0,
         tracker.aborted_calls,
         estimated_overhead_ns(tracker) + planning_ns,
-        (tracker.clock.name,) if isinstance(tracker, DeviceTracker) else (),
+        tuple(meter.clock.name for meter in meters_of(tracker, DeviceMeter)),
+        _memory_summary(tracker, unmeasured),
     )
+
+
+def _memory_summary(tracker: Tracker, unmeasured: str) -> MemorySummary | None:
+    for meter in meters_of(tracker, MemoryMeter):
+        blamed = meter.blamed or tracker.outside
+        return MemorySummary(
+            meter.counter.name,
+            meter.counter.is_net,
+            meter.high_water_bytes,
+            blamed.path or (OUTSIDE_NAME,),
+            blamed.phase,
+        )
+    return MemorySummary(unavailable=unmeasured) if unmeasured else None
 
 
 def _totals_of_sites(tracker: Tracker, sites: list[Site]) -> list[Totals]:
@@ -69,6 +89,7 @@ def _totals_of_sites(tracker: Tracker, sites: list[Site]) -> list[Totals]:
             durations[code] += duration_ns
     own = _without_inner(sites, durations, entries_too=False)
     device = _device_own(tracker, sites)
+    memory = _memory_own(tracker, sites)
     return [
         Totals(
             calls=int(log.calls[code]),
@@ -78,26 +99,46 @@ def _totals_of_sites(tracker: Tracker, sites: list[Site]) -> list[Totals]:
             duration_ns=int(log.total_ns[code]),
             squares_ns2=log.squares[code],
             device_self_ns=device[code],
+            memory=memory[code],
         )
         if code < recorded
-        else Totals(self_ns=own[code], device_self_ns=device[code])
+        else Totals(self_ns=own[code], device_self_ns=device[code], memory=memory[code])
         for code in range(len(sites))
     ]
 
 
 def _device_own(tracker: Tracker, sites: list[Site]) -> list[int]:
     durations = [0] * len(sites)
-    if isinstance(tracker, DeviceTracker):
-        for code, duration_ns in tracker.device_ns.items():
+    for meter in meters_of(tracker, DeviceMeter):
+        for code, duration_ns in meter.device_ns.items():
             durations[code] = duration_ns
     return _without_inner(sites, durations, entries_too=True)
+
+
+def _memory_own(tracker: Tracker, sites: list[Site]) -> list[MemoryTotals]:
+    for meter in meters_of(tracker, MemoryMeter):
+        log = meter.log
+        used, acquired, retained = (
+            _without_inner(sites, _padded(sums, len(sites)), entries_too=True)
+            for sums in (log.used, log.acquired, log.retained)
+        )
+        peaks = _padded(log.peak, len(sites))
+        own = list(map(MemoryTotals, used, acquired, retained, peaks))
+        own[tracker.outside.code] = MemoryTotals()  # not read there
+        return own
+    return [MemoryTotals()] * len(sites)
+
+
+def _padded(sums: Int64s, size: int) -> list[int]:
+    values: list[int] = sums[:size].tolist()
+    return values + [0] * (size - len(values))
 
 
 def _without_inner(
     sites: list[Site], durations: list[int], entries_too: bool
 ) -> list[int]:
-    """Durations without those of the sites called from each site. The host's durations
-    leave entries out already: an entry gives its callers their time back."""
+    """Sums without those of the sites called from each site. The host's durations leave
+    entries out already: an entry gives its callers their time back."""
     own = list(durations)
     for site in sites:
         if site.caller is not site and (entries_too or not site.is_entry):

@@ -22,7 +22,14 @@ from torch.utils.hooks import RemovableHandle
 
 from torchprof_hooks.capture.backward_entry import backward_entry
 from torchprof_hooks.capture.backward_tracker import BackwardTracker
+from torchprof_hooks.capture.function_mode import FunctionMode
+from torchprof_hooks.capture.function_taps import function_taps
+from torchprof_hooks.capture.function_tracker import FunctionTracker
 from torchprof_hooks.capture.thread_trackers import ThreadTrackers
+from torchprof_hooks.capture.torch_names.functions import (
+    push_function_mode,
+    remove_function_mode,
+)
 from torchprof_hooks.capture.tracker import Tracker
 
 
@@ -37,7 +44,18 @@ class Tap:
         self._tracker = tracker
         self.owner = owner  # on whose behalf
         _hush.acquire()
-        self._handles: list[RemovableHandle] = [
+        self._handles: list[RemovableHandle] = []
+        if not isinstance(tracker, FunctionTracker) or tracker.follows_modules:
+            self._show_modules(tracker)
+        if isinstance(tracker, BackwardTracker):
+            backward_entry.add(tracker)
+        if isinstance(tracker, FunctionTracker) and tracker.follows_functions:
+            function_taps.add(tracker)
+            tracker.mode = FunctionMode(tracker)
+            push_function_mode(tracker.mode)
+
+    def _show_modules(self, tracker: Tracker) -> None:
+        self._handles += [
             register_module_forward_pre_hook(tracker.forward_pre),
             # always_call: a forward that raises closes its call all the same.
             register_module_forward_hook(tracker.forward_post, always_call=True),
@@ -47,18 +65,22 @@ class Tap:
                 register_optimizer_step_pre_hook(tracker.optimizer_pre),
                 register_optimizer_step_post_hook(tracker.optimizer_post),
             ]
-            backward_entry.add(tracker)
 
     def close(self, by_exception: bool = False) -> None:
         """Disconnect the tracker; calls that are open end here.
 
         by_exception: whether an exception is the reason.
         """
+        tracker = self._tracker
+        if isinstance(tracker, FunctionTracker) and tracker.mode is not None:
+            remove_function_mode(tracker.mode)
+            tracker.mode = None
+            function_taps.remove(tracker)
         for handle in self._handles:
             handle.remove()
-        self._tracker.abort_all(by_exception)
-        if isinstance(self._tracker, BackwardTracker):
-            backward_entry.remove(self._tracker)
+        tracker.abort_all(by_exception)
+        if isinstance(tracker, BackwardTracker):
+            backward_entry.remove(tracker)
         _hush.release()
 
 

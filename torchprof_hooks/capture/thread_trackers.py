@@ -7,7 +7,9 @@ from collections.abc import Callable
 
 from torchprof_hooks.capture.backward_entry import backward_entry
 from torchprof_hooks.capture.backward_tracker import BackwardTracker
-from torchprof_hooks.capture.torch_names import current_graph_task
+from torchprof_hooks.capture.torch_names.autograd import (
+    current_graph_task,
+)
 from torchprof_hooks.capture.tracker import Tracker
 
 

@@ -14,17 +14,19 @@ from torch.compiler import is_dynamo_compiling
 from torchprof_hooks.capture.module_names import ModuleNames
 from torchprof_hooks.capture.site import NO_MODULE, Site
 from torchprof_hooks.capture.span_log import FOLD_AT, SpanLog
-from torchprof_hooks.capture.torch_names import (
-    class_name,
+from torchprof_hooks.capture.torch_names.compiler import (
     is_compiled_module,
     is_tracing,
+)
+from torchprof_hooks.capture.torch_names.modules import (
+    class_name,
     owners_on_stack,
 )
 from torchprof_hooks.profiles.names import CALLED_PHASES, Phase
 
 #: torch's non-reentrant checkpoint leaves a recomputed forward by this exception as
 #: soon as it has what it needs. That is not a failure.
-_STOPS_RECOMPUTATION: Final = "_StopRecomputationError"
+STOPS_RECOMPUTATION: Final = "_StopRecomputationError"
 #: What no thread is numbered.
 _NO_THREAD: Final = -1
 
@@ -132,9 +134,10 @@ class Tracker:
         path: tuple[str, ...],
         phase: Phase,
         module: torch.nn.Module | None = None,
+        function: str | None = None,
     ) -> Site:
         """A site that was not there before."""
-        site = Site(len(self.sites), caller, path, phase, module)
+        site = Site(len(self.sites), caller, path, phase, module, function)
         self.sites.append(site)
         return site
 
@@ -176,8 +179,9 @@ class Tracker:
                 if name is not None:
                     return name
             self._unregistered.add(kind)  # do not search the model for each such call
-        if caller.module is not None and caller.phase in CALLED_PHASES:
-            return self.names.add_unregistered(module, caller.name)
+        enclosing = caller.enclosing
+        if enclosing.module is not None and enclosing.phase in CALLED_PHASES:
+            return self.names.add_unregistered(module, enclosing.name)
         return self.names.add_root(module)
 
     def _path(self, name: str, phase: Phase) -> tuple[str, ...]:
@@ -266,7 +270,7 @@ class Tracker:
     def count_if_aborted(self) -> None:
         """After a forward that returned nothing: did it return at all?"""
         error = sys.exc_info()[0]
-        if error is not None and error.__name__ != _STOPS_RECOMPUTATION:
+        if error is not None and error.__name__ != STOPS_RECOMPUTATION:
             self.aborted_calls += 1
 
     def _last_stamp(self) -> int:

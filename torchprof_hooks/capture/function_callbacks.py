@@ -1,0 +1,172 @@
+"""A tracker that calls a user's hook at every function call."""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple, Protocol
+
+import torch
+
+from torchprof_hooks.capture.backward_pass import BackwardPass
+from torchprof_hooks.capture.backward_plan import Move, nodes_within
+from torchprof_hooks.capture.function_call import FunctionCall
+from torchprof_hooks.capture.function_tracker import FunctionTracker
+from torchprof_hooks.capture.ownership import nodes_behind
+from torchprof_hooks.capture.site import Site
+from torchprof_hooks.capture.torch_names.autograd import (
+    NodePreHook,
+    current_autograd_node,
+    next_sequence_number,
+)
+from torchprof_hooks.capture.torch_names.functions import (
+    shapes_of,
+    tensors_in,
+)
+from torchprof_hooks.capture.torch_names.modules import (
+    modules_on_stack,
+)
+
+InData = tuple[torch.Tensor | None, ...]
+
+
+class FunctionCallbacks(Protocol):
+    """The part of `FunctionHook` that is called for each function call."""
+
+    name: str
+
+    def forward_preprocess(self, function: FunctionCall, in_data: InData) -> None: ...
+    def forward_postprocess(self, function: FunctionCall, in_data: InData) -> None: ...
+    def backward_preprocess(
+        self, function: FunctionCall, in_data: InData, out_grad: InData
+    ) -> None: ...
+    def backward_postprocess(
+        self, function: FunctionCall, in_data: InData, out_grad: InData
+    ) -> None: ...
+
+
+class _OpenBackward(NamedTuple):
+    """A function whose backward runs. The gradients live until it is over."""
+
+    function: FunctionCall
+    out_grad: InData
+
+
+class FunctionCallbackTracker(FunctionTracker):
+    """Calls the callbacks of a hook.
+
+    Each call is described by one `FunctionCall`. The autograd nodes that the call made
+    hold it until backward; it lives as long as they do, and holds nothing itself.
+    """
+
+    def __init__(self, hook: FunctionCallbacks, **options: Any) -> None:
+        super().__init__(**options)
+        self._hook = hook
+        self._hooks = NodePreHook()  # is given all gradients of a node
+        self._gradients: InData = ()
+        self._open: dict[int, _OpenBackward] = {}  # by code of the site
+
+    # Forward
+
+    def call(self, site: Site, function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """Call `function`, and the hook before and after it."""
+        if site.is_hidden:
+            return super().call(site, function, args, kwargs)
+        values = (*args, *kwargs.values())
+        call = FunctionCall(
+            site.function or "",
+            self._module_path(site),
+            tensors_in(values),
+            shapes_of(values),
+        )
+        del values  # not to keep an input alive that the function may let go
+        self._hook.forward_preprocess(call, call.in_data)
+        low = next_sequence_number()
+        outputs = super().call(site, function, args, kwargs)
+        self._tie(call, outputs, low)
+        self._hook.forward_postprocess(call, call.in_data)
+        return outputs
+
+    def _module_path(self, site: Site) -> str:
+        if self.follows_modules:
+            return _name_around(site)
+        modules = modules_on_stack()
+        if not modules:
+            return ""
+        return self.names.get(modules[-1]) or (
+            self.names.add_root(modules[0])
+            and (self.names.get(modules[-1]) or self.names.add_root(modules[-1]))
+        )
+
+    def _tie(self, call: FunctionCall, outputs: object, low: int) -> None:
+        """Have the nodes that `call` made, from number `low` on, remember it."""
+        high = next_sequence_number()
+        if high == low:
+            return
+        nodes = nodes_within(nodes_behind(outputs), low, high)
+        call.node_names = tuple(node.name() for node in nodes)
+        for node in nodes:
+            node.metadata.setdefault((_METADATA_KEY, id(self)), call)
+
+    # Backward
+
+    def on_boundary(self, gradient: Any) -> None:
+        """A node at which the owner changes is about to run."""
+        self._gradients = gradient
+        try:
+            super().on_boundary(gradient)
+        finally:
+            self._gradients = ()
+
+    def _make_move(self, move: Move, running: BackwardPass, now_ns: int) -> None:
+        super()._make_move(move, running, now_ns)
+        for site in move.closes:
+            if site.function is not None and not running.failed:
+                self._backward_ends(site)
+        for site in move.opens:
+            if site.function is not None and not site.is_hidden:
+                self._backward_begins(site)
+
+    def _backward_begins(self, site: Site) -> None:
+        node = current_autograd_node()
+        call = node.metadata.get((_METADATA_KEY, id(self)))
+        if call is None or call.name != site.function:
+            name = site.function or ""
+            call = FunctionCall(name, _name_around(site), node_names=(node.name(),))
+        self._open[site.code] = _OpenBackward(call, self._gradients)
+        self._hook.backward_preprocess(call, call.in_data, self._gradients)
+
+    def _backward_ends(self, site: Site) -> None:
+        ended = self._open.pop(site.code, None)
+        if ended is not None:
+            call = ended.function
+            self._hook.backward_postprocess(call, call.in_data, ended.out_grad)
+
+    def end_pass(self, outputs: object, failed: bool) -> None:
+        """The backward pass that began last is over."""
+        try:
+            super().end_pass(outputs, failed)
+        finally:
+            if not self.passes:
+                self._open.clear()
+
+    # One node
+
+    def node_pre(self, name: str, gradients: Any) -> None:
+        """A hooked node is about to run."""
+        super().node_pre(name, gradients)
+        self._gradients = gradients
+        self._backward_begins(self.site)
+        self._gradients = ()
+
+    def node_post(self, name: str) -> None:
+        """A hooked node has run."""
+        site = self.site
+        super().node_post(name)
+        self._backward_ends(site)
+
+
+def _name_around(site: Site) -> str:
+    module_site = site.enclosing
+    return "" if module_site.module is None else module_site.name
+
+
+_METADATA_KEY: Final = "torchprof_hooks call"

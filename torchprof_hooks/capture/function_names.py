@@ -1,0 +1,201 @@
+"""What is a function, and what it is called."""
+
+from __future__ import annotations
+
+import types
+from typing import Any, Final
+
+import torch
+
+from torchprof_hooks.capture.torch_names.compiler import (
+    before_compilation,
+)
+from torchprof_hooks.capture.torch_names.functions import (
+    is_operator,
+)
+from torchprof_hooks.capture.torch_names.modules import (
+    class_name,
+)
+
+#: Attributes of a tensor that make a new tensor when they are read. All others tell
+#: something about the tensor that is there already.
+_COMPUTED_ATTRIBUTES: Final = frozenset({"H", "T", "imag", "mH", "mT", "real"})
+
+#: Calls that compute nothing: they look at what a tensor is rather than at its
+#: elements, or set how torch itself behaves. Reading elements (``item``, ``tolist``) is
+#: a function: on a device it waits for the work before it.
+_NOT_FUNCTIONS: Final = frozenset(
+    [
+        "__delete__",
+        "__dir__",
+        "__dlpack_device__",
+        "__hash__",
+        "__len__",
+        "__reduce_ex__",
+        "__repr__",
+        "__set__",
+        "__setstate__",
+        "__format__",
+        "_autocast_to_full_precision",
+        "_autocast_to_reduced_precision",
+        "_dimI",
+        "_dimV",
+        "_is_view",
+        "_nested_tensor_size",
+        "_nested_tensor_strides",
+        "_nnz",
+        "_record_function_enter",
+        "_record_function_enter_new",
+        "_record_function_exit",
+        "_set_grad_enabled",
+        "_set_view_replay_enabled",
+        "set_grad_enabled",
+        "as_subclass",
+        "backward",
+        "can_cast",
+        "const_data_ptr",
+        "data_ptr",
+        "dense_dim",
+        "dim",
+        "dim_order",
+        "element_size",
+        "get_device",
+        "get_default_dtype",
+        "grad",
+        "has_names",
+        "is_coalesced",
+        "is_complex",
+        "is_conj",
+        "is_contiguous",
+        "is_distributed",
+        "is_floating_point",
+        "is_inference",
+        "is_neg",
+        "is_pinned",
+        "is_same_size",
+        "is_set_to",
+        "is_shared",
+        "is_signed",
+        "is_storage",
+        "is_tensor",
+        "ndimension",
+        "nelement",
+        "numel",
+        "promote_types",
+        "qscheme",
+        "record_stream",
+        "refine_names",
+        "register_hook",
+        "register_post_accumulate_grad_hook",
+        "rename",
+        "rename_",
+        "requires_grad_",
+        "result_type",
+        "retain_grad",
+        "retains_grad",
+        "size",
+        "sparse_dim",
+        "storage",
+        "storage_offset",
+        "storage_type",
+        "stride",
+        "untyped_storage",
+    ]
+)
+
+#: What torch calls a custom Function while ``torch.func`` transforms it.
+_GENERATED: Final = "Generated"
+
+
+def function_name(function: Any) -> str | None:
+    """What users call `function`, None if it is not a function in the sense above.
+
+    function: what a torch-function mode is given, or a custom autograd Function (the
+        class). Operators are called what torch calls them: ``add`` is ``x + y`` and
+        ``y.__radd__(x)``, and ``add_`` is ``x += y``.
+    """
+    if isinstance(function, type):
+        return _class_name(function)
+    name = str(getattr(function, "__name__", type(function).__name__))
+    if name == "__get__":
+        attribute = getattr(function.__self__, "__name__", "")
+        return attribute if attribute in _COMPUTED_ATTRIBUTES else None
+    name = name.partition(".")[0]  # torch.ops.aten.mm.default
+    if name in _NOT_FUNCTIONS:
+        return None
+    return _operator(name) if name.startswith("__") else name
+
+
+def _class_name(cls: type) -> str:
+    name = cls.__name__
+    if cls.__module__.startswith("torch."):
+        return name.removesuffix(_GENERATED)
+    return name
+
+
+def _operator(dunder: str) -> str:
+    name = dunder.strip("_")
+    if name in _REFLECTED:
+        return name[1:]
+    return f"{name[1:]}_" if name in _IN_PLACE else name
+
+
+_OPERATORS: Final = [
+    "add",
+    "and",
+    "div",
+    "floordiv",
+    "lshift",
+    "matmul",
+    "mod",
+    "mul",
+    "or",
+    "pow",
+    "rshift",
+    "sub",
+    "truediv",
+    "xor",
+]
+_REFLECTED: Final = frozenset(f"r{name}" for name in _OPERATORS)
+_IN_PLACE: Final = frozenset(f"i{name}" for name in _OPERATORS)
+
+
+def region_name(function: Any) -> str:
+    """What a function made by torch.compile is called: as it was before, and if it is
+    the inside of a module, as that module's class."""
+    function = before_compilation(function)
+    owner = getattr(function, "__self__", function)
+    if isinstance(owner, torch.nn.Module):
+        return class_name(owner)
+    return str(getattr(function, "__name__", type(function).__name__))
+
+
+def is_function_class(target: object) -> bool:
+    """Whether `target` is a class of custom autograd Functions."""
+    return isinstance(target, type) and issubclass(target, torch.autograd.Function)
+
+
+def as_seen(target: Any) -> Any:
+    """What calls of a torch function, or of a method of tensors, are seen as; None if
+    `target` is neither: for ``torch.Tensor.__add__``, that is ``torch.Tensor.add``."""
+    if is_operator(target):
+        return target
+    if not isinstance(target, _FUNCTION_TYPES) or function_name(target) is None:
+        return None
+    home = getattr(target, "__objclass__", None)
+    if home is None:
+        module = str(getattr(target, "__module__", None))
+        return target if module.partition(".")[0] == "torch" else None
+    if not issubclass(torch.Tensor, home) or home is object:
+        return None
+    if target.__name__.startswith("__"):
+        return getattr(torch.Tensor, target.__name__.strip("_"), target)
+    return target
+
+
+_FUNCTION_TYPES: Final = (
+    types.FunctionType,
+    types.BuiltinFunctionType,
+    types.MethodDescriptorType,
+    types.WrapperDescriptorType,
+)

@@ -1,0 +1,165 @@
+"""Shows trackers what torch-function modes do not see: custom autograd Functions, and
+functions made by torch.compile."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from torch.compiler import is_dynamo_compiling
+
+from torchprof_hooks.capture.function_tracker import FunctionTracker
+from torchprof_hooks.capture.site import Site
+from torchprof_hooks.capture.thread_trackers import ThreadTrackers
+from torchprof_hooks.capture.torch_names.compiler import (
+    EvalFrameSetter,
+    compiled_call_on_stack,
+    replace_eval_frame_setter,
+    restore_eval_frame_setter,
+)
+from torchprof_hooks.capture.torch_names.functions import (
+    apply_function,
+    replace_function_apply,
+    restore_function_apply,
+)
+
+
+class FunctionTaps:
+    """The one place that is told of custom Functions and of compiled functions, for as
+    long as anybody listens."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()  # see `BackwardEntry`
+        self._trackers: tuple[weakref.ref[FunctionTracker], ...] = ()
+        #: Those that follow one class of custom Functions, in any thread.
+        self._of_class: weakref.WeakKeyDictionary[type, list[ThreadTrackers]] = (
+            weakref.WeakKeyDictionary()
+        )
+        self._regions = _CompiledRegions(self.here)
+
+    def add(self, tracker: FunctionTracker) -> None:
+        """Tell `tracker` from now on."""
+        with self._lock:
+            reference = weakref.ref(tracker, lambda _: self.remove(None))
+            self._trackers = (*self._trackers, reference)
+            self._listen()
+
+    def remove(self, tracker: FunctionTracker | None) -> None:
+        """Forget `tracker`, and those that are gone."""
+        with self._lock:
+            self._trackers = tuple(
+                reference
+                for reference in self._trackers
+                if reference() is not None and reference() is not tracker
+            )
+            self._listen()
+
+    def add_to_class(self, cls: type, threads: ThreadTrackers) -> None:
+        """Tell the trackers in `threads` of calls of `cls`."""
+        with self._lock:
+            self._of_class.setdefault(cls, []).append(threads)
+            self._listen()
+
+    def remove_from_class(self, cls: type, threads: ThreadTrackers) -> None:
+        """Undo `add_to_class`."""
+        with self._lock:
+            self._of_class[cls].remove(threads)
+            if not self._of_class[cls]:
+                del self._of_class[cls]
+            self._listen()
+
+    def here(self) -> list[FunctionTracker]:
+        """The trackers of all functions that the running thread works for."""
+        living = (reference() for reference in self._trackers)
+        return [t for t in living if t is not None and t.works_here()]
+
+    def _listen(self) -> None:
+        """Be told what somebody wants to know, and nothing else."""
+        if self._trackers or self._of_class:
+            replace_function_apply(_apply_measured)
+        else:
+            restore_function_apply()
+        if self._trackers:
+            self._regions.start()
+        else:
+            self._regions.stop()
+
+    def followers(self, cls: type) -> list[FunctionTracker]:
+        """The trackers here that may want to know of a call of `cls`."""
+        of_class = [threads.here() for threads in self._of_class.get(cls, ())]
+        return [t for t in of_class if isinstance(t, FunctionTracker)] + self.here()
+
+
+def _apply_measured(cls: Any, *args: Any, **kwargs: Any) -> Any:
+    if is_dynamo_compiling():
+        return apply_function(cls, args, kwargs)
+    call: Callable[..., Any] = partial(_apply, cls)
+    for tracker in function_taps.followers(cls):
+        site = tracker.site.functions.get(cls) or tracker.find_function(cls)
+        if site is not None:
+            call = partial(_call, tracker, site, call)
+    return call(*args, **kwargs)
+
+
+def _apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
+    return apply_function(cls, args, kwargs)
+
+
+def _call(
+    tracker: FunctionTracker,
+    site: Site,
+    call: Callable[..., Any],
+    *args: Any,
+    **kwargs: Any,
+) -> Any:
+    return tracker.call(site, call, args, kwargs)
+
+
+class _CompiledRegions:
+    """Tells trackers when a function made by torch.compile begins and ends."""
+
+    def __init__(self, trackers_here: Callable[[], list[FunctionTracker]]) -> None:
+        self._trackers_here = trackers_here
+        self._ours: EvalFrameSetter | None = None
+        # By the frame of torch.compile that runs it, which lives until its end.
+        self._open: dict[int, list[tuple[FunctionTracker, Site]]] = {}
+
+    def start(self) -> None:
+        """Be told from now on, if torch.compile is in use by now."""
+        if self._ours is not None:
+            return
+
+        def set_eval_frame(callback: Any) -> Any:
+            self._at_switch()
+            return original(callback)
+
+        found = replace_eval_frame_setter(set_eval_frame)
+        if found is not None:
+            original, self._ours = found, set_eval_frame
+            self._original = original
+
+    def stop(self) -> None:
+        """Undo `start`."""
+        if self._ours is not None:
+            restore_eval_frame_setter(self._ours, self._original)
+            self._ours = None
+            self._open.clear()
+
+    def _at_switch(self) -> None:
+        call = compiled_call_on_stack()
+        if call is None:
+            return
+        frame, function = call
+        if frame in self._open:
+            for tracker, site in reversed(self._open.pop(frame)):
+                tracker.end_region(site)
+            return
+        begun = [(t, t.begin_region(function)) for t in self._trackers_here()]
+        self._open[frame] = [(t, site) for t, site in begun if site is not None]
+
+
+#: The one place there is.
+function_taps = FunctionTaps()

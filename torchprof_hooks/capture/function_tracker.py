@@ -1,0 +1,290 @@
+"""Follows one thread through the functions that it calls, forward and backward."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from torchprof_hooks.capture.backward_pass import PassRequest
+from torchprof_hooks.capture.backward_tracker import BackwardTracker
+from torchprof_hooks.capture.function_names import function_name, region_name
+from torchprof_hooks.capture.module_names import ModuleNames
+from torchprof_hooks.capture.site import Site
+from torchprof_hooks.capture.span_log import FOLD_AT
+from torchprof_hooks.capture.torch_names.autograd import (
+    next_sequence_number,
+)
+from torchprof_hooks.capture.torch_names.compiler import (
+    is_compiled_module,
+    is_tracing,
+)
+from torchprof_hooks.capture.torch_names.functions import (
+    function_modes,
+    push_function_mode,
+    remove_function_mode,
+    shapes_of,
+)
+from torchprof_hooks.capture.tracker import STOPS_RECOMPUTATION
+from torchprof_hooks.profiles.modules import ModuleInfo
+from torchprof_hooks.profiles.names import Phase, function_call_name
+
+if TYPE_CHECKING:
+    from torchprof_hooks.capture.function_mode import FunctionMode
+
+#: Numbers of intervals outside of any module call at which a record is made of them.
+LOOSE_AT: Final = 3 * 256
+#: How many callables a site remembers, in case that a program makes new ones forever.
+FUNCTIONS_KEPT: Final = 1 << 12
+#: How many different input shapes of a function are told apart at a site.
+SHAPES_KEPT: Final = 64
+#: Stands for the shapes beyond that number.
+OTHER_SHAPES: Final = "other shapes"
+
+_HIDDEN: Final = "hidden"
+
+
+class FunctionTracker(BackwardTracker):
+    """Measures functions as well as what its parent does.
+
+    A function call is a site like a module call, inside of that of its caller. The
+    nodes that a function makes are its own; a node that no function is known for is a
+    function of its own, called by the node's name.
+
+    follows_modules, follows_functions: what is to be shown to this tracker.
+    by_shapes: whether calls with inputs of different shapes are told apart.
+    wants: which functions are followed, in forward and in backward; by default all.
+    """
+
+    def __init__(
+        self,
+        names: ModuleNames | None = None,
+        *,
+        follows_modules: bool = True,
+        follows_functions: bool = True,
+        by_shapes: bool = False,
+        wants: Callable[[Any], bool] | None = None,
+    ) -> None:
+        super().__init__(names)
+        self.follows_modules = follows_modules
+        self.follows_functions = follows_functions
+        self.by_shapes = by_shapes
+        self.mode: FunctionMode | None = None  # while it is shown functions
+        #: Whether a function has a hook of its own in place of the one served here.
+        self.is_replaced_function: Callable[[Any], bool] = lambda function: False
+        self._wants = wants
+        if follows_functions and wants is None:
+            self._name_node = self._named_site
+
+    # Forward
+
+    def call(self, site: Site, function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """Call `function` at a site from `find_function`; measure it."""
+        if self.by_shapes and not site.is_hidden:
+            site = self._shaped(site, args, kwargs)
+        try:
+            site.low = next_sequence_number()
+            site.start_ns = perf_counter_ns()
+            self.site = site
+            outputs = function(*args, **kwargs)
+            self.function_returned(site, perf_counter_ns(), outputs)
+        except BaseException as error:
+            self.abort_function(site, error)
+            raise
+        return outputs
+
+    def function_returned(self, site: Site, end_ns: int, outputs: object) -> None:
+        """Close the call at `site`."""
+        if self.site is not site and not self._returns_to(site, end_ns):
+            return  # measuring was stopped in the middle of it
+        self.site = site.caller
+        self._append((site.code, site.start_ns, end_ns))
+        high = next_sequence_number()
+        if high != site.low:
+            self._own((site.code, site.low, high))
+        if site.is_entry:
+            self._end_function_entry(site, end_ns, outputs)
+        if len(self._entries) > FOLD_AT:
+            self.log.fold()
+
+    def find_function(self, function: Any) -> Site | None:
+        """The site of a call of `function` from the current site, which does not know
+        it yet; None if the call is not to be followed."""
+        caller = self.site
+        if self._is_inside_region() or is_tracing():
+            return None
+        if caller.phase == "backward" and not self._is_recomputing():
+            return None
+        name = function_name(function)
+        is_wanted = name is not None and (self._wants is None or self._wants(function))
+        site = self._site_of_function(name) if is_wanted and name else None
+        if site is not None and self.is_replaced_function(function):
+            site = self._hidden(site)
+        if caller.phase != "backward" and len(caller.functions) < FUNCTIONS_KEPT:
+            with suppress(TypeError):  # not hashable
+                caller.functions[function] = site
+        return site
+
+    def forget_functions(self) -> None:
+        """Ask anew what is to be followed."""
+        for site in self.sites:
+            site.functions.clear()
+
+    def looks_away_from(self, module: torch.nn.Module) -> bool:
+        """Also from modules inside of a compiled function (see the parent class)."""
+        return self.site.is_region or super().looks_away_from(module)
+
+    def _hidden(self, site: Site) -> Site:
+        """A site next to `site` for calls that are left to a hook of their own: their
+        nodes are known, but nobody is told of them."""
+        hidden = site.by_shapes.get(_HIDDEN)
+        if hidden is None:
+            hidden = site.by_shapes[_HIDDEN] = self.new_site(
+                site.caller, site.path, site.phase, function=site.function
+            )
+            hidden.is_hidden = True
+        return hidden
+
+    def _is_inside_region(self) -> bool:
+        around = self.site.living_module()
+        return self.site.is_region or (
+            around is not None and is_compiled_module(around)
+        )
+
+    def _is_recomputing(self) -> bool:
+        """Whether functions called from within a backward pass are those of a forward
+        that is done again (checkpointed code does so with gradients enabled), rather
+        than steps of the backward of a custom Function, which belong to that."""
+        return torch.is_grad_enabled() and not self.passes[-1].makes_graph
+
+    def _site_of_function(self, name: str, shapes: Any = None) -> Site:
+        if shapes == OTHER_SHAPES:
+            element = f"{name}({OTHER_SHAPES})"
+        else:
+            element = function_call_name(name, shapes)
+        caller = self.site
+        phase: Phase = caller.phase
+        if phase in ("outside", "backward"):
+            phase = self._call_phase()
+        known = caller.children_by_name.get((element, phase))
+        if known is None:
+            path = (*self._path_inside(caller), element)
+            known = [self.new_site(caller, path, phase, function=name)]
+            caller.children_by_name[element, phase] = known
+            self.names.infos.setdefault(element, ModuleInfo(name, kind="function"))
+        return known[0]
+
+    def _path_inside(self, caller: Site) -> tuple[str, ...]:
+        if caller.phase != "backward":
+            return caller.path
+        enclosing = caller.enclosing  # recomputed: not a part of what asked for it
+        return () if enclosing.module is None else enclosing.path
+
+    def _shaped(self, site: Site, args: Any, kwargs: dict[str, Any]) -> Site:
+        """The site of a call with these inputs, next to `site`."""
+        shapes = shapes_of((*args, *kwargs.values()) if kwargs else args)
+        shaped = site.by_shapes.get(shapes)
+        if shaped is None:
+            kept = shapes if len(site.by_shapes) < SHAPES_KEPT else OTHER_SHAPES
+            shaped = site.by_shapes[kept] = self._site_of_function(
+                site.function or "", kept
+            )
+        return shaped
+
+    # Calls that do not end by returning to `call`, or not in order
+
+    def _returns_to(self, site: Site, end_ns: int) -> bool:
+        """Close what was left open inside of `site`; False if `site` is not open any
+        more itself: measuring was stopped inside of it."""
+        if all(open_site is not site for open_site in self.open_sites()):
+            return False
+        self.abort_down_to(site, end_ns)
+        return True
+
+    def abort_function(self, site: Site, error: BaseException) -> None:
+        """Close the call at `site`, which an exception is leaving."""
+        now_ns = perf_counter_ns()
+        aborted_calls = self.aborted_calls
+        if self._returns_to(site, now_ns):
+            self.abort_down_to(site.caller, now_ns)
+        if type(error).__name__ == STOPS_RECOMPUTATION:
+            self.aborted_calls = aborted_calls
+
+    def abort_call(self, end_ns: int) -> None:
+        """Close the current call, which an exception went through."""
+        site = self.site
+        if site.function is None or site.caller is not self.outside:
+            super().abort_call(end_ns)
+            return
+        self.aborted_calls += 1
+        self.site = site.caller
+        self._append((site.code, site.start_ns, end_ns))
+
+    # Functions called outside of any module: too many for a record each
+
+    def _end_function_entry(self, site: Site, end_ns: int, outputs: object) -> None:
+        if site.caller is not self.outside:
+            self._end_entry(site, end_ns, outputs)
+        elif len(self._intervals) > LOOSE_AT:
+            self._keep_loose()
+
+    # Compiled functions
+
+    def begin_region(self, function: Callable[..., Any]) -> Site | None:
+        """A function made by torch.compile begins: one function, whatever it does
+        inside. None if it is inside of another one."""
+        if self.site.is_region or is_tracing() or self._wants is not None:
+            return None
+        site = self._site_of_function(region_name(function))
+        site.is_region = True
+        self.names.infos[site.name] = ModuleInfo(
+            site.function or "", kind="function", compiled=True
+        )
+        site.low = next_sequence_number()
+        site.start_ns = perf_counter_ns()
+        self.site = site
+        return site
+
+    def end_region(self, site: Site) -> None:
+        """The function that `begin_region` gave a site for is over."""
+        self.function_returned(site, perf_counter_ns(), None)
+
+    # Backward
+
+    def begin_pass(self, request: PassRequest) -> None:
+        """A backward pass is about to begin."""
+        super().begin_pass(request)
+        # The call that started it is being handled by the mode, which until its end is
+        # off the stack; code that runs inside the pass is to be seen all the same.
+        if self.mode is not None and self.mode not in function_modes():
+            push_function_mode(self.mode)
+            self.passes[-1].resumed = self.mode
+
+    def end_pass(self, outputs: object, failed: bool) -> None:
+        """The backward pass that began last is over."""
+        if self.passes and self.passes[-1].resumed is not None:
+            remove_function_mode(self.passes[-1].resumed)
+        super().end_pass(outputs, failed)
+
+    def _named_site(self, caller: Site, name: str) -> Site:
+        """The site of the backward of a node that no function is known for."""
+        site = caller.backward.get(name)
+        if site is None:
+            element = function_call_name(name, None)
+            path = () if caller.module is None else caller.path
+            site = self.new_site(caller, (*path, element), "backward", function=name)
+            caller.backward[name] = site
+            self.names.infos.setdefault(element, ModuleInfo(name, kind="function"))
+        return site
+
+    def node_pre(self, name: str, gradients: Any) -> None:
+        """A node that has a hook of its own is about to run."""
+        self.open_entry(self._named_site(self.site, name))
+
+    def node_post(self, name: str) -> None:
+        """A node that has a hook of its own has run."""
+        if self.site.function == name:
+            self.close_entry(self.site)

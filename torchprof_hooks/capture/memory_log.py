@@ -1,0 +1,60 @@
+"""What the hot path of memory hooks appends, and the sums it is folded into."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+
+from torchprof_hooks.capture.span_log import Int64s
+
+#: Numbers that one closed call appends: code of its site, used, acquired, retained,
+#: rise (see `MemoryTotals`; all with inner calls).
+FIELDS: Final = 5
+#: Length of the log at which it is folded.
+FOLD_AT: Final = FIELDS * 4096
+
+
+class MemoryLog:
+    """Closed calls as one flat list, folded in batches into sums per site.
+
+    After `fold`, the arrays have one item per site: the sums `used`, `acquired` and
+    `retained`, and the highest rise, `peak`.
+    """
+
+    def __init__(self) -> None:
+        self.entries: list[int] = []
+        self.used = np.zeros(0, np.int64)
+        self.acquired = np.zeros(0, np.int64)
+        self.retained = np.zeros(0, np.int64)
+        self.peak = np.zeros(0, np.int64)
+        #: Is given the calls of each batch, one row each.
+        self.on_fold: Callable[[Int64s], None] | None = None
+        self._lock = threading.RLock()  # see `SpanLog`
+
+    def fold(self) -> None:
+        """Book the logged calls and empty the log."""
+        with self._lock:
+            count = len(self.entries)
+            if not count:
+                return
+            calls = np.fromiter(self.entries, np.int64, count).reshape(-1, FIELDS)
+            del self.entries[:count]
+            self._book(calls)
+            if self.on_fold is not None:
+                self.on_fold(calls)
+
+    def _book(self, calls: Int64s) -> None:
+        codes = calls[:, 0]
+        missing = int(codes.max()) + 1 - len(self.used)
+        if missing > 0:
+            self.used = np.pad(self.used, (0, missing))
+            self.acquired = np.pad(self.acquired, (0, missing))
+            self.retained = np.pad(self.retained, (0, missing))
+            self.peak = np.pad(self.peak, (0, missing))
+        np.add.at(self.used, codes, calls[:, 1])
+        np.add.at(self.acquired, codes, calls[:, 2])
+        np.add.at(self.retained, codes, calls[:, 3])
+        np.maximum.at(self.peak, codes, calls[:, 4])

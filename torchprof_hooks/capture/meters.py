@@ -1,0 +1,119 @@
+"""What is read at the begin and the end of each call, next to the host's clock."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, Final, Protocol
+
+from torchprof_hooks.capture.memory_log import FOLD_AT, MemoryLog
+from torchprof_hooks.capture.site import Site
+from torchprof_hooks.measure.device_clock import DeviceClock
+from torchprof_hooks.measure.memory_counter import MemoryCounter, Reading
+
+#: Number of waiting spans at which those that the device has finished are booked.
+RESOLVE_AT: Final = 1024
+
+
+class Meter(Protocol):
+    """Reads something that changes while calls run."""
+
+    def read(self, owner: Site) -> Any:
+        """A reading; `owner` is what the thread was working for until now."""
+
+    def book(self, site: Site, start: Any, end: Any) -> None:
+        """A call at `site` lasted from one reading to the other."""
+
+    def settle(self) -> None:
+        """Make what was booked readable."""
+
+
+class DeviceMeter:
+    """Stamps the device's queue of work.
+
+    A span waits, with its two stamps, until the device says that it has come past them:
+    the loop never waits for the device. Spans without stamps (see `DeviceClock.stamp`)
+    count on the host only.
+    """
+
+    def __init__(self, clock: DeviceClock) -> None:
+        self.clock = clock
+        self.device_ns: dict[int, int] = {}  # by code of the site
+        self._waiting: deque[tuple[int, Any, Any]] = deque()
+
+    def read(self, owner: Site) -> Any:
+        """See `Meter.read`."""
+        return self.clock.stamp()
+
+    def book(self, site: Site, start: Any, end: Any) -> None:
+        """See `Meter.book`."""
+        if start is None or end is None:
+            return
+        self._waiting.append((site.code, start, end))
+        if len(self._waiting) > RESOLVE_AT:
+            while self._waiting and self.clock.is_done(self._waiting[0][2]):
+                self._resolve(*self._waiting.popleft())
+
+    def settle(self) -> None:
+        """Wait for the device and book everything. For reading, not for the loop."""
+        while self._waiting:
+            code, start, end = self._waiting.popleft()
+            self.clock.wait(end)
+            self._resolve(code, start, end)
+
+    def _resolve(self, code: int, start: Any, end: Any) -> None:
+        elapsed_ns = self.clock.elapsed_ns(start, end)
+        self.device_ns[code] = self.device_ns.get(code, 0) + elapsed_ns
+
+
+class MemoryMeter:
+    """Reads the counters of an allocator.
+
+    The highest level within a call is that of the readings within it, and what the
+    allocator itself says was its highest level, wherever that rose during the call. So
+    it is exact for the calls that set the high-water mark of the run, where the
+    allocator keeps one, and elsewhere the most that was in use at any reading.
+
+    high_water_bytes, blamed: the highest level of the run, and whose work it was.
+    """
+
+    def __init__(self, counter: MemoryCounter) -> None:
+        self.counter = counter
+        self.log = MemoryLog()
+        self.high_water_bytes = 0
+        self.blamed: Site | None = None
+        self._allocator_peak = counter.read()[3]
+
+    def read(self, owner: Site) -> Reading:
+        """See `Meter.read`."""
+        reading = self.counter.read()
+        level, peak = reading[2:]
+        if peak != self._allocator_peak:  # lower, if the program has reset it
+            level = max(level, peak) if peak > self._allocator_peak else level
+            self._allocator_peak = peak
+        owner.peak_bytes = max(owner.peak_bytes, level)
+        if level > self.high_water_bytes:
+            self.high_water_bytes = level
+            self.blamed = owner
+        return reading
+
+    def book(self, site: Site, start: Reading, end: Reading) -> None:
+        """See `Meter.book`."""
+        peak = max(site.peak_bytes, start[2])
+        caller = site.caller
+        caller.peak_bytes = max(caller.peak_bytes, peak)
+        entries = self.log.entries
+        entries.extend(
+            (
+                site.code,
+                end[0] - start[0],
+                end[1] - start[1],
+                end[2] - start[2],
+                peak - start[2],
+            )
+        )
+        if len(entries) > FOLD_AT:
+            self.log.fold()
+
+    def settle(self) -> None:
+        """See `Meter.settle`."""
+        self.log.fold()

@@ -1,0 +1,87 @@
+"""Private names of ``torch.compile``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any, Final
+
+import torch
+
+
+def is_compiled_autograd_on() -> bool:
+    """Whether backward passes of this thread are being compiled. Hooks on nodes would
+    then be traced into the compiled backward. Assumes not, if torch cannot tell."""
+    module = sys.modules.get("torch._dynamo.compiled_autograd")
+    return bool(module and getattr(module, "compiled_autograd_enabled", False))
+
+
+def is_tracing() -> bool:
+    """Whether torch.compile is at work in this thread: it then runs graph modules and
+    backward passes on tensors without content, which are nobody's training. Assumes
+    not, if torch cannot tell."""
+    context = getattr(torch._guards, "TracingContext", None)
+    return context is not None and context.try_get() is not None
+
+
+def is_compiled_module(module: torch.nn.Module) -> bool:
+    """Whether calling `module` runs code made by torch.compile."""
+    return (
+        type(module).__name__ == "OptimizedModule"
+        or vars(module).get("_compiled_call_impl") is not None
+    )
+
+
+def before_compilation(function: Callable[..., Any]) -> Callable[..., Any]:
+    """What the user gave to torch.compile, which torch has put into a closure if it was
+    a module; `function` itself if torch does that differently."""
+    namespace = getattr(function, "__globals__", {})
+    if namespace.get("__name__") != "torch._dynamo.external_utils":
+        return function
+    cells = getattr(function, "__closure__", None) or ()
+    values = (cell.cell_contents for cell in cells)
+    closure = dict(zip(function.__code__.co_freevars, values, strict=True))
+    original: Callable[..., Any] = closure.get("fn", function)
+    return original
+
+
+_DYNAMO: Final = "torch._dynamo.eval_frame"
+
+#: A local variable that code made by ``torch.compile`` has just before it runs.
+_ABOUT_TO_RUN: Final = "saved_dynamic_layer_stack_depth"
+
+EvalFrameSetter = Callable[[Any], Any]
+
+
+def replace_eval_frame_setter(setter: EvalFrameSetter) -> EvalFrameSetter | None:
+    """Put `setter` in place of the function by which torch.compile switches itself on
+    just before it runs a function, and back just after.
+
+    Returns the original, None while torch.compile is not loaded. torch has no hook for
+    this. Without it, compiled functions that need no gradient show the kernels that
+    they call as functions of their own.
+    """
+    module = sys.modules.get(_DYNAMO)
+    original: EvalFrameSetter | None = getattr(module, "_maybe_set_eval_frame", None)
+    if original is not None:
+        module._maybe_set_eval_frame = setter  # type: ignore[union-attr]
+    return original
+
+
+def restore_eval_frame_setter(ours: EvalFrameSetter, original: EvalFrameSetter) -> None:
+    """Undo `replace_eval_frame_setter`, unless somebody replaced it after us."""
+    module = sys.modules.get(_DYNAMO)
+    if getattr(module, "_maybe_set_eval_frame", None) is ours:
+        module._maybe_set_eval_frame = original  # type: ignore[union-attr]
+
+
+def compiled_call_on_stack() -> tuple[int, Callable[..., Any]] | None:
+    """The frame (its id) that is switching torch.compile on or off around a compiled
+    call, and what it is to run; None if it is not such a frame. For what is called by
+    the function given to `replace_eval_frame_setter`."""
+    frame = sys._getframe(3)
+    is_dynamo = frame.f_globals.get("__name__") == _DYNAMO
+    if not is_dynamo or "fn" not in frame.f_code.co_freevars:
+        return None
+    variables = frame.f_locals
+    return (id(frame), variables["fn"]) if _ABOUT_TO_RUN in variables else None

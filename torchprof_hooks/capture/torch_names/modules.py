@@ -1,0 +1,80 @@
+"""Private names of ``torch.nn`` and ``torch.optim``."""
+
+from __future__ import annotations
+
+import sys
+from types import FrameType
+from typing import Any
+
+import torch
+
+
+def caller_kwargs() -> dict[str, Any]:
+    """Keyword arguments of the module call whose *global* forward pre-hook is running.
+
+    Global pre-hooks are not given them, so they are read from the frame of
+    ``torch.nn.Module._call_impl``. If torch arranges that differently: no keywords.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_filename == _MODULE_FILE and "kwargs" in frame.f_locals:
+            return dict(frame.f_locals["kwargs"])
+        frame = frame.f_back
+    return {}
+
+
+def owners_on_stack() -> list[int]:
+    """Ids of the modules and optimizers whose call is on this thread's Python stack,
+    outermost first."""
+    return [id(owner) for owner in _owners_on_stack()]
+
+
+def modules_on_stack() -> list[torch.nn.Module]:
+    """The modules whose call is on this thread's Python stack, outermost first."""
+    return [o for o in _owners_on_stack() if isinstance(o, torch.nn.Module)]
+
+
+def _owners_on_stack() -> list[object]:
+    owners: list[object] = []
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None:
+        code = frame.f_code
+        if (code.co_name, code.co_filename) in _CALLING_CODE:
+            owners.append(frame.f_locals.get("self"))
+        frame = frame.f_back
+    owners.reverse()
+    return owners
+
+
+_MODULE_FILE = torch.nn.Module.__call__.__code__.co_filename
+
+_CALLING_CODE = {
+    ("_call_impl", _MODULE_FILE),
+    ("wrapper", torch.optim.Optimizer.profile_hook_step.__code__.co_filename),
+}
+
+
+def pre_hooks_of(module: torch.nn.Module) -> list[Any]:
+    """The forward pre-hooks in a module's own table."""
+    return list(module._forward_pre_hooks.values())
+
+
+def original_module(module: torch.nn.Module) -> torch.nn.Module:
+    """What a module made by ``torch.compile(module)`` was made of; others as is."""
+    if type(module).__name__ == "OptimizedModule":
+        return module._modules.get("_orig_mod") or module
+    return module
+
+
+def is_replica(module: torch.nn.Module) -> bool:
+    """Whether `module` is a copy that DataParallel made for one forward pass."""
+    return bool(vars(module).get("_is_replica", False))
+
+
+def class_name(module: torch.nn.Module) -> str:
+    """Name of the class that the user wrote, seen through compiled and scripted
+    wrappers; the wrapper's own name where torch does not keep the other."""
+    module = original_module(module)
+    if isinstance(module, torch.jit.ScriptModule):
+        return str(getattr(module, "original_name", type(module).__name__))
+    return type(module).__name__
