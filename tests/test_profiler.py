@@ -225,7 +225,7 @@ def test_wrong_options_are_refused(model: nn.Module) -> None:
         profiler.print_report("minutes")
     with pytest.raises(ValueError, match="positive"):
         profiler.print_report(max_rows=0)
-    with pytest.raises(ValueError, match="'module' or 'class'"):
+    with pytest.raises(ValueError, match="'module', 'class', 'function' or 'call'"):
         profiler.profile.rows(by="layer")
 
 

@@ -11,18 +11,35 @@ import inspect
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from time import perf_counter_ns
 from types import TracebackType
-from typing import ParamSpec, TextIO, TypeVar
+from typing import NamedTuple, ParamSpec, TextIO, TypeVar
+
+import torch
 
 from torchprof_hooks.capture.backward_tracker import BackwardTracker
-from torchprof_hooks.capture.device_tracker import DeviceTracker
+from torchprof_hooks.capture.function_tracker import FunctionTracker
+from torchprof_hooks.capture.meter_tracker import MeterTracker
+from torchprof_hooks.capture.meters import DeviceMeter, MemoryMeter, Meter
 from torchprof_hooks.capture.tap import Tap
 from torchprof_hooks.measure.device_clock import DeviceClock, default_device_clock
+from torchprof_hooks.measure.memory_counter import (
+    MemoryUnavailableError,
+    memory_counter,
+)
 from torchprof_hooks.profiles.profile import Profile
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+class Settings(NamedTuple):
+    """What is measured besides modules; see `profile`."""
+
+    functions: bool = False
+    memory: bool | str | torch.device = False
+    device_clock: DeviceClock | None = None
 
 
 class Profiler:
@@ -32,8 +49,8 @@ class Profiler:
     itself; everything is added up in one `profile`.
     """
 
-    def __init__(self, device_clock: DeviceClock | None = None) -> None:
-        self._device_clock = device_clock
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
         self._local = threading.local()
         self._rounds: list[_ThreadRounds] = []
 
@@ -113,7 +130,7 @@ class Profiler:
     def _own_rounds(self) -> _ThreadRounds:
         rounds: _ThreadRounds | None = getattr(self._local, "rounds", None)
         if rounds is None:
-            rounds = self._local.rounds = _ThreadRounds(self._device_clock)
+            rounds = self._local.rounds = _ThreadRounds(self._settings)
             self._rounds.append(rounds)
         return rounds
 
@@ -122,8 +139,8 @@ class _ThreadRounds:
     """The measured blocks of one thread, one after the other (a block inside another
     one of the same profiler is a part of it)."""
 
-    def __init__(self, clock: DeviceClock | None) -> None:
-        self._tracker = DeviceTracker(clock) if clock else BackwardTracker()
+    def __init__(self, settings: Settings) -> None:
+        self._tracker, self._unmeasured = _make_tracker(settings)
         self._tap: Tap | None = None
         self._depth = 0
         self._start_ns = 0
@@ -150,10 +167,38 @@ class _ThreadRounds:
         from torchprof_hooks.capture.snapshot import take_snapshot
 
         running_ns = perf_counter_ns() - self._start_ns if self._depth else 0
-        return take_snapshot(self._tracker, self._wall_ns + running_ns)
+        return take_snapshot(
+            self._tracker, self._wall_ns + running_ns, self._unmeasured
+        )
 
 
-def profile(*, device_clock: DeviceClock | None = None) -> Profiler:
+def _make_tracker(settings: Settings) -> tuple[BackwardTracker, str]:
+    """A tracker for this thread, and why it does not measure memory, if it should."""
+    meters: list[Meter] = []
+    unmeasured = ""
+    if settings.device_clock is not None:
+        meters.append(DeviceMeter(settings.device_clock))
+    if settings.memory:
+        device = None if settings.memory is True else settings.memory
+        try:
+            meters.append(MemoryMeter(memory_counter(device)))
+        except MemoryUnavailableError as error:
+            unmeasured = str(error)
+    functions = settings.functions
+    if meters:
+        tracker = MeterTracker(meters, follows_functions=functions, by_shapes=functions)
+        return tracker, unmeasured
+    if functions:
+        return FunctionTracker(by_shapes=True), unmeasured
+    return BackwardTracker(), unmeasured
+
+
+def profile(
+    *,
+    functions: bool = False,
+    memory: bool | str | torch.device = False,
+    device_clock: DeviceClock | None = None,
+) -> Profiler:
     """Measure forward, backward and recompute of every module, and optimizer steps.
 
     Returns a `Profiler`: a context manager around a training loop, or a decorator for a
@@ -161,8 +206,16 @@ def profile(*, device_clock: DeviceClock | None = None) -> Profiler:
     while it is entered; threads that the loop starts need a `with` of their own.
 
     Args:
+        functions: measure every function as well (see `FunctionHook` for what that is),
+            by the module that calls it and by the shapes of its inputs.
+        memory: measure what calls do with memory: True, for CUDA's current device if
+            the program has initialised CUDA by the time it enters the block, else for
+            the CPU; or a device. Where it cannot be measured the report says why.
         device_clock: another clock for the device than that of ``torch.cuda``, which is
             used by default where this torch is built for it.
+
+    Raises:
+        ValueError: there is no such device to measure the memory of.
 
     Example:
         >>> with torchprof_hooks.profile() as prof:
@@ -172,4 +225,8 @@ def profile(*, device_clock: DeviceClock | None = None) -> Profiler:
 
     For the output see the README.
     """
-    return Profiler(device_clock or default_device_clock())
+    if not isinstance(memory, bool):
+        with suppress(MemoryUnavailableError):  # for the report to say
+            memory_counter(memory)
+    clock = device_clock or default_device_clock()
+    return Profiler(Settings(functions, memory, clock))

@@ -134,7 +134,7 @@ def test_hooks_added_and_deleted_do_not_add_sites() -> None:
             model(X)
             torchprof_hooks.delete_hook(model, "LinkHook")
     assert timer.summary()["ReLU"]["occurrence"] == 50
-    assert len(timer._trackers[0].sites) < 5
+    assert len(timer._tracker_of_thread().sites) < 5
 
 
 def test_a_hook_renamed_while_it_is_active_can_still_be_left() -> None:
@@ -170,9 +170,8 @@ def test_threads_that_follow_each_other_are_not_mixed_up() -> None:
             thread.join()
         torchprof_hooks.delete_hook(model, "TimerHook")
     backward = [
-        int(calls)
-        for tracker in timer._folded()
-        for site, calls in zip(tracker.sites, tracker.log.calls, strict=False)
+        int(tracker.log.calls[site.code])
+        for tracker, site in timer._records.places()
         if site.phase == "backward" and site.module is not None
     ]
     assert timer.summary()["Linear"]["occurrence"] == 20

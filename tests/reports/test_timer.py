@@ -7,6 +7,9 @@ import pytest
 from tests.helpers import table
 from torchprof_hooks.reports.timer import render
 
+FORWARD = {"elapsed_time": "ElapsedTime"}
+BACKWARD = {**FORWARD, "backward_time": "BackwardTime"}
+
 SUMMARY: dict[str, Any] = {
     "Linear": {"elapsed_time": 41.42, "occurrence": 2100},
     "ReLU": {"elapsed_time": 0.00025, "occurrence": 1},
@@ -72,11 +75,11 @@ LinkName  ElapsedTime  Occurrence
     ],
 )
 def test_the_table_in_every_unit(unit: str, expected: str) -> None:
-    assert render("TimerHook", SUMMARY, unit, backward=False) == table(expected)
+    assert render("TimerHook", "LinkName", SUMMARY, unit, FORWARD) == table(expected)
 
 
 def test_with_backward_there_is_one_more_column() -> None:
-    assert render("TimerHook", TRAINED, "us", backward=True) == table("""
+    assert render("TimerHook", "LinkName", TRAINED, "us", BACKWARD) == table("""
 LinkName  ElapsedTime  BackwardTime  Occurrence
   Linear    2000.00us     4500.00us           2
  Dropout       3.00us        0.00us           2
@@ -88,7 +91,7 @@ def test_auto_looks_at_backward_times_too() -> None:
         "Linear": {"elapsed_time": 5e-6, "occurrence": 1, "backward_time": 0.002}
     }
 
-    assert render("TimerHook", summary, "auto", backward=True) == table("""
+    assert render("TimerHook", "LinkName", summary, "auto", BACKWARD) == table("""
 LinkName  ElapsedTime  BackwardTime  Occurrence
   Linear       0.01ms        2.00ms           1
 """)
@@ -97,7 +100,7 @@ LinkName  ElapsedTime  BackwardTime  Occurrence
 def test_rows_are_in_the_order_of_the_summary() -> None:
     reverse = dict(reversed(SUMMARY.items()))
 
-    lines = render("TimerHook", reverse, "auto", backward=False).splitlines()
+    lines = render("TimerHook", "LinkName", reverse, "auto", FORWARD).splitlines()
 
     assert [line.split()[0] for line in lines] == ["LinkName", "ReLU", "Linear"]
 
@@ -105,7 +108,7 @@ def test_rows_are_in_the_order_of_the_summary() -> None:
 def test_a_long_name_widens_its_column() -> None:
     summary = {"A" * 12: {"elapsed_time": 1e-9, "occurrence": 10**11}}
 
-    assert render("TimerHook", summary, "auto", backward=False) == table("""
+    assert render("TimerHook", "LinkName", summary, "auto", FORWARD) == table("""
     LinkName  ElapsedTime    Occurrence
 AAAAAAAAAAAA       1.00ns  100000000000
 """)
@@ -116,7 +119,7 @@ def test_names_that_look_like_numbers_or_markup_stay_as_they_are() -> None:
         name: {"elapsed_time": 1.0, "occurrence": 1} for name in ("1e5", "Net#2", "_x_")
     }
 
-    assert render("TimerHook", summary, "sec", backward=False) == table("""
+    assert render("TimerHook", "LinkName", summary, "sec", FORWARD) == table("""
 LinkName  ElapsedTime  Occurrence
      1e5      1.00sec           1
    Net#2      1.00sec           1
@@ -126,7 +129,7 @@ LinkName  ElapsedTime  Occurrence
 
 @pytest.mark.parametrize("unit", ["auto", "auto_foreach", "sec"])
 def test_an_empty_summary_says_so(unit: str) -> None:
-    assert render("Mine", {}, unit, backward=True) == (
+    assert render("Mine", "LinkName", {}, unit, BACKWARD) == (
         "Mine: no module was called, there is nothing to report."
     )
 
@@ -134,4 +137,4 @@ def test_an_empty_summary_says_so(unit: str) -> None:
 @pytest.mark.parametrize("summary", [SUMMARY, {}])
 def test_an_unknown_unit_is_refused(summary: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="use one of auto, auto_foreach, sec, ms, us"):
-        render("TimerHook", summary, "minutes", backward=False)
+        render("TimerHook", "LinkName", summary, "minutes", FORWARD)

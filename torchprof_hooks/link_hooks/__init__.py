@@ -1,5 +1,7 @@
 """Ready-made hooks on modules."""
 
+from torchprof_hooks.link_hooks.memory import MemoryProfileHook
+from torchprof_hooks.link_hooks.nvtx import NvtxHook
 from torchprof_hooks.link_hooks.timer import TimerHook
 
-__all__ = ["TimerHook"]
+__all__ = ["MemoryProfileHook", "NvtxHook", "TimerHook"]

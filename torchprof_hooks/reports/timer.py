@@ -11,27 +11,33 @@ from torchprof_hooks.reports.units import check_unit, choose_unit, format_time
 
 
 def render(
-    hook_name: str, summary: Mapping[str, Mapping[str, Any]], unit: str, backward: bool
+    hook_name: str,
+    name_header: str,
+    summary: Mapping[str, Mapping[str, Any]],
+    unit: str,
+    columns: Mapping[str, str],
 ) -> str:
     """Columns right-aligned, two spaces between them, rows in the summary's order.
+
+    name_header: "LinkName" or "FunctionName".
+    columns: the summary's fields of times, and what they are headed by.
 
     Raises:
         ValueError: unknown unit.
     """
     check_unit(unit)
     if not summary:
-        return f"{hook_name}: no module was called, there is nothing to report."
-    fields = ["elapsed_time", "backward_time"] if backward else ["elapsed_time"]
+        what = "module" if name_header == "LinkName" else "function"
+        return f"{hook_name}: no {what} was called, there is nothing to report."
     if unit == "auto":
         unit = choose_unit(
-            max(sums[field] for sums in summary.values() for field in fields) * 1e9
+            max(sums[field] for sums in summary.values() for field in columns) * 1e9
         )
     rows = [
-        [name, *(_cell(sums[field], unit) for field in fields), sums["occurrence"]]
+        [name, *(_cell(sums[field], unit) for field in columns), sums["occurrence"]]
         for name, sums in summary.items()
     ]
-    times = ["ElapsedTime", "BackwardTime"][: len(fields)]
-    headers = ["LinkName", *times, "Occurrence"]
+    headers = [name_header, *columns.values(), "Occurrence"]
     # Headers as a row: tabulate pads real ones by two more spaces.
     return tabulate(
         [headers, *rows],

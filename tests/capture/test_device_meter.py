@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import torchprof_hooks
-from torchprof_hooks.capture import device_tracker
+from torchprof_hooks.capture import meters
 from torchprof_hooks.measure.device_clock import EventClock
 
 
@@ -124,7 +124,7 @@ def test_device_times_without_waiting_for_the_device() -> None:
 
 
 def test_events_are_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device_tracker, "RESOLVE_AT", 50)
+    monkeypatch.setattr(meters, "RESOLVE_AT", 50)
     device = FakeDevice()
     model = Model(device)
     with torchprof_hooks.profile(device_clock=EventClock(device, "fake")):
@@ -142,7 +142,7 @@ def test_events_are_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_device_that_lags_keeps_spans_waiting_without_losing_any(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(device_tracker, "RESOLVE_AT", 5)
+    monkeypatch.setattr(meters, "RESOLVE_AT", 5)
     device = FakeDevice()
     with torchprof_hooks.profile(device_clock=EventClock(device, "fake")) as prof:
         run(Model(device), 10)

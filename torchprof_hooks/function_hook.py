@@ -1,0 +1,99 @@
+"""The base class of hooks on functions, with Chainer's contract."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from torchprof_hooks.capture.function_call import FunctionCall
+from torchprof_hooks.capture.function_tracker import FunctionTracker
+from torchprof_hooks.capture.hook_tracker import is_default, make_function_tracker
+from torchprof_hooks.capture.registry import function_taps_of_thread
+from torchprof_hooks.capture.tap import Tap
+from torchprof_hooks.capture.tracker import Tracker
+from torchprof_hooks.hook import Hook
+
+Tensors = tuple[torch.Tensor | None, ...]
+
+
+class FunctionHook(Hook):
+    """Callbacks around every call of a function, forward and backward.
+
+    Subclass it and override what you need. ``with hook:`` activates it for all
+    functions that this thread calls; `add_hook` for one class of custom autograd
+    Functions (in all threads), for one torch function (``F.linear``, in the calling
+    thread), or for one autograd node (``loss.grad_fn``: its backward).
+
+    Functions are seen at the level at which they are written: ``F.cross_entropy``,
+    ``x + y``, ``MyFunction.apply``, and not what these call in turn; only what a custom
+    Function's forward calls is seen as well. Reads of attributes, and other calls that
+    compute nothing, are not functions.
+
+    Callbacks are given ``function``, a `FunctionCall`; ``in_data``, the input tensors
+    that are still alive (None for the others); and in backward ``out_grad``, the
+    gradients of the function's outputs (None where there is none). A function gets one
+    pair of backward callbacks, however many autograd nodes it made, from the hooks that
+    are active when the backward pass starts, whether or not they were in the forward; a
+    node whose forward the hook did not see is a function of its own, called by the
+    node's name, and so is each node of it. A call that raises has no post.
+
+    The semantics are those of ``chainer.FunctionHook`` 7.8.
+
+    Example:
+        >>> class Printer(FunctionHook):
+        ...     name = "Printer"
+        ...     def forward_preprocess(self, function, in_data):
+        ...         print("forward", function.label, function.input_shapes)
+        ...     def backward_preprocess(self, function, in_data, out_grad):
+        ...         print("backward", function.label, function.node_names)
+        >>> with Printer():
+        ...     F.cross_entropy(layer(x), targets).backward()
+        forward linear ((2, 3), (5, 3), (5,))
+        forward cross_entropy ((2, 5), (2,))
+        backward cross_entropy ('LogSoftmaxBackward0', 'NllLossBackward0')
+        backward linear ('TBackward0', 'AddmmBackward0')
+    """
+
+    name = "FunctionHook"
+
+    def added(self, function: Any) -> None:
+        """Called when the hook is registered: on `function`, or thread-wide (None)."""
+
+    def deleted(self, function: Any) -> None:
+        """Called when it is unregistered: from `function`, or thread-wide (None)."""
+
+    @is_default
+    def forward_preprocess(self, function: FunctionCall, in_data: Tensors) -> None:
+        """Called before a function."""
+
+    @is_default
+    def forward_postprocess(self, function: FunctionCall, in_data: Tensors) -> None:
+        """Called after a function."""
+
+    @is_default
+    def backward_preprocess(
+        self, function: FunctionCall, in_data: Tensors, out_grad: Tensors
+    ) -> None:
+        """Called before the backward of a function."""
+
+    @is_default
+    def backward_postprocess(
+        self, function: FunctionCall, in_data: Tensors, out_grad: Tensors
+    ) -> None:
+        """Called after the backward of a function."""
+
+    def _make_tracker(self, everywhere: bool) -> Tracker:
+        """What serves this hook in one thread."""
+        return self._new_tracker(everywhere)
+
+    def _make_tracker_for(self, wants: Callable[[Any], bool]) -> FunctionTracker:
+        """What serves this hook on one torch function in one thread."""
+        return self._new_tracker(everywhere=False, follows_modules=True, wants=wants)
+
+    def _new_tracker(self, everywhere: bool, **options: Any) -> FunctionTracker:
+        return make_function_tracker(self, everywhere, **options)
+
+    def _taps_of_thread(self) -> dict[str, Tap]:
+        return function_taps_of_thread()

@@ -1,0 +1,8 @@
+"""Ready-made hooks on functions."""
+
+from torchprof_hooks.function_hooks.debug_print import PrintHook
+from torchprof_hooks.function_hooks.memory import MemoryProfileHook
+from torchprof_hooks.function_hooks.nvtx import NvtxHook
+from torchprof_hooks.function_hooks.timer import TimerHook
+
+__all__ = ["MemoryProfileHook", "NvtxHook", "PrintHook", "TimerHook"]

@@ -1,0 +1,83 @@
+"""Chainer's PrintHook."""
+
+from __future__ import annotations
+
+import sys
+from typing import TextIO
+
+import torch
+
+from torchprof_hooks.capture.function_call import FunctionCall
+from torchprof_hooks.function_hook import FunctionHook, Tensors
+
+
+class PrintHook(FunctionHook):
+    """Prints every function before it runs, with what goes in, as
+    ``chainer.function_hooks.PrintHook`` does.
+
+    Args:
+        end: printed after each line.
+        file: where to; standard output by default.
+        flush: whether to write each line at once, so that none is lost in a crash.
+
+    Example:
+        >>> with PrintHook():
+        ...     F.linear(x, weight).relu().sum().backward()
+        forward linear
+          input float32[2, 3] cpu
+          input float32[4, 3] cpu requires_grad
+        forward relu
+          input float32[2, 4] cpu requires_grad
+        forward sum
+          input float32[2, 4] cpu requires_grad
+        backward sum
+          input (removed)
+          gradient float32[] cpu
+        ...
+
+    Nothing of a tensor's elements is printed: reading them would wait for the device.
+    """
+
+    name = "PrintHook"
+
+    def __init__(
+        self, end: str = "\n", file: TextIO | None = None, flush: bool = True
+    ) -> None:
+        self._end = end
+        self._file = file
+        self._flush = flush
+
+    def forward_preprocess(self, function: FunctionCall, in_data: Tensors) -> None:
+        """Print the function and its inputs."""
+        self._print(f"forward {function.label}")
+        self._print_all("input", in_data)
+
+    def backward_preprocess(
+        self, function: FunctionCall, in_data: Tensors, out_grad: Tensors
+    ) -> None:
+        """Print the function, its inputs and its outputs' gradients."""
+        self._print(f"backward {function.label}")
+        self._print_all("input", in_data)
+        self._print_all("gradient", out_grad)
+
+    def _print_all(self, what: str, tensors: Tensors) -> None:
+        for tensor in tensors:
+            missing = "(removed)" if what == "input" else "(none)"
+            text = missing if tensor is None else describe_tensor(tensor)
+            self._print(f"  {what} {text}")
+
+    def _print(self, line: str) -> None:
+        file = self._file or sys.stdout
+        print(line, end=self._end, file=file, flush=self._flush)
+
+
+def describe_tensor(tensor: torch.Tensor) -> str:
+    """``float32[2, 3] cpu requires_grad``, without looking at the elements."""
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    try:
+        shape = str(list(tensor.shape))
+    except RuntimeError:  # a nested tensor has none
+        shape = "[?]"
+    grad = " requires_grad" if tensor.requires_grad else ""
+    kind = "" if type(tensor) is torch.Tensor else f" {type(tensor).__name__}"
+    return f"{dtype}{shape} {tensor.device}{kind}{grad}"

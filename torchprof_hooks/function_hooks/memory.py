@@ -1,0 +1,77 @@
+"""Chainer's CupyMemoryProfileHook."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from torchprof_hooks.capture.function_tracker import FunctionTracker
+from torchprof_hooks.capture.hook_tracker import make_function_tracker
+from torchprof_hooks.capture.meter_tracker import MeterTracker
+from torchprof_hooks.capture.site import Site
+from torchprof_hooks.capture.tracker import Tracker
+from torchprof_hooks.function_hook import FunctionHook
+from torchprof_hooks.memory_hook import MemoryHook
+
+
+class MemoryProfileHook(MemoryHook, FunctionHook):
+    """Measures the memory that every function takes, forward and backward, as
+    ``chainer.function_hooks.CupyMemoryProfileHook`` does.
+
+    Args:
+        device: whose memory: "cpu", "cuda" or "cuda:1"; by default CUDA's current
+            device if the program has initialised CUDA by the time it enters the hook,
+            else the CPU.
+        history_size: how many calls `call_history` keeps. The sums are exact anyhow.
+
+    Raises:
+        MemoryUnavailableError: it cannot be measured here (a RuntimeError that says
+            why: not glibc, another malloc is loaded).
+        ValueError: no such device, or a negative `history_size`.
+
+    Example:
+        >>> hook = MemoryProfileHook()
+        >>> with hook:
+        ...     train_step(batch)
+        >>> hook.print_report()
+         FunctionName  UsedBytes  AcquiredBytes  PeakBytes  Occurrence
+               linear    36.25MB        20.00MB     4.00MB          16
+                 relu     8.00MB         0.00MB     1.00MB           8
+        Memory of cuda:0 (caching allocator), gross: freed bytes count too.
+
+    FunctionName is the name as the user wrote it; UsedBytes what the allocator handed
+    out during its calls, forward and backward; AcquiredBytes what the allocator took
+    from the device meanwhile; PeakBytes the highest rise of the memory in use within
+    one call; Occurrence the number of calls. On the CPU, these are the C allocator's
+    figures for the whole process, so other threads count, and used bytes are net: the
+    backward of a function shows a negative sum when it frees more than it takes.
+    Functions called by a custom Function's forward count as its part and for themselves
+    (``summary(own=True)`` leaves them out of it); the totals count every byte once.
+
+    Nothing waits for the device, and CUDA is never initialised by this hook.
+    """
+
+    name = "MemoryProfileHook"
+    _name_header = "FunctionName"
+
+    def __init__(
+        self,
+        device: str | torch.device | None = None,
+        *,
+        history_size: int = 100_000,
+    ) -> None:
+        super().__init__(device, history_size)
+
+    def _new_tracker(self, everywhere: bool, **options: Any) -> FunctionTracker:
+        options = {"follows_modules": False, **options, "meters": [self._new_meter()]}
+        tracker = make_function_tracker(self, everywhere, **options)
+        assert isinstance(tracker, MeterTracker)
+        self._follow(tracker)
+        return tracker
+
+    def _is_counted(self, site: Site) -> bool:
+        return site.function is not None and not site.is_hidden
+
+    def _name(self, tracker: Tracker, site: Site) -> str:
+        return site.function or ""

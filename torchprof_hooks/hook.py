@@ -1,0 +1,84 @@
+"""What hooks on modules and hooks on functions have in common."""
+
+from __future__ import annotations
+
+import threading
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from torchprof_hooks.capture.registry import check_free
+from torchprof_hooks.capture.tap import Tap
+from torchprof_hooks.capture.thread_trackers import ThreadTrackers
+
+if TYPE_CHECKING:
+    from torchprof_hooks.capture.tracker import Tracker
+
+Self = TypeVar("Self", bound="Hook")
+
+
+class Hook:
+    """A hook that is known by its name, and active for a thread or for one target."""
+
+    #: Under which the hook is registered.
+    name: str = "Hook"
+
+    def __enter__(self: Self) -> Self:
+        """Activate the hook for everything that it can see in this thread.
+
+        Raises:
+            KeyError: a hook of this name is active already.
+        """
+        taps = self._taps_of_thread()
+        check_free(self.name, taps.get(self.name))
+        self.added(None)
+        taps[self.name] = Tap(self._tracker_of_thread(), owner=self)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            self.deleted(None)
+        finally:
+            taps = self._taps_of_thread()
+            # Not by name: it may have been changed.
+            name = next(name for name, tap in taps.items() if tap.owner is self)
+            taps.pop(name).close(by_exception=error is not None)
+
+    def added(self, target: Any) -> None:
+        """Called when the hook is registered: on `target`, or thread-wide (None)."""
+
+    def deleted(self, target: Any) -> None:
+        """Called when it is unregistered: from `target`, or thread-wide (None)."""
+
+    def _taps_of_thread(self) -> dict[str, Tap]:
+        raise NotImplementedError
+
+    def _make_tracker(self, everywhere: bool) -> Tracker:
+        raise NotImplementedError
+
+    def _tracker_of_thread(self) -> Tracker:
+        """The tracker for this thread. Entered again, it knows what it met before."""
+        if self._local is None:
+            self._local = threading.local()
+        tracker: Tracker | None = getattr(self._local, "tracker", None)
+        if tracker is None:
+            tracker = self._local.tracker = self._make_tracker(everywhere=True)
+        return tracker
+
+    @property
+    def _target_threads(self) -> ThreadTrackers:
+        """What serves this hook on all targets that it was put on."""
+        if self._threads is None:
+            self._threads = self._new_target_threads()
+        return self._threads
+
+    def _new_target_threads(self) -> ThreadTrackers:
+        return ThreadTrackers(lambda: self._make_tracker(everywhere=False))
+
+    # Not made in `__init__`, which subclasses need not call:
+    _threads: ThreadTrackers | None = None
+    _local: threading.local | None = None

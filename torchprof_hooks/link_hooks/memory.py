@@ -1,0 +1,102 @@
+"""The memory hook for modules."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+
+from torchprof_hooks.capture.call_records import Place
+from torchprof_hooks.capture.hook_tracker import make_tracker
+from torchprof_hooks.capture.meter_tracker import MeterTracker
+from torchprof_hooks.capture.meters import MemoryMeter
+from torchprof_hooks.capture.site import Site
+from torchprof_hooks.capture.tracker import Tracker
+from torchprof_hooks.link_hook import LinkHook
+from torchprof_hooks.memory_hook import MemoryHook, Summary
+from torchprof_hooks.profiles.names import MODULE_PHASES, check_grouping
+
+
+class MemoryProfileHook(MemoryHook, LinkHook):
+    """Measures the memory that every module takes, forward and backward.
+
+    Args:
+        device: whose memory: "cpu", "cuda" or "cuda:1"; by default CUDA's current
+            device if the program has initialised CUDA by the time it enters the hook,
+            else the CPU.
+        by: names are class names ("class") or qualified ones ("module").
+        history_size: how many calls `call_history` keeps. The sums are exact anyhow.
+
+    Raises:
+        MemoryUnavailableError: it cannot be measured here (a RuntimeError that says
+            why: not glibc, another malloc is loaded).
+        ValueError: no such device, unknown `by`, or a negative `history_size`.
+
+    Example:
+        >>> hook = MemoryProfileHook(by="module")
+        >>> with hook:
+        ...     train_step(batch)
+        >>> hook.print_report()
+          LinkName  UsedBytes  AcquiredBytes  PeakBytes  RetainedBytes  Occurrence
+            MLP.l1    12.00MB        20.00MB     4.00MB         2.00MB           2
+               MLP    14.25MB        22.00MB     4.25MB         2.50MB           2
+
+    LinkName is the module; UsedBytes what the allocator handed out during its calls,
+    forward and backward, with those of inner modules; AcquiredBytes what the allocator
+    took from the device meanwhile; PeakBytes the highest rise of the memory in use
+    within one call; RetainedBytes what a forward call, on average, left in use that was
+    not when it began: its output, and what it keeps for backward; Occurrence the number
+    of calls, of which backward is one. Since modules contain each other, the bytes of
+    different names overlap (``summary(own=True)`` leaves inner modules out); the totals
+    count every byte once. For the CPU see the hook of this name for functions.
+    """
+
+    name = "MemoryProfileHook"
+    _name_header = "LinkName"
+
+    def __init__(
+        self,
+        device: str | torch.device | None = None,
+        *,
+        by: Literal["class", "module"] = "class",
+        history_size: int = 100_000,
+    ) -> None:
+        check_grouping(by)
+        super().__init__(device, history_size)
+        self.by = by
+
+    def _make_tracker(self, everywhere: bool) -> Tracker:
+        tracker = make_tracker(
+            self, everywhere, backward=True, meters=[self._new_meter()]
+        )
+        assert isinstance(tracker, MeterTracker)
+        self._follow(tracker)
+        return tracker
+
+    def _is_counted(self, site: Site) -> bool:
+        return site.module is not None and site.phase in MODULE_PHASES
+
+    def _name(self, tracker: Tracker, site: Site) -> str:
+        if self.by == "module":
+            return site.name
+        return tracker.names.infos[site.name].class_name
+
+    def summary(self, *, own: bool = False) -> dict[str, Summary]:
+        """Sums by name (see the base class), with `retained_bytes`: the mean of what
+        forward calls left in use, inner calls included."""
+        summary = super().summary(own=own)
+        calls = dict.fromkeys(summary, 0)
+        for sums in summary.values():
+            sums["retained_bytes"] = 0
+        for place, meter in self._places():
+            if place.site.phase == "forward":
+                name = self._name(*place)
+                calls[name] += int(place.tracker.log.calls[place.site.code])
+                summary[name]["retained_bytes"] += _retained_bytes(place, meter)
+        for name, sums in summary.items():
+            sums["retained_bytes"] //= max(calls[name], 1)
+        return summary
+
+
+def _retained_bytes(place: Place, meter: MemoryMeter) -> int:
+    return int(meter.log.retained[place.site.code])

@@ -1,0 +1,165 @@
+"""What the memory hooks on modules and on functions have in common."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import TextIO, TypedDict
+
+import torch
+
+from torchprof_hooks.capture.call_records import CallRecords, Place
+from torchprof_hooks.capture.meter_tracker import MeterTracker, meters_of
+from torchprof_hooks.capture.meters import MemoryMeter
+from torchprof_hooks.capture.site import Site
+from torchprof_hooks.capture.tracker import Tracker
+from torchprof_hooks.hook import Hook
+from torchprof_hooks.measure.memory_counter import memory_counter
+
+
+class _Required(TypedDict):
+    used_bytes: int
+    acquired_bytes: int
+    peak_bytes: int
+    occurrence: int
+
+
+class Summary(_Required, total=False):
+    """Sums for one name, in bytes; `peak_bytes` is a maximum, and `retained_bytes`,
+    which modules have, a mean."""
+
+    retained_bytes: int
+
+
+class MemoryHook(Hook):
+    """Sums of memory, by name.
+
+    device: whose memory to measure; see `memory_counter`.
+    history_size: how many calls `call_history` keeps.
+    """
+
+    #: What the names are of, and in a report, the header of their column.
+    _name_header: str
+
+    def __init__(self, device: str | torch.device | None, history_size: int) -> None:
+        memory_counter(device)  # for its errors; the device may be initialised later
+        self._device = device
+        self._records = CallRecords(history_size, self._is_counted)
+
+    @property
+    def call_history(self) -> list[tuple[str, int, int, int]]:
+        """(name, used bytes, acquired bytes, depth) of the newest calls, in the order
+        in which they ended; depth is the number of calls around."""
+        return [
+            (self._name(*place), used, acquired, self._depth(place.site))
+            for place, (used, acquired, *_) in self._records.newest()
+        ]
+
+    def total_used_bytes(self) -> int:
+        """Used bytes of all calls: of nested ones, the outermost count."""
+        return sum(
+            int(meter.log.used[place.site.code]) for place, meter in self._outermost()
+        )
+
+    def total_acquired_bytes(self) -> int:
+        """Acquired bytes of all calls: of nested ones, the outermost count."""
+        return sum(
+            int(meter.log.acquired[place.site.code])
+            for place, meter in self._outermost()
+        )
+
+    def summary(self, *, own: bool = False) -> dict[str, Summary]:
+        """Sums by name, in the order in which the first calls ended.
+
+        Args:
+            own: leave out what inner calls did, which is in the sums of these as well.
+                Peaks are always those of the whole call.
+        """
+        summary: dict[str, Summary] = {}
+        for place, meter in self._places():
+            self._add_up(summary, place, meter)
+        if own:
+            self._take_out_inner(summary)
+        return summary
+
+    def print_report(self, unit: str = "auto", file: TextIO | None = None) -> None:
+        """Print the summary as a table.
+
+        Args:
+            unit: "B", "KB", "MB", ... (of 1024 each), "auto" (one unit for each column,
+                chosen for its largest value) or "auto_foreach" (one for each value).
+            file: where to; standard output by default.
+
+        Raises:
+            ValueError: `unit` is none of these.
+        """
+        from torchprof_hooks.reports.memory import render
+
+        report = render(
+            self.name, self._name_header, self.summary(), unit, self._note()
+        )
+        print(report, file=file or sys.stdout)
+
+    def _new_meter(self) -> MemoryMeter:
+        return MemoryMeter(memory_counter(self._device))
+
+    def _follow(self, tracker: MeterTracker) -> None:
+        (meter,) = meters_of(tracker, MemoryMeter)
+        self._records.follow(tracker, meter.log)
+
+    # What is counted, and how
+
+    def _is_counted(self, site: Site) -> bool:
+        raise NotImplementedError
+
+    def _name(self, tracker: Tracker, site: Site) -> str:
+        raise NotImplementedError
+
+    def _places(self) -> Iterator[tuple[Place, MemoryMeter]]:
+        for place in self._records.places():
+            (meter,) = meters_of(place.tracker, MemoryMeter)
+            if self._is_counted(place.site) and place.site.code < len(meter.log.used):
+                yield place, meter
+
+    def _outermost(self) -> Iterator[tuple[Place, MemoryMeter]]:
+        return ((p, meter) for p, meter in self._places() if not self._depth(p.site))
+
+    def _depth(self, site: Site) -> int:
+        return sum(self._is_counted(outer) for outer in _around(site))
+
+    def _add_up(
+        self, summary: dict[str, Summary], place: Place, meter: MemoryMeter
+    ) -> None:
+        code = place.site.code
+        sums = summary.setdefault(
+            self._name(*place),
+            {"used_bytes": 0, "acquired_bytes": 0, "peak_bytes": 0, "occurrence": 0},
+        )
+        sums["used_bytes"] += int(meter.log.used[code])
+        sums["acquired_bytes"] += int(meter.log.acquired[code])
+        sums["peak_bytes"] = max(sums["peak_bytes"], int(meter.log.peak[code]))
+        sums["occurrence"] += int(place.tracker.log.calls[code])
+
+    def _take_out_inner(self, summary: dict[str, Summary]) -> None:
+        for place, meter in self._places():
+            outer = next(filter(self._is_counted, _around(place.site)), None)
+            if outer is not None:
+                sums = summary[self._name(place.tracker, outer)]
+                sums["used_bytes"] -= int(meter.log.used[place.site.code])
+                sums["acquired_bytes"] -= int(meter.log.acquired[place.site.code])
+
+    def _note(self) -> str:
+        counter = memory_counter(self._device)
+        if counter.is_net:
+            kind = "of this process (C allocator), net: freed bytes are subtracted"
+        else:
+            kind = (
+                f"of {counter.name} (caching allocator), gross: freed bytes count too"
+            )
+        return f"Memory {kind}."
+
+
+def _around(site: Site) -> Iterator[Site]:
+    while site.caller is not site:
+        site = site.caller
+        yield site

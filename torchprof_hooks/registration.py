@@ -1,0 +1,118 @@
+"""Putting hooks on one module, one function or one autograd node."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar, cast
+
+import torch
+
+from torchprof_hooks.capture.function_names import as_seen, is_function_class
+from torchprof_hooks.capture.function_targets import (
+    ClassTap,
+    NodeTap,
+    TargetTap,
+    TorchFunctionTap,
+    taps_of_function,
+    taps_of_node,
+)
+from torchprof_hooks.capture.hook_tracker import ask_again
+from torchprof_hooks.capture.registry import check_free, check_known
+from torchprof_hooks.function_hook import FunctionHook
+from torchprof_hooks.link_hook import LinkHook, add_to_module, delete_from_module
+
+Target = TypeVar("Target")
+
+
+def add_hook(
+    target: Target, hook: LinkHook | FunctionHook, name: str | None = None
+) -> Target:
+    """Activate `hook` for `target`, and for nothing else.
+
+    Args:
+        target: for a `LinkHook`, a module (its calls in all threads). For a
+            `FunctionHook`, a class derived from ``torch.autograd.Function`` (its calls
+            in all threads), a torch function such as ``torch.nn.functional.linear`` or
+            ``torch.Tensor.add`` (its calls in this thread), or an autograd node such as
+            ``loss.grad_fn`` (its backward).
+        hook: what to call.
+        name: registers the hook under another name than ``hook.name``.
+
+    Returns:
+        `target`.
+
+    Raises:
+        KeyError: `target` has a hook of that name.
+        TypeError: `target` cannot be hooked, or `hook` is not a hook for it.
+    """
+    if isinstance(target, torch.nn.Module):
+        _check_hook(hook, LinkHook)
+        link_hook = cast("LinkHook", hook)
+        add_to_module(target, link_hook, hook.name if name is None else name)
+        return target
+    taps = _taps_of(target)
+    _check_hook(hook, FunctionHook)
+    name = hook.name if name is None else name
+    check_free(name, taps.get(name))
+    hook.added(target)
+    _connect(target, name, cast("FunctionHook", hook))
+    ask_again(target)
+    return target
+
+
+def delete_hook(target: object, name: str) -> None:
+    """Deactivate the hook that was put on `target` under `name`.
+
+    Raises:
+        KeyError: there is none.
+        TypeError: `target` cannot be hooked.
+    """
+    if isinstance(target, torch.nn.Module):
+        delete_from_module(target, name)
+        return
+    taps = _taps_of(target)
+    check_known(name, taps)
+    tap = taps[name]
+    try:
+        cast("FunctionHook", tap.hook).deleted(target)
+    finally:
+        taps.pop(name, None)
+        tap.close()
+        ask_again(target)
+
+
+def _connect(target: Any, name: str, hook: FunctionHook) -> None:
+    if is_function_class(target):
+        ClassTap(target, name, hook, hook._target_threads)
+    elif isinstance(target, torch.autograd.graph.Node):
+        NodeTap(target, name, hook, hook._target_threads)
+    else:
+        seen = as_seen(target)
+        tracker = hook._make_tracker_for(lambda function: bool(function == seen))
+        TorchFunctionTap(seen, name, hook, tracker)
+
+
+def _taps_of(target: Any) -> dict[str, TargetTap]:
+    if isinstance(target, torch.autograd.graph.Node):
+        return taps_of_node(target)
+    function = target if is_function_class(target) else as_seen(target)
+    if function is None:
+        raise TypeError(
+            f"cannot hook {_describe(target)}: a LinkHook goes on a torch.nn.Module; a "
+            "FunctionHook on a class derived from torch.autograd.Function, on a torch "
+            "function such as torch.nn.functional.linear, or on an autograd node such "
+            "as loss.grad_fn"
+        )
+    return taps_of_function(function)
+
+
+def _check_hook(hook: object, kind: type) -> None:
+    if not isinstance(hook, kind):
+        what = "modules" if kind is LinkHook else "functions"
+        raise TypeError(
+            f"hook must be a {kind.__name__} (that is what goes on {what}), not "
+            f"{_describe(hook)}"
+        )
+
+
+def _describe(value: object) -> str:
+    return f"the class {value.__name__}" if isinstance(value, type) else repr(value)
