@@ -57,12 +57,14 @@ def report(
     scale: float,
     unit: str,
     baseline: str,
-    modules: int = 0,
+    per: str = "module",
+    count: int = 0,
 ) -> None:
     """Print medians, quartiles and ratios, and what each variant adds to the first.
 
     scale: what to multiply the nanoseconds of a run with.
-    modules: also divide what is added by that number of modules, in microseconds.
+    per, count: also divide what is added by that number of modules or functions, in
+        microseconds.
     """
     first = median(next(iter(times.values())))
     rows = []
@@ -71,11 +73,9 @@ def report(
         row = [name, f"{middle:.0f}", f"{low:.0f} - {high:.0f}"]
         row.append(f"{median(values) / median(times[baseline]):.3f}")
         added = median(values) - first
-        row.append(
-            f"{added / 1000 / modules:.2f}" if modules else f"{added * scale:.0f}"
-        )
+        row.append(f"{added / 1000 / count:.2f}" if count else f"{added * scale:.0f}")
         rows.append(row)
-    added_header = "us added per module" if modules else f"{unit} added"
+    added_header = f"us added per {per}" if count else f"{unit} added"
     headers = ["", unit, "quartiles", f"ratio to {baseline}", added_header]
     print(f"\n{title}\n\n{tabulate(rows, headers, tablefmt='github')}")
 

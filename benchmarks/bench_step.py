@@ -53,7 +53,7 @@ def measure(title: str, step: Callable[[], None], modules: int, rounds: int) -> 
         scale=1e-3 / STEPS,
         unit="us",
         baseline="bare",
-        modules=modules * STEPS,
+        count=modules * STEPS,
     )
 
 

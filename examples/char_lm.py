@@ -185,11 +185,14 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument(
         "--steps", type=int, default=Config.steps, help="default: %(default)s"
     )
+    parser.add_argument("--functions", action="store_true", help="measure these too")
+    parser.add_argument("--memory", action="store_true", help="measure that too")
     return parser.parse_args()
 
 
 def main() -> None:
-    config = Config(steps=parse_args().steps)
+    args = parse_args()
+    config = Config(steps=args.steps)
     torch.manual_seed(config.seed)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
@@ -201,7 +204,7 @@ def main() -> None:
     parameters = sum(p.numel() for p in model.parameters())
     print(f"{len(text):,} characters, {parameters:,} parameters, on {device}")
 
-    with torchprof_hooks.profile() as prof:
+    with torchprof_hooks.profile(functions=args.functions, memory=args.memory) as prof:
         train(model, train_ids, val_ids, config)
 
     print()

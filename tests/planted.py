@@ -83,31 +83,40 @@ class _BurningBackward(torch.autograd.Function):
         )
 
 
-def measure(step: Callable[[], object], *roots: nn.Module) -> torchprof_hooks.Profile:
+def measure(
+    step: Callable[[], object], *roots: nn.Module, functions: bool = False
+) -> torchprof_hooks.Profile:
     """The profile of one `step`, after one that is not measured."""
     step()
     for work in _works(roots).values():
         work.spent_ns.clear()
-    with torchprof_hooks.profile() as prof:
+    with torchprof_hooks.profile(functions=functions) as prof:
         step()
     return prof.profile
 
 
 def check(
-    step: Callable[[], object], *roots: nn.Module, attempts: int = 5
+    step: Callable[[], object],
+    *roots: nn.Module,
+    attempts: int = 5,
+    functions: bool = False,
 ) -> torchprof_hooks.Profile:
-    """Measure `step`, and compare each `Work` in `roots` with what it really took.
+    """Measure `step`, and compare each `Work` in `roots` with what it really took, and
+    if they are measured, the custom Functions with all of these together.
 
     A busy machine may take a processor away between two lines of anybody's code, but
     not every time; a wrong attribution is wrong every time.
     """
     for attempt in range(attempts):
-        profile = measure(step, *roots)
+        profile = measure(step, *roots, functions=functions)
         wrong = differences(profile, *roots)
+        if functions:
+            wrong += function_differences(profile, *roots)
         if not wrong:
             break
         assert attempt < attempts - 1, "\n".join(wrong)
-    assert sum(row.self_ns for row in profile.rows()) == profile.wall_ns
+    for by in ("module", "class", "function", "call"):
+        assert sum(row.self_ns for row in profile.rows(by)) == profile.wall_ns
     return profile
 
 
@@ -124,6 +133,25 @@ def differences(profile: torchprof_hooks.Profile, *roots: nn.Module) -> list[str
                 wrong.append(
                     f"{name} {phase}: {found_ns / MS:.2f} ms, not {truth_ns / MS:.2f}"
                 )
+    return wrong
+
+
+def function_differences(
+    profile: torchprof_hooks.Profile, *roots: nn.Module
+) -> list[str]:
+    """The same for the custom Functions that do the work of all `Work` in `roots`."""
+    works = _works(roots).values()
+    rows = [row for row in profile.rows("function") if "_Burning" in row.name]
+    wrong = []
+    for phase in MODULE_PHASES:
+        truth_ns = sum(work.spent_ns[phase] for work in works)
+        found = [row.phases[phase] for row in rows]
+        found_ns = sum(totals.self_ns for totals in found)
+        calls = sum(totals.calls for totals in found)
+        if abs(found_ns - truth_ns) > 0.05 * truth_ns + 0.3 * MS * max(calls, 1):
+            wrong.append(
+                f"functions {phase}: {found_ns / MS:.2f} ms, not {truth_ns / MS:.2f}"
+            )
     return wrong
 
 

@@ -22,6 +22,23 @@ def test_language_model() -> None:
     assert {"torchprof_hooks:", "CharLM", "qkv:", "(optimizer)"} <= set(report)
 
 
+def test_language_model_with_functions_and_memory() -> None:
+    lines = run(str(EXAMPLES / "char_lm.py"), "--steps=2", "--functions", "--memory")
+    report = "\n".join(lines)
+    assert "scaled_dot_product_attention" in report
+    assert "CharLM.blocks.*.mlp.expand: linear(" in report
+    assert "memory of the process (C allocator, net" in report
+
+
+def test_count_nans() -> None:
+    lines = run(str(EXAMPLES / "count_nans.py"))
+    # sqrt makes the NaNs; what is called after it sees them.
+    assert [line.split(maxsplit=2)[2] for line in lines] == [
+        "Sequential.2: softplus",
+        ": mean",
+    ]
+
+
 def test_shared_input() -> None:
     table = [line.split("|")[1:-1] for line in run(str(EXAMPLES / "shared_input.py"))]
     rows = {row[0].strip(): [float(cell) for cell in row[1:]] for row in table[2:]}

@@ -1,15 +1,24 @@
-"""Where does the time of a PyTorch program go, per module, forward and backward?"""
+"""Where do the time and memory of a PyTorch program go, per module and per function,
+forward and backward?
 
-from torchprof_hooks import function_hooks, link_hooks
-from torchprof_hooks.capture.function_call import FunctionCall
-from torchprof_hooks.capture.link_call import LinkCall
-from torchprof_hooks.class_profiler import profiled
-from torchprof_hooks.function_hook import FunctionHook
-from torchprof_hooks.link_hook import LinkHook
-from torchprof_hooks.profiler import Profiler, profile
-from torchprof_hooks.profiles.profile import Profile
-from torchprof_hooks.registration import add_hook, delete_hook
+Public names are imported when they are first used: nobody waits for what stays unused.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from torchprof_hooks.version import __version__
+
+if TYPE_CHECKING:
+    from torchprof_hooks import function_hooks, link_hooks
+    from torchprof_hooks.capture.function_call import FunctionCall
+    from torchprof_hooks.capture.link_call import LinkCall
+    from torchprof_hooks.class_profiler import profiled
+    from torchprof_hooks.function_hook import FunctionHook
+    from torchprof_hooks.link_hook import LinkHook
+    from torchprof_hooks.profiler import Profiler, profile
+    from torchprof_hooks.profiles.profile import Profile
+    from torchprof_hooks.registration import add_hook, delete_hook
 
 __all__ = [
     "FunctionCall",
@@ -26,3 +35,30 @@ __all__ = [
     "profile",
     "profiled",
 ]
+
+_HOMES = {
+    "FunctionCall": "capture.function_call",
+    "FunctionHook": "function_hook",
+    "LinkCall": "capture.link_call",
+    "LinkHook": "link_hook",
+    "Profile": "profiles.profile",
+    "Profiler": "profiler",
+    "add_hook": "registration",
+    "delete_hook": "registration",
+    "profile": "profiler",
+    "profiled": "class_profiler",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("function_hooks", "link_hooks"):
+        return import_module(f"{__name__}.{name}")
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

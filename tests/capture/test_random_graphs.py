@@ -53,8 +53,9 @@ class RandomGraph(nn.Module):
 
 
 @pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad=True")
+@pytest.mark.parametrize("functions", [False, True])
 @pytest.mark.parametrize("seed", range(25))
-def test_random_graph(seed: int) -> None:
+def test_random_graph(seed: int, functions: bool) -> None:
     model = RandomGraph(random.Random(seed), depth=2)
 
     def step() -> None:
@@ -63,4 +64,4 @@ def test_random_graph(seed: int) -> None:
         if y.requires_grad:
             y.backward()
 
-    check(step, model)
+    check(step, model, functions=functions)

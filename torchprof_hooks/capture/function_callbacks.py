@@ -17,6 +17,7 @@ from torchprof_hooks.capture.torch_names.autograd import (
     current_autograd_node,
     next_sequence_number,
 )
+from torchprof_hooks.capture.torch_names.compiler import CompiledCall
 from torchprof_hooks.capture.torch_names.functions import (
     shapes_of,
     tensors_in,
@@ -62,7 +63,8 @@ class FunctionCallbackTracker(FunctionTracker):
         self._hook = hook
         self._hooks = NodePreHook()  # is given all gradients of a node
         self._gradients: InData = ()
-        self._open: dict[int, _OpenBackward] = {}  # by code of the site
+        self._regions: dict[int, FunctionCall] = {}  # by code of the site
+        self._open: dict[int, _OpenBackward] = {}  # the same
 
     # Forward
 
@@ -70,20 +72,40 @@ class FunctionCallbackTracker(FunctionTracker):
         """Call `function`, and the hook before and after it."""
         if site.is_hidden:
             return super().call(site, function, args, kwargs)
-        values = (*args, *kwargs.values())
-        call = FunctionCall(
-            site.function or "",
-            self._module_path(site),
-            tensors_in(values),
-            shapes_of(values),
-        )
-        del values  # not to keep an input alive that the function may let go
+        call = self._describe(site, args, kwargs)
         self._hook.forward_preprocess(call, call.in_data)
         low = next_sequence_number()
         outputs = super().call(site, function, args, kwargs)
         self._tie(call, outputs, low)
         self._hook.forward_postprocess(call, call.in_data)
         return outputs
+
+    def begin_region(self, call: CompiledCall) -> Site | None:
+        """A function made by torch.compile begins (see the parent class)."""
+        site = super().begin_region(call)
+        if site is not None:
+            described = self._describe(site, call.args, call.kwargs)
+            self._regions[site.code] = described
+            self._hook.forward_preprocess(described, described.in_data)
+        return site
+
+    def end_region(self, site: Site, call: CompiledCall) -> None:
+        """The function that `begin_region` gave a site for is over."""
+        low = site.low
+        super().end_region(site, call)
+        described = self._regions.pop(site.code)
+        if call.has_returned:
+            self._tie(described, call.outputs, low)
+            self._hook.forward_postprocess(described, described.in_data)
+
+    def _describe(self, site: Site, args: Any, kwargs: dict[str, Any]) -> FunctionCall:
+        values = (*args, *kwargs.values())
+        return FunctionCall(
+            site.function or "",
+            self._module_path(site),
+            tensors_in(values),
+            shapes_of(values),
+        )
 
     def _module_path(self, site: Site) -> str:
         if self.follows_modules:

@@ -7,9 +7,6 @@ from typing import Any, Final
 
 import torch
 
-from torchprof_hooks.capture.torch_names.compiler import (
-    before_compilation,
-)
 from torchprof_hooks.capture.torch_names.functions import (
     is_operator,
 )
@@ -163,7 +160,6 @@ _IN_PLACE: Final = frozenset(f"i{name}" for name in _OPERATORS)
 def region_name(function: Any) -> str:
     """What a function made by torch.compile is called: as it was before, and if it is
     the inside of a module, as that module's class."""
-    function = before_compilation(function)
     owner = getattr(function, "__self__", function)
     if isinstance(owner, torch.nn.Module):
         return class_name(owner)

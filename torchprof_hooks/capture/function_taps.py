@@ -152,13 +152,12 @@ class _CompiledRegions:
         call = compiled_call_on_stack()
         if call is None:
             return
-        frame, function = call
-        if frame in self._open:
-            for tracker, site in reversed(self._open.pop(frame)):
-                tracker.end_region(site)
+        if call.frame in self._open:
+            for tracker, site in reversed(self._open.pop(call.frame)):
+                tracker.end_region(site, call)
             return
-        begun = [(t, t.begin_region(function)) for t in self._trackers_here()]
-        self._open[frame] = [(t, site) for t, site in begun if site is not None]
+        begun = [(t, t.begin_region(call)) for t in self._trackers_here()]
+        self._open[call.frame] = [(t, site) for t, site in begun if site is not None]
 
 
 #: The one place there is.

@@ -19,6 +19,7 @@ from torchprof_hooks.capture.torch_names.autograd import (
     next_sequence_number,
 )
 from torchprof_hooks.capture.torch_names.compiler import (
+    CompiledCall,
     is_compiled_module,
     is_tracing,
 )
@@ -233,12 +234,14 @@ class FunctionTracker(BackwardTracker):
 
     # Compiled functions
 
-    def begin_region(self, function: Callable[..., Any]) -> Site | None:
+    def begin_region(self, call: CompiledCall) -> Site | None:
         """A function made by torch.compile begins: one function, whatever it does
         inside. None if it is inside of another one."""
         if self.site.is_region or is_tracing() or self._wants is not None:
             return None
-        site = self._site_of_function(region_name(function))
+        site = self._site_of_function(region_name(call.function))
+        if self.by_shapes:
+            site = self._shaped(site, call.args, call.kwargs)
         site.is_region = True
         self.names.infos[site.name] = ModuleInfo(
             site.function or "", kind="function", compiled=True
@@ -248,9 +251,13 @@ class FunctionTracker(BackwardTracker):
         self.site = site
         return site
 
-    def end_region(self, site: Site) -> None:
+    def end_region(self, site: Site, call: CompiledCall) -> None:
         """The function that `begin_region` gave a site for is over."""
-        self.function_returned(site, perf_counter_ns(), None)
+        end_ns = perf_counter_ns()
+        if call.has_returned:
+            self.function_returned(site, end_ns, call.outputs)
+        elif self._returns_to(site, end_ns):
+            self.abort_down_to(site.caller, end_ns)
 
     # Backward
 

@@ -17,6 +17,7 @@ from torchprof_hooks.capture.site import Site
 from torchprof_hooks.capture.torch_names.autograd import (
     next_sequence_number,
 )
+from torchprof_hooks.capture.torch_names.compiler import CompiledCall
 from torchprof_hooks.capture.tracker import Tracker
 
 SomeMeter = TypeVar("SomeMeter")
@@ -93,19 +94,19 @@ class MeterTracker(FunctionTracker):
         super().close_entry(site, outputs)
         self._closed(site, readings)
 
-    def begin_region(self, function: Any) -> Site | None:
+    def begin_region(self, call: CompiledCall) -> Site | None:
         """A function made by torch.compile begins (see the parent class)."""
         caller = self.site
-        site = super().begin_region(function)
+        site = super().begin_region(call)
         if site is not None:
             self._opened(site, self._read(caller))
             site.start_ns = perf_counter_ns()
         return site
 
-    def end_region(self, site: Site) -> None:
+    def end_region(self, site: Site, call: CompiledCall) -> None:
         """The function that `begin_region` gave a site for is over."""
         readings = self._read(site)
-        super().end_region(site)
+        super().end_region(site, call)
         self._closed(site, readings)
 
     def _make_move(self, move: Move, running: BackwardPass, now_ns: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import torch
 
@@ -75,13 +75,38 @@ def restore_eval_frame_setter(ours: EvalFrameSetter, original: EvalFrameSetter) 
         module._maybe_set_eval_frame = original  # type: ignore[union-attr]
 
 
-def compiled_call_on_stack() -> tuple[int, Callable[..., Any]] | None:
-    """The frame (its id) that is switching torch.compile on or off around a compiled
-    call, and what it is to run; None if it is not such a frame. For what is called by
-    the function given to `replace_eval_frame_setter`."""
+class CompiledCall(NamedTuple):
+    """A call of a function made by torch.compile.
+
+    frame: number of the frame of torch.compile that runs it, which lives until its end.
+    function, args, kwargs: what is run, and with what.
+    has_returned, outputs: whether it has returned yet, and what.
+    """
+
+    frame: int
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    has_returned: bool
+    outputs: object
+
+
+def compiled_call_on_stack() -> CompiledCall | None:
+    """The compiled call around which torch.compile is being switched on or off, None if
+    it is switched for another reason. For what is called by the function given to
+    `replace_eval_frame_setter`."""
     frame = sys._getframe(3)
     is_dynamo = frame.f_globals.get("__name__") == _DYNAMO
     if not is_dynamo or "fn" not in frame.f_code.co_freevars:
         return None
     variables = frame.f_locals
-    return (id(frame), variables["fn"]) if _ABOUT_TO_RUN in variables else None
+    if _ABOUT_TO_RUN not in variables:
+        return None
+    return CompiledCall(
+        id(frame),
+        before_compilation(variables["fn"]),
+        variables.get("args", ()),
+        variables.get("kwargs", {}),
+        "result" in variables,
+        variables.get("result"),
+    )

@@ -1,0 +1,167 @@
+"""torch.compile and function hooks: no graph break, and one function for a region."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch._dynamo import eval_frame
+
+import torchprof_hooks
+from tests.capture.test_compile import Compiles
+from torchprof_hooks import FunctionHook
+from torchprof_hooks.function_hooks import MemoryProfileHook, TimerHook
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+X = torch.ones(4, 8)
+
+
+class Square(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+        (x,) = ctx.saved_tensors
+        return torch.as_tensor(2 * x * grad)
+
+
+class Seen(FunctionHook):
+    name = "Seen"
+
+    def __init__(self) -> None:
+        self.forward: list[str] = []
+        self.backward: list[str] = []
+
+    def forward_preprocess(self, function: Any, in_data: Any) -> None:
+        self.forward.append(function.name)
+
+    def backward_preprocess(self, function: Any, in_data: Any, out_grad: Any) -> None:
+        self.backward.append(function.name)
+
+
+@pytest.fixture(autouse=True)
+def fresh_compiler() -> Iterator[None]:
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def plain(x: torch.Tensor) -> torch.Tensor:
+    return (x @ x.T).relu().sum()
+
+
+def with_custom_function(x: torch.Tensor) -> torch.Tensor:
+    return torch.as_tensor(Square.apply(x).relu().sum())
+
+
+HOOKS: list[Callable[[], AbstractContextManager[Any]]] = [
+    TimerHook,
+    MemoryProfileHook,
+    Seen,
+    lambda: torchprof_hooks.profile(functions=True),
+]
+
+
+@pytest.mark.parametrize("hook", HOOKS)
+@pytest.mark.parametrize("function", [plain, with_custom_function])
+def test_no_graph_break_and_one_graph(function: Any, hook: Any) -> None:
+    backend = Compiles()
+    compiled = torch.compile(function, backend=backend, fullgraph=True)
+    x = X.clone().requires_grad_()
+    expected = function(x)
+    (gradient,) = torch.autograd.grad(expected, x)
+    with hook():
+        for _ in range(3):
+            out = compiled(x)
+            assert torch.equal(out, expected)
+            assert torch.equal(torch.autograd.grad(out, x)[0], gradient)
+    assert backend.graphs == 1
+    compiled(x)
+    assert backend.graphs <= 2  # at most one recompilation
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("function", [plain, with_custom_function])
+def test_a_compiled_function_is_one_function(function: Any, backend: str) -> None:
+    compiled = torch.compile(function, backend=backend)
+    x = X.clone().requires_grad_()
+    with Seen() as hook:
+        torch.tanh(compiled(x)).backward()
+        with torch.no_grad():
+            compiled(x)
+    # Were it run eagerly, matmul or Square would be seen.
+    assert hook.forward == [function.__name__, "tanh", function.__name__]
+    assert hook.backward == ["tanh", function.__name__]
+
+
+def test_a_region_with_graph_breaks_is_one_function() -> None:
+    @torch.compile(backend="eager")
+    def broken(x: torch.Tensor) -> torch.Tensor:
+        y = torch.relu(x)
+        torch._dynamo.graph_break()
+        return y.exp()
+
+    with Seen() as hook:
+        broken(X)
+    assert hook.forward == ["broken"]
+
+
+def test_compiled_before_and_used_inside() -> None:
+    compiled = torch.compile(plain, backend="eager")
+    compiled(X)
+    with torchprof_hooks.profile(functions=True) as prof:
+        compiled(X)
+        torch.relu(X)
+    rows = {row.name: row for row in prof.profile.rows("function")}
+    assert rows["plain"].calls == 1
+    assert rows["plain"].compiled
+    assert rows["relu"].calls == 1
+    assert "matmul" not in rows
+
+
+def test_a_compiled_region_that_raises_ends() -> None:
+    @torch.compile(backend="eager")
+    def failing(x: torch.Tensor) -> torch.Tensor:
+        torch.relu(x)
+        torch._dynamo.graph_break()
+        raise RuntimeError("on purpose")
+
+    with TimerHook() as hook:
+        for _ in range(3):
+            with pytest.raises(RuntimeError, match="on purpose"):
+                failing(X)
+            torch.tanh(X)
+    assert hook.summary()["tanh"]["occurrence"] == 3
+    assert hook.summary()["failing"]["occurrence"] == 3
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_compiled_modules(in_place: bool) -> None:
+    model: Any = nn.Sequential(nn.Linear(8, 8), nn.ReLU())
+    if in_place:
+        model.compile(backend="aot_eager")
+    else:
+        model = torch.compile(model, backend="aot_eager")
+    with Seen() as hook:
+        model(X).sum().backward()
+    assert hook.forward == ["Sequential", "sum"]
+    assert hook.backward == ["sum", "Sequential"]
+    with torchprof_hooks.profile(functions=True) as prof:
+        model(X).sum().backward()
+    functions = {r.name for r in prof.profile.rows("function") if r.kind == "function"}
+    assert functions == {"Sequential", "sum"}
+
+
+def test_nothing_is_left_in_the_compiler() -> None:
+    before = eval_frame._maybe_set_eval_frame
+    with TimerHook():
+        assert eval_frame._maybe_set_eval_frame is not before
+    assert eval_frame._maybe_set_eval_frame is before

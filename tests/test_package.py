@@ -1,0 +1,43 @@
+"""The public names."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import torchprof_hooks
+
+
+def in_a_fresh_process(code: str) -> str:
+    return subprocess.check_output([sys.executable, "-c", code], text=True).strip()
+
+
+def test_every_public_name_is_there() -> None:
+    code = """
+import torchprof_hooks
+for name in torchprof_hooks.__all__:
+    assert getattr(torchprof_hooks, name) is getattr(torchprof_hooks, name)
+    print(name)
+"""
+    assert in_a_fresh_process(code).split() == torchprof_hooks.__all__
+
+
+def test_they_are_listed() -> None:
+    assert set(torchprof_hooks.__all__) <= set(dir(torchprof_hooks))
+
+
+def test_star_import() -> None:
+    code = "from torchprof_hooks import *; print(FunctionHook.name, LinkHook.name)"
+    assert in_a_fresh_process(code) == "FunctionHook LinkHook"
+
+
+def test_no_other_name_is_there() -> None:
+    with pytest.raises(AttributeError, match="has no attribute 'profiles_'"):
+        torchprof_hooks.profiles_  # noqa: B018
+
+
+def test_importing_imports_nothing_that_is_not_used() -> None:
+    code = "import sys, torchprof_hooks; print('torch' in sys.modules)"
+    assert in_a_fresh_process(code) == "False"
