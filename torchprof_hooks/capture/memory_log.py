@@ -14,7 +14,7 @@ from torchprof_hooks.capture.span_log import Int64s
 #: rise (see `MemoryTotals`; all with inner calls).
 FIELDS: Final = 5
 #: Length of the log at which it is folded.
-FOLD_AT: Final = FIELDS * 4096
+FOLD_AT: Final = FIELDS * 2048
 
 
 class MemoryLog:

@@ -28,9 +28,9 @@ from torchprof_hooks.capture.torch_names.autograd import (
 FIELDS: Final = 3
 #: Records kept although no output of their call was found to tie them to.
 NEWEST_RECORDS: Final = 64
-#: Intervals of loose calls that are kept, however long their graphs live: a MiB and a
-#: half of memory. Older ones are forgotten, and their nodes go by their own names.
-LOOSE_INTERVALS_KEPT: Final = 1 << 16
+#: Bytes of records of loose calls that are kept, however long their graphs live: 20 000
+#: intervals. Older ones are forgotten, and their nodes go by their own names.
+LOOSE_BYTES_KEPT: Final = 1 << 19
 #: How deep outputs are searched for tensors.
 OUTPUT_DEPTH: Final = 4
 #: How many parts of an output are looked at, about.
@@ -60,6 +60,11 @@ class Record:
         self.low = low  # given: a pass has no interval around all others
         self.high = intervals[-1]
 
+    @property
+    def size_bytes(self) -> int:
+        """What the record takes in memory, with what refers to it, about."""
+        return 400 + self.intervals.itemsize * len(self.intervals)
+
     def columns(self) -> tuple[array[int], array[int], array[int]]:
         """Codes, lows and highs of the intervals."""
         numbers = self.intervals
@@ -79,7 +84,7 @@ class Ownership:
         self._records: list[weakref.ref[Record]] = []  # by rising number
         self._newest: deque[Record] = deque(maxlen=NEWEST_RECORDS)
         self._loose: deque[Record] = deque()
-        self._loose_numbers = 0
+        self._loose_bytes = 0
         self._prune_at = 2 * NEWEST_RECORDS
 
     def add(self, intervals: list[int], low: int, outputs: object) -> None:
@@ -104,9 +109,9 @@ class Ownership:
         record = Record(intervals, min(intervals[1::FIELDS]))
         self._records.append(weakref.ref(record))
         self._loose.append(record)
-        self._loose_numbers += len(record.intervals)
-        while self._loose_numbers > FIELDS * LOOSE_INTERVALS_KEPT:
-            self._loose_numbers -= len(self._loose.popleft().intervals)
+        self._loose_bytes += record.size_bytes
+        while self._loose_bytes > LOOSE_BYTES_KEPT:
+            self._loose_bytes -= self._loose.popleft().size_bytes
         self._prune_if_many()
 
     def newest_records(self, low: int, high: int) -> Iterator[Record]:

@@ -38,8 +38,12 @@ def _acquired(row: Row) -> int:
 
 
 _COLUMNS: Final = (
-    Column("forward", _used("forward"), is_kept=True),
-    Column[Row]("retained", lambda row: row.phases["forward"].mean_retained_bytes),
+    Column("forward", _used("forward")),
+    Column[Row](
+        "retained",
+        lambda row: row.phases["forward"].mean_retained_bytes,
+        is_kept=True,
+    ),
     Column("backward", _used("backward")),
     Column("recompute", _used("recompute")),
     Column("step", _used("optimizer")),
@@ -48,9 +52,9 @@ _COLUMNS: Final = (
 )
 
 _LEGEND: Final = (
-    "forward, backward, ...: bytes handed out per call, {freed}, with inner calls; "
-    "retained: still in use when forward returned; peak: highest rise during a call; "
-    "acquired: taken from the {owner}, in all calls"
+    "{used}: bytes handed out per call, {freed}, with inner calls; retained: still in "
+    "use when forward returned; peak: highest rise during a call; acquired: taken from "
+    "the {owner}, in all calls"
 )
 
 
@@ -62,9 +66,12 @@ def memory_tree(
     if not memory.source:
         return heading
     nodes = [node for _, node in shown]
-    columns = filled_columns(_COLUMNS, nodes, format_each)
+    # Net bytes of forward are what is retained: once is enough.
+    all_columns = _COLUMNS[1:] if memory.is_net else _COLUMNS
+    columns = filled_columns(all_columns, nodes, format_each)
     table = format_table("module", list(tree_labels(shown)), columns, width)
     legend = _LEGEND.format(
+        used="backward, ..." if memory.is_net else "forward, backward, ...",
         freed="less those freed" if memory.is_net else "freed or not",
         owner="system" if memory.source == "cpu" else "device",
     )
