@@ -33,11 +33,13 @@ class FunctionHook(Hook):
 
     Callbacks are given ``function``, a `FunctionCall`; ``in_data``, the input tensors
     that are still alive (None for the others); and in backward ``out_grad``, the
-    gradients of the function's outputs (None where there is none). A function gets one
-    pair of backward callbacks, however many autograd nodes it made, from the hooks that
-    are active when the backward pass starts, whether or not they were in the forward; a
-    node whose forward the hook did not see is a function of its own, called by the
-    node's name, and so is each node of it. A call that raises has no post.
+    gradients of the function's outputs (None where there is none, and after the
+    function for those that are gone by then: the hook keeps nothing alive).
+
+    A function gets one pair of backward callbacks, however many autograd nodes it made,
+    from the hooks that are active when the backward pass starts, whether or not they
+    were in the forward; a node whose forward the hook did not see is a function of its
+    own, called by the node's name. A call that raises has no post.
 
     The semantics are those of ``chainer.FunctionHook`` 7.8.
 

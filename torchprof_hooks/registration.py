@@ -12,6 +12,7 @@ from torchprof_hooks.capture.function_targets import (
     NodeTap,
     TargetTap,
     TorchFunctionTap,
+    forget_node,
     taps_of_function,
     taps_of_node,
 )
@@ -33,7 +34,8 @@ def add_hook(
             `FunctionHook`, a class derived from ``torch.autograd.Function`` (its calls
             in all threads), a torch function such as ``torch.nn.functional.linear`` or
             ``torch.Tensor.add`` (its calls in this thread), or an autograd node such as
-            ``loss.grad_fn`` (its backward).
+            ``loss.grad_fn`` (its backward). Functions and methods of one name are
+            different targets: ``x + y`` calls ``torch.Tensor.add``, not ``torch.add``.
         hook: what to call.
         name: registers the hook under another name than ``hook.name``.
 
@@ -78,6 +80,8 @@ def delete_hook(target: object, name: str) -> None:
         taps.pop(name, None)
         tap.close()
         ask_again(target)
+        if isinstance(target, torch.autograd.graph.Node):
+            forget_node(target)
 
 
 def _connect(target: Any, name: str, hook: FunctionHook) -> None:

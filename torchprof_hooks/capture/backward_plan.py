@@ -18,8 +18,9 @@ from torchprof_hooks.capture.torch_names.autograd import (
 PLANS_KEPT: Final = 8
 
 
-def reachable_nodes(roots: Iterable[Any]) -> dict[int, Any]:
-    """The nodes that a backward pass from `roots` can run, by sequence number.
+def reachable_nodes(roots: Iterable[Any]) -> dict[int, Any] | None:
+    """The nodes that a backward pass from `roots` can run, by sequence number; None if
+    two of them have the same one: threads count each for itself.
 
     Nodes that accumulate into leaves have no number and are left out: each runs right
     after the node that feeds it and belongs to that node's owner.
@@ -39,6 +40,8 @@ def reachable_nodes(roots: Iterable[Any]) -> dict[int, Any]:
                 if number not in found:
                     found[number] = node
                     visit(node)
+                elif found[number] is not node and number != NO_SEQUENCE_NUMBER:
+                    return None
     del found[NO_SEQUENCE_NUMBER]
     return found
 

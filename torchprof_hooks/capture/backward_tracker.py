@@ -51,6 +51,7 @@ class BackwardTracker(OwningTracker):
         super().__init__(names)
         self.passes: list[BackwardPass] = []
         self.boundaries = 0  # how many were met: for the estimate of our own cost
+        self.undivided_passes = 0  # for nodes of several threads with one number
         self._hooks: NodePreHook = NodeHookCarrier()
         self._hooked: set[int] = set()
         self._plans = PlanCache()
@@ -85,9 +86,17 @@ class BackwardTracker(OwningTracker):
             alive = passes_on_stack()
             while len(self.passes) > alive:
                 self.abort_down_to(self.passes[-1].base, self._last_stamp())
-                if self.passes.pop().opened_base:
+                self.pass_is_over(dead := self.passes.pop())
+                if dead.opened_base:
                     self.abort_call(self._last_stamp())
+        if not self.passes:
+            left = [site for site in self.open_sites() if site.phase == "backward"]
+            if left:
+                self.abort_down_to(left[-1].caller, self._last_stamp())
         super().drop_dead_calls(beginning)
+
+    def pass_is_over(self, ended: BackwardPass) -> None:
+        """`ended` will not be heard of again."""
 
     def begin_pass(self, request: PassRequest) -> None:
         """A backward pass is about to begin."""
@@ -109,6 +118,9 @@ class BackwardTracker(OwningTracker):
         planning = self.entry_site(PROFILER_NAME, "profiler")
         self.open_entry(planning)
         nodes = reachable_nodes(request.roots)
+        if nodes is None:
+            self.undivided_passes += 1
+            nodes = {}
         numbers = sorted(nodes, reverse=True)
         if request.stop >= 0:
             numbers = [number for number in numbers if number > request.stop]
@@ -197,7 +209,7 @@ class BackwardTracker(OwningTracker):
         if not self.passes:  # measuring was stopped in the middle of it
             return
         now_ns = perf_counter_ns()
-        ended = self.passes.pop()
+        self.pass_is_over(ended := self.passes.pop())
         ended.failed = failed
         if failed:
             self.aborted_calls += ended.owner.depth
@@ -215,5 +227,6 @@ class BackwardTracker(OwningTracker):
     def abort_all(self, by_exception: bool) -> None:
         """Close whatever is open (see the parent class)."""
         super().abort_all(by_exception)
-        self.passes.clear()
+        while self.passes:
+            self.pass_is_over(self.passes.pop())
         self._hooks.callbacks.clear()

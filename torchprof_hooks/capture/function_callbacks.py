@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple, Protocol
+import weakref
+from collections.abc import Callable
+from typing import Any, Final, Protocol
 
 import torch
 
@@ -44,11 +46,18 @@ class FunctionCallbacks(Protocol):
     ) -> None: ...
 
 
-class _OpenBackward(NamedTuple):
-    """A function whose backward runs. The gradients live until it is over."""
+class _OpenBackward:
+    """A function whose backward runs. It does not keep the gradients: torch would copy
+    what it otherwise hands over to a leaf."""
 
-    function: FunctionCall
-    out_grad: InData
+    def __init__(self, function: FunctionCall, out_grad: InData) -> None:
+        self.function = function
+        self._gradients = [None if g is None else weakref.ref(g) for g in out_grad]
+
+    @property
+    def out_grad(self) -> InData:
+        """The gradients that are still alive."""
+        return tuple(None if g is None else g() for g in self._gradients)
 
 
 class FunctionCallbackTracker(FunctionTracker):
@@ -63,6 +72,7 @@ class FunctionCallbackTracker(FunctionTracker):
         self._hook = hook
         self._hooks = NodePreHook()  # is given all gradients of a node
         self._gradients: InData = ()
+        self._is_telling = False
         self._regions: dict[int, FunctionCall] = {}  # by code of the site
         self._open: dict[int, _OpenBackward] = {}  # the same
 
@@ -70,14 +80,16 @@ class FunctionCallbackTracker(FunctionTracker):
 
     def call(self, site: Site, function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """Call `function`, and the hook before and after it."""
+        if self._is_telling:  # the hook itself calls a function
+            return function(*args, **kwargs)
         if site.is_hidden:
             return super().call(site, function, args, kwargs)
         call = self._describe(site, args, kwargs)
-        self._hook.forward_preprocess(call, call.in_data)
+        self._tell(self._hook.forward_preprocess, call, call.in_data)
         low = next_sequence_number()
         outputs = super().call(site, function, args, kwargs)
         self._tie(call, outputs, low)
-        self._hook.forward_postprocess(call, call.in_data)
+        self._tell(self._hook.forward_postprocess, call, call.in_data)
         return outputs
 
     def begin_region(self, call: CompiledCall) -> Site | None:
@@ -86,7 +98,7 @@ class FunctionCallbackTracker(FunctionTracker):
         if site is not None:
             described = self._describe(site, call.args, call.kwargs)
             self._regions[site.code] = described
-            self._hook.forward_preprocess(described, described.in_data)
+            self._tell(self._hook.forward_preprocess, described, described.in_data)
         return site
 
     def end_region(self, site: Site, call: CompiledCall) -> None:
@@ -96,7 +108,7 @@ class FunctionCallbackTracker(FunctionTracker):
         described = self._regions.pop(site.code)
         if call.has_returned:
             self._tie(described, call.outputs, low)
-            self._hook.forward_postprocess(described, described.in_data)
+            self._tell(self._hook.forward_postprocess, described, described.in_data)
 
     def _describe(self, site: Site, args: Any, kwargs: dict[str, Any]) -> FunctionCall:
         values = (*args, *kwargs.values())
@@ -117,6 +129,13 @@ class FunctionCallbackTracker(FunctionTracker):
             self.names.add_root(modules[0])
             and (self.names.get(modules[-1]) or self.names.add_root(modules[-1]))
         )
+
+    def _tell(self, callback: Callable[..., None], *args: Any) -> None:
+        self._is_telling = True
+        try:
+            callback(*args)
+        finally:
+            self._is_telling = False
 
     def _tie(self, call: FunctionCall, outputs: object, low: int) -> None:
         """Have the nodes that `call` made, from number `low` on, remember it."""
@@ -154,13 +173,15 @@ class FunctionCallbackTracker(FunctionTracker):
             name = site.function or ""
             call = FunctionCall(name, _name_around(site), node_names=(node.name(),))
         self._open[site.code] = _OpenBackward(call, self._gradients)
-        self._hook.backward_preprocess(call, call.in_data, self._gradients)
+        self._tell(self._hook.backward_preprocess, call, call.in_data, self._gradients)
 
     def _backward_ends(self, site: Site) -> None:
         ended = self._open.pop(site.code, None)
         if ended is not None:
             call = ended.function
-            self._hook.backward_postprocess(call, call.in_data, ended.out_grad)
+            self._tell(
+                self._hook.backward_postprocess, call, call.in_data, ended.out_grad
+            )
 
     def end_pass(self, outputs: object, failed: bool) -> None:
         """The backward pass that began last is over."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import types
+from contextlib import suppress
 from typing import Any, Final
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 from torchprof_hooks.capture.torch_names.functions import (
     is_operator,
@@ -45,6 +47,7 @@ _NOT_FUNCTIONS: Final = frozenset(
         "_record_function_enter_new",
         "_record_function_exit",
         "_set_grad_enabled",
+        "_set_multithreading_enabled",
         "_set_view_replay_enabled",
         "set_grad_enabled",
         "as_subclass",
@@ -157,6 +160,18 @@ _REFLECTED: Final = frozenset(f"r{name}" for name in _OPERATORS)
 _IN_PLACE: Final = frozenset(f"i{name}" for name in _OPERATORS)
 
 
+def lives_as_long_as_torch(function: Any) -> bool:
+    """Whether remembering `function` keeps nothing of the user's alive: it is a builtin
+    or an operator, a method of a builtin type, or one of torch's own functions."""
+    if isinstance(function, types.FunctionType):
+        return str(function.__module__).partition(".")[0] == "torch"
+    if isinstance(function, types.MethodWrapperType):
+        return isinstance(function.__self__, types.GetSetDescriptorType)
+    if isinstance(function, types.BuiltinFunctionType):
+        return not isinstance(function.__self__, torch.Tensor)
+    return isinstance(function, _FUNCTION_TYPES) or is_operator(function)
+
+
 def region_name(function: Any) -> str:
     """What a function made by torch.compile is called: as it was before, and if it is
     the inside of a module, as that module's class."""
@@ -181,12 +196,38 @@ def as_seen(target: Any) -> Any:
     home = getattr(target, "__objclass__", None)
     if home is None:
         module = str(getattr(target, "__module__", None))
-        return target if module.partition(".")[0] == "torch" else None
-    if not issubclass(torch.Tensor, home) or home is object:
+        is_of_torch = module.partition(".")[0] == "torch"
+    else:
+        is_of_torch = issubclass(torch.Tensor, home) and home is not object
+    if not is_of_torch:
         return None
-    if target.__name__.startswith("__"):
-        return getattr(torch.Tensor, target.__name__.strip("_"), target)
-    return target
+    return _operator_as_seen(target) if target.__name__[:2] == "__" else target
+
+
+def _operator_as_seen(operator: Any) -> Any:
+    """What a mode is given when `operator`, a method like ``__add__``, is called."""
+    value = torch.zeros(1, device="cpu")
+    with _Probe() as probe:
+        for arguments in ((value, value), (value,)):
+            with suppress(Exception):
+                operator(*arguments)
+            if probe.seen is not None:
+                break
+    return probe.seen
+
+
+class _Probe(TorchFunctionMode):
+    """Notes the first function that is called, and calls none."""
+
+    def __init__(self) -> None:
+        self.seen: Any = None
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        if self.seen is None:
+            self.seen = func
+        raise NotImplementedError
 
 
 _FUNCTION_TYPES: Final = (

@@ -10,20 +10,27 @@ from functools import partial
 from typing import Any
 
 from torch.compiler import is_dynamo_compiling
+from torch.overrides import TorchFunctionMode
 
+from torchprof_hooks.capture.compiler_exemption import exempt_from_compilation
+from torchprof_hooks.capture.function_mode import FunctionMode
 from torchprof_hooks.capture.function_tracker import FunctionTracker
 from torchprof_hooks.capture.site import Site
 from torchprof_hooks.capture.thread_trackers import ThreadTrackers
 from torchprof_hooks.capture.torch_names.compiler import (
     EvalFrameSetter,
     compiled_call_on_stack,
+    is_compiler_loaded,
     replace_eval_frame_setter,
     restore_eval_frame_setter,
 )
 from torchprof_hooks.capture.torch_names.functions import (
+    OverrideCheck,
     apply_function,
     replace_function_apply,
+    replace_override_check,
     restore_function_apply,
+    restore_override_check,
 )
 
 
@@ -39,6 +46,7 @@ class FunctionTaps:
             weakref.WeakKeyDictionary()
         )
         self._regions = _CompiledRegions(self.here)
+        self._override_check: OverrideCheck | None = None
 
     def add(self, tracker: FunctionTracker) -> None:
         """Tell `tracker` from now on."""
@@ -84,8 +92,20 @@ class FunctionTaps:
             restore_function_apply()
         if self._trackers:
             self._regions.start()
+            if self._override_check is None:
+                self._override_check = replace_override_check(_is_ours)
         else:
             self._regions.stop()
+            if self._override_check is not None:
+                restore_override_check(self._override_check)
+                self._override_check = None
+
+    def look_for_compiler(self) -> None:
+        """torch.compile may have come into use since somebody began to listen."""
+        if not self._regions.is_told and is_compiler_loaded():
+            with self._lock:
+                exempt_from_compilation()
+                self._listen()
 
     def followers(self, cls: type) -> list[FunctionTracker]:
         """The trackers here that may want to know of a call of `cls`."""
@@ -118,6 +138,10 @@ def _call(
     return tracker.call(site, call, args, kwargs)
 
 
+def _is_ours(mode: TorchFunctionMode) -> bool:
+    return isinstance(mode, FunctionMode)
+
+
 class _CompiledRegions:
     """Tells trackers when a function made by torch.compile begins and ends."""
 
@@ -127,13 +151,18 @@ class _CompiledRegions:
         # By the frame of torch.compile that runs it, which lives until its end.
         self._open: dict[int, list[tuple[FunctionTracker, Site]]] = {}
 
+    @property
+    def is_told(self) -> bool:
+        """Whether `start` was successful."""
+        return self._ours is not None
+
     def start(self) -> None:
         """Be told from now on, if torch.compile is in use by now."""
         if self._ours is not None:
             return
 
         def set_eval_frame(callback: Any) -> Any:
-            self._at_switch()
+            self._at_switch(callback)
             return original(callback)
 
         found = replace_eval_frame_setter(set_eval_frame)
@@ -148,7 +177,7 @@ class _CompiledRegions:
             self._ours = None
             self._open.clear()
 
-    def _at_switch(self) -> None:
+    def _at_switch(self, callback: Any) -> None:
         call = compiled_call_on_stack()
         if call is None:
             return
@@ -156,6 +185,8 @@ class _CompiledRegions:
             for tracker, site in reversed(self._open.pop(call.frame)):
                 tracker.end_region(site, call)
             return
+        if call.has_returned or not callable(callback):
+            return  # the end of one that began before we were there
         begun = [(t, t.begin_region(call)) for t in self._trackers_here()]
         self._open[call.frame] = [(t, site) for t, site in begun if site is not None]
 

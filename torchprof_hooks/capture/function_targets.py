@@ -73,6 +73,9 @@ class NodeTap(TargetTap):
         self._node_name: str = node.name()
         self._threads = threads
         threads.acquire()
+        # Also when the node dies with its hooks still on.
+        self._release = weakref.finalize(self, _release, weakref.ref(threads))
+        self._release.atexit = False
         threads.here()  # which is told of the backward pass from now on
         self._handles = [
             node.register_prehook(self._before),
@@ -82,19 +85,25 @@ class NodeTap(TargetTap):
 
     def _before(self, gradients: Any) -> None:
         tracker = self._threads.here()
-        if isinstance(tracker, FunctionTracker) and tracker.passes:
+        if isinstance(tracker, FunctionTracker):
             tracker.node_pre(self._node_name, gradients)
 
     def _after(self, inputs: Any, outputs: Any) -> None:
         tracker = self._threads.here()
-        if isinstance(tracker, FunctionTracker) and tracker.passes:
+        if isinstance(tracker, FunctionTracker):
             tracker.node_post(self._node_name)
 
     def close(self) -> None:
         """Disconnect the hook."""
         for handle in self._handles:
             handle.remove()
-        self._threads.release()
+        self._release()
+
+
+def _release(threads: weakref.ref[ThreadTrackers]) -> None:
+    living = threads()
+    if living is not None:
+        living.release()
 
 
 class _OfThread(threading.local):
@@ -121,3 +130,9 @@ def taps_of_node(node: Any) -> dict[str, TargetTap]:
     """The taps on an autograd node, by name."""
     taps: dict[str, TargetTap] = node.metadata.setdefault(_METADATA_KEY, {})
     return taps
+
+
+def forget_node(node: Any) -> None:
+    """Leave nothing in a node that has no tap any more."""
+    if not taps_of_node(node):
+        del node.metadata[_METADATA_KEY]

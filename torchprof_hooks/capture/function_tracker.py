@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from torchprof_hooks.capture.backward_pass import PassRequest
+from torchprof_hooks.capture.backward_pass import BackwardPass, PassRequest
 from torchprof_hooks.capture.backward_tracker import BackwardTracker
-from torchprof_hooks.capture.function_names import function_name, region_name
+from torchprof_hooks.capture.function_names import (
+    function_name,
+    lives_as_long_as_torch,
+    region_name,
+)
 from torchprof_hooks.capture.module_names import ModuleNames
 from torchprof_hooks.capture.site import Site
 from torchprof_hooks.capture.span_log import FOLD_AT
@@ -38,8 +41,10 @@ if TYPE_CHECKING:
 
 #: Numbers of intervals outside of any module call at which a record is made of them.
 LOOSE_AT: Final = 3 * 256
-#: How many callables a site remembers, in case that a program makes new ones forever.
-FUNCTIONS_KEPT: Final = 1 << 12
+#: How many names of functions are told apart at a site, in case that a program makes
+#: new ones forever, and the name of the rest.
+NAMES_KEPT: Final = 512
+OTHER_FUNCTIONS: Final = "(other functions)"
 #: How many different input shapes of a function are told apart at a site.
 SHAPES_KEPT: Final = 64
 #: Stands for the shapes beyond that number.
@@ -76,6 +81,9 @@ class FunctionTracker(BackwardTracker):
         self.mode: FunctionMode | None = None  # while it is shown functions
         #: Whether a function has a hook of its own in place of the one served here.
         self.is_replaced_function: Callable[[Any], bool] = lambda function: False
+        #: Called when a function turns up that is not known at its place yet.
+        self.at_unknown: Callable[[], object] = lambda: None
+        self.passed_over = 0  # calls seen that were none of interest
         self._wants = wants
         if follows_functions and wants is None:
             self._name_node = self._named_site
@@ -114,19 +122,21 @@ class FunctionTracker(BackwardTracker):
     def find_function(self, function: Any) -> Site | None:
         """The site of a call of `function` from the current site, which does not know
         it yet; None if the call is not to be followed."""
+        if self.site.phase == "backward" and not self.passes and self._wants is None:
+            self.drop_dead_calls()  # an interrupt kept us from being told of its end
         caller = self.site
-        if self._is_inside_region() or is_tracing():
-            return None
         if caller.phase == "backward" and not self._is_recomputing():
+            return None
+        self.at_unknown()
+        if self._is_inside_region() or is_tracing():
             return None
         name = function_name(function)
         is_wanted = name is not None and (self._wants is None or self._wants(function))
         site = self._site_of_function(name) if is_wanted and name else None
         if site is not None and self.is_replaced_function(function):
             site = self._hidden(site)
-        if caller.phase != "backward" and len(caller.functions) < FUNCTIONS_KEPT:
-            with suppress(TypeError):  # not hashable
-                caller.functions[function] = site
+        if caller.phase != "backward" and lives_as_long_as_torch(function):
+            caller.functions[function] = site
         return site
 
     def forget_functions(self) -> None:
@@ -159,7 +169,10 @@ class FunctionTracker(BackwardTracker):
         """Whether functions called from within a backward pass are those of a forward
         that is done again (checkpointed code does so with gradients enabled), rather
         than steps of the backward of a custom Function, which belong to that."""
-        return torch.is_grad_enabled() and not self.passes[-1].makes_graph
+        running = self.passes[-1] if self.passes else None
+        if running is None or running.makes_graph:
+            return False
+        return torch.is_grad_enabled()
 
     def _site_of_function(self, name: str, shapes: Any = None) -> Site:
         if shapes == OTHER_SHAPES:
@@ -172,6 +185,8 @@ class FunctionTracker(BackwardTracker):
             phase = self._call_phase()
         known = caller.children_by_name.get((element, phase))
         if known is None:
+            if len(caller.children_by_name) > NAMES_KEPT and name != OTHER_FUNCTIONS:
+                return self._site_of_function(OTHER_FUNCTIONS)
             path = (*self._path_inside(caller), element)
             known = [self.new_site(caller, path, phase, function=name)]
             caller.children_by_name[element, phase] = known
@@ -270,11 +285,10 @@ class FunctionTracker(BackwardTracker):
             push_function_mode(self.mode)
             self.passes[-1].resumed = self.mode
 
-    def end_pass(self, outputs: object, failed: bool) -> None:
-        """The backward pass that began last is over."""
-        if self.passes and self.passes[-1].resumed is not None:
-            remove_function_mode(self.passes[-1].resumed)
-        super().end_pass(outputs, failed)
+    def pass_is_over(self, ended: BackwardPass) -> None:
+        """`ended` will not be heard of again."""
+        if ended.resumed is not None:
+            remove_function_mode(ended.resumed)
 
     def _named_site(self, caller: Site, name: str) -> Site:
         """The site of the backward of a node that no function is known for."""

@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from torchprof_hooks.capture.span_log import Int64s
+from torchprof_hooks.capture.span_log import Int64s, padded
 
 #: Numbers that one closed call appends: code of its site, used, acquired, retained,
 #: rise (see `MemoryTotals`; all with inner calls).
@@ -48,12 +48,11 @@ class MemoryLog:
 
     def _book(self, calls: Int64s) -> None:
         codes = calls[:, 0]
-        missing = int(codes.max()) + 1 - len(self.used)
-        if missing > 0:
-            self.used = np.pad(self.used, (0, missing))
-            self.acquired = np.pad(self.acquired, (0, missing))
-            self.retained = np.pad(self.retained, (0, missing))
-            self.peak = np.pad(self.peak, (0, missing))
+        size = int(codes.max()) + 1
+        self.used = padded(self.used, size)
+        self.acquired = padded(self.acquired, size)
+        self.retained = padded(self.retained, size)
+        self.peak = padded(self.peak, size)
         np.add.at(self.used, codes, calls[:, 1])
         np.add.at(self.acquired, codes, calls[:, 2])
         np.add.at(self.retained, codes, calls[:, 3])

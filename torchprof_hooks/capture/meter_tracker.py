@@ -66,8 +66,10 @@ class MeterTracker(FunctionTracker):
         if self.by_shapes and not site.is_hidden:
             site = self._shaped(site, args, kwargs)
         try:
-            caller, self.site = self.site, site
+            caller = self.site
             site.low = next_sequence_number()
+            site.start_ns = perf_counter_ns()
+            self.site = site
             self._opened(site, self._read(caller))
             site.start_ns = perf_counter_ns()
             outputs = function(*args, **kwargs)
@@ -121,6 +123,11 @@ class MeterTracker(FunctionTracker):
                 site.start_ns = now_ns
 
     # Reading
+
+    def start_meters(self) -> None:
+        """Measuring begins, for the first time or again."""
+        for meter in self.meters:
+            meter.start()
 
     def try_reading(self) -> None:
         """Read the meters for nothing but to see how long that takes."""

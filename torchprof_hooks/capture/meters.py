@@ -17,6 +17,9 @@ RESOLVE_AT: Final = 1024
 class Meter(Protocol):
     """Reads something that changes while calls run."""
 
+    def start(self) -> None:
+        """Measuring begins, for the first time or again."""
+
     def read(self, owner: Site) -> Any:
         """A reading; `owner` is what the thread was working for until now."""
 
@@ -39,6 +42,9 @@ class DeviceMeter:
         self.clock = clock
         self.device_ns: dict[int, int] = {}  # by code of the site
         self._waiting: deque[tuple[int, Any, Any]] = deque()
+
+    def start(self) -> None:
+        """See `Meter.start`."""
 
     def read(self, owner: Site) -> Any:
         """See `Meter.read`."""
@@ -81,7 +87,11 @@ class MemoryMeter:
         self.log = MemoryLog()
         self.high_water_bytes = 0
         self.blamed: Site | None = None
-        self._allocator_peak = counter.read()[3]
+        self._allocator_peak = 0
+
+    def start(self) -> None:
+        """See `Meter.start`. What the allocator's peak was by now is not ours."""
+        self._allocator_peak = self.counter.read()[3]
 
     def read(self, owner: Site) -> Reading:
         """See `Meter.read`."""

@@ -32,21 +32,22 @@ _CALLS: Final = 100
 
 class Costs(NamedTuple):
     """Nanoseconds that measuring adds to one module call (forward only, or with the
-    ownership of backward), to one change of owner in a backward pass, and to one
-    function call (by name only, or with the shapes of its inputs)."""
+    ownership of backward), to one change of owner in a backward pass, to one function
+    call (by name only, or with the shapes of its inputs), and to one call that a mode
+    sees and that is no function (reading an attribute of a tensor)."""
 
     call_ns: float
     owning_call_ns: float
     boundary_ns: float
     function_ns: float
     shaped_function_ns: float
+    passed_over_ns: float
 
 
 def estimated_overhead_ns(tracker: Tracker) -> int:
     """How much longer the program ran because it was measured, as far as that can be
     told from counts: hooked calls times their cost. Planning backward passes is not in
-    it: that is measured exactly, and booked on a row of its own. Nor is what a mode
-    costs for reads of attributes and other calls that are no functions."""
+    it: that is measured exactly, and booked on a row of its own."""
     module_calls = _calls(tracker, of_functions=False)
     function_calls = _calls(tracker, of_functions=True)
     if not module_calls and not function_calls:
@@ -60,6 +61,7 @@ def estimated_overhead_ns(tracker: Tracker) -> int:
         shaped = tracker.by_shapes
         function_ns = costs.shaped_function_ns if shaped else costs.function_ns
         overhead_ns += function_calls * function_ns
+        overhead_ns += tracker.passed_over * costs.passed_over_ns
     if isinstance(tracker, MeterTracker):
         overhead_ns += tracker.readings * _cost_of_reading_ns(tracker)
     return round(overhead_ns)
@@ -103,6 +105,7 @@ def _measure() -> Costs:
         _cost_of_boundary_ns(BackwardTracker()),
         _cost_of_function_ns(FunctionTracker()),
         _cost_of_function_ns(FunctionTracker(by_shapes=True)),
+        _cost_of_function_ns(FunctionTracker(), torch.Tensor.dim),
     )
 
 
@@ -115,18 +118,20 @@ def _cost_of_call_ns(tracker: Tracker) -> float:
     )
 
 
-def _cost_of_function_ns(tracker: FunctionTracker) -> float:
+def _cost_of_function_ns(
+    tracker: FunctionTracker, function: Callable[..., object] = torch.neg
+) -> float:
     value = torch.zeros(1, device="cpu")
     mode = FunctionMode(tracker)
 
     def measured() -> float:
         push_function_mode(mode)
         try:
-            return _time_calls(lambda: torch.neg(value))
+            return _time_calls(lambda: function(value))
         finally:
             remove_function_mode(mode)
 
-    return _difference_ns(lambda: _time_calls(lambda: torch.neg(value)), measured)
+    return _difference_ns(lambda: _time_calls(lambda: function(value)), measured)
 
 
 class _Double(torch.nn.Module):

@@ -63,6 +63,7 @@ def take_snapshot(tracker: Tracker, wall_ns: int, unmeasured: str = "") -> Profi
         estimated_overhead_ns(tracker) + planning_ns,
         tuple(meter.clock.name for meter in meters_of(tracker, DeviceMeter)),
         _memory_summary(tracker, unmeasured),
+        tracker.undivided_passes if isinstance(tracker, BackwardTracker) else 0,
     )
 
 

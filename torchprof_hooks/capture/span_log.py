@@ -79,10 +79,17 @@ class SpanLog:
             self.squares[code] += int(square)
 
     def _grow(self, size: int) -> None:
-        missing = size - len(self.calls)
-        if missing > 0:
-            self.calls = np.pad(self.calls, (0, missing))
-            self.total_ns = np.pad(self.total_ns, (0, missing))
-            self.min_ns = np.pad(self.min_ns, (0, missing), constant_values=_NEVER)
-            self.max_ns = np.pad(self.max_ns, (0, missing))
-            self.squares.extend([0] * missing)
+        # Each by its own length: an interrupt may have come in between the last time.
+        self.calls = padded(self.calls, size)
+        self.total_ns = padded(self.total_ns, size)
+        self.min_ns = padded(self.min_ns, size, _NEVER)
+        self.max_ns = padded(self.max_ns, size)
+        self.squares.extend([0] * (size - len(self.squares)))
+
+
+def padded(values: Int64s, size: int, filling: int = 0) -> Int64s:
+    """`values`, made longer if there are fewer than `size`."""
+    missing = size - len(values)
+    if missing <= 0:
+        return values
+    return np.pad(values, (0, missing), constant_values=filling)

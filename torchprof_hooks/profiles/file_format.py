@@ -3,7 +3,8 @@
 Version 2::
 
     {"format": "torchprof_hooks profile", "version": 2,
-     "wall_ns": ..., "steps": ..., "aborted_calls": ..., "overhead_ns": ...,
+     "wall_ns": ..., "steps": ..., "aborted_calls": ..., "undivided_passes": ...,
+     "overhead_ns": ...,
      "devices": [...],
      "memory": null or {"source": ..., "is_net": ..., "peak_bytes": ...,
                         "peak_path": [name, ...], "peak_phase": ...,
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 FORMAT = "torchprof_hooks profile"
 VERSION = 2
 
-_COUNTS = ("wall_ns", "steps", "aborted_calls", "overhead_ns")
+_COUNTS = ("wall_ns", "steps", "aborted_calls", "undivided_passes", "overhead_ns")
 _CELL_FIELDS = (
     "calls",
     "self_ns",
@@ -87,7 +88,7 @@ def from_json(path: str | Path, content: Any) -> dict[str, Any]:
             f"this release reads versions 1 to {VERSION}"
         )
     if version == 1:
-        content = {**content, "memory": None}
+        content = {**content, "memory": None, "undivided_passes": 0}
     try:
         return _arguments(content)
     except (AttributeError, KeyError, TypeError, ValueError) as error:

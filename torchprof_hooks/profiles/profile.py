@@ -42,6 +42,9 @@ class Profile:
         measured exactly (planning of backward passes) is a cell of its own as well.
     devices: names of the devices whose clock was read, sorted.
     memory: whose memory was measured, and its peak; None if that was not asked for.
+    undivided_passes: backward passes over nodes that several threads had made. Nodes
+        are numbered per thread, so that two may have one number; such a pass is booked
+        as a whole, outside of modules.
     """
 
     cells: Mapping[CellKey, Totals] = field(default_factory=dict)
@@ -52,6 +55,7 @@ class Profile:
     overhead_ns: int = 0
     devices: tuple[str, ...] = ()
     memory: MemorySummary | None = None
+    undivided_passes: int = 0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "cells", MappingProxyType(dict(self.cells)))
@@ -128,6 +132,7 @@ class Profile:
             self.overhead_ns + other.overhead_ns,
             tuple(sorted({*self.devices, *other.devices})),
             merge_summaries(self.memory, other.memory),
+            self.undivided_passes + other.undivided_passes,
         )
 
     def save(self, path: str | Path) -> None:

@@ -102,9 +102,9 @@ def wrap(text: str, width: int) -> str:
     return lines.replace("\0%", " %")
 
 
-def plural(count: int, noun: str) -> str:
-    """``1 row``, ``2 rows``."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+def plural(count: int, noun: str, nouns: str = "") -> str:
+    """``1 row``, ``2 rows``; `nouns` is the plural where it is another."""
+    return f"{count} {noun}" if count == 1 else f"{count} {nouns or noun + 's'}"
 
 
 def percent(part: float, whole: float) -> str:

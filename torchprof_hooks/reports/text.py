@@ -59,6 +59,9 @@ def _header(profile: Profile) -> str:
     facts.append(f"measuring took about {overhead}")
     if profile.aborted_calls:
         facts.append(f"{plural(profile.aborted_calls, 'call')} ended by an exception")
+    if profile.undivided_passes:
+        passes = plural(profile.undivided_passes, "backward pass", "backward passes")
+        facts.append(f"{passes} over nodes of several threads not divided")
     return "torchprof_hooks: " + ", ".join(facts)
 
 

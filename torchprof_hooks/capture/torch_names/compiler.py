@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from types import CodeType
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -49,6 +50,21 @@ _DYNAMO: Final = "torch._dynamo.eval_frame"
 
 #: A local variable that code made by ``torch.compile`` has just before it runs.
 _ABOUT_TO_RUN: Final = "saved_dynamic_layer_stack_depth"
+
+
+def keep_compiler_out_of(codes: Iterable[CodeType]) -> None:
+    """Have torch.compile never compile this code by itself. Inlining it into a compiled
+    caller is not affected. Where torch does not offer that, it may compile it."""
+    skip = getattr(sys.modules.get(_DYNAMO), "skip_code", None)
+    if skip is not None:
+        for code in codes:
+            skip(code)
+
+
+def is_compiler_loaded() -> bool:
+    """Whether torch.compile is in use, as far as it has been imported."""
+    return _DYNAMO in sys.modules
+
 
 EvalFrameSetter = Callable[[Any], Any]
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from itertools import islice
+from typing import Any, Final
 
 import torch
 from torch import autograd
+from torch.compiler import is_dynamo_compiling
 from torch.overrides import TorchFunctionMode
 
 
@@ -20,10 +22,14 @@ def remove_function_mode(mode: TorchFunctionMode) -> None:
     Where torch hides its stack of modes, the topmost is taken off: ours, if everybody
     uses `with`."""
     try:
-        modes = [torch._C._pop_torch_function_stack() for _ in function_modes()]
-        for other in reversed(modes):
-            if other is not mode:
-                torch._C._push_on_torch_function_stack(other)
+        kept: list[TorchFunctionMode] = []
+        try:
+            for _ in function_modes():
+                kept.append(torch._C._pop_torch_function_stack())
+        finally:  # also when an interrupt comes in between
+            for other in reversed(kept):
+                if other is not mode:
+                    torch._C._push_on_torch_function_stack(other)
     except AttributeError:
         mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
 
@@ -35,6 +41,47 @@ def function_modes() -> list[TorchFunctionMode]:
         torch._C._get_function_stack_at(position)
         for position in range(torch._C._len_torch_function_stack())
     ]
+
+
+OverrideCheck = Callable[[Iterable[Any]], bool]
+
+
+def replace_override_check(
+    is_ours: Callable[[TorchFunctionMode], bool],
+) -> OverrideCheck:
+    """Keep modes of ours out of what ``torch.overrides.has_torch_function`` says.
+
+    Some modules of torch's own (multi-head attention, transformer encoders) ask it, and
+    take a slower way with other results while any mode is active. Functions of torch
+    that are to be shown to modes ask another one.
+
+    Returns what was put in its place, for `restore_override_check`.
+    """
+    original = torch.overrides.has_torch_function
+
+    def has_torch_function(args: Iterable[Any]) -> bool:
+        if is_dynamo_compiling():
+            return original(args)
+        modes = function_modes()
+        if not modes or not all(map(is_ours, modes)):
+            return original(args)
+        for mode in modes:
+            remove_function_mode(mode)
+        try:
+            return original(args)
+        finally:
+            for mode in modes:
+                push_function_mode(mode)
+
+    has_torch_function.original = original  # type: ignore[attr-defined]
+    torch.overrides.has_torch_function = has_torch_function
+    return has_torch_function
+
+
+def restore_override_check(ours: OverrideCheck) -> None:
+    """Undo `replace_override_check`, unless somebody replaced it after us."""
+    if torch.overrides.has_torch_function is ours:
+        torch.overrides.has_torch_function = ours.original  # type: ignore[attr-defined]
 
 
 def is_operator(target: object) -> bool:
@@ -52,31 +99,43 @@ Shape = tuple[int | str, ...]
 
 def shapes_of(values: Iterable[Any]) -> tuple[Shape, ...]:
     """The shapes of the tensors in `values`, which may be lists of tensors, unseen by
-    modes and classes derived from Tensor."""
+    modes and classes derived from Tensor. Sizes that are no plain numbers (of symbolic
+    or nested tensors), and those that only code of the user's can tell, are "?"."""
+    if torch._C._get_tracing_state() is not None:
+        return ()  # torch.jit would write down that we looked
     with torch._C.DisableTorchFunction():
-        return tuple(_shapes(values))
+        return tuple(map(_shape, tensors_in(values)))
 
 
-def tensors_in(values: Iterable[Any]) -> list[torch.Tensor]:
-    """The tensors in `values`, which may be lists of tensors."""
+def tensors_in(values: Iterable[Any], depth: int = 0) -> list[torch.Tensor]:
+    """The tensors in `values`, which may be lists of tensors. Very long lists and deep
+    ones (of numbers, for ``torch.tensor``) are not looked through."""
     tensors: list[torch.Tensor] = []
-    for value in values:
+    for value in islice(values, _INPUTS_SEARCHED):
         if isinstance(value, torch.Tensor):
             tensors.append(value)
-        elif type(value) in (list, tuple):
-            tensors += tensors_in(value)
+        elif type(value) in _LISTS and depth < _INPUT_DEPTH:
+            tensors += tensors_in(value, depth + 1)
     return tensors
 
 
-def _shapes(values: Iterable[Any]) -> list[Shape]:
-    shapes: list[Shape] = []
-    for tensor in tensors_in(values):
-        try:
-            shapes.append(tensor.shape)
-        except RuntimeError:  # a nested tensor has none
-            shapes.append(("?",))
-    return shapes
+_LISTS: Final = (list, tuple)
+_INPUT_DEPTH: Final = 3
+_INPUTS_SEARCHED: Final = 256
+_PLAIN: Final = (torch.Tensor, torch.nn.Parameter)
 
+
+def _shape(tensor: torch.Tensor) -> Shape:
+    dispatch = torch.Tensor.__torch_dispatch__
+    if type(tensor) not in _PLAIN and type(tensor).__torch_dispatch__ is not dispatch:
+        return _UNKNOWN
+    try:
+        return tuple(size if type(size) is int else "?" for size in tensor.shape)
+    except RuntimeError:  # a nested tensor of the older kind
+        return _UNKNOWN
+
+
+_UNKNOWN: Final[Shape] = ("?",)
 
 RunFunction = Callable[..., Any]
 

@@ -1,0 +1,1 @@
+"""Everything that torch has samples of, measured and not."""

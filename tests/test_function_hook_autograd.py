@@ -1,0 +1,395 @@
+"""Hooks on functions with all the ways of differentiating that torch has."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.utils.checkpoint import checkpoint
+
+from tests.functions import (
+    Cube,
+    FunctionKeeper,
+    FunctionRecorder,
+    backward,
+    backward_pres,
+    forward,
+    pres,
+    x,
+)
+
+
+class Sine(torch.autograd.Function):
+    """Written for torch.func: with setup_context."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        return x.sin()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.save_for_backward(*inputs)
+        ctx.save_for_forward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        (x,) = ctx.saved_tensors
+        return gradients[0] * x.cos()
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Any:
+        (x,) = ctx.saved_tensors
+        return tangents[0] * x.cos()
+
+
+def unnamed(events: list[str], name: str) -> list[str]:
+    """Without the callbacks of functions called `name`."""
+    return [event for event in events if event.split()[-1] != name]
+
+
+# Double backward
+
+
+def test_double_backward() -> None:
+    tensor = x()
+    with FunctionRecorder() as hook:
+        loss = tensor.exp().sum()
+        hook.taken()
+        (gradient,) = torch.autograd.grad(loss, tensor, create_graph=True)
+        assert hook.taken() == backward("sum", "exp")
+        again = gradient.sum()
+        assert hook.taken() == forward("sum")
+        again.backward()
+        events = hook.taken()
+
+    # The gradient of exp was multiplied by exp(x): a node of exp's own backward, which
+    # is differentiated now, and so is exp itself.
+    assert events == backward("sum", "exp", "exp")
+
+
+def test_what_callbacks_are_told_in_a_double_backward() -> None:
+    tensor = x()
+    with FunctionKeeper() as hook:
+        (gradient,) = torch.autograd.grad(tensor.exp().sum(), tensor, create_graph=True)
+        hook.seen.clear()
+        gradient.backward(torch.ones(2, 3))
+
+    told = [(s.call.node_names, s.in_data, s.out_grad) for s in hook.seen]
+    by_backward, by_forward = told[-4], told[-2]
+    assert by_backward == (("MulBackward0",), [], [(2, 3)])
+    assert by_forward == (("ExpBackward0",), [(2, 3)], [(2, 3)])
+
+
+def test_double_backward_of_a_custom_function() -> None:
+    tensor = x()
+    with FunctionRecorder() as hook:
+        (gradient,) = torch.autograd.grad(
+            Cube.apply(tensor).sum(), tensor, create_graph=True
+        )
+        hook.taken()
+        (second,) = torch.autograd.grad(gradient.sum(), tensor)
+        events = hook.taken()
+
+    assert second.tolist() == [[6.0] * 3] * 2  # (x ** 3)'' = 6 * x, x = 1
+    assert set(backward_pres(events)) == {"sum", "Cube"}
+    assert events.count("backward pre Cube") == events.count("backward post Cube")
+
+
+# Checkpoints
+
+
+def block(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.exp().sin()
+
+
+def test_a_checkpoint_calls_its_functions_again() -> None:
+    with FunctionRecorder() as hook:
+        loss = checkpoint(block, x(), use_reentrant=False).sum()
+        assert hook.taken()[1:] == forward("exp", "sin", "sum")
+        loss.backward()
+        events = hook.taken()
+
+    # sin's backward asks for exp's result, so both are called again, as forward calls;
+    # torch leaves sin by an exception as soon as it has what it needs.
+    assert unnamed(events, "device") == [
+        *backward("sum"),
+        "backward pre sin",
+        *[*forward("exp"), "pre sin"],
+        "backward post sin",
+        *backward("exp"),
+    ]
+
+
+def test_a_checkpoint_is_not_left_early_if_asked() -> None:
+    with torch.utils.checkpoint.set_checkpoint_early_stop(False):
+        with FunctionRecorder() as hook:
+            checkpoint(block, x(), use_reentrant=False).sum().backward()
+        recomputed = hook.events[hook.events.index("backward pre sin") :]
+
+    assert pres(unnamed(recomputed, "device")) == ["exp", "sin"]
+    assert recomputed.count("post sin") == 1
+
+
+def test_a_reentrant_checkpoint() -> None:
+    with FunctionRecorder() as hook:
+        loss = checkpoint(block, x(), use_reentrant=True).sum()
+        assert hook.taken()[1:] == [
+            "pre CheckpointFunction",
+            *forward("exp", "sin"),
+            "post CheckpointFunction",
+            *forward("sum"),
+        ]
+        loss.backward()
+        events = hook.taken()
+
+    assert events == [
+        *backward("sum"),
+        "backward pre CheckpointFunction",
+        *forward("exp", "sin"),
+        *backward("sin", "exp"),
+        "backward post CheckpointFunction",
+    ]
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_a_checkpoint_tells_the_same_of_each_call(reentrant: bool) -> None:
+    with FunctionKeeper() as hook:
+        checkpoint(block, x(), use_reentrant=reentrant).sum().backward()
+
+    first, again = (s for s in hook.seen if s.event == "pre exp")
+    assert first.call is not again.call
+    assert first.call.input_shapes == again.call.input_shapes == ((2, 3),)
+    assert hook.only("backward pre exp").out_grad == [(2, 3)]
+
+
+# Kinds of tensors
+
+
+def test_functions_in_place() -> None:
+    with FunctionKeeper() as hook:
+        tensor = x() * 1
+        tensor += 1
+        tensor.mul_(2).exp_()
+        tensor.sum().backward()
+
+    assert backward_pres(hook.events) == ["sum", "exp_", "mul_", "add_", "mul"]
+    assert hook.only("backward pre add_").in_data == [(2, 3)]
+    assert hook.only("backward pre mul_").out_grad == [(2, 3)]
+
+
+def test_setting_elements() -> None:
+    with FunctionKeeper() as hook:
+        tensor = x() * 1
+        tensor[0] = 0
+        tensor.sum().backward()
+
+    assert backward_pres(hook.events) == ["sum", "setitem", "mul"]
+    # It was seen in forward, and so it is the same call.
+    seen = hook.only("backward pre setitem")
+    assert seen.call is hook.only("pre setitem").call
+    assert seen.in_data == [(2, 3)]
+
+
+def test_functions_on_views() -> None:
+    with FunctionRecorder() as hook:
+        base = x() * 1
+        base.view(6)[:3].mul_(2)
+        base.sum().backward()
+
+    names = backward_pres(hook.events)
+    assert names[0] == "sum"
+    assert names[-1] == "mul"
+    assert "mul_" in names
+
+
+def test_sparse_gradients() -> None:
+    weight, indices = x(10, 3), torch.tensor([1, 1, 4])
+    with FunctionKeeper() as hook:
+        F.embedding(indices, weight, sparse=True).sum().backward()
+
+    assert backward_pres(hook.events) == ["sum", "embedding"]
+    assert hook.only("backward pre embedding").in_data == [(3,), (10, 3)]
+    assert hook.only("backward post embedding").out_grad == [(3, 3)]
+    assert weight.grad is not None
+    assert weight.grad.is_sparse
+
+
+def test_sparse_tensors_as_inputs_and_gradients() -> None:
+    dense = x(3, 3)
+    with FunctionKeeper() as hook:
+        torch.sparse.mm(dense.detach().to_sparse(), dense).to_sparse().sum().backward()
+
+    assert backward_pres(hook.events) == ["sum", "to_sparse", "_sparse_mm"]
+    assert hook.only("backward pre _sparse_mm").out_grad == [(3, 3)]
+
+
+def test_complex_tensors() -> None:
+    z = torch.ones(2, dtype=torch.complex64, requires_grad=True)
+    with FunctionKeeper() as hook:
+        torch.view_as_real(z * z).sum().backward()
+
+    assert backward_pres(hook.events) == ["sum", "view_as_real", "mul"]
+    assert hook.only("backward pre mul").in_data == [(2,), (2,)]
+    assert hook.only("backward pre view_as_real").out_grad == [(2, 2)]
+
+
+class Logged(torch.Tensor):
+    """A subclass that writes down which functions it was asked for."""
+
+    asked: list[str]
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        cls.asked.append(func.__name__)
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+def test_tensors_of_a_subclass() -> None:
+    def work() -> list[str]:
+        Logged.asked = []
+        leaf = x().as_subclass(Logged)
+        (leaf * 2).sum().backward()
+        return Logged.asked
+
+    bare = work()
+    with FunctionRecorder() as hook:
+        hooked = work()
+
+    assert hooked == bare  # the subclass does not notice
+    assert unnamed(hook.events[1:-1], "AliasBackward0") == [
+        *forward("mul", "sum"),
+        *backward("sum", "mul"),
+    ]
+
+
+def test_autocast() -> None:
+    tensor, weight = x(), x(3, 3)
+    with FunctionKeeper() as hook:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            output = F.linear(tensor, weight)
+        output.sum().backward()
+
+    assert output.dtype == torch.bfloat16
+    assert unnamed(hook.events[1:-1], "device") == [
+        *forward("linear", "sum"),
+        *backward("sum", "linear"),
+    ]
+    # The casts are a part of it: four nodes, one pair of callbacks.
+    assert len(hook.only("backward pre linear").call.node_names) == 4
+
+
+def test_saved_tensors_hooks() -> None:
+    packed: list[torch.Tensor] = []
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        packed.append(tensor)
+        return tensor
+
+    with FunctionRecorder() as hook:
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            loss = x().exp().sum()
+        loss.backward()
+
+    assert len(packed) == 1
+    assert hook.events[1:-1] == [*forward("exp", "sum"), *backward("sum", "exp")]
+
+
+# torch.func
+
+#: torch itself calls something that it has deprecated, when this is used first.
+forward_mode = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
+
+
+def loss_of(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.sin().sum()
+
+
+def test_vmap() -> None:
+    batch = x().detach()
+    with FunctionKeeper() as hook:
+        torch.func.vmap(loss_of)(batch)
+
+    assert hook.events[1:-1] == forward("sin", "sum")
+    # Shapes are those that the mapped function sees.
+    assert hook.only("pre sin").call.input_shapes == ((3,),)
+
+
+def test_grad_of_torch_func() -> None:
+    tensor = x().detach()
+    with FunctionRecorder() as hook:
+        torch.func.grad(loss_of)(tensor)
+
+    assert hook.events[1:-1] == [*forward("sin", "sum"), *backward("sum", "sin")]
+
+
+@forward_mode
+def test_jvp_has_no_backward() -> None:
+    tensor = x().detach()
+    with FunctionRecorder() as hook:
+        tangent = torch.func.jvp(loss_of, (tensor,), (tensor,))[1]
+
+    names = [name for name in pres(hook.events) if "dual" not in name]
+    assert names == ["sin", "sum"]
+    assert backward_pres(hook.events) == []
+    assert tangent.item() == pytest.approx(6 * 0.5403, abs=1e-3)  # six times cos(1)
+
+
+@forward_mode
+def test_hessian_of_torch_func() -> None:
+    with FunctionRecorder() as hook:
+        hessian = torch.func.hessian(lambda t: (t**3).sum())(x(2).detach())
+
+    assert hessian.tolist() == [[6.0, 0.0], [0.0, 6.0]]
+    events = hook.events
+    assert events.count("backward pre pow") == events.count("backward post pow") > 0
+
+
+def test_a_custom_function_with_setup_context() -> None:
+    with FunctionRecorder() as hook:
+        Sine.apply(x()).sum().backward()
+
+    assert hook.events[1:-1] == [
+        *["pre Sine", *forward("sin"), "post Sine"],
+        *forward("sum"),
+        *backward("sum", "Sine"),
+    ]
+
+
+def test_a_custom_function_under_grad() -> None:
+    tensor = x().detach()
+    with FunctionRecorder() as hook:
+        gradient = torch.func.grad(lambda t: Sine.apply(t).sum())(tensor)
+
+    assert torch.equal(gradient, tensor.cos())
+    # One call by the user, one pair of callbacks, one pair in backward.
+    assert [e for e in hook.events[1:-1] if not e.endswith(" sin")] == [
+        *forward("Sine", "sum"),
+        *backward("sum", "Sine"),
+    ]
+
+
+def test_a_custom_function_under_vmap() -> None:
+    batch = x().detach()
+    with FunctionRecorder() as hook:
+        result = torch.func.vmap(Sine.apply)(batch)
+
+    assert torch.equal(result, batch.sin())
+    events = [e for e in hook.events[1:-1] if not e.endswith(" sin")]
+    assert events == forward("Sine")
+
+
+@forward_mode
+def test_a_custom_function_under_jvp() -> None:
+    tensor = x().detach()
+    with FunctionRecorder() as hook:
+        tangent = torch.func.jvp(Sine.apply, (tensor,), (tensor,))[1]
+
+    assert torch.equal(tangent, tensor.cos())
+    assert hook.events.count("pre Sine") == 1
+    assert "pre custom_function_call" not in hook.events
