@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 import warnings
 from collections.abc import Iterator
 
@@ -21,6 +22,10 @@ def _registered() -> dict[str, object]:
         "optimizer pre-hooks": dict(optim_optimizer._global_optimizer_pre_hooks),
         "optimizer post-hooks": dict(optim_optimizer._global_optimizer_post_hooks),
         "backward entry": torch.autograd._engine_run_backward,  # type: ignore[attr-defined]
+        "function modes": torch._C._len_torch_function_stack(),
+        "apply": vars(torch.autograd.function._SingleLevelFunction).get("apply"),
+        "override check": torch.overrides.has_torch_function,
+        "profile function": sys.getprofile(),
         "warning filters": [f for f in warnings.filters if "global hooks" in str(f[1])],
     }
 

@@ -213,7 +213,7 @@ def test_sparse_gradients() -> None:
 
     assert backward_pres(hook.events) == ["sum", "embedding"]
     assert hook.only("backward pre embedding").in_data == [(3,), (10, 3)]
-    assert hook.only("backward post embedding").out_grad == [(3, 3)]
+    assert hook.only("backward pre embedding").out_grad == [(3, 3)]
     assert weight.grad is not None
     assert weight.grad.is_sparse
 

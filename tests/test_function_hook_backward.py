@@ -17,7 +17,8 @@ from tests.functions import (
     x,
 )
 from tests.helpers import in_thread
-from torchprof_hooks import FunctionHook
+from torchprof_hooks import FunctionCall, FunctionHook
+from torchprof_hooks.function_hook import Tensors
 
 TARGETS = torch.tensor([0, 1])
 
@@ -146,32 +147,34 @@ def test_what_backward_callbacks_are_told() -> None:
         seen = hook.only(event)
         assert seen.call is forward_call
         assert seen.in_data == [(2, 3), (5, 3), (5,)]
-        assert seen.out_grad == [(2, 5)]
+    assert hook.only("backward pre linear").out_grad == [(2, 5)]
+    assert hook.only("backward post linear").out_grad == [None]  # gone by then
     assert forward_call.node_names == ("TBackward0", "AddmmBackward0")
 
 
 def test_out_grad_are_the_gradients_themselves() -> None:
     class Sums(FunctionHook):
-        def backward_preprocess(self, *args: object) -> None:
-            self.note("pre", *args)
+        def backward_preprocess(
+            self, function: FunctionCall, in_data: Tensors, out_grad: Tensors
+        ) -> None:
+            assert out_grad[0] is not None
+            found[function.name] = out_grad[0].tolist()
 
-        def backward_postprocess(self, *args: object) -> None:
-            self.note("post", *args)
+        def backward_postprocess(
+            self, function: FunctionCall, in_data: Tensors, out_grad: Tensors
+        ) -> None:
+            alive[function.name] = out_grad[0] is not None
 
-        def note(self, when: str, function: object, inputs: object, g: object) -> None:
-            assert isinstance(g, tuple)
-            found[when, function.name] = g[0].tolist()  # type: ignore[attr-defined]
-
-    found: dict[tuple[str, str], object] = {}
+    found: dict[str, object] = {}
+    alive: dict[str, bool] = {}
     tensor = torch.tensor([2.0, 3.0], requires_grad=True)
     with Sums():
         ((tensor * 5) ** 2).sum().backward()
 
     # d/dy sum(y ** 2) = 2 * y, with y = 10 and 15.
-    for when in ("pre", "post"):
-        assert found[when, "sum"] == 1.0
-        assert found[when, "pow"] == [1.0, 1.0]
-        assert found[when, "mul"] == [20.0, 30.0]
+    assert found == {"sum": 1.0, "pow": [1.0, 1.0], "mul": [20.0, 30.0]}
+    assert alive.keys() == found.keys()
+    assert not alive["mul"]  # torch needs it no longer, so nor does anybody else
 
 
 def test_out_grad_of_several_outputs() -> None:
@@ -201,7 +204,8 @@ def test_out_grad_of_outputs_that_come_from_several_nodes() -> None:
         rows, columns = torch.meshgrid(x(2), x(3), indexing="ij")
         (rows.sum() + columns.sum()).backward()
 
-    assert hook.only("backward pre meshgrid").out_grad == [(2, 3), (2, 3)]
+    # Those of the node that runs first: the others are not known yet.
+    assert hook.only("backward pre meshgrid").out_grad == [(2, 3)]
 
 
 def test_functions_that_make_no_nodes_have_no_backward() -> None:

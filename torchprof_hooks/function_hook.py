@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from torchprof_hooks.capture.function_call import FunctionCall
-from torchprof_hooks.capture.function_tracker import FunctionTracker
 from torchprof_hooks.capture.hook_tracker import is_default, make_function_tracker
 from torchprof_hooks.capture.registry import function_taps_of_thread
 from torchprof_hooks.capture.tap import Tap
@@ -33,8 +31,9 @@ class FunctionHook(Hook):
 
     Callbacks are given ``function``, a `FunctionCall`; ``in_data``, the input tensors
     that are still alive (None for the others); and in backward ``out_grad``, the
-    gradients of the function's outputs (None where there is none, and after the
-    function for those that are gone by then: the hook keeps nothing alive).
+    gradients of the function's outputs, as far as these come from the node that runs
+    first (None where there is none, and after the function for those that are gone by
+    then: the hook keeps nothing alive).
 
     A function gets one pair of backward callbacks, however many autograd nodes it made,
     from the hooks that are active when the backward pass starts, whether or not they
@@ -88,14 +87,7 @@ class FunctionHook(Hook):
 
     def _make_tracker(self, everywhere: bool) -> Tracker:
         """What serves this hook in one thread."""
-        return self._new_tracker(everywhere)
-
-    def _make_tracker_for(self, wants: Callable[[Any], bool]) -> FunctionTracker:
-        """What serves this hook on one torch function in one thread."""
-        return self._new_tracker(everywhere=False, follows_modules=True, wants=wants)
-
-    def _new_tracker(self, everywhere: bool, **options: Any) -> FunctionTracker:
-        return make_function_tracker(self, everywhere, **options)
+        return make_function_tracker(self, everywhere)
 
     def _taps_of_thread(self) -> dict[str, Tap]:
         return function_taps_of_thread()

@@ -85,14 +85,15 @@ def delete_hook(target: object, name: str) -> None:
 
 
 def _connect(target: Any, name: str, hook: FunctionHook) -> None:
+    threads = hook._target_threads
+    if any(tap.hook is hook for tap in _taps_of(target).values()):
+        threads = hook._new_target_threads()  # each call is to be seen twice
     if is_function_class(target):
-        ClassTap(target, name, hook, hook._target_threads)
+        ClassTap(target, name, hook, threads)
     elif isinstance(target, torch.autograd.graph.Node):
-        NodeTap(target, name, hook, hook._target_threads)
+        NodeTap(target, name, hook, threads)
     else:
-        seen = as_seen(target)
-        tracker = hook._make_tracker_for(lambda function: bool(function == seen))
-        TorchFunctionTap(seen, name, hook, tracker)
+        TorchFunctionTap(as_seen(target), name, hook, threads)
 
 
 def _taps_of(target: Any) -> dict[str, TargetTap]:

@@ -34,6 +34,7 @@ PROFILE = hand_built(
     overhead_ns=3,
     devices=("cuda",),
     memory=MemorySummary("cpu", True, 77, ("Net", "Net.ä"), "backward", "no counter"),
+    undivided_passes=4,
 )
 
 #: A file that version 1 of the format wrote.
@@ -75,6 +76,7 @@ def content() -> Any:
         "wall_ns": 51,
         "steps": 2,
         "aborted_calls": 1,
+        "undivided_passes": 4,
         "overhead_ns": 3,
         "devices": ["cuda"],
         "memory": {
@@ -247,6 +249,7 @@ WRONG: list[tuple[Any, ...]] = [
     (5.0, "wall_ns"),
     (True, "steps"),
     (None, "aborted_calls"),
+    (None, "undivided_passes"),
     (float("nan"), "overhead_ns"),
     ("cuda", "devices"),
     ([1], "devices"),

@@ -72,6 +72,7 @@ profiles = st.builds(
     wall_ns=counts,
     steps=counts,
     aborted_calls=counts,
+    undivided_passes=counts,
     overhead_ns=counts,
     devices=st.sampled_from([(), ("cuda",), ("cuda", "xpu")]),
     memory=st.none() | summaries,
@@ -109,7 +110,13 @@ def test_merging_keeps_sums(left: Profile, right: Profile) -> None:
             for profile in (left, right, both)
         ]
         assert sums[0] + sums[1] == sums[2]
-    for field in ("wall_ns", "steps", "aborted_calls", "overhead_ns"):
+    for field in (
+        "wall_ns",
+        "steps",
+        "aborted_calls",
+        "undivided_passes",
+        "overhead_ns",
+    ):
         assert getattr(left, field) + getattr(right, field) == getattr(both, field)
     assert set(both.cells) == {*left.cells, *right.cells}
 

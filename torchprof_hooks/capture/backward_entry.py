@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Iterable
+from contextlib import ExitStack
 from typing import Any
 
 import torch
@@ -86,9 +87,10 @@ class BackwardEntry:
                 failed = False
                 return results
             finally:
-                for tracker, passes_before in reversed(begun):
-                    if len(tracker.passes) > passes_before:
-                        tracker.end_pass(results, failed)
+                with ExitStack() as ends:  # each, also when a hook raises at one
+                    for tracker, passes_before in begun:
+                        if len(tracker.passes) > passes_before:
+                            ends.callback(tracker.end_pass, results, failed)
 
         self._ours = run_measured_backward
         return run_measured_backward

@@ -14,7 +14,10 @@ from torchprof_hooks.capture.torch_names.compiler import (
 
 _PACKAGE: Final = __name__.partition(".")[0]
 
+#: The modules of ours that were exempted, and how many modules there were in all by
+#: then: looking through them takes longer than entering a hook may.
 _exempted: set[str] = set()
+_modules_seen = 0
 
 
 def exempt_from_compilation() -> None:
@@ -23,11 +26,13 @@ def exempt_from_compilation() -> None:
     Where it gives up on a function of the user's, it goes on to compile whatever that
     calls, piece by piece: our hooks too, and the functions that are measured in them.
     """
-    if not is_compiler_loaded():
+    global _modules_seen  # noqa: PLW0603
+    if not is_compiler_loaded() or len(sys.modules) == _modules_seen:
         return
-    modules = {name: m for name, m in sys.modules.items() if name.startswith(_PACKAGE)}
-    for name in modules.keys() - _exempted:
-        keep_compiler_out_of(_code_of(modules[name]))
+    _modules_seen = len(sys.modules)
+    ours = {name: m for name, m in sys.modules.items() if name.startswith(_PACKAGE)}
+    for name in ours.keys() - _exempted:
+        keep_compiler_out_of(_code_of(ours[name]))
         _exempted.add(name)
 
 

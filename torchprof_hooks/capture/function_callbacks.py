@@ -11,6 +11,7 @@ import torch
 from torchprof_hooks.capture.backward_pass import BackwardPass
 from torchprof_hooks.capture.backward_plan import Move, nodes_within
 from torchprof_hooks.capture.function_call import FunctionCall
+from torchprof_hooks.capture.function_names import function_name
 from torchprof_hooks.capture.function_tracker import FunctionTracker
 from torchprof_hooks.capture.ownership import nodes_behind
 from torchprof_hooks.capture.site import Site
@@ -73,7 +74,7 @@ class FunctionCallbackTracker(FunctionTracker):
         self._hooks = NodePreHook()  # is given all gradients of a node
         self._gradients: InData = ()
         self._is_telling = False
-        self._regions: dict[int, FunctionCall] = {}  # by code of the site
+        self._calls: dict[int, FunctionCall] = {}  # open ones, by code of the site
         self._open: dict[int, _OpenBackward] = {}  # the same
 
     # Forward
@@ -85,19 +86,30 @@ class FunctionCallbackTracker(FunctionTracker):
         if site.is_hidden:
             return super().call(site, function, args, kwargs)
         call = self._describe(site, args, kwargs)
-        self._tell(self._hook.forward_preprocess, call, call.in_data)
-        low = next_sequence_number()
-        outputs = super().call(site, function, args, kwargs)
-        self._tie(call, outputs, low)
-        self._tell(self._hook.forward_postprocess, call, call.in_data)
+        self._calls[site.code] = call
+        try:
+            self._tell(self._hook.forward_preprocess, call, call.in_data)
+            low = next_sequence_number()
+            outputs = super().call(site, function, args, kwargs)
+        except BaseException:
+            self._calls.pop(site.code, None)
+            raise
+        self._returned(site, call, (outputs, args, kwargs), low)
         return outputs
+
+    def _returned(
+        self, site: Site, call: FunctionCall, tensors: object, low: int
+    ) -> None:
+        if self._calls.pop(site.code, None) is call:  # else: taken off meanwhile
+            self._tie(call, tensors, low)
+            self._tell(self._hook.forward_postprocess, call, call.in_data)
 
     def begin_region(self, call: CompiledCall) -> Site | None:
         """A function made by torch.compile begins (see the parent class)."""
         site = super().begin_region(call)
         if site is not None:
             described = self._describe(site, call.args, call.kwargs)
-            self._regions[site.code] = described
+            self._calls[site.code] = described
             self._tell(self._hook.forward_preprocess, described, described.in_data)
         return site
 
@@ -105,10 +117,24 @@ class FunctionCallbackTracker(FunctionTracker):
         """The function that `begin_region` gave a site for is over."""
         low = site.low
         super().end_region(site, call)
-        described = self._regions.pop(site.code)
-        if call.has_returned:
-            self._tie(described, call.outputs, low)
-            self._tell(self._hook.forward_postprocess, described, described.in_data)
+        described = self._calls.get(site.code)
+        if described is not None and call.has_returned:
+            tensors = call.outputs, call.args, call.kwargs
+            self._returned(site, described, tensors, low)
+
+    def leave_function(self, function: Any) -> None:
+        """`function` is not to be followed any more, nor are its open calls."""
+        super().leave_function(function)
+        name = function_name(function)
+        for open_calls in (self._calls, self._open):
+            for code in [c for c in open_calls if self.sites[c].function == name]:
+                del open_calls[code]
+
+    def abort_all(self, by_exception: bool) -> None:
+        """Close whatever is open; nobody is told (see the parent class)."""
+        super().abort_all(by_exception)
+        self._calls.clear()
+        self._open.clear()
 
     def _describe(self, site: Site, args: Any, kwargs: dict[str, Any]) -> FunctionCall:
         values = (*args, *kwargs.values())

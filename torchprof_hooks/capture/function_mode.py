@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import sys
+import threading
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Final
 
 from torch.compiler import is_dynamo_compiling
 from torch.overrides import TorchFunctionMode
 
 from torchprof_hooks.capture.torch_names.functions import (
+    OverrideCheck,
     function_modes,
+    push_function_mode,
     remove_function_mode,
+    replace_override_check,
+    restore_override_check,
 )
 
 if TYPE_CHECKING:
@@ -26,6 +33,9 @@ class FunctionMode(TorchFunctionMode):
 
     def __init__(self, tracker: FunctionTracker) -> None:
         self._tracker: FunctionTracker | None = tracker
+        remove_closed_modes()
+        _override_check.acquire()
+        push_function_mode(self)
 
     @property
     def is_closed(self) -> bool:
@@ -33,11 +43,13 @@ class FunctionMode(TorchFunctionMode):
         return self._tracker is None
 
     def close(self) -> None:
-        """Show nothing any more. Where this is called while the mode handles a call,
-        torch puts it back on its stack afterwards, where it passes on what comes until
-        `remove_closed_modes`."""
+        """Show nothing any more."""
         self._tracker = None
         remove_function_mode(self)
+        remove_closed_modes()
+        _override_check.release()
+        if _is_handling():
+            _remove_afterwards()
 
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: Any = None
@@ -58,8 +70,70 @@ class FunctionMode(TorchFunctionMode):
         return tracker.call(site, func, args, kwargs or {})
 
 
-def remove_closed_modes() -> None:
-    """Take modes off this thread's stack that torch put back after they were closed."""
-    for mode in function_modes():
-        if isinstance(mode, FunctionMode) and mode.is_closed:
-            remove_function_mode(mode)
+def remove_closed_modes() -> bool:
+    """Take modes off this thread's stack that torch put back after they were closed.
+    Whether there were any."""
+    closed = [
+        m for m in function_modes() if isinstance(m, FunctionMode) and m.is_closed
+    ]
+    for mode in closed:
+        remove_function_mode(mode)
+    return bool(closed)
+
+
+def _is_handling() -> bool:
+    """Whether a mode of ours handles a call at the moment, in this thread."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code is _HANDLER:
+            return True
+        frame = frame.f_back
+    return False
+
+
+_HANDLER: Final = FunctionMode.__torch_function__.__code__
+
+
+def _remove_afterwards() -> None:
+    """A mode was closed while it handles a call; when that is over, torch will put it
+    back on its stack. Only the interpreter can tell us when: by its hook for profilers,
+    if that is free. Otherwise the mode passes calls on until the next one is opened."""
+    if sys.getprofile() is not None:
+        return
+
+    def at_event(frame: FrameType, event: str, argument: object) -> None:
+        if remove_closed_modes() and not _is_handling():
+            sys.setprofile(None)
+
+    sys.setprofile(at_event)
+
+
+class _OverrideCheck:
+    """Is in place while any mode of ours is open (see `replace_override_check`)."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._users = 0
+        self._ours: OverrideCheck | None = None
+
+    def acquire(self) -> None:
+        """Count one user more."""
+        with self._lock:
+            self._users += 1
+            if self._ours is None:
+                self._ours = replace_override_check(_is_ours)
+
+    def release(self) -> None:
+        """Count one user less."""
+        with self._lock:
+            self._users -= 1
+            if not self._users and self._ours is not None:
+                restore_override_check(self._ours)
+                self._ours = None
+
+
+def _is_ours(mode: TorchFunctionMode) -> bool:
+    return isinstance(mode, FunctionMode)
+
+
+_override_check = _OverrideCheck()

@@ -53,6 +53,7 @@ _NOT_FUNCTIONS: Final = frozenset(
         "as_subclass",
         "backward",
         "can_cast",
+        "custom_function_call",
         "const_data_ptr",
         "data_ptr",
         "dense_dim",
@@ -103,8 +104,8 @@ _NOT_FUNCTIONS: Final = frozenset(
     ]
 )
 
-#: What torch calls a custom Function while ``torch.func`` transforms it.
-_GENERATED: Final = "Generated"
+#: What torch adds to the name of a custom Function that ``torch.func`` transforms.
+_TRANSFORMED: Final = ("Vmapped", "Generated")
 
 
 def function_name(function: Any) -> str | None:
@@ -115,7 +116,9 @@ def function_name(function: Any) -> str | None:
         ``y.__radd__(x)``, and ``add_`` is ``x += y``.
     """
     if isinstance(function, type):
-        return _class_name(function)
+        if not hasattr(function, "apply"):  # torch.device, say
+            return None
+        return transformed_name(function) or function.__name__
     name = str(getattr(function, "__name__", type(function).__name__))
     if name == "__get__":
         attribute = getattr(function.__self__, "__name__", "")
@@ -126,11 +129,13 @@ def function_name(function: Any) -> str | None:
     return _operator(name) if name.startswith("__") else name
 
 
-def _class_name(cls: type) -> str:
-    name = cls.__name__
-    if cls.__module__.startswith("torch."):
-        return name.removesuffix(_GENERATED)
-    return name
+def transformed_name(cls: type) -> str | None:
+    """The name of the custom Function for which ``torch.func`` made `cls`; None if
+    `cls` is not such a class."""
+    prefix, suffix = _TRANSFORMED
+    name = cls.__name__.removeprefix(prefix).removesuffix(suffix)
+    is_made = cls.__module__.startswith("torch._functorch") and name != cls.__name__
+    return name if is_made else None
 
 
 def _operator(dunder: str) -> str:
@@ -183,7 +188,8 @@ def region_name(function: Any) -> str:
 
 def is_function_class(target: object) -> bool:
     """Whether `target` is a class of custom autograd Functions."""
-    return isinstance(target, type) and issubclass(target, torch.autograd.Function)
+    base = torch.autograd.Function
+    return isinstance(target, type) and issubclass(target, base) and target is not base
 
 
 def as_seen(target: Any) -> Any:
@@ -208,7 +214,7 @@ def _operator_as_seen(operator: Any) -> Any:
     """What a mode is given when `operator`, a method like ``__add__``, is called."""
     value = torch.zeros(1, device="cpu")
     with _Probe() as probe:
-        for arguments in ((value, value), (value,)):
+        for arguments in ((value, value), (value,), (value, 0, value)):
             with suppress(Exception):
                 operator(*arguments)
             if probe.seen is not None:

@@ -10,10 +10,9 @@ from functools import partial
 from typing import Any
 
 from torch.compiler import is_dynamo_compiling
-from torch.overrides import TorchFunctionMode
 
 from torchprof_hooks.capture.compiler_exemption import exempt_from_compilation
-from torchprof_hooks.capture.function_mode import FunctionMode
+from torchprof_hooks.capture.function_names import transformed_name
 from torchprof_hooks.capture.function_tracker import FunctionTracker
 from torchprof_hooks.capture.site import Site
 from torchprof_hooks.capture.thread_trackers import ThreadTrackers
@@ -25,12 +24,9 @@ from torchprof_hooks.capture.torch_names.compiler import (
     restore_eval_frame_setter,
 )
 from torchprof_hooks.capture.torch_names.functions import (
-    OverrideCheck,
     apply_function,
     replace_function_apply,
-    replace_override_check,
     restore_function_apply,
-    restore_override_check,
 )
 
 
@@ -46,7 +42,6 @@ class FunctionTaps:
             weakref.WeakKeyDictionary()
         )
         self._regions = _CompiledRegions(self.here)
-        self._override_check: OverrideCheck | None = None
 
     def add(self, tracker: FunctionTracker) -> None:
         """Tell `tracker` from now on."""
@@ -68,6 +63,8 @@ class FunctionTaps:
     def add_to_class(self, cls: type, threads: ThreadTrackers) -> None:
         """Tell the trackers in `threads` of calls of `cls`."""
         with self._lock:
+            if cls not in self._of_class:
+                weakref.finalize(cls, self._listen).atexit = False
             self._of_class.setdefault(cls, []).append(threads)
             self._listen()
 
@@ -92,13 +89,8 @@ class FunctionTaps:
             restore_function_apply()
         if self._trackers:
             self._regions.start()
-            if self._override_check is None:
-                self._override_check = replace_override_check(_is_ours)
         else:
             self._regions.stop()
-            if self._override_check is not None:
-                restore_override_check(self._override_check)
-                self._override_check = None
 
     def look_for_compiler(self) -> None:
         """torch.compile may have come into use since somebody began to listen."""
@@ -118,9 +110,10 @@ def _apply_measured(cls: Any, *args: Any, **kwargs: Any) -> Any:
         return apply_function(cls, args, kwargs)
     call: Callable[..., Any] = partial(_apply, cls)
     for tracker in function_taps.followers(cls):
-        site = tracker.site.functions.get(cls) or tracker.find_function(cls)
-        if site is not None:
-            call = partial(_call, tracker, site, call)
+        if tracker.transformed != cls.__name__:
+            site = tracker.find_function(cls)
+            if site is not None:
+                call = partial(_call, cls, tracker, site, call)
     return call(*args, **kwargs)
 
 
@@ -129,17 +122,19 @@ def _apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _call(
+    cls: Any,
     tracker: FunctionTracker,
     site: Site,
     call: Callable[..., Any],
     *args: Any,
     **kwargs: Any,
 ) -> Any:
-    return tracker.call(site, call, args, kwargs)
-
-
-def _is_ours(mode: TorchFunctionMode) -> bool:
-    return isinstance(mode, FunctionMode)
+    around = tracker.transformed
+    tracker.transformed = transformed_name(cls) or around
+    try:
+        return tracker.call(site, call, args, kwargs)
+    finally:
+        tracker.transformed = around
 
 
 class _CompiledRegions:

@@ -8,24 +8,38 @@ from typing import Any, Final
 
 from torchprof_hooks.capture.function_taps import function_taps
 from torchprof_hooks.capture.function_tracker import FunctionTracker
-from torchprof_hooks.capture.tap import Tap
 from torchprof_hooks.capture.thread_trackers import ThreadTrackers
 
 
 class TargetTap:
-    """A hook on one target, until `close`.
+    """A hook on one target, until `close`, or until the target is gone.
 
     name: what the hook is called there.
-    hook: whose trackers are at work.
+    hook: whose trackers are at work: `threads`.
     """
 
-    def __init__(self, name: str, hook: object) -> None:
+    def __init__(self, name: str, hook: object, threads: ThreadTrackers) -> None:
         self.name = name
         self.hook = hook
+        self._threads = threads
+        threads.acquire()
+        self._release = weakref.finalize(self, _release, weakref.ref(threads))
+        self._release.atexit = False
 
     def close(self) -> None:
         """Disconnect the hook."""
-        raise NotImplementedError
+        self._release()
+
+    def _tracker_here(self) -> FunctionTracker:
+        tracker = self._threads.here()
+        assert isinstance(tracker, FunctionTracker)
+        return tracker
+
+
+def _release(threads: weakref.ref[ThreadTrackers]) -> None:
+    living = threads()
+    if living is not None:
+        living.release()
 
 
 class ClassTap(TargetTap):
@@ -34,32 +48,43 @@ class ClassTap(TargetTap):
     def __init__(
         self, cls: type, name: str, hook: object, threads: ThreadTrackers
     ) -> None:
-        super().__init__(name, hook)
-        self._cls = cls
-        self._threads = threads
-        threads.acquire()
+        super().__init__(name, hook, threads)
+        self._cls = weakref.ref(cls)
         function_taps.add_to_class(cls, threads)
         _classes.setdefault(cls, {})[name] = self
 
     def close(self) -> None:
         """Disconnect the hook."""
-        function_taps.remove_from_class(self._cls, self._threads)
-        self._threads.release()
+        super().close()
+        cls = self._cls()
+        if cls is not None:
+            function_taps.remove_from_class(cls, self._threads)
+            for tracker in self._threads.trackers:
+                if isinstance(tracker, FunctionTracker):
+                    tracker.leave_function(cls)
 
 
 class TorchFunctionTap(TargetTap):
     """Shows a tracker the calls of one torch function in this thread."""
 
     def __init__(
-        self, function: Any, name: str, hook: object, tracker: FunctionTracker
+        self, function: Any, name: str, hook: object, threads: ThreadTrackers
     ) -> None:
-        super().__init__(name, hook)
-        self._tap = Tap(tracker, owner=hook)
+        super().__init__(name, hook, threads)
+        self._function = function
+        self._tracker = self._tracker_here()
+        self._tracker.open_mode()
+        self._close_mode = weakref.finalize(self, self._tracker.close_mode)
+        self._close_mode.atexit = False
         _of_thread.taps.setdefault(function, {})[name] = self
 
     def close(self) -> None:
         """Disconnect the hook."""
-        self._tap.close()
+        super().close()
+        if not _of_thread.taps.get(self._function):
+            _of_thread.taps.pop(self._function, None)
+        self._tracker.leave_function(self._function)
+        self._close_mode()
 
 
 class NodeTap(TargetTap):
@@ -69,14 +94,9 @@ class NodeTap(TargetTap):
     def __init__(
         self, node: Any, name: str, hook: object, threads: ThreadTrackers
     ) -> None:
-        super().__init__(name, hook)
+        super().__init__(name, hook, threads)
         self._node_name: str = node.name()
-        self._threads = threads
-        threads.acquire()
-        # Also when the node dies with its hooks still on.
-        self._release = weakref.finalize(self, _release, weakref.ref(threads))
-        self._release.atexit = False
-        threads.here()  # which is told of the backward pass from now on
+        self._tracker_here()  # which is told of backward passes from now on
         self._handles = [
             node.register_prehook(self._before),
             node.register_hook(self._after),
@@ -84,26 +104,16 @@ class NodeTap(TargetTap):
         taps_of_node(node)[name] = self
 
     def _before(self, gradients: Any) -> None:
-        tracker = self._threads.here()
-        if isinstance(tracker, FunctionTracker):
-            tracker.node_pre(self._node_name, gradients)
+        self._tracker_here().node_pre(self._node_name, gradients)
 
     def _after(self, inputs: Any, outputs: Any) -> None:
-        tracker = self._threads.here()
-        if isinstance(tracker, FunctionTracker):
-            tracker.node_post(self._node_name)
+        self._tracker_here().node_post(self._node_name)
 
     def close(self) -> None:
         """Disconnect the hook."""
+        super().close()
         for handle in self._handles:
             handle.remove()
-        self._release()
-
-
-def _release(threads: weakref.ref[ThreadTrackers]) -> None:
-    living = threads()
-    if living is not None:
-        living.release()
 
 
 class _OfThread(threading.local):
@@ -124,6 +134,11 @@ def taps_of_function(function: Any) -> dict[str, TargetTap]:
     if isinstance(function, type):
         return _classes.get(function, {})
     return _of_thread.taps.get(function, {})
+
+
+def is_on_function(hook: object, function: Any) -> bool:
+    """Whether `hook` was put on `function` (in this thread, if that is torch's)."""
+    return any(tap.hook is hook for tap in taps_of_function(function).values())
 
 
 def taps_of_node(node: Any) -> dict[str, TargetTap]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
 
 from torchprof_hooks.capture.backward_pass import BackwardPass, PassRequest
 from torchprof_hooks.capture.backward_tracker import BackwardTracker
+from torchprof_hooks.capture.function_mode import FunctionMode
 from torchprof_hooks.capture.function_names import (
     function_name,
     lives_as_long_as_torch,
@@ -35,9 +36,6 @@ from torchprof_hooks.capture.torch_names.functions import (
 from torchprof_hooks.capture.tracker import STOPS_RECOMPUTATION
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import Phase, function_call_name
-
-if TYPE_CHECKING:
-    from torchprof_hooks.capture.function_mode import FunctionMode
 
 #: Numbers of intervals outside of any module call at which a record is made of them.
 LOOSE_AT: Final = 3 * 256
@@ -78,7 +76,11 @@ class FunctionTracker(BackwardTracker):
         self.follows_modules = follows_modules
         self.follows_functions = follows_functions
         self.by_shapes = by_shapes
-        self.mode: FunctionMode | None = None  # while it is shown functions
+        self.mode: FunctionMode | None = None  # while it is shown torch functions
+        self._mode_users = 0
+        #: Name of the custom Function whose transformed form is running: torch.func
+        #: applies the Function itself inside of that.
+        self.transformed: str | None = None
         #: Whether a function has a hook of its own in place of the one served here.
         self.is_replaced_function: Callable[[Any], bool] = lambda function: False
         #: Called when a function turns up that is not known at its place yet.
@@ -143,6 +145,23 @@ class FunctionTracker(BackwardTracker):
         """Ask anew what is to be followed."""
         for site in self.sites:
             site.functions.clear()
+
+    def leave_function(self, function: Any) -> None:
+        """`function` is not to be followed any more, nor are its open calls."""
+        self.forget_functions()
+
+    def open_mode(self) -> None:
+        """Be shown the torch functions that this thread calls from now on."""
+        self._mode_users += 1
+        if self.mode is None:
+            self.mode = FunctionMode(self)
+
+    def close_mode(self) -> None:
+        """Undo `open_mode`."""
+        self._mode_users -= 1
+        if not self._mode_users and self.mode is not None:
+            mode, self.mode = self.mode, None
+            mode.close()
 
     def looks_away_from(self, module: torch.nn.Module) -> bool:
         """Also from modules inside of a compiled function (see the parent class)."""
@@ -303,6 +322,8 @@ class FunctionTracker(BackwardTracker):
 
     def node_pre(self, name: str, gradients: Any) -> None:
         """A node that has a hook of its own is about to run."""
+        if not self.passes:  # an exception may have kept another one from ending
+            self.abort_down_to(self.outside, self._last_stamp())
         self.open_entry(self._named_site(self.site, name))
 
     def node_post(self, name: str) -> None:

@@ -18,8 +18,7 @@ from torchprof_hooks.capture.function_callbacks import (
     FunctionCallbacks,
     FunctionCallbackTracker,
 )
-from torchprof_hooks.capture.function_names import is_function_class
-from torchprof_hooks.capture.function_targets import taps_of_function
+from torchprof_hooks.capture.function_targets import is_on_function, taps_of_function
 from torchprof_hooks.capture.function_tracker import FunctionTracker
 from torchprof_hooks.capture.meter_tracker import MeterTracker
 from torchprof_hooks.capture.meters import Meter
@@ -76,12 +75,13 @@ def make_function_tracker(
 ) -> FunctionTracker:
     """The same for a hook on functions.
 
-    everywhere: whether the hook is registered for all functions. Otherwise it is told
-        of classes of custom Functions.
+    everywhere: whether the hook is registered for all functions; otherwise it is told
+        of those that it was put on.
     options: of `FunctionTracker`.
     """
     if not everywhere:
-        options = {"follows_modules": False, "wants": is_function_class, **options}
+        options["follows_modules"] = False
+        options["wants"] = lambda function: is_on_function(hook, function)
     if meters:
         options["meters"] = meters
     tracker: FunctionTracker

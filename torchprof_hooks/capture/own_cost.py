@@ -13,15 +13,10 @@ import torch
 
 from torchprof_hooks.capture.backward_pass import PassRequest
 from torchprof_hooks.capture.backward_tracker import BackwardTracker
-from torchprof_hooks.capture.function_mode import FunctionMode
 from torchprof_hooks.capture.function_tracker import FunctionTracker
 from torchprof_hooks.capture.meter_tracker import MeterTracker
 from torchprof_hooks.capture.torch_names.autograd import (
     run_engine,
-)
-from torchprof_hooks.capture.torch_names.functions import (
-    push_function_mode,
-    remove_function_mode,
 )
 from torchprof_hooks.capture.tracker import Tracker
 from torchprof_hooks.profiles.names import CALLED_PHASES
@@ -122,14 +117,13 @@ def _cost_of_function_ns(
     tracker: FunctionTracker, function: Callable[..., object] = torch.neg
 ) -> float:
     value = torch.zeros(1, device="cpu")
-    mode = FunctionMode(tracker)
 
     def measured() -> float:
-        push_function_mode(mode)
+        tracker.open_mode()
         try:
             return _time_calls(lambda: function(value))
         finally:
-            remove_function_mode(mode)
+            tracker.close_mode()
 
     return _difference_ns(lambda: _time_calls(lambda: function(value)), measured)
 

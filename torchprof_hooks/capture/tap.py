@@ -23,12 +23,10 @@ from torch.utils.hooks import RemovableHandle
 from torchprof_hooks.capture.backward_entry import backward_entry
 from torchprof_hooks.capture.backward_tracker import BackwardTracker
 from torchprof_hooks.capture.compiler_exemption import exempt_from_compilation
-from torchprof_hooks.capture.function_mode import FunctionMode, remove_closed_modes
 from torchprof_hooks.capture.function_taps import function_taps
 from torchprof_hooks.capture.function_tracker import FunctionTracker
 from torchprof_hooks.capture.meter_tracker import MeterTracker
 from torchprof_hooks.capture.thread_trackers import ThreadTrackers
-from torchprof_hooks.capture.torch_names.functions import push_function_mode
 from torchprof_hooks.capture.tracker import Tracker
 
 
@@ -44,7 +42,6 @@ class Tap:
         self.owner = owner  # on whose behalf
         _hush.acquire()
         exempt_from_compilation()
-        remove_closed_modes()
         self._handles: list[RemovableHandle] = []
         if not isinstance(tracker, FunctionTracker) or tracker.follows_modules:
             self._show_modules(tracker)
@@ -55,8 +52,7 @@ class Tap:
         if isinstance(tracker, FunctionTracker) and tracker.follows_functions:
             function_taps.add(tracker)
             tracker.at_unknown = function_taps.look_for_compiler
-            tracker.mode = FunctionMode(tracker)
-            push_function_mode(tracker.mode)
+            tracker.open_mode()
 
     def _show_modules(self, tracker: Tracker) -> None:
         self._handles += [
@@ -77,8 +73,7 @@ class Tap:
         """
         tracker = self._tracker
         if isinstance(tracker, FunctionTracker) and tracker.mode is not None:
-            tracker.mode.close()
-            tracker.mode = None
+            tracker.close_mode()
             function_taps.remove(tracker)
         for handle in self._handles:
             handle.remove()

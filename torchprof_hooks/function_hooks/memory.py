@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from torchprof_hooks.capture.function_tracker import FunctionTracker
@@ -45,7 +43,9 @@ class MemoryProfileHook(MemoryHook, FunctionHook):
     from the device meanwhile; PeakBytes the highest rise of the memory in use within
     one call; Occurrence the number of calls. On the CPU, these are the C allocator's
     figures for the whole process, so other threads count, and used bytes are net: the
-    backward of a function shows a negative sum when it frees more than it takes.
+    backward of a function shows a negative sum when it frees more than it takes. It
+    keeps no peak: PeakBytes is there the most that was in use when a call began or
+    ended, so that what one function takes and gives back by itself is not seen.
     Functions called by a custom Function's forward count as its part and for themselves
     (``summary(own=True)`` leaves them out of it); the totals count every byte once.
 
@@ -63,9 +63,9 @@ class MemoryProfileHook(MemoryHook, FunctionHook):
     ) -> None:
         super().__init__(device, history_size)
 
-    def _new_tracker(self, everywhere: bool, **options: Any) -> FunctionTracker:
-        options = {"follows_modules": False, **options, "meters": [self._new_meter()]}
-        tracker = make_function_tracker(self, everywhere, **options)
+    def _make_tracker(self, everywhere: bool) -> FunctionTracker:
+        meters = [self._new_meter()]
+        tracker = make_function_tracker(self, everywhere, meters, follows_modules=False)
         assert isinstance(tracker, MeterTracker)
         self._follow(tracker)
         return tracker

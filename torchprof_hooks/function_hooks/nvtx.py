@@ -34,20 +34,20 @@ class NvtxHook(FunctionHook):
 
     def forward_preprocess(self, function: FunctionCall, in_data: Tensors) -> None:
         """Begin a range."""
-        self._ranges.begin(f"{function.label}.forward")
+        self._ranges.begin(f"{function.label}.forward", function)
 
     def forward_postprocess(self, function: FunctionCall, in_data: Tensors) -> None:
         """End the range."""
-        self._ranges.end(f"{function.label}.forward")
+        self._ranges.end(function)
 
     def backward_preprocess(
         self, function: FunctionCall, in_data: Tensors, out_grad: Tensors
     ) -> None:
         """Begin a range."""
-        self._ranges.begin(f"{function.label}.backward")
+        self._ranges.begin(f"{function.label}.backward", function)
 
     def backward_postprocess(
         self, function: FunctionCall, in_data: Tensors, out_grad: Tensors
     ) -> None:
         """End the range."""
-        self._ranges.end(f"{function.label}.backward")
+        self._ranges.end(function)

@@ -142,12 +142,15 @@ class TimerHook(FunctionHook):
         report = render(self.name, "FunctionName", summary, unit, columns)
         print(report, file=file or sys.stdout)
 
-    def _new_tracker(self, everywhere: bool, **options: Any) -> FunctionTracker:
-        options = {"follows_modules": self.by != "function", **options}
-        options["by_shapes"] = self.by == "call"
-        if self._clock is not None:
-            options["meters"] = [DeviceMeter(self._clock)]
-        tracker = make_function_tracker(self, everywhere, **options)
+    def _make_tracker(self, everywhere: bool) -> FunctionTracker:
+        meters = [] if self._clock is None else [DeviceMeter(self._clock)]
+        tracker = make_function_tracker(
+            self,
+            everywhere,
+            meters,
+            follows_modules=self.by != "function",
+            by_shapes=self.by == "call",
+        )
         self._records.follow(tracker, tracker.log)
         return tracker
 

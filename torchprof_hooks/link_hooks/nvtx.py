@@ -34,16 +34,17 @@ class NvtxHook(LinkHook):
 
     def forward_preprocess(self, args: LinkCall) -> None:
         """Begin a range."""
-        self._ranges.begin(f"{args.path}.forward")
+        self._ranges.begin(f"{args.path}.forward", args)
 
     def forward_postprocess(self, args: LinkCall) -> None:
         """End the range."""
-        self._ranges.end(f"{args.path}.forward")
+        self._ranges.end(args)
 
     def backward_preprocess(self, args: LinkCall) -> None:
         """Begin a range."""
-        self._ranges.begin(f"{args.path}.backward")
+        # Not the same object for both callbacks; of one path, one backward is open.
+        self._ranges.begin(f"{args.path}.backward", args.path)
 
     def backward_postprocess(self, args: LinkCall) -> None:
         """End the range."""
-        self._ranges.end(f"{args.path}.backward")
+        self._ranges.end(args.path)

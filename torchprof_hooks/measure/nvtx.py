@@ -20,24 +20,24 @@ class NvtxRanges(threading.local):
 
     def __init__(self, nvtx: Any = torch.cuda.nvtx) -> None:
         self._nvtx = nvtx
-        self._open: list[str] = []
+        self._open: list[object] = []
         try:
-            self.begin("torchprof_hooks")
+            self.begin("torchprof_hooks", None)
         except RuntimeError as error:
             raise RuntimeError(
                 f"NVTX ranges need a torch that is built with CUDA and NVTX: {error}"
             ) from error
         self.end_all()
 
-    def begin(self, name: str) -> None:
-        """Begin a range inside of those that are open."""
+    def begin(self, name: str, call: object) -> None:
+        """Begin a range for `call` inside of those that are open."""
         self._nvtx.range_push(name)
-        self._open.append(name)
+        self._open.append(call)
 
-    def end(self, name: str) -> None:
-        """End the newest range of this name, if there is one, and those inside."""
-        if name in self._open:
-            while self._open.pop() != name:
+    def end(self, call: object) -> None:
+        """End the range of `call`, if there is one, and those inside."""
+        if any(other is call for other in self._open):
+            while self._open.pop() is not call:
                 self._nvtx.range_pop()
             self._nvtx.range_pop()
 

@@ -1,0 +1,169 @@
+"""What goes on while functions are hooked is what would go on without."""
+
+from __future__ import annotations
+
+import gc
+import os
+import weakref
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
+
+import torchprof_hooks
+from torchprof_hooks.function_hooks import TimerHook
+
+X = torch.ones(4, 8)
+
+
+class Calls(TorchFunctionMode):
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        self.names.append(str(getattr(func, "__name__", func)))
+        return func(*args, **(kwargs or {}))
+
+
+class Cube(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(x)
+        return x * x * x
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+        (x,) = ctx.saved_tensors
+        return torch.as_tensor(3 * x * x * grad)
+
+
+def step(model: nn.Module) -> None:
+    Cube.apply(model(X)).sum().backward()
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_modes_of_the_user_see_what_they_would_see(inside: bool) -> None:
+    model = nn.Sequential(nn.Linear(8, 8), nn.ReLU())
+    with Calls() as alone:
+        step(model)
+    calls = Calls()
+    if inside:
+        with torchprof_hooks.profile(functions=True), calls:
+            step(model)
+    else:
+        with calls, torchprof_hooks.profile(functions=True):
+            step(model)
+    assert calls.names == alone.names
+
+
+def test_hooks_that_do_not_end_in_order() -> None:
+    first, second, calls = TimerHook(), torchprof_hooks.profile(functions=True), Calls()
+    with calls:
+        first.__enter__()
+        second.__enter__()
+        torch.relu(X)
+        first.__exit__(None, None, None)
+        torch.tanh(X)
+        second.__exit__(None, None, None)
+        torch.exp(X)
+    assert list(first.summary()) == ["relu"]
+    assert calls.names == ["relu", "tanh", "exp"]
+    functions = second.profile.rows("function")
+    names = {row.name for row in functions if row.kind == "function"}
+    assert names == {"relu", "tanh"}
+
+
+@pytest.mark.filterwarnings("ignore:.*nested tensors:UserWarning")
+def test_transformers_of_torch_keep_their_fast_path() -> None:
+    layer = nn.TransformerEncoderLayer(32, 4, 64, batch_first=True)
+    encoder = nn.TransformerEncoder(layer, 2).eval()
+    x, mask = torch.randn(3, 5, 32), torch.zeros(3, 5, dtype=torch.bool)
+    mask[0, 3:] = True
+    with torch.inference_mode():
+        expected = encoder(x, src_key_padding_mask=mask)
+        with torchprof_hooks.profile(functions=True) as prof:
+            found = encoder(x, src_key_padding_mask=mask)
+    assert torch.equal(found, expected)
+    names = {row.name for row in prof.profile.rows("function")}
+    assert "_transformer_encoder_layer_fwd" in names
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.trace:DeprecationWarning")
+def test_tracing_by_torch_jit_sees_nothing_of_it() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(torch.mm(x, x.T))
+
+    alone = str(torch.jit.trace(function, X).graph).split("#")[0]
+    with torchprof_hooks.profile(functions=True):
+        hooked = str(torch.jit.trace(function, X).graph).split("#")[0]
+    assert hooked == alone
+
+
+def test_export_with_symbolic_shapes() -> None:
+    model = nn.Sequential(nn.Linear(8, 8), nn.ReLU())
+    shapes = {"input": {0: torch.export.Dim("batch")}}
+    with torchprof_hooks.profile(functions=True):
+        model(X)  # the calls are known by now
+        exported = torch.export.export(model, (X,), dynamic_shapes=shapes, strict=False)
+    assert torch.equal(exported.module()(X[:3]), model(X[:3]))
+
+
+def test_long_lists_of_numbers_are_not_searched() -> None:
+    endless: list[Any] = [1.0]
+    endless.append(endless)
+    with torchprof_hooks.profile(functions=True):
+        assert torch.tensor([0.0] * 100_000).shape == (100_000,)
+        with pytest.raises(Exception, match=r".+") as error:
+            torch.tensor(endless)
+    with pytest.raises(Exception, match=r".+") as alone:
+        torch.tensor(endless)
+    assert type(error.value) is type(alone.value)
+
+
+def test_callables_of_the_user_are_not_kept_alive() -> None:
+    def make() -> weakref.ref[type]:
+        class Local(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+                return x.clone()
+
+        Local.apply(X)
+        return weakref.ref(Local)
+
+    with torchprof_hooks.profile(functions=True):
+        references = [make() for _ in range(5)]
+        gc.collect()  # classes are cycles
+        assert not any(reference() for reference in references)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_frames_that_the_compiler_gave_up_on_are_not_compiled_piece_by_piece() -> None:
+    graphs: list[Any] = []
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        calls = [n for n in graph.graph.nodes if n.op.startswith("call")]
+        graphs.append([getattr(n.target, "__name__", n.target) for n in calls])
+        return graph.forward
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        try:
+            with open(os.devnull):
+                torch._dynamo.graph_break()
+            y = torch.as_tensor(Cube.apply(torch.sin(x)))
+        finally:
+            pass
+        return y.sum()
+
+    torch._dynamo.reset()
+    alone = torch.compile(function, backend=backend)(X)
+    expected, graphs[:] = list(graphs), []
+    torch._dynamo.reset()
+    with torchprof_hooks.profile(functions=True):
+        hooked = torch.compile(function, backend=backend)(X)
+    torch._dynamo.reset()
+    assert graphs == expected
+    assert torch.equal(hooked, alone)
