@@ -16,7 +16,7 @@ from bench import machine
 from tabulate import tabulate
 from torch import nn
 
-from torchprof_hooks import profile
+from torchprof_hooks import function_hooks, profile
 from torchprof_hooks.link_hooks import TimerHook
 
 PAGE_BYTES = 4096
@@ -52,6 +52,8 @@ def main() -> None:
         "TimerHook()": TimerHook,
         "TimerHook(backward=True)": lambda: TimerHook(backward=True),
         "profile()": profile,
+        "profile(functions=True)": lambda: profile(functions=True),
+        "function_hooks.TimerHook()": function_hooks.TimerHook,
     }
     rows = [
         [name, growth_kib(enter, backward=False), growth_kib(enter, backward=True)]

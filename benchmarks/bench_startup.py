@@ -33,6 +33,17 @@ import torchprof_hooks
 print((time.perf_counter() - start) * 1e3)
 """
 
+FIRST_USE = """
+import sys
+sys.path.insert(0, {root!r})
+import time, torch
+start = time.perf_counter()
+import torchprof_hooks
+with torchprof_hooks.profile():
+    pass
+print((time.perf_counter() - start) * 1e3)
+"""
+
 CALL = """
 import time, torch{more}
 module = torch.nn.Identity()
@@ -60,9 +71,9 @@ def in_a_fresh_process(code: str) -> float:
     return float(subprocess.check_output([sys.executable, "-c", code], text=True))
 
 
-def import_ms() -> float:
+def import_ms(template: str) -> float:
     root = str(Path(__file__).parent.parent)
-    code = IMPORT.format(root=root)
+    code = template.format(root=root)
     return median(in_a_fresh_process(code) for _ in range(IMPORT_ROUNDS))
 
 
@@ -82,7 +93,8 @@ def main() -> None:
         [f"enter and leave {name}", f"{enter_and_leave_us(make()):.1f} us"]
         for name, make in hooks.items()
     ]
-    rows.append(["import, after torch", f"{import_ms():.1f} ms"])
+    rows.append(["import, after torch", f"{import_ms(IMPORT):.1f} ms"])
+    rows.append(["... and first profile()", f"{import_ms(FIRST_USE):.1f} ms"])
     without, inactive = interleaved(
         [CALL.format(more=""), CALL.format(more=", torchprof_hooks")]
     )

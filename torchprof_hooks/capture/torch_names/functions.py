@@ -103,8 +103,14 @@ def shapes_of(values: Iterable[Any]) -> tuple[Shape, ...]:
     or nested tensors), and those that only code of the user's can tell, are "?"."""
     if torch._C._get_tracing_state() is not None:
         return ()  # torch.jit would write down that we looked
+    shapes: list[Shape] = []
     with torch._C.DisableTorchFunction():
-        return tuple(map(_shape, tensors_in(values)))
+        for value in values:
+            if type(value) in _PLAIN:
+                shapes.append(value.shape)
+            elif isinstance(value, _SEARCHED):
+                shapes += map(_shape, tensors_in((value,)))
+    return tuple(shapes)
 
 
 def tensors_in(values: Iterable[Any], depth: int = 0) -> list[torch.Tensor]:
@@ -122,12 +128,12 @@ def tensors_in(values: Iterable[Any], depth: int = 0) -> list[torch.Tensor]:
 _LISTS: Final = (list, tuple)
 _INPUT_DEPTH: Final = 3
 _INPUTS_SEARCHED: Final = 256
+_SEARCHED: Final = (torch.Tensor, list, tuple)
 _PLAIN: Final = (torch.Tensor, torch.nn.Parameter)
 
 
 def _shape(tensor: torch.Tensor) -> Shape:
-    dispatch = torch.Tensor.__torch_dispatch__
-    if type(tensor) not in _PLAIN and type(tensor).__torch_dispatch__ is not dispatch:
+    if type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
         return _UNKNOWN
     try:
         return tuple(size if type(size) is int else "?" for size in tensor.shape)
