@@ -142,7 +142,7 @@ class FunctionCallbackTracker(FunctionTracker):
             site.function or "",
             self._module_path(site),
             tensors_in(values),
-            shapes_of(values),
+            tuple(map(tuple, shapes_of(values))),
         )
 
     def _module_path(self, site: Site) -> str:

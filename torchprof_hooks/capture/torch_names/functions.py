@@ -106,8 +106,8 @@ def shapes_of(values: Iterable[Any]) -> tuple[Shape, ...]:
     shapes: list[Shape] = []
     with torch._C.DisableTorchFunction():
         for value in values:
-            if type(value) in _PLAIN:
-                shapes.append(value.shape)
+            if type(value) in _PLAIN and not value.is_nested:
+                shapes.append(value.shape)  # the usual case, made short
             elif isinstance(value, _SEARCHED):
                 shapes += map(_shape, tensors_in((value,)))
     return tuple(shapes)
