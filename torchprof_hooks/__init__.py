@@ -19,6 +19,17 @@ if TYPE_CHECKING:
     from torchprof_hooks.profiler import Profiler, profile
     from torchprof_hooks.profiles.profile import Profile
     from torchprof_hooks.registration import add_hook, delete_hook
+    from torchprof_hooks.session.report import ReportHook
+    from torchprof_hooks.session.session_hook import (
+        RunArgs,
+        RunContext,
+        RunValues,
+        SessionHook,
+    )
+    from torchprof_hooks.session.step_timer import StepTimerHook
+    from torchprof_hooks.session.stop_at_step import StopAtStepHook
+    from torchprof_hooks.session.training_session import TrainingSession
+    from torchprof_hooks.session.trigger_timer import SecondOrStepTimer
 
 __all__ = [
     "FunctionCall",
@@ -27,6 +38,15 @@ __all__ = [
     "LinkHook",
     "Profile",
     "Profiler",
+    "ReportHook",
+    "RunArgs",
+    "RunContext",
+    "RunValues",
+    "SecondOrStepTimer",
+    "SessionHook",
+    "StepTimerHook",
+    "StopAtStepHook",
+    "TrainingSession",
     "__version__",
     "add_hook",
     "delete_hook",
@@ -43,6 +63,15 @@ _HOMES = {
     "LinkHook": "link_hook",
     "Profile": "profiles.profile",
     "Profiler": "profiler",
+    "ReportHook": "session.report",
+    "RunArgs": "session.session_hook",
+    "RunContext": "session.session_hook",
+    "RunValues": "session.session_hook",
+    "SecondOrStepTimer": "session.trigger_timer",
+    "SessionHook": "session.session_hook",
+    "StepTimerHook": "session.step_timer",
+    "StopAtStepHook": "session.stop_at_step",
+    "TrainingSession": "session.training_session",
     "add_hook": "registration",
     "delete_hook": "registration",
     "profile": "profiler",

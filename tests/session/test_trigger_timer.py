@@ -1,0 +1,100 @@
+"""TensorFlow's rules for what happens every so many steps or seconds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.session.recording import Clock
+from torchprof_hooks import SecondOrStepTimer
+
+
+def triggered(timer: SecondOrStepTimer, steps: range | list[int]) -> list[int]:
+    """The steps at which it was due, if it is triggered whenever it is."""
+    due = []
+    for step in steps:
+        if timer.should_trigger_for_step(step):
+            timer.update_last_triggered_step(step)
+            due.append(step)
+    return due
+
+
+def test_it_is_due_at_the_first_step_that_is_asked_for() -> None:
+    timer = SecondOrStepTimer(every_steps=3)
+    assert timer.should_trigger_for_step(17)
+    assert timer.should_trigger_for_step(17)  # asking changes nothing
+    assert timer.last_triggered_step() is None
+
+
+@pytest.mark.parametrize(
+    ("every_steps", "steps", "expected"),
+    [
+        (1, range(1, 5), [1, 2, 3, 4]),
+        (3, range(1, 9), [1, 4, 7]),
+        (2.5, range(1, 9), [1, 4, 7]),
+        (7, range(0, 40, 5), [0, 10, 20, 30]),  # jumps over the due step
+        (4, [1, 2, 8, 9, 11, 12], [1, 8, 12]),  # a late trigger shifts the next
+        (2, [1, 1, 1, 3, 3], [1, 3]),  # once per step number
+        (5, [100, 104, 105], [100, 105]),  # resumed
+        (float("inf"), range(1, 9), [1]),
+    ],
+)
+def test_every_steps(every_steps: float, steps: Any, expected: list[int]) -> None:
+    assert triggered(SecondOrStepTimer(every_steps=every_steps), steps) == expected
+
+
+def test_every_secs() -> None:
+    clock = Clock()
+    timer = SecondOrStepTimer(every_secs=1.0, clock=clock)
+    assert timer.should_trigger_for_step(1)
+    timer.update_last_triggered_step(1)
+    assert not timer.should_trigger_for_step(1)
+    assert not timer.should_trigger_for_step(2)
+    clock.now += 1.0  # inclusive
+    assert not timer.should_trigger_for_step(1)  # at most once per step number
+    assert timer.should_trigger_for_step(2)
+
+
+def test_seconds_count_from_the_last_trigger() -> None:
+    clock = Clock()
+    timer = SecondOrStepTimer(every_secs=2.0, clock=clock)
+    due = []
+    for step, now in enumerate([0.0, 2.5, 2.6, 4.4, 4.5], start=1):
+        clock.now = now
+        due += triggered(timer, [step])
+    assert due == [1, 2, 5]
+
+
+def test_update_tells_what_has_passed() -> None:
+    clock = Clock()
+    timer = SecondOrStepTimer(every_steps=1, clock=clock)
+    assert timer.update_last_triggered_step(1) == (None, None)
+    clock.now += 2.5
+    assert timer.update_last_triggered_step(5) == (2.5, 4)
+    clock.now += 0.5
+    assert timer.update_last_triggered_step(7) == (0.5, 2)
+    assert timer.last_triggered_step() == 7
+    timer.reset()
+    assert timer.last_triggered_step() is None
+    assert timer.update_last_triggered_step(8) == (None, None)
+
+
+@pytest.mark.parametrize("arguments", [{}, {"every_secs": 1, "every_steps": 1}])
+def test_exactly_one_is_given(arguments: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="every_secs or every_steps, and not both"):
+        SecondOrStepTimer(**arguments)
+
+
+@pytest.mark.parametrize("name", ["every_secs", "every_steps"])
+@pytest.mark.parametrize("value", [0, -3, -0.5, float("nan"), float("-inf")])
+def test_only_positive_numbers(name: str, value: float) -> None:
+    arguments: dict[str, Any] = {name: value}
+    with pytest.raises(ValueError, match=f"{name} must be positive, but is {value}"):
+        SecondOrStepTimer(**arguments)
+
+
+@pytest.mark.parametrize("value", ["10", True, [1]])
+def test_only_numbers(value: Any) -> None:
+    with pytest.raises(TypeError, match="every_steps must be a number"):
+        SecondOrStepTimer(every_steps=value)

@@ -1,0 +1,1 @@
+"""Training loops with hooks around each step."""

@@ -1,0 +1,113 @@
+"""The table of `profile()`, every so often."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import TextIO
+
+import torch
+
+from torchprof_hooks.profiler import Profiler, profile
+from torchprof_hooks.profiles.profile import Profile
+from torchprof_hooks.reports.units import check_unit
+from torchprof_hooks.session.session_hook import RunContext, RunValues, SessionHook
+from torchprof_hooks.session.training_session import TrainingSession
+from torchprof_hooks.session.trigger_timer import SecondOrStepTimer
+
+
+class ReportHook(SessionHook):
+    """Measures a session with `torchprof_hooks.profile`, and prints the table of what
+    has happened since the last one.
+
+    A last table comes at the end of the session, however it ends.
+
+    Args:
+        every_steps: steps from one table to the next.
+        every_secs: seconds from one table to the next.
+        functions, memory: what to measure; see `profile`.
+        unit: as for `Profiler.print_report`.
+        file: where to; standard output by default.
+        clock: tells seconds.
+
+    Raises:
+        TypeError: a number is none.
+        ValueError: both or neither of `every_steps` and `every_secs` is given, or one
+            that is not positive; or the unit is unknown.
+
+    Example:
+        >>> with TrainingSession([ReportHook(every_secs=600)]) as session:
+        ...     for batch in loader:
+        ...         session.run(train_step, batch)
+        steps 1 to 1290
+        torchprof_hooks: 600.02sec wall, 1290 steps of 465.13ms, ...
+    """
+
+    def __init__(
+        self,
+        every_steps: float | None = None,
+        every_secs: float | None = None,
+        *,
+        functions: bool = False,
+        memory: bool | str | torch.device = False,
+        unit: str = "auto",
+        file: TextIO | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        check_unit(unit)
+        self._timer = SecondOrStepTimer(every_secs, every_steps, clock=clock)
+        self._functions = functions
+        self._memory = memory
+        self._new_profiler()  # for its errors
+        self._unit = unit
+        self._file = file
+        self._profiler: Profiler | None = None
+        self._first_step = 0
+        self._step = 0
+        #: What the last table was made of.
+        self.profile: Profile | None = None
+
+    def after_create_session(self, session: TrainingSession) -> None:
+        """Begin to measure."""
+        self._step = session.step
+        self._timer.reset()
+        self._timer.update_last_triggered_step(session.step)
+        self._start()
+
+    def after_run(self, run_context: RunContext, run_values: RunValues) -> None:
+        """Print the table, if it is time."""
+        self._step = run_values.step
+        if self._timer.should_trigger_for_step(self._step):
+            self._report()
+            self._timer.update_last_triggered_step(self._step)
+            self._start()
+
+    def end(self, session: TrainingSession) -> None:
+        """Print the last table."""
+        self._report()
+
+    def on_exception(
+        self, run_context: RunContext | None, error: BaseException
+    ) -> None:
+        """Print the last table: what was measured is not lost."""
+        self._report()
+
+    def _start(self) -> None:
+        self._first_step = self._step + 1
+        self._profiler = self._new_profiler().__enter__()
+
+    def _new_profiler(self) -> Profiler:
+        return profile(functions=self._functions, memory=self._memory)
+
+    def _report(self) -> None:
+        if self._profiler is None:
+            return
+        profiler, self._profiler = self._profiler, None
+        profiler.__exit__(None, None, None)
+        self.profile = profiler.profile
+        if self._step < self._first_step:
+            return  # no step was completed since the last table
+        file = self._file or sys.stdout
+        print(f"steps {self._first_step} to {self._step}", file=file)
+        profiler.print_report(self._unit, file)

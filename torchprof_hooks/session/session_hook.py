@@ -1,0 +1,119 @@
+"""Hooks around the steps of a training loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torchprof_hooks.session.training_session import TrainingSession
+
+
+@dataclass(frozen=True, slots=True)
+class RunArgs:
+    """What a hook asks for in `SessionHook.before_run`.
+
+    fetches: called without arguments after the step; a function, or a list, tuple or
+        dict of functions (also nested).
+    """
+
+    fetches: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunValues:
+    """What a hook is given in `SessionHook.after_run`.
+
+    value: what the step returned.
+    results: what the hook's own fetches returned, in the structure in which they were
+        asked for; None if it asked for nothing.
+    step: how many steps the session has run by now, this one among them.
+    """
+
+    value: Any
+    results: Any
+    step: int
+
+
+class RunContext:
+    """One run of a step; the same object for all hooks, before it and after it.
+
+    session: the session that runs it.
+    step: how many steps the session has run before this one.
+    function, args, kwargs: what is run.
+    """
+
+    def __init__(
+        self,
+        session: TrainingSession,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> None:
+        self.session = session
+        self.step = session.step
+        self.function = function
+        self.args = args
+        self.kwargs = kwargs
+        self._stop_requested = False
+
+    @property
+    def stop_requested(self) -> bool:
+        """Whether a hook called `request_stop` in this run."""
+        return self._stop_requested
+
+    def request_stop(self) -> None:
+        """Ask the session to stop after this run, which is completed: the step, and all
+        hooks after it. If it raises, the request is void."""
+        self._stop_requested = True
+
+
+class SessionHook:
+    """Callbacks around the steps of a `TrainingSession`, in the order of its hooks.
+
+    Subclass it and override what you need. The protocol is that of TensorFlow's
+    ``SessionRunHook``, for loops in Python: there is no graph to change in `begin`, and
+    what `before_run` asks for is called after the step. `on_exception` is new.
+    """
+
+    def begin(self) -> None:
+        """Called when the session is entered, before anything else."""
+
+    def after_create_session(self, session: TrainingSession) -> None:
+        """Called once `begin` of all hooks has been."""
+
+    def before_run(self, run_context: RunContext) -> RunArgs | None:
+        """Called before each step; what the hook asks for, if anything."""
+        return None
+
+    def after_run(self, run_context: RunContext, run_values: RunValues) -> None:
+        """Called after each step that did not raise."""
+
+    def end(self, session: TrainingSession) -> None:
+        """Called when the session is left, unless by an exception other than
+        StopIteration."""
+
+    def on_exception(
+        self, run_context: RunContext | None, error: BaseException
+    ) -> None:
+        """Called when an exception other than StopIteration comes out of a step or a
+        hook, or out of the body of the session (`run_context` is None then). It goes on
+        afterwards; one that is raised here takes its place."""
+
+
+def fetch(fetches: Any) -> Any:
+    """The values of `RunArgs.fetches`, in the same structure.
+
+    Raises:
+        TypeError: there is something in it that is no function.
+    """
+    if isinstance(fetches, dict):
+        return {key: fetch(value) for key, value in fetches.items()}
+    if isinstance(fetches, tuple) and hasattr(fetches, "_fields"):
+        return type(fetches)(*map(fetch, fetches))
+    if isinstance(fetches, (list, tuple)):
+        return type(fetches)(map(fetch, fetches))
+    if not callable(fetches):
+        raise TypeError(f"a hook's fetches must be functions, not {fetches!r}")
+    return fetches()

@@ -1,0 +1,114 @@
+"""Steps per second."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, TextIO
+
+from torchprof_hooks.session.session_hook import RunContext, RunValues, SessionHook
+from torchprof_hooks.session.training_session import TrainingSession
+from torchprof_hooks.session.trigger_timer import SecondOrStepTimer
+
+
+class StepTimerHook(SessionHook):
+    """Measures how many steps a session runs per second, and says so now and then.
+
+    Args:
+        every_steps: steps from one line to the next; 100, if `every_secs` is not given.
+        every_secs: seconds from one line to the next.
+        progress: show a progress bar of tqdm instead of lines.
+        total: the number of steps that the bar is full at.
+        file: where lines and bar go to; standard error by default.
+        clock: tells seconds.
+
+    Raises:
+        ImportError: a bar is asked for, and tqdm is not installed.
+        TypeError: a number is none.
+        ValueError: both `every_steps` and `every_secs` are given, or one that is not
+            positive.
+
+    Example:
+        >>> with TrainingSession([StepTimerHook(every_steps=50)]) as session:
+        ...     for batch in loader:
+        ...         session.run(train_step, batch)
+        step 51: 21.30 steps/s
+        step 101: 21.52 steps/s
+
+    The time between two steps counts, and so does whatever waits for data. The first
+    step, in which much happens that will not happen again, is not counted.
+    """
+
+    def __init__(
+        self,
+        every_steps: float | None = None,
+        every_secs: float | None = None,
+        *,
+        progress: bool = False,
+        total: int | None = None,
+        file: TextIO | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        if every_steps is None and every_secs is None:
+            every_steps = 100
+        self._timer = SecondOrStepTimer(every_secs, every_steps, clock=clock)
+        self._make_bar = _tqdm() if progress else None
+        self._total = total
+        self._file = file
+        self._bar: Any = None
+        #: Of the last interval; None before the first has ended.
+        self.steps_per_sec: float | None = None
+
+    def begin(self) -> None:
+        """Start anew."""
+        self._timer.reset()
+        self.steps_per_sec = None
+
+    def after_create_session(self, session: TrainingSession) -> None:
+        """Show the bar."""
+        if self._make_bar is not None:
+            file = self._file or sys.stderr
+            self._bar = self._make_bar(
+                total=self._total, initial=session.step, file=file, unit="step"
+            )
+
+    def after_run(self, run_context: RunContext, run_values: RunValues) -> None:
+        """Count the step, and say how fast they come, if it is time."""
+        if self._bar is not None:
+            self._bar.update(1)
+        step = run_values.step
+        if not self._timer.should_trigger_for_step(step):
+            return
+        seconds, steps = self._timer.update_last_triggered_step(step)
+        if seconds and steps:
+            self.steps_per_sec = steps / seconds
+            if self._bar is None:
+                line = f"step {step}: {self.steps_per_sec:.2f} steps/s"
+                print(line, file=self._file or sys.stderr)
+
+    def end(self, session: TrainingSession) -> None:
+        """Close the bar."""
+        self._close_bar()
+
+    def on_exception(
+        self, run_context: RunContext | None, error: BaseException
+    ) -> None:
+        """Close the bar."""
+        self._close_bar()
+
+    def _close_bar(self) -> None:
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None
+
+
+def _tqdm() -> Callable[..., Any]:
+    try:
+        from tqdm import tqdm
+    except ImportError as error:
+        raise ImportError(
+            "StepTimerHook(progress=True) needs tqdm: install it, or leave progress out"
+        ) from error
+    bar: Callable[..., Any] = tqdm
+    return bar

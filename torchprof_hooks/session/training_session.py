@@ -1,0 +1,195 @@
+"""A training loop whose steps have hooks around them."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import Any, Final, ParamSpec, TypeVar
+
+from torchprof_hooks.session.session_hook import (
+    RunArgs,
+    RunContext,
+    RunValues,
+    SessionHook,
+    fetch,
+)
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_NEW: Final = "new"
+_OPEN: Final = "open"
+_CLOSED: Final = "closed"
+
+
+class TrainingSession:
+    """Runs the steps of a training loop with hooks around them.
+
+    The order is that of TensorFlow's ``MonitoredSession``: hooks are always called in
+    the order of the list. A StopIteration that leaves the body, of a data iterator that
+    is exhausted, say, is a normal end. After any other exception `SessionHook.end` is
+    not called, but `SessionHook.on_exception` is. Unlike TensorFlow's, a session never
+    starts again by itself, and calls `end` at most once.
+
+    Args:
+        hooks: what to call.
+        start_step: the number of steps that were run before, when training is resumed.
+
+    Raises:
+        TypeError: one of `hooks` is not a `SessionHook`, or `start_step` no integer.
+
+    Example:
+        >>> with TrainingSession([StopAtStepHook(num_steps=1000)]) as session:
+        ...     while not session.should_stop():
+        ...         session.run(train_step, next(batches))
+    """
+
+    def __init__(self, hooks: Iterable[SessionHook] = (), start_step: int = 0) -> None:
+        self._hooks = tuple(hooks)
+        for hook in self._hooks:
+            if not isinstance(hook, SessionHook):
+                raise TypeError(f"hooks must be SessionHooks, not {hook!r}")
+        if isinstance(start_step, bool) or not isinstance(start_step, int):
+            raise TypeError(f"start_step must be an integer, not {start_step!r}")
+        self._step = start_step
+        self._state = _NEW
+        self._is_stopping = False
+        self._told: BaseException | None = None  # the error that hooks know of
+
+    @property
+    def step(self) -> int:
+        """How many steps have been run, with those before the session."""
+        return self._step
+
+    def should_stop(self) -> bool:
+        """Whether a stop was requested."""
+        return self._is_stopping
+
+    def request_stop(self) -> None:
+        """Ask for a stop. A step that is running is completed."""
+        self._is_stopping = True
+
+    def run(self, step_fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run one step, ``step_fn(*args, **kwargs)``, with the hooks around it.
+
+        Returns:
+            What the step returned.
+
+        Raises:
+            RuntimeError: the session is not entered, or was asked to stop.
+            TypeError: a hook asks for something that cannot be called.
+        """
+        self._check_open()
+        if self._is_stopping:
+            raise RuntimeError(
+                "this session was asked to stop: ask should_stop() before each run()"
+            )
+        context = RunContext(self, step_fn, args, kwargs)
+        try:
+            requests = [hook.before_run(context) for hook in self._hooks]
+            value = step_fn(*args, **kwargs)
+            self._step += 1
+            for hook, request in zip(self._hooks, requests, strict=True):
+                hook.after_run(context, self._values(value, request))
+        except StopIteration:
+            raise
+        except BaseException as error:
+            self._tell(context, error)
+            raise
+        self._is_stopping = self._is_stopping or context.stop_requested
+        return value
+
+    def run_without_hooks(
+        self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
+    ) -> R:
+        """Run ``function(*args, **kwargs)``, which is not a step: an evaluation, say.
+
+        Raises:
+            RuntimeError: the session is not entered.
+        """
+        self._check_open()
+        return function(*args, **kwargs)
+
+    def close(self) -> None:
+        """End the session; leaving it then does nothing more."""
+        self._check_open()
+        self._leave()
+        for hook in self._hooks:
+            hook.end(self)
+
+    def __enter__(self) -> TrainingSession:
+        """Call `begin` and `after_create_session` of all hooks.
+
+        Raises:
+            RuntimeError: it was entered before, or a hook is in use by another session.
+        """
+        if self._state is not _NEW:
+            raise RuntimeError("a session can be entered once: make a new one")
+        _occupy(self._hooks)
+        self._state = _OPEN
+        try:
+            for hook in self._hooks:
+                hook.begin()
+            for hook in self._hooks:
+                hook.after_create_session(self)
+        except BaseException:
+            self._leave()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool:
+        is_normal = error is None or isinstance(error, StopIteration)
+        if self._state is _OPEN and is_normal:
+            self.close()
+        elif self._state is _OPEN and error is not None:
+            self._leave()
+            self._tell(None, error)
+        return is_normal
+
+    def _values(self, value: Any, request: RunArgs | None) -> RunValues:
+        wanted = None if request is None else request.fetches
+        results = None if wanted is None else fetch(wanted)
+        return RunValues(value, results, self._step)
+
+    def _tell(self, context: RunContext | None, error: BaseException) -> None:
+        if self._told is not error:
+            self._told = error
+            for hook in self._hooks:
+                hook.on_exception(context, error)
+
+    def _check_open(self) -> None:
+        if self._state is not _OPEN:
+            state = "not entered yet" if self._state is _NEW else "closed"
+            raise RuntimeError(f"this session is {state}: use it inside of its `with`")
+
+    def _leave(self) -> None:
+        self._state = _CLOSED
+        _release(self._hooks)
+
+
+_lock = threading.Lock()
+_in_use: weakref.WeakSet[SessionHook] = weakref.WeakSet()
+
+
+def _occupy(hooks: tuple[SessionHook, ...]) -> None:
+    with _lock:
+        for position, hook in enumerate(hooks):
+            if hook in _in_use or any(other is hook for other in hooks[:position]):
+                raise RuntimeError(
+                    f"{hook!r} is in use by another session, or twice in this one: "
+                    "make a hook for each"
+                )
+        _in_use.update(hooks)
+
+
+def _release(hooks: tuple[SessionHook, ...]) -> None:
+    with _lock:
+        for hook in hooks:
+            _in_use.discard(hook)

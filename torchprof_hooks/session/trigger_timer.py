@@ -1,0 +1,90 @@
+"""When is something due that happens every so many steps or seconds?"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+
+
+class SecondOrStepTimer:
+    """Says at which steps something is due, as TensorFlow's timer of this name does.
+
+    It is due at the first step that is asked for, and then as soon as the given number
+    of steps or seconds has passed since `update_last_triggered_step`; never twice at
+    one step. A late trigger shifts the later ones.
+
+    Args:
+        every_secs: seconds from one trigger to the next.
+        every_steps: steps from one trigger to the next.
+        clock: tells seconds; unlike TensorFlow's, the default never goes backwards.
+
+    Raises:
+        TypeError: the number is none.
+        ValueError: both or neither is given, or one that is not positive (NaN is not).
+
+    Example:
+        >>> timer = SecondOrStepTimer(every_steps=100)
+        >>> if timer.should_trigger_for_step(step):
+        ...     save(model)
+        ...     timer.update_last_triggered_step(step)
+    """
+
+    def __init__(
+        self,
+        every_secs: float | None = None,
+        every_steps: float | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        if (every_secs is None) == (every_steps is None):
+            raise ValueError("give every_secs or every_steps, and not both")
+        _check_positive("every_secs", every_secs)
+        _check_positive("every_steps", every_steps)
+        self._every_secs = every_secs
+        self._every_steps = every_steps
+        self._clock = clock
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget when it was triggered last: it is due at the next step."""
+        self._last_step: int | None = None
+        self._last_time = 0.0
+
+    def last_triggered_step(self) -> int | None:
+        """The step of the last trigger, None before the first."""
+        return self._last_step
+
+    def should_trigger_for_step(self, step: int) -> bool:
+        """Whether it is due at `step`. Asking changes nothing."""
+        if self._last_step is None:
+            return True
+        if step == self._last_step:
+            return False
+        if self._every_steps is not None:
+            return step >= self._last_step + self._every_steps
+        assert self._every_secs is not None
+        return self._clock() >= self._last_time + self._every_secs
+
+    def update_last_triggered_step(
+        self, step: int
+    ) -> tuple[float, int] | tuple[None, None]:
+        """It was triggered at `step`, now.
+
+        Returns:
+            Seconds and steps since the last trigger; (None, None) at the first.
+        """
+        now, last_step, last_time = self._clock(), self._last_step, self._last_time
+        self._last_step, self._last_time = step, now
+        return (
+            (None, None) if last_step is None else (now - last_time, step - last_step)
+        )
+
+
+def _check_positive(name: str, value: object) -> None:
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"{name} must be a number, not {value!r}")
+    if math.isnan(value) or value <= 0:
+        raise ValueError(f"{name} must be positive, but is {value}")
