@@ -9,13 +9,13 @@ from typing import Any, Final
 import torch
 
 from torchprof_hooks.capture.backward_pass import BackwardPass, PassRequest
-from torchprof_hooks.capture.backward_tracker import BackwardTracker
 from torchprof_hooks.capture.function_mode import FunctionMode
 from torchprof_hooks.capture.function_names import (
     function_name,
     lives_as_long_as_torch,
     region_name,
 )
+from torchprof_hooks.capture.function_sites import FunctionSites
 from torchprof_hooks.capture.module_names import ModuleNames
 from torchprof_hooks.capture.site import Site
 from torchprof_hooks.capture.span_log import FOLD_AT
@@ -31,27 +31,15 @@ from torchprof_hooks.capture.torch_names.functions import (
     function_modes,
     push_function_mode,
     remove_function_mode,
-    shapes_of,
 )
 from torchprof_hooks.capture.tracker import STOPS_RECOMPUTATION
 from torchprof_hooks.profiles.modules import ModuleInfo
-from torchprof_hooks.profiles.names import Phase, function_call_name
 
 #: Numbers of intervals outside of any module call at which a record is made of them.
 LOOSE_AT: Final = 3 * 256
-#: How many names of functions are told apart at a site, in case that a program makes
-#: new ones forever, and the name of the rest.
-NAMES_KEPT: Final = 512
-OTHER_FUNCTIONS: Final = "(other functions)"
-#: How many different input shapes of a function are told apart at a site.
-SHAPES_KEPT: Final = 64
-#: Stands for the shapes beyond that number.
-OTHER_SHAPES: Final = "other shapes"
-
-_HIDDEN: Final = "hidden"
 
 
-class FunctionTracker(BackwardTracker):
+class FunctionTracker(FunctionSites):
     """Measures functions as well as what its parent does.
 
     A function call is a site like a module call, inside of that of its caller. The
@@ -72,10 +60,9 @@ class FunctionTracker(BackwardTracker):
         by_shapes: bool = False,
         wants: Callable[[Any], bool] | None = None,
     ) -> None:
-        super().__init__(names)
+        super().__init__(names, by_shapes)
         self.follows_modules = follows_modules
         self.follows_functions = follows_functions
-        self.by_shapes = by_shapes
         self.mode: FunctionMode | None = None  # while it is shown torch functions
         self._mode_users = 0
         #: Name of the custom Function whose transformed form is running: torch.func
@@ -88,14 +75,14 @@ class FunctionTracker(BackwardTracker):
         self.passed_over = 0  # calls seen that were none of interest
         self._wants = wants
         if follows_functions and wants is None:
-            self._name_node = self._named_site
+            self._name_node = self.site_of_node
 
     # Forward
 
     def call(self, site: Site, function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """Call `function` at a site from `find_function`; measure it."""
         if self.by_shapes and not site.is_hidden:
-            site = self._shaped(site, args, kwargs)
+            site = self.shaped(site, args, kwargs)
         try:
             site.low = next_sequence_number()
             site.start_ns = perf_counter_ns()
@@ -134,9 +121,9 @@ class FunctionTracker(BackwardTracker):
             return None
         name = function_name(function)
         is_wanted = name is not None and (self._wants is None or self._wants(function))
-        site = self._site_of_function(name) if is_wanted and name else None
+        site = self.site_of_function(name) if is_wanted and name else None
         if site is not None and self.is_replaced_function(function):
-            site = self._hidden(site)
+            site = self.hidden(site)
         if caller.phase != "backward" and lives_as_long_as_torch(function):
             caller.functions[function] = site
         return site
@@ -167,17 +154,6 @@ class FunctionTracker(BackwardTracker):
         """Also from modules inside of a compiled function (see the parent class)."""
         return self.site.is_region or super().looks_away_from(module)
 
-    def _hidden(self, site: Site) -> Site:
-        """A site next to `site` for calls that are left to a hook of their own: their
-        nodes are known, but nobody is told of them."""
-        hidden = site.by_shapes.get(_HIDDEN)
-        if hidden is None:
-            hidden = site.by_shapes[_HIDDEN] = self.new_site(
-                site.caller, site.path, site.phase, function=site.function
-            )
-            hidden.is_hidden = True
-        return hidden
-
     def _is_inside_region(self) -> bool:
         around = self.site.living_module()
         return self.site.is_region or (
@@ -192,42 +168,6 @@ class FunctionTracker(BackwardTracker):
         if running is None or running.makes_graph:
             return False
         return torch.is_grad_enabled()
-
-    def _site_of_function(self, name: str, shapes: Any = None) -> Site:
-        if shapes == OTHER_SHAPES:
-            element = f"{name}({OTHER_SHAPES})"
-        else:
-            element = function_call_name(name, shapes)
-        caller = self.site
-        phase: Phase = caller.phase
-        if phase in ("outside", "backward"):
-            phase = self._call_phase()
-        known = caller.children_by_name.get((element, phase))
-        if known is None:
-            if len(caller.children_by_name) > NAMES_KEPT and name != OTHER_FUNCTIONS:
-                return self._site_of_function(OTHER_FUNCTIONS)
-            path = (*self._path_inside(caller), element)
-            known = [self.new_site(caller, path, phase, function=name)]
-            caller.children_by_name[element, phase] = known
-            self.names.infos.setdefault(element, ModuleInfo(name, kind="function"))
-        return known[0]
-
-    def _path_inside(self, caller: Site) -> tuple[str, ...]:
-        if caller.phase != "backward":
-            return caller.path
-        enclosing = caller.enclosing  # recomputed: not a part of what asked for it
-        return () if enclosing.module is None else enclosing.path
-
-    def _shaped(self, site: Site, args: Any, kwargs: dict[str, Any]) -> Site:
-        """The site of a call with these inputs, next to `site`."""
-        shapes = shapes_of((*args, *kwargs.values()) if kwargs else args)
-        shaped = site.by_shapes.get(shapes)
-        if shaped is None:
-            kept = shapes if len(site.by_shapes) < SHAPES_KEPT else OTHER_SHAPES
-            shaped = site.by_shapes[kept] = self._site_of_function(
-                site.function or "", kept
-            )
-        return shaped
 
     # Calls that do not end by returning to `call`, or not in order
 
@@ -248,16 +188,6 @@ class FunctionTracker(BackwardTracker):
         if type(error).__name__ == STOPS_RECOMPUTATION:
             self.aborted_calls = aborted_calls
 
-    def abort_call(self, end_ns: int) -> None:
-        """Close the current call, which an exception went through."""
-        site = self.site
-        if site.function is None or site.caller is not self.outside:
-            super().abort_call(end_ns)
-            return
-        self.aborted_calls += 1
-        self.site = site.caller
-        self._append((site.code, site.start_ns, end_ns))
-
     # Functions called outside of any module: too many for a record each
 
     def _end_function_entry(self, site: Site, end_ns: int, outputs: object) -> None:
@@ -273,9 +203,9 @@ class FunctionTracker(BackwardTracker):
         inside. None if it is inside of another one."""
         if self.site.is_region or is_tracing() or self._wants is not None:
             return None
-        site = self._site_of_function(region_name(call.function))
+        site = self.site_of_function(region_name(call.function))
         if self.by_shapes:
-            site = self._shaped(site, call.args, call.kwargs)
+            site = self.shaped(site, call.args, call.kwargs)
         site.is_region = True
         self.names.infos[site.name] = ModuleInfo(
             site.function or "", kind="function", compiled=True
@@ -309,22 +239,11 @@ class FunctionTracker(BackwardTracker):
         if ended.resumed is not None:
             remove_function_mode(ended.resumed)
 
-    def _named_site(self, caller: Site, name: str) -> Site:
-        """The site of the backward of a node that no function is known for."""
-        site = caller.backward.get(name)
-        if site is None:
-            element = function_call_name(name, None)
-            path = () if caller.module is None else caller.path
-            site = self.new_site(caller, (*path, element), "backward", function=name)
-            caller.backward[name] = site
-            self.names.infos.setdefault(element, ModuleInfo(name, kind="function"))
-        return site
-
     def node_pre(self, name: str, gradients: Any) -> None:
         """A node that has a hook of its own is about to run."""
         if not self.passes:  # an exception may have kept another one from ending
             self.abort_down_to(self.outside, self._last_stamp())
-        self.open_entry(self._named_site(self.site, name))
+        self.open_entry(self.site_of_node(self.site, name))
 
     def node_post(self, name: str) -> None:
         """A node that has a hook of its own has run."""

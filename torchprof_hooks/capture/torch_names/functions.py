@@ -143,8 +143,6 @@ def _shape(tensor: torch.Tensor) -> Shape:
 
 _UNKNOWN: Final[Shape] = ("?",)
 
-RunFunction = Callable[..., Any]
-
 #: The class whose ``apply`` all ``apply`` of custom autograd Functions end in: one
 #: level deeper than the public class, because people keep ``MyFunction.apply`` under
 #: names of their own. None where torch has no such class: custom Functions are then

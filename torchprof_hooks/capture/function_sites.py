@@ -1,0 +1,94 @@
+"""Where in the tree of calls a function is."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from torchprof_hooks.capture.backward_tracker import BackwardTracker
+from torchprof_hooks.capture.module_names import ModuleNames
+from torchprof_hooks.capture.site import Site
+from torchprof_hooks.capture.torch_names.functions import shapes_of
+from torchprof_hooks.profiles.modules import ModuleInfo
+from torchprof_hooks.profiles.names import Phase, function_call_name
+
+#: How many names of functions are told apart at a site, in case that a program makes
+#: new ones forever, and the name of the rest.
+NAMES_KEPT: Final = 4096
+OTHER_FUNCTIONS: Final = "(other functions)"
+#: How many different input shapes of a function are told apart at a site.
+SHAPES_KEPT: Final = 64
+#: Stands for the shapes beyond that number.
+OTHER_SHAPES: Final = "other shapes"
+
+_HIDDEN: Final = "hidden"
+
+
+class FunctionSites(BackwardTracker):
+    """Knows the sites of functions: those of modules are their parent's.
+
+    by_shapes: whether calls with inputs of different shapes are told apart.
+    """
+
+    def __init__(self, names: ModuleNames | None, by_shapes: bool) -> None:
+        super().__init__(names)
+        self.by_shapes = by_shapes
+
+    def site_of_function(self, name: str, shapes: Any = None) -> Site:
+        """The site of a call of the function of this name from the current site."""
+        if shapes == OTHER_SHAPES:
+            element = f"{name}({OTHER_SHAPES})"
+        else:
+            element = function_call_name(name, shapes)
+        caller = self.site
+        phase: Phase = caller.phase
+        if phase in ("outside", "backward"):
+            phase = self._call_phase()
+        known = caller.children_by_name.get((element, phase))
+        if known is None:
+            is_one_too_many = len(caller.children_by_name) > NAMES_KEPT
+            if is_one_too_many and shapes is None and name != OTHER_FUNCTIONS:
+                return self.site_of_function(OTHER_FUNCTIONS)
+            path = (*self._path_inside(caller), element)
+            known = [self.new_site(caller, path, phase, function=name)]
+            caller.children_by_name[element, phase] = known
+            self.names.infos.setdefault(element, ModuleInfo(name, kind="function"))
+        return known[0]
+
+    def _path_inside(self, caller: Site) -> tuple[str, ...]:
+        if caller.phase != "backward":
+            return caller.path
+        enclosing = caller.enclosing  # recomputed: not a part of what asked for it
+        return () if enclosing.module is None else enclosing.path
+
+    def shaped(self, site: Site, args: Any, kwargs: dict[str, Any]) -> Site:
+        """The site of a call with these inputs, next to `site`."""
+        shapes = shapes_of((*args, *kwargs.values()) if kwargs else args)
+        shaped = site.by_shapes.get(shapes)
+        if shaped is None:
+            kept = shapes if len(site.by_shapes) < SHAPES_KEPT else OTHER_SHAPES
+            shaped = site.by_shapes[kept] = self.site_of_function(
+                site.function or "", kept
+            )
+        return shaped
+
+    def hidden(self, site: Site) -> Site:
+        """A site next to `site` for calls that are left to a hook of their own: their
+        nodes are known, but nobody is told of them."""
+        hidden = site.by_shapes.get(_HIDDEN)
+        if hidden is None:
+            hidden = site.by_shapes[_HIDDEN] = self.new_site(
+                site.caller, site.path, site.phase, function=site.function
+            )
+            hidden.is_hidden = True
+        return hidden
+
+    def site_of_node(self, caller: Site, name: str) -> Site:
+        """The site of the backward of a node that no function is known for."""
+        site = caller.backward.get(name)
+        if site is None:
+            element = function_call_name(name, None)
+            path = () if caller.module is None else caller.path
+            site = self.new_site(caller, (*path, element), "backward", function=name)
+            caller.backward[name] = site
+            self.names.infos.setdefault(element, ModuleInfo(name, kind="function"))
+        return site
