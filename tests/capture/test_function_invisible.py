@@ -92,6 +92,13 @@ def test_transformers_of_torch_keep_their_fast_path() -> None:
     assert "_transformer_encoder_layer_fwd" in names
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
+def test_torch_jit_can_script_attention() -> None:
+    with torchprof_hooks.profile(functions=True):
+        torch.jit.script(nn.MultiheadAttention(8, 2))
+    torch.jit.script(nn.MultiheadAttention(8, 2))
+
+
 @pytest.mark.filterwarnings("ignore:.*torch.jit.trace:DeprecationWarning")
 def test_tracing_by_torch_jit_sees_nothing_of_it() -> None:
     def function(x: torch.Tensor) -> torch.Tensor:

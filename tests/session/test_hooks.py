@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -172,6 +173,15 @@ def test_what_was_measured_is_reported_after_an_exception() -> None:
         train()
     assert headings(file) == ["steps 1 to 3"]
     assert "1 call ended by an exception" in file.getvalue().replace("\n  ", " ")
+
+
+def test_a_step_that_raises_does_not_end_the_measuring() -> None:
+    model, file = nn.Linear(3, 3), io.StringIO()
+    with TrainingSession([ReportHook(every_steps=100, file=file)]) as session:
+        for step in range(6):
+            with suppress(TypeError):
+                session.run(model, None if step == 2 else X)
+    assert headings(file) == ["steps 1 to 2", "steps 3 to 5"]
 
 
 def test_report_refuses_wrong_options() -> None:

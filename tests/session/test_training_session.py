@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import weakref
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import pytest
+import torch
 
 from tests.session.recording import END, RUN, START, TOLD, Recorder, raises
 from torchprof_hooks import RunContext, SessionHook, TrainingSession
@@ -131,7 +135,8 @@ def test_a_body_that_raises() -> None:
 
 
 @pytest.mark.parametrize(
-    ("callback", "log"), [("begin", START[:2]), ("after_create_session", START)]
+    ("callback", "log"),
+    [("begin", [*START[:2], *TOLD]), ("after_create_session", [*START, *TOLD])],
 )
 def test_a_hook_that_raises_at_the_start(callback: str, log: list[str]) -> None:
     loop = Loop(**{callback: raises(ValueError("planted"))})
@@ -150,7 +155,7 @@ def test_a_hook_that_raises_at_the_end() -> None:
     b = Recorder("b", log, end=raises(ValueError("planted")))
     with pytest.raises(ValueError, match="planted"), TrainingSession([a, b, c]):
         pass
-    assert log[-2:] == ["a.end", "b.end"]
+    assert log[-3:] == ["a.end", "b.end", "c.on_exception"]
 
 
 def test_close_ends_once() -> None:
@@ -256,6 +261,52 @@ def test_a_hook_serves_one_session_at_a_time() -> None:
         pass
     with pytest.raises(RuntimeError, match="twice in this one"):
         TrainingSession([hook, hook]).__enter__()
+
+
+def test_another_error_than_that_of_a_step_is_told() -> None:
+    loop = Loop()
+
+    def train() -> None:
+        with loop.session as session:
+            with suppress(ValueError):
+                session.run(loop.step, ValueError("of the step"))
+            raise KeyError("of the body")
+
+    with pytest.raises(KeyError):
+        train()
+    assert loop.log == [*START, *RUN[:3], *TOLD, *TOLD]
+    assert [type(error) for _, error in loop.a.errors] == [ValueError, KeyError]
+
+
+def test_every_hook_is_told_even_if_one_raises() -> None:
+    loop = Loop()
+    loop.a.does["on_exception"] = raises(KeyError("of the hook"))
+    with pytest.raises(KeyError, match="of the hook"), loop.session as session:
+        session.run(loop.step, ValueError("planted"))
+    assert loop.log == [*START, *RUN[:3], *TOLD]
+
+
+def test_the_tensors_of_a_failed_step_are_not_kept() -> None:
+    kept: list[weakref.ref[torch.Tensor]] = []
+
+    def step() -> None:
+        tensor = torch.ones(3)
+        kept.append(weakref.ref(tensor))
+        raise MemoryError("planted")
+
+    with TrainingSession([SessionHook()]) as session:
+        with suppress(MemoryError):
+            session.run(step)
+        assert kept[0]() is None
+
+
+def test_hooks_may_be_dataclasses() -> None:
+    @dataclass
+    class Hook(SessionHook):
+        value: int = 1
+
+    with TrainingSession([Hook(), Hook()]) as session:
+        session.run(int)
 
 
 @pytest.mark.parametrize("wrong", [None, "hook", SessionHook, int])

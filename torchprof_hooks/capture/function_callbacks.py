@@ -106,7 +106,7 @@ class FunctionCallbackTracker(FunctionTracker):
 
     def begin_region(self, call: CompiledCall) -> Site | None:
         """A function made by torch.compile begins (see the parent class)."""
-        site = super().begin_region(call)
+        site = None if self._is_telling else super().begin_region(call)
         if site is not None:
             described = self._describe(site, call.args, call.kwargs)
             self._calls[site.code] = described
@@ -157,6 +157,8 @@ class FunctionCallbackTracker(FunctionTracker):
         )
 
     def _tell(self, callback: Callable[..., None], *args: Any) -> None:
+        if self._is_telling:
+            return  # of what the hook itself does
         self._is_telling = True
         try:
             callback(*args)

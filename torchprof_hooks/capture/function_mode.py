@@ -11,12 +11,12 @@ from torch.compiler import is_dynamo_compiling
 from torch.overrides import TorchFunctionMode
 
 from torchprof_hooks.capture.torch_names.functions import (
-    OverrideCheck,
     function_modes,
+    install_override_check,
+    make_override_check,
     push_function_mode,
     remove_function_mode,
-    replace_override_check,
-    restore_override_check,
+    uninstall_override_check,
 )
 
 if TYPE_CHECKING:
@@ -48,8 +48,8 @@ class FunctionMode(TorchFunctionMode):
         remove_function_mode(self)
         remove_closed_modes()
         _override_check.release()
-        if _is_handling():
-            _remove_afterwards()
+        if _is_handling(self):
+            _remove_afterwards(self)
 
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: Any = None
@@ -81,55 +81,61 @@ def remove_closed_modes() -> bool:
     return bool(closed)
 
 
-def _is_handling() -> bool:
-    """Whether a mode of ours handles a call at the moment, in this thread."""
+def _is_handling(mode: FunctionMode) -> bool:
+    """Whether `mode` handles a call at the moment, in this thread."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        if frame.f_code is _HANDLER:
+        if frame.f_code is _HANDLER and frame.f_locals.get("self") is mode:
             return True
         frame = frame.f_back
     return False
 
 
+#: How many events after its call a mode may take to come back, about.
+_EVENTS_AFTER_CALL: Final = 100
 _HANDLER: Final = FunctionMode.__torch_function__.__code__
 
 
-def _remove_afterwards() -> None:
-    """A mode was closed while it handles a call; when that is over, torch will put it
+def _remove_afterwards(mode: FunctionMode) -> None:
+    """`mode` was closed while it handles a call; when that is over, torch will put it
     back on its stack. Only the interpreter can tell us when: by its hook for profilers,
     if that is free. Otherwise the mode passes calls on until the next one is opened."""
     if sys.getprofile() is not None:
         return
 
+    events_left = _EVENTS_AFTER_CALL
+
     def at_event(frame: FrameType, event: str, argument: object) -> None:
-        if remove_closed_modes() and not _is_handling():
+        nonlocal events_left
+        is_over = not _is_handling(mode)
+        events_left -= is_over
+        if (remove_closed_modes() and is_over) or not events_left:
             sys.setprofile(None)
 
     sys.setprofile(at_event)
 
 
 class _OverrideCheck:
-    """Is in place while any mode of ours is open (see `replace_override_check`)."""
+    """Is in place while any mode of ours is open (see `make_override_check`)."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._users = 0
-        self._ours: OverrideCheck | None = None
+        self._check = make_override_check(_is_ours)  # the same one at all times
 
     def acquire(self) -> None:
         """Count one user more."""
         with self._lock:
             self._users += 1
-            if self._ours is None:
-                self._ours = replace_override_check(_is_ours)
+            if self._users == 1:
+                install_override_check(self._check)
 
     def release(self) -> None:
         """Count one user less."""
         with self._lock:
             self._users -= 1
-            if not self._users and self._ours is not None:
-                restore_override_check(self._ours)
-                self._ours = None
+            if not self._users:
+                uninstall_override_check(self._check)
 
 
 def _is_ours(mode: TorchFunctionMode) -> bool:

@@ -41,6 +41,9 @@ class FunctionTaps:
         self._of_class: weakref.WeakKeyDictionary[type, list[ThreadTrackers]] = (
             weakref.WeakKeyDictionary()
         )
+        self._at_death: weakref.WeakKeyDictionary[type, weakref.finalize[[], type]] = (
+            weakref.WeakKeyDictionary()
+        )
         self._regions = _CompiledRegions(self.here)
 
     def add(self, tracker: FunctionTracker) -> None:
@@ -64,7 +67,8 @@ class FunctionTaps:
         """Tell the trackers in `threads` of calls of `cls`."""
         with self._lock:
             if cls not in self._of_class:
-                weakref.finalize(cls, self._listen).atexit = False
+                self._at_death[cls] = weakref.finalize(cls, self._listen)
+                self._at_death[cls].atexit = False
             self._of_class.setdefault(cls, []).append(threads)
             self._listen()
 
@@ -74,6 +78,7 @@ class FunctionTaps:
             self._of_class[cls].remove(threads)
             if not self._of_class[cls]:
                 del self._of_class[cls]
+                self._at_death.pop(cls).detach()
             self._listen()
 
     def here(self) -> list[FunctionTracker]:

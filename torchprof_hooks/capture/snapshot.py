@@ -82,9 +82,13 @@ def _memory_summary(tracker: Tracker, unmeasured: str) -> MemorySummary | None:
 
 def _totals_of_sites(tracker: Tracker, sites: list[Site]) -> list[Totals]:
     log = tracker.log
-    recorded = min(len(log.calls), len(sites))
-    durations = [0] * len(sites)
-    durations[:recorded] = log.total_ns[:recorded].tolist()
+    # Each by its own length: an interrupt may have come in between.
+    calls, total, shortest, longest = (
+        _padded(sums, len(sites))
+        for sums in (log.calls, log.total_ns, log.min_ns, log.max_ns)
+    )
+    squares = [*log.squares, *[0] * len(sites)]
+    durations = list(total)
     for code, duration_ns in tracker.open_durations():
         if code < len(sites):
             durations[code] += duration_ns
@@ -93,17 +97,15 @@ def _totals_of_sites(tracker: Tracker, sites: list[Site]) -> list[Totals]:
     memory = _memory_own(tracker, sites)
     return [
         Totals(
-            calls=int(log.calls[code]),
+            calls=calls[code],
             self_ns=own[code],
-            min_ns=int(log.min_ns[code]) if log.calls[code] else 0,
-            max_ns=int(log.max_ns[code]),
-            duration_ns=int(log.total_ns[code]),
-            squares_ns2=log.squares[code],
+            min_ns=shortest[code] if calls[code] else 0,
+            max_ns=longest[code],
+            duration_ns=total[code],
+            squares_ns2=squares[code],
             device_self_ns=device[code],
             memory=memory[code],
         )
-        if code < recorded
-        else Totals(self_ns=own[code], device_self_ns=device[code], memory=memory[code])
         for code in range(len(sites))
     ]
 

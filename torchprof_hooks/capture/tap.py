@@ -90,7 +90,7 @@ class ProcessTap:
     """
 
     def __init__(self, make_tracker: Callable[[], Tracker]) -> None:
-        self.threads = ThreadTrackers(make_tracker)
+        self.threads = ThreadTrackers(make_tracker, keeps_ended=True)
         self.threads.acquire()
         _hush.acquire()
         register_module_forward_pre_hook(self._forward_pre)

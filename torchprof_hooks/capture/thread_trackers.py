@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable
 
 from torchprof_hooks.capture.backward_entry import backward_entry
@@ -17,10 +18,15 @@ class ThreadTrackers:
     """A tracker for each thread that needs one, made when it is first asked for.
 
     While it has users, its trackers see backward passes.
+
+    keeps_ended: whether `trackers` has those of threads that have ended.
     """
 
-    def __init__(self, make_tracker: Callable[[], Tracker]) -> None:
+    def __init__(
+        self, make_tracker: Callable[[], Tracker], keeps_ended: bool = False
+    ) -> None:
         self._make_tracker = make_tracker
+        self.keeps_ended = keeps_ended
         self._local = threading.local()
         self._users = 0
         self.trackers: list[Tracker] = []
@@ -35,7 +41,7 @@ class ThreadTrackers:
         tracker: Tracker | None = getattr(self._local, "tracker", None)
         if tracker is None:
             tracker = self._local.tracker = self._make_tracker()
-            self._local.lifetime = _Lifetime(tracker)
+            self._local.lifetime = _Lifetime(tracker, self)
             self.trackers.append(tracker)
             if isinstance(tracker, BackwardTracker):
                 backward_entry.add(tracker)
@@ -62,10 +68,14 @@ class ThreadTrackers:
 class _Lifetime:
     """Dies with a thread, whose number is then given to other threads."""
 
-    def __init__(self, tracker: Tracker) -> None:
+    def __init__(self, tracker: Tracker, threads: ThreadTrackers) -> None:
         self._tracker = tracker
+        self._threads = weakref.ref(threads)
 
     def __del__(self) -> None:
         self._tracker.retire()
+        threads = self._threads()
+        if threads is not None and not threads.keeps_ended:
+            threads.trackers = [t for t in threads.trackers if t is not self._tracker]
         if isinstance(self._tracker, BackwardTracker):
             backward_entry.remove(self._tracker)

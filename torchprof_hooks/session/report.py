@@ -75,6 +75,11 @@ class ReportHook(SessionHook):
         self._timer.update_last_triggered_step(session.step)
         self._start()
 
+    def before_run(self, run_context: RunContext) -> None:
+        """Begin to measure again, if a step has raised before."""
+        if self._profiler is None:
+            self._start()
+
     def after_run(self, run_context: RunContext, run_values: RunValues) -> None:
         """Print the table, if it is time."""
         self._step = run_values.step

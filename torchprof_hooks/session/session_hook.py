@@ -98,8 +98,9 @@ class SessionHook:
         self, run_context: RunContext | None, error: BaseException
     ) -> None:
         """Called when an exception other than StopIteration comes out of a step or a
-        hook, or out of the body of the session (`run_context` is None then). It goes on
-        afterwards; one that is raised here takes its place."""
+        hook, or out of the body of the session (`run_context` is None then), also when
+        the session is just beginning. It goes on afterwards; one that is raised here
+        takes its place."""
 
 
 def fetch(fetches: Any) -> Any:

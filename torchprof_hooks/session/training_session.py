@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, Final, ParamSpec, TypeVar
 
@@ -56,7 +57,6 @@ class TrainingSession:
         self._step = start_step
         self._state = _NEW
         self._is_stopping = False
-        self._told: BaseException | None = None  # the error that hooks know of
 
     @property
     def step(self) -> int:
@@ -96,7 +96,7 @@ class TrainingSession:
         except StopIteration:
             raise
         except BaseException as error:
-            self._tell(context, error)
+            _tell_all(self._hooks, context, error)
             raise
         self._is_stopping = self._is_stopping or context.stop_requested
         return value
@@ -113,11 +113,18 @@ class TrainingSession:
         return function(*args, **kwargs)
 
     def close(self) -> None:
-        """End the session; leaving it then does nothing more."""
+        """End the session; leaving it then does nothing more.
+
+        If `end` of a hook raises, those after it are told by `on_exception` instead.
+        """
         self._check_open()
         self._leave()
-        for hook in self._hooks:
-            hook.end(self)
+        for position, hook in enumerate(self._hooks, start=1):
+            try:
+                hook.end(self)
+            except BaseException as error:
+                _tell_all(self._hooks[position:], None, error)
+                raise
 
     def __enter__(self) -> TrainingSession:
         """Call `begin` and `after_create_session` of all hooks.
@@ -129,13 +136,16 @@ class TrainingSession:
             raise RuntimeError("a session can be entered once: make a new one")
         _occupy(self._hooks)
         self._state = _OPEN
+        begun: list[SessionHook] = []
         try:
             for hook in self._hooks:
+                begun.append(hook)
                 hook.begin()
             for hook in self._hooks:
                 hook.after_create_session(self)
-        except BaseException:
+        except BaseException as error:
             self._leave()
+            _tell_all(begun, None, error)
             raise
         return self
 
@@ -150,19 +160,14 @@ class TrainingSession:
             self.close()
         elif self._state is _OPEN and error is not None:
             self._leave()
-            self._tell(None, error)
+            if not _came_out_of_run(traceback, self):  # of that, hooks know already
+                _tell_all(self._hooks, None, error)
         return is_normal
 
     def _values(self, value: Any, request: RunArgs | None) -> RunValues:
         wanted = None if request is None else request.fetches
         results = None if wanted is None else fetch(wanted)
         return RunValues(value, results, self._step)
-
-    def _tell(self, context: RunContext | None, error: BaseException) -> None:
-        if self._told is not error:
-            self._told = error
-            for hook in self._hooks:
-                hook.on_exception(context, error)
 
     def _check_open(self) -> None:
         if self._state is not _OPEN:
@@ -174,22 +179,46 @@ class TrainingSession:
         _release(self._hooks)
 
 
+def _came_out_of_run(traceback: TracebackType | None, session: TrainingSession) -> bool:
+    # Not by remembering the error: that would keep the tensors of the failed step.
+    while traceback is not None:
+        frame = traceback.tb_frame
+        if frame.f_code is _RUN and frame.f_locals.get("self") is session:
+            return True
+        traceback = traceback.tb_next
+    return False
+
+
+_RUN: Final = TrainingSession.run.__code__
+
+
+def _tell_all(
+    hooks: Iterable[SessionHook], context: RunContext | None, error: BaseException
+) -> None:
+    with ExitStack() as calls:  # each, also when one of them raises
+        for hook in reversed(tuple(hooks)):
+            calls.callback(hook.on_exception, context, error)
+
+
 _lock = threading.Lock()
-_in_use: weakref.WeakSet[SessionHook] = weakref.WeakSet()
+#: By identity: hooks may be equal without being the same.
+_in_use: dict[int, weakref.ref[SessionHook]] = {}
 
 
 def _occupy(hooks: tuple[SessionHook, ...]) -> None:
     with _lock:
         for position, hook in enumerate(hooks):
-            if hook in _in_use or any(other is hook for other in hooks[:position]):
+            user = _in_use.get(id(hook))
+            is_in_use = user is not None and user() is hook
+            if is_in_use or any(other is hook for other in hooks[:position]):
                 raise RuntimeError(
                     f"{hook!r} is in use by another session, or twice in this one: "
                     "make a hook for each"
                 )
-        _in_use.update(hooks)
+        _in_use.update({id(hook): weakref.ref(hook) for hook in hooks})
 
 
 def _release(hooks: tuple[SessionHook, ...]) -> None:
     with _lock:
         for hook in hooks:
-            _in_use.discard(hook)
+            _in_use.pop(id(hook), None)

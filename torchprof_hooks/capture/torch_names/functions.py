@@ -46,16 +46,12 @@ def function_modes() -> list[TorchFunctionMode]:
 OverrideCheck = Callable[[Iterable[Any]], bool]
 
 
-def replace_override_check(
-    is_ours: Callable[[TorchFunctionMode], bool],
-) -> OverrideCheck:
-    """Keep modes of ours out of what ``torch.overrides.has_torch_function`` says.
+def make_override_check(is_ours: Callable[[TorchFunctionMode], bool]) -> OverrideCheck:
+    """A form of ``torch.overrides.has_torch_function`` that does not see modes of ours.
 
     Some modules of torch's own (multi-head attention, transformer encoders) ask it, and
     take a slower way with other results while any mode is active. Functions of torch
     that are to be shown to modes ask another one.
-
-    Returns what was put in its place, for `restore_override_check`.
     """
     original = torch.overrides.has_torch_function
 
@@ -74,14 +70,23 @@ def replace_override_check(
                 push_function_mode(mode)
 
     has_torch_function.original = original  # type: ignore[attr-defined]
-    torch.overrides.has_torch_function = has_torch_function
     return has_torch_function
 
 
-def restore_override_check(ours: OverrideCheck) -> None:
-    """Undo `replace_override_check`, unless somebody replaced it after us."""
-    if torch.overrides.has_torch_function is ours:
-        torch.overrides.has_torch_function = ours.original  # type: ignore[attr-defined]
+def install_override_check(check: OverrideCheck) -> None:
+    """Have ``torch.overrides.has_torch_function`` be `check`. To TorchScript it is the
+    operator that the original is, where torch tells what that is."""
+    builtins = getattr(torch.jit, "_builtins", None)
+    if builtins is not None and builtins._find_builtin(check) is None:
+        operator = builtins._find_builtin(check.original)  # type: ignore[attr-defined]
+        builtins._register_builtin(check, operator)
+    torch.overrides.has_torch_function = check  # type: ignore[assignment]
+
+
+def uninstall_override_check(check: OverrideCheck) -> None:
+    """Undo `install_override_check`, unless somebody took its place."""
+    if torch.overrides.has_torch_function is check:
+        torch.overrides.has_torch_function = check.original  # type: ignore[attr-defined]
 
 
 def is_operator(target: object) -> bool:
