@@ -50,8 +50,9 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> FakeMemory:
 
 INPUT = x()
 
-# On the CPU: blocks of this size are mapped, and rounded up to pages. What else happens
-# in the process, such as small change of Python's, counts as well.
+# On the CPU: blocks that do not fit into what the heap has left are mapped, and rounded
+# up to pages. What else happens in the process, such as small change of Python's, counts
+# as well.
 
 
 def near(size: int) -> Any:
@@ -59,7 +60,7 @@ def near(size: int) -> Any:
 
 
 @needs_glibc
-@pytest.mark.parametrize("size", [40 * MIB, 64 * MIB])
+@pytest.mark.parametrize("size", [1024 * MIB, 1500 * MIB])
 def test_a_known_tensor_on_the_cpu(size: int) -> None:
     with MemoryProfileHook("cpu") as hook:
         kept = torch.empty(size, dtype=torch.uint8)
