@@ -51,8 +51,8 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> FakeMemory:
 INPUT = x()
 
 # On the CPU: blocks that do not fit into what the heap has left are mapped, and rounded
-# up to pages. What else happens in the process, such as small change of Python's, counts
-# as well.
+# up to pages. What else happens in the process, such as small change of Python's, also
+# counts.
 
 
 def near(size: int) -> Any:
