@@ -151,10 +151,10 @@ class FunctionCallbackTracker(FunctionTracker):
         modules = modules_on_stack()
         if not modules:
             return ""
-        return self.names.get(modules[-1]) or (
+        caller = modules[-1]
+        if self.names.get(caller) is None:
             self.names.add_root(modules[0])
-            and (self.names.get(modules[-1]) or self.names.add_root(modules[-1]))
-        )
+        return self.names.get(caller) or self.names.add_root(caller)
 
     def _tell(self, callback: Callable[..., None], *args: Any) -> None:
         if self._is_telling:

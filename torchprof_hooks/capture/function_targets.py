@@ -22,9 +22,7 @@ class TargetTap:
         self.name = name
         self.hook = hook
         self._threads = threads
-        threads.acquire()
-        self._release = weakref.finalize(self, _release, weakref.ref(threads))
-        self._release.atexit = False
+        self._release = threads.acquire_for(self)
 
     def close(self) -> None:
         """Disconnect the hook."""
@@ -34,12 +32,6 @@ class TargetTap:
         tracker = self._threads.here()
         assert isinstance(tracker, FunctionTracker)
         return tracker
-
-
-def _release(threads: weakref.ref[ThreadTrackers]) -> None:
-    living = threads()
-    if living is not None:
-        living.release()
 
 
 class ClassTap(TargetTap):

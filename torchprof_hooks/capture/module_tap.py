@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -34,22 +33,14 @@ class ModuleTap:
             module.register_forward_pre_hook(_PreHook(self, threads), with_kwargs=True),
             module.register_forward_hook(_PostHook(self, threads), always_call=True),
         ]
-        threads.acquire()
         # Also when the module dies with its hooks still on.
-        self._release = weakref.finalize(module, _release, weakref.ref(threads))
-        self._release.atexit = False
+        self._release = threads.acquire_for(module)
 
     def close(self) -> None:
         """Take the hooks off the module."""
         for handle in self._handles:
             handle.remove()
         self._release()
-
-
-def _release(threads: weakref.ref[ThreadTrackers]) -> None:
-    living = threads()
-    if living is not None:
-        living.release()
 
 
 def module_taps(module: torch.nn.Module) -> dict[str, ModuleTap]:

@@ -61,8 +61,21 @@ class ThreadTrackers:
             for tracker in self._owners():
                 backward_entry.remove(tracker)
 
+    def acquire_for(self, owner: object) -> Callable[[], object]:
+        """Count one user more, until what this returns is called or `owner` dies."""
+        self.acquire()
+        release = weakref.finalize(owner, _release, weakref.ref(self))
+        release.atexit = False
+        return release
+
     def _owners(self) -> list[BackwardTracker]:
         return [t for t in self.trackers if isinstance(t, BackwardTracker)]
+
+
+def _release(threads: weakref.ref[ThreadTrackers]) -> None:
+    living = threads()
+    if living is not None:
+        living.release()
 
 
 class _Lifetime:
