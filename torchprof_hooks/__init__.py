@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from torchprof_hooks.profiler import Profiler, profile
     from torchprof_hooks.profiles.profile import Profile
     from torchprof_hooks.registration import add_hook, delete_hook
+    from torchprof_hooks.session.profiler_hook import ProfilerHook
     from torchprof_hooks.session.report import ReportHook
     from torchprof_hooks.session.session_hook import (
         RunArgs,
@@ -38,6 +39,7 @@ __all__ = [
     "LinkHook",
     "Profile",
     "Profiler",
+    "ProfilerHook",
     "ReportHook",
     "RunArgs",
     "RunContext",
@@ -63,6 +65,7 @@ _HOMES = {
     "LinkHook": "link_hook",
     "Profile": "profiles.profile",
     "Profiler": "profiler",
+    "ProfilerHook": "session.profiler_hook",
     "ReportHook": "session.report",
     "RunArgs": "session.session_hook",
     "RunContext": "session.session_hook",

@@ -98,6 +98,9 @@ class BackwardTracker(OwningTracker):
     def pass_is_over(self, ended: BackwardPass) -> None:
         """`ended` will not be heard of again."""
 
+    def graph_is_known(self, nodes: Mapping[int, Any]) -> None:
+        """A pass is about to begin that can run `nodes`, by their numbers."""
+
     def begin_pass(self, request: PassRequest) -> None:
         """A backward pass is about to begin."""
         self.drop_dead_calls()
@@ -121,6 +124,7 @@ class BackwardTracker(OwningTracker):
         if nodes is None:
             self.undivided_passes += 1
             nodes = {}
+        self.graph_is_known(nodes)
         numbers = sorted(nodes, reverse=True)
         if request.stop >= 0:
             numbers = [number for number in numbers if number > request.stop]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import threading
-import weakref
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, Final, ParamSpec, TypeVar
 
+from torchprof_hooks.session.hook_use import occupy, release
 from torchprof_hooks.session.session_hook import (
     RunArgs,
     RunContext,
@@ -134,7 +133,7 @@ class TrainingSession:
         """
         if self._state is not _NEW:
             raise RuntimeError("a session can be entered once: make a new one")
-        _occupy(self._hooks)
+        occupy(self._hooks)
         self._state = _OPEN
         begun: list[SessionHook] = []
         try:
@@ -176,7 +175,7 @@ class TrainingSession:
 
     def _leave(self) -> None:
         self._state = _CLOSED
-        _release(self._hooks)
+        release(self._hooks)
 
 
 def _came_out_of_run(traceback: TracebackType | None, session: TrainingSession) -> bool:
@@ -198,27 +197,3 @@ def _tell_all(
     with ExitStack() as calls:  # each, also when one of them raises
         for hook in reversed(tuple(hooks)):
             calls.callback(hook.on_exception, context, error)
-
-
-_lock = threading.Lock()
-#: By identity: hooks may be equal without being the same.
-_in_use: dict[int, weakref.ref[SessionHook]] = {}
-
-
-def _occupy(hooks: tuple[SessionHook, ...]) -> None:
-    with _lock:
-        for position, hook in enumerate(hooks):
-            user = _in_use.get(id(hook))
-            is_in_use = user is not None and user() is hook
-            if is_in_use or any(other is hook for other in hooks[:position]):
-                raise RuntimeError(
-                    f"{hook!r} is in use by another session, or twice in this one: "
-                    "make a hook for each"
-                )
-        _in_use.update({id(hook): weakref.ref(hook) for hook in hooks})
-
-
-def _release(hooks: tuple[SessionHook, ...]) -> None:
-    with _lock:
-        for hook in hooks:
-            _in_use.pop(id(hook), None)

@@ -1,0 +1,59 @@
+"""Private names of ``torch.profiler``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import torch
+import torch.autograd.profiler
+
+_profiler = getattr(torch._C, "_profiler", None)
+_scopes = getattr(_profiler, "RecordScope", None)
+_kinds = getattr(_profiler, "_EventType", None)
+
+#: Class of a tensor among the inputs of an event; nothing is one where torch hides it.
+TENSOR: Final[type] = getattr(_profiler, "_TensorMetadata", type(None))
+#: Scope of ranges that Python code marks: not operations, but what is around them.
+USER_SCOPE: Final = getattr(_scopes, "USER_SCOPE", None)
+#: Scope of an autograd node's own work.
+NODE_SCOPE: Final = getattr(_scopes, "BACKWARD_FUNCTION", None)
+#: Kinds of events.
+OPERATION: Final = getattr(_kinds, "TorchOp", None)
+ALLOCATION: Final = getattr(_kinds, "Allocation", None)
+
+
+def is_profiler_active() -> bool:
+    """Whether a profiler of torch is running, in any thread, however it was started.
+    Assumes not, if torch cannot tell."""
+    if getattr(torch.autograd.profiler, "_is_profiler_enabled", False):
+        return True
+    enabled = getattr(torch.autograd, "_profiler_enabled", None)
+    return enabled is not None and bool(enabled())
+
+
+def event_tree(profiler: torch.profiler.profile) -> Sequence[Any]:
+    """The outermost events of a profiler that has stopped, each with those inside of
+    it. Empty if nothing was recorded, or torch hides them."""
+    read = getattr(_results(profiler), "experimental_event_tree", None)
+    return () if read is None else read()
+
+
+def system_threads(profiler: torch.profiler.profile) -> Mapping[int, int]:
+    """The system's number of each thread that ran operations, by the profiler's number
+    of it."""
+    events = getattr(_results(profiler), "events", None)
+    if events is None:
+        return {}
+    return {
+        event.start_thread_id(): event.device_resource_id()
+        for event in events()
+        if event.activity_type() in _ON_THREADS
+    }
+
+
+_ON_THREADS: Final = {"cpu_op", "user_annotation"}
+
+
+def _results(profiler: torch.profiler.profile) -> Any:
+    return getattr(getattr(profiler, "profiler", None), "kineto_results", None)

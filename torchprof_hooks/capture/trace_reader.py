@@ -1,0 +1,204 @@
+"""Reads what torch's profiler and a tracker have recorded into a `StepTrace`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import torch
+
+from torchprof_hooks.capture.site import Site
+from torchprof_hooks.capture.span_log import Int64s
+from torchprof_hooks.capture.torch_names.profiler import (
+    ALLOCATION,
+    NODE_SCOPE,
+    OPERATION,
+    TENSOR,
+    USER_SCOPE,
+)
+from torchprof_hooks.profiles.modules import ModuleInfo
+from torchprof_hooks.profiles.step_trace import (
+    Allocation,
+    ModuleSpan,
+    Operation,
+    StepTrace,
+    TensorType,
+)
+
+
+def read_modules(
+    sites: Sequence[Site],
+    infos: Mapping[str, ModuleInfo],
+    spans: Int64s,
+    unix_offset_ns: int,
+) -> Iterator[ModuleSpan]:
+    """The spans of a tracker, by the names of their sites, the outer ones first.
+
+    unix_offset_ns: is added to the tracker's times.
+    """
+
+    def outer_first(span: list[int]) -> tuple[int, int, int]:
+        code, start_ns, end_ns = span
+        return start_ns, -end_ns, code  # a site is made after the one it is called from
+
+    for code, start_ns, end_ns in sorted(spans.tolist(), key=outer_first):
+        site = sites[code]
+        name = site.path[-1]
+        info = infos.get(name)
+        yield ModuleSpan(
+            name,
+            info.class_name if info else "",
+            site.phase,
+            start_ns + unix_offset_ns,
+            end_ns + unix_offset_ns,
+        )
+
+
+class EventReader:
+    """Reads the events of torch's profiler into `trace`.
+
+    threads: the system's numbers of threads, by the profiler's.
+    breathe: called often, to let other threads work.
+    """
+
+    def __init__(
+        self,
+        trace: StepTrace,
+        threads: Mapping[int, int],
+        breathe: Callable[[], None],
+    ) -> None:
+        self._trace = trace
+        self._threads = threads
+        self._breathe = breathe
+        #: Torch numbers storages by their addresses, and does not always see that one
+        #: was freed. Ours are new with each allocation.
+        self._blocks: dict[Any, int] = {}
+        self._next_block = 1
+
+    def read(self, events: Iterable[Any]) -> None:
+        """Read events and what is inside of them, in the order of time."""
+        for event in events:
+            self._breathe()
+            kind, fields = event.typed
+            if kind == ALLOCATION:
+                self._read_allocation(event, fields)
+            elif kind == OPERATION and fields.scope != USER_SCOPE:
+                self._read_operation(event, fields)
+            else:
+                self.read(event.children)
+
+    def _read_operation(self, event: Any, fields: Any) -> None:
+        start_ns = event.start_time_ns
+        operation = Operation(
+            event.name,
+            self._threads.get(event.start_tid, self._trace.thread),
+            start_ns,
+            max(event.end_time_ns, start_ns),
+        )
+        self._trace.operations.append(operation)
+        self._read_inputs(operation.name, fields, operation)
+        self._read_inside(event.children, operation)
+
+    def _read_inside(self, events: Iterable[Any], operation: Operation) -> None:
+        for event in events:
+            kind, fields = event.typed
+            if kind == OPERATION:
+                name = event.name
+                if not is_view(name):
+                    self._read_inputs(name, fields, operation)
+            elif kind == ALLOCATION:
+                block = self._read_allocation(event, fields)
+                if fields.alloc_size > 0:
+                    operation.writes[block] = None
+                continue
+            self._read_inside(event.children, operation)
+
+    def _read_inputs(self, name: str, fields: Any, operation: Operation) -> None:
+        inputs = fields.inputs
+        written = written_inputs(name, len(inputs))
+        blocks = list(self._blocks_of(inputs))
+        for position, block in blocks:
+            if block not in operation.writes:
+                operation.takes.setdefault(block, self._trace.tensors[block])
+            if position in written:
+                operation.writes[block] = None
+        if fields.scope == NODE_SCOPE:
+            operation.node = fields.sequence_number
+            operation.gradients.update(block for _, block in blocks)
+
+    def _blocks_of(self, inputs: Iterable[Any]) -> Iterator[tuple[int, int]]:
+        for position, value in enumerate(inputs):
+            if isinstance(value, TENSOR):
+                yield position, self._block_of(value)
+            elif isinstance(value, list):
+                for item in value:
+                    if isinstance(item, TENSOR):
+                        yield position, self._block_of(item)
+
+    def _block_of(self, tensor: Any) -> int:
+        key = tensor.allocation_id
+        block = self._blocks.get(key)
+        if block is None:
+            block = self._new_block(key)
+        if block not in self._trace.tensors:
+            kind = str(tensor.dtype).removeprefix("torch.")
+            self._trace.tensors[block] = TensorType(kind, tuple(tensor.sizes))
+        return block
+
+    def _read_allocation(self, event: Any, fields: Any) -> int:
+        # Not every block becomes a tensor, and only those have an id.
+        key = fields.ptr if fields.allocation_id is None else fields.allocation_id
+        size_bytes = fields.alloc_size
+        block = None if size_bytes > 0 else self._blocks.get(key)
+        if block is None:
+            block = self._new_block(key)
+        device, total = str(fields.device), fields.total_allocated
+        time_ns = event.start_time_ns
+        self._trace.allocations.append(
+            Allocation(block, time_ns, size_bytes, device, total)
+        )
+        if size_bytes <= 0:
+            del self._blocks[key]
+        return block
+
+    def _new_block(self, key: Any) -> int:
+        block = self._blocks[key] = self._next_block
+        self._next_block += 1
+        return block
+
+
+@cache
+def written_inputs(name: str, count: int) -> frozenset[int]:
+    """Positions of the inputs that the operation of this name writes to, if it is given
+    so many; by torch's declarations."""
+    return frozenset(
+        position
+        for schema in _schemas(name)
+        if len(schema.arguments) == count
+        for position, argument in enumerate(schema.arguments)
+        if argument.alias_info is not None and argument.alias_info.is_write
+    )
+
+
+@cache
+def is_view(name: str) -> bool:
+    """Whether the operation of this name returns views of its inputs and does no more,
+    by torch's declarations."""
+    schemas = list(_schemas(name))
+    return bool(schemas) and all(
+        any(result.alias_info is not None for result in schema.returns)
+        and not schema.is_mutable
+        for schema in schemas
+    )
+
+
+def _schemas(name: str) -> Iterator[Any]:
+    """Torch's declarations of an operation, one for each overload; none of what is no
+    operation (autograd nodes, custom Functions)."""
+    namespace, separator, operation = name.partition("::")
+    if not separator or not operation.isidentifier():
+        return
+    packet = getattr(getattr(torch.ops, namespace), operation, None)
+    for overload in packet.overloads() if packet is not None else ():
+        yield getattr(packet, overload)._schema

@@ -1,0 +1,100 @@
+"""What happened in one traced step, as plain data.
+
+Times are nanoseconds since the Unix epoch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from torchprof_hooks.profiles.names import Phase
+
+#: `Operation.node` of the autograd nodes that accumulate into leaves: torch numbers all
+#: others.
+LEAF_NODE: Final = -1
+
+
+class ModuleSpan(NamedTuple):
+    """One call of a module (or optimizer, or a whole backward pass) in one phase.
+
+    name: its qualified path, as in the reports.
+    kind: its class, "" for what is no module.
+    """
+
+    name: str
+    kind: str
+    phase: Phase
+    start_ns: int
+    end_ns: int
+
+
+class TensorType(NamedTuple):
+    """What a tensor is like: "float32", (2, 3)."""
+
+    dtype: str
+    shape: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"{self.dtype}{list(self.shape)}"
+
+
+@dataclass(slots=True)
+class Operation:
+    """An operation that no other is around, and everything inside of it.
+
+    Memory is told apart by blocks: one from being allocated until it is freed; several
+    tensors may be views of one.
+
+    thread: the system's number of the thread that ran it.
+    takes: blocks that were there before, as the tensors that the operation took first.
+    writes: blocks that it allocated or changed.
+    node: the number of the autograd node that it ran, None if it is no such operation.
+    gradients: blocks of the gradients that the node was given.
+    """
+
+    name: str
+    thread: int
+    start_ns: int
+    end_ns: int
+    takes: dict[int, TensorType] = field(default_factory=dict)
+    writes: dict[int, None] = field(default_factory=dict)
+    node: int | None = None
+    gradients: set[int] = field(default_factory=set)
+
+
+class Allocation(NamedTuple):
+    """Memory that was allocated, or freed: then `size_bytes` is negative.
+
+    total_bytes: what was allocated on the device after it, as the allocator counts.
+    """
+
+    block: int
+    time_ns: int
+    size_bytes: int
+    device: str
+    total_bytes: int
+
+
+@dataclass(slots=True)
+class StepTrace:
+    """One traced step, as the thread that ran it saw it.
+
+    step: its number, after it.
+    process, thread: the system's numbers of who ran it.
+    modules: of calls inside each other, the outer one first.
+    operations: in the order in which they began.
+    graph_edges: numbers of autograd nodes that hand gradients on, from and to.
+    tensors: the tensor type of each block, of those that were seen as tensors.
+    """
+
+    step: int
+    process: int
+    thread: int
+    start_ns: int
+    end_ns: int
+    modules: list[ModuleSpan] = field(default_factory=list)
+    operations: list[Operation] = field(default_factory=list)
+    graph_edges: list[tuple[int, int]] = field(default_factory=list)
+    allocations: list[Allocation] = field(default_factory=list)
+    tensors: dict[int, TensorType] = field(default_factory=dict)

@@ -1,0 +1,97 @@
+"""Arrows from the operation that made a tensor to each that takes it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from torchprof_hooks.profiles.step_trace import LEAF_NODE, Operation, StepTrace
+from torchprof_hooks.reports.chrome_trace.events import Place
+
+#: Numbers of arrows begin here, far from those that torch's own have.
+FIRST_NUMBER: Final = 1 << 40
+CATEGORY: Final = "dataflow"
+GRADIENT: Final = "gradient"
+
+
+class Arrow(NamedTuple):
+    """Goes from one operation to another, and says what it carries."""
+
+    producer: Operation
+    consumer: Operation
+    carries: str
+
+
+def arrows(trace: StepTrace) -> Iterator[Arrow]:
+    """All arrows of a step, in the order in which the consumers began.
+
+    A tensor comes from the operation that was the last to write its memory. (Views
+    write nothing: what takes a view takes it from where its content comes from.) The
+    gradients that an autograd node is given come from the nodes before it in the graph,
+    also where those just hand on what they were given.
+    """
+    graph = _Graph(trace.graph_edges)
+    writers: dict[int, Operation] = {}
+    for operation in trace.operations:
+        feeders = graph.feeders(operation)
+        for feeder in feeders:
+            yield Arrow(feeder, operation, GRADIENT)
+        for block, tensor in operation.takes.items():
+            writer = writers.get(block)
+            if writer is not None and not (feeders and block in operation.gradients):
+                yield Arrow(writer, operation, str(tensor))
+        for block in operation.writes:
+            writers[block] = operation
+
+
+class _Graph:
+    """Which autograd nodes have run, and which of them feed which."""
+
+    def __init__(self, edges: list[tuple[int, int]]) -> None:
+        self._sources = defaultdict[int, list[int]](list)
+        self._feeds_leaf = set[int]()
+        for source, target in dict.fromkeys(edges):
+            if target == LEAF_NODE:
+                self._feeds_leaf.add(source)
+            else:
+                self._sources[target].append(source)
+        self._run: dict[int, Operation] = {}
+        self._newest: dict[int, Operation] = {}  # by thread
+
+    def feeders(self, operation: Operation) -> list[Operation]:
+        """The operations that feed the node that `operation` runs, if it does."""
+        node = operation.node
+        if node is None:
+            return []
+        if node == LEAF_NODE:
+            return self._feeders_of_leaf(operation)
+        run = self._run
+        feeders = [run[source] for source in self._sources[node] if source in run]
+        run[node] = self._newest[operation.thread] = operation
+        return feeders
+
+    def _feeders_of_leaf(self, operation: Operation) -> list[Operation]:
+        # These have no numbers. The engine runs them before all others, so right after
+        # the node that was the last to feed them.
+        newest = self._newest.get(operation.thread)
+        if newest is None or newest.node not in self._feeds_leaf:
+            return []
+        return [newest]
+
+
+def data_flow_events(trace: StepTrace, base_ns: int) -> Iterator[str]:
+    """The arrows: each begins where its producer ends, and ends where its consumer
+    begins, a nanosecond inside of them."""
+    places: dict[int, Place] = {}
+    for number, (producer, consumer, carries) in enumerate(arrows(trace), FIRST_NUMBER):
+        for operation in (producer, consumer):
+            if operation.thread not in places:
+                place = Place(trace.process, operation.thread, base_ns)
+                places[operation.thread] = place
+        yield places[producer.thread].flow_start(
+            carries, CATEGORY, number, max(producer.end_ns - 1, producer.start_ns)
+        )
+        yield places[consumer.thread].flow_end(
+            carries, CATEGORY, number, min(consumer.start_ns + 1, consumer.end_ns)
+        )

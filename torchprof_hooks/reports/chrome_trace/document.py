@@ -1,0 +1,55 @@
+"""Adds events to a trace that torch has written."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+_EVENTS: Final = re.compile(rb'"traceEvents"\s*:\s*\[')
+_NO_EVENTS: Final = re.compile(rb"\s*\]")
+_BASE: Final = re.compile(rb'"baseTimeNanoseconds"\s*:\s*(\d+)')
+
+
+class TraceDocument:
+    """A Chrome trace as torch wrote it, to put events into. It is never parsed: that
+    would take longer than to write it.
+
+    Raises:
+        ValueError: it is incomplete, or no trace of torch.
+    """
+
+    def __init__(self, text: bytes) -> None:
+        begin = _EVENTS.search(text)
+        if begin is None or not text[-64:].rstrip().endswith(b"}"):
+            raise ValueError("torch wrote no complete trace; is there enough space?")
+        self._text = memoryview(text)  # parts of it are written, never copied
+        self._begin = begin.end()
+        name = text.rfind(b'"traceName"')  # the last of all entries
+        self._end = text.rindex(b"}") if name < 0 else name
+        self._is_named = name >= 0
+        self._has_events = _NO_EVENTS.match(text, self._begin) is None
+        base = _BASE.search(text, 0, self._begin)
+        #: What the times of the trace count from, in nanoseconds of Unix time.
+        self.base_ns = int(base[1]) if base else 0
+
+    def with_events(
+        self, events: Iterable[str], name: str, metadata: Mapping[str, Any]
+    ) -> Iterator[bytes | memoryview]:
+        """The trace with these events in front of its own, and metadata of ours, piece
+        by piece.
+
+        name: takes the place of the name of the file that torch wrote.
+        """
+        yield self._text[: self._begin]
+        separator = b"\n"
+        for event in events:
+            yield separator + event.encode()
+            separator = b",\n"
+        if self._has_events:
+            yield separator
+        yield self._text[self._begin : self._end]
+        entries = {"traceName": name, "torchprof_hooks": dict(metadata)}
+        comma = b"" if self._is_named else b","
+        yield comma + json.dumps(entries)[1:].encode() + b"\n"

@@ -1,0 +1,252 @@
+"""A Chrome trace of one step, every so often."""
+
+from __future__ import annotations
+
+import os
+import time
+import warnings
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+
+from torchprof_hooks.capture.kineto_session import Hold, kineto_sessions
+from torchprof_hooks.session.hook_use import occupy, release
+from torchprof_hooks.session.session_hook import RunContext, RunValues, SessionHook
+from torchprof_hooks.session.trace_writer import TraceOptions, TraceWriter
+from torchprof_hooks.session.training_session import TrainingSession
+from torchprof_hooks.session.trigger_timer import SecondOrStepTimer
+
+
+class ProfilerHook(SessionHook):
+    """Writes a trace of one step every `save_steps` steps or `save_secs` seconds, to be
+    opened in https://ui.perfetto.dev or chrome://tracing.
+
+    A trace shows what torch's profiler does (operations, kernels), and above the
+    thread that runs the step its modules by their qualified paths: forward, backward
+    and recompute. Between traced steps nothing runs. Files are written in a thread of
+    their own, and are there when the hook ends.
+
+    Use it in a `TrainingSession`, or as a context manager around a loop that is
+    somebody else's. The step that follows a trigger is traced, as by TensorFlow's hook
+    of this name, and ``timeline-<step>.json`` has the number of the step that was
+    traced (with ``-rank<rank>`` in a distributed job, and ``-2`` and so on if there is
+    such a file already). The first step is not traced.
+
+    Args:
+        save_steps: steps from one trace to the next.
+        save_secs: seconds from one trace to the next.
+        output_dir: where to; it is made if it is missing. The working directory by
+            default.
+        show_dataflow: arrows from the operation that made a tensor to those that take
+            it; along the graph in backward.
+        show_memory: blocks of memory as objects, with dtype, shape and bytes, and the
+            bytes in use on each device.
+        trace_first: trace the first step, too.
+        compress: write ``.json.gz``; Perfetto opens it.
+        clock: tells seconds.
+
+    Raises:
+        TypeError: a number is none.
+        ValueError: both or neither of `save_steps` and `save_secs` is given, or one
+            that is not positive.
+
+    Example:
+        >>> with ProfilerHook(save_secs=600, output_dir="traces") as hook:
+        ...     for batch in loader:
+        ...         train_step(batch)
+        ...         hook.step()
+
+    A step during which another profiler of torch runs is not traced but counted in
+    `skipped`, and the hook says so once. Files that cannot be written are counted in
+    `failed`, and the first is a warning as well; training goes on. A step that raises
+    leaves no file.
+    """
+
+    def __init__(
+        self,
+        save_steps: float | None = None,
+        save_secs: float | None = None,
+        output_dir: str | os.PathLike[str] = "",
+        show_dataflow: bool = True,
+        show_memory: bool = False,
+        *,
+        trace_first: bool = False,
+        compress: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._timer = SecondOrStepTimer(save_secs, save_steps, clock=clock)
+        self._directory = Path(output_dir)
+        self._options = TraceOptions(show_dataflow, show_memory, compress)
+        self._trace_first = trace_first
+        self._writer = TraceWriter(self._directory, self._options)
+        self._leave: Callable[[], None] | None = None
+        self._is_due = False
+        self._hold: Hold | None = None
+        self._next_step: int | None = None  # the number after the coming step, likely
+        self._own_step: int | None = None  # of a loop without session
+        self._skipped = 0
+        self._has_warned_of_failure = False
+
+    @property
+    def paths(self) -> list[Path]:
+        """The files that were written, so far."""
+        return list(self._writer.paths)
+
+    @property
+    def skipped(self) -> int:
+        """How many steps were not traced because torch's profiler was in use."""
+        return self._skipped + self._writer.lost
+
+    @property
+    def failed(self) -> int:
+        """How many traces could not be written."""
+        return self._writer.failed
+
+    # In a session
+
+    def begin(self) -> None:
+        """Make the directory, and begin to count."""
+        self._next_step = None
+        self._join()
+        try:
+            self._directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            self._warn_of_failure(str(error))
+
+    def before_run(self, run_context: RunContext) -> None:
+        """Begin to trace, if it is time."""
+        self._join()
+        self._before_step()
+
+    def after_run(self, run_context: RunContext, run_values: RunValues) -> None:
+        """Hand the trace over, if there is one."""
+        self._after_step(run_context.step, run_values.step)
+
+    def end(self, session: TrainingSession) -> None:
+        """Wait for files that are being written."""
+        self._finish()
+
+    def on_exception(
+        self, run_context: RunContext | None, error: BaseException
+    ) -> None:
+        """Give up the trace of a step that has failed. There may be others."""
+        self._finish()
+
+    # Around somebody else's loop
+
+    def __enter__(self) -> ProfilerHook:
+        """Begin; the first step begins here.
+
+        Raises:
+            RuntimeError: the hook is in use.
+        """
+        occupy((self,))
+        try:
+            self.begin()
+            self._own_step = 0
+            self._before_step()
+        except BaseException:
+            self._finish()
+            release((self,))
+            raise
+        return self
+
+    def step(self, step: int | None = None) -> None:
+        """A step is over, and the next one begins.
+
+        step: the number of steps by now, when training was resumed or several are
+            counted at once; by default one more than the last time, from 0.
+
+        Raises:
+            RuntimeError: the hook is not entered (in a session, it is not needed).
+        """
+        if self._own_step is None:
+            raise RuntimeError("step() is for use inside of `with ProfilerHook(...)`")
+        is_first = self._next_step is None
+        step = self._own_step + 1 if step is None else step
+        before = step - 1 if is_first else self._own_step
+        self._own_step = step
+        self._after_step(before, step)
+        self._before_step()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._own_step = None
+        try:
+            self._finish()
+        finally:
+            release((self,))
+
+    # One step
+
+    def _before_step(self) -> None:
+        self._drop()  # of a step that was left by StopIteration
+        if self._next_step is None:
+            self._is_due = self._trace_first
+        else:
+            self._is_due = self._timer.should_trigger_for_step(self._next_step)
+        if self._is_due:
+            self._hold = kineto_sessions.start()
+            if self._hold is None:
+                self._skip()
+
+    def _after_step(self, before: int, step: int) -> None:
+        """A step is over: `before` and `step` are its numbers before and after it."""
+        if self._is_due:
+            self._timer.update_last_triggered_step(step)
+        elif self._next_step is None:
+            self._timer.update_last_triggered_step(before)
+        self._is_due = False
+        self._next_step = step + 1
+        hold, self._hold = self._hold, None
+        if hold is not None:
+            kineto_sessions.stop(hold, partial(self._writer.submit, step))
+        self._warn_of_failures()
+
+    def _drop(self) -> None:
+        self._is_due = False
+        hold, self._hold = self._hold, None
+        if hold is not None:
+            kineto_sessions.drop(hold)
+
+    def _join(self) -> None:
+        if self._leave is None:
+            self._leave = kineto_sessions.join(self._options.with_tensors)
+
+    def _finish(self) -> None:
+        self._drop()
+        leave, self._leave = self._leave, None
+        if leave is not None:
+            leave()
+        self._writer.close()
+        self._warn_of_failures()
+
+    # What the user is told
+
+    def _skip(self) -> None:
+        self._skipped += 1
+        if self._skipped == 1:
+            warnings.warn(
+                "ProfilerHook skips the trace of a step: another profiler of torch is "
+                "running, and there can be only one. Further ones are counted in "
+                "`skipped`.",
+                stacklevel=2,
+            )
+
+    def _warn_of_failures(self) -> None:
+        if self._writer.first_failure is not None:
+            self._warn_of_failure(self._writer.first_failure)
+
+    def _warn_of_failure(self, reason: str) -> None:
+        if not self._has_warned_of_failure:
+            self._has_warned_of_failure = True
+            warnings.warn(
+                f"ProfilerHook cannot write to {str(self._directory)!r}: {reason}. "
+                "Training goes on; traces not written are counted in `failed`.",
+                stacklevel=2,
+            )

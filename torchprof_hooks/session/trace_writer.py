@@ -1,0 +1,139 @@
+"""Writes traces in a thread of its own, so that training goes on meanwhile."""
+
+from __future__ import annotations
+
+import gzip
+import time
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import BinaryIO, Final, NamedTuple, cast
+
+import torch
+
+from torchprof_hooks.capture.kineto_session import Recording, Window
+from torchprof_hooks.profiles.step_trace import StepTrace
+from torchprof_hooks.reports.chrome_trace.data_flow import data_flow_events
+from torchprof_hooks.reports.chrome_trace.document import TraceDocument
+from torchprof_hooks.reports.chrome_trace.memory_track import memory_events
+from torchprof_hooks.reports.chrome_trace.module_track import module_events
+from torchprof_hooks.session.trace_files import new_file
+
+#: Recordings that may wait to be written; training waits for the disk beyond that.
+MOST_WAITING: Final = 2
+
+
+class TraceOptions(NamedTuple):
+    """What a trace shows besides operations and modules, and how it is written."""
+
+    show_dataflow: bool
+    show_memory: bool
+    compress: bool
+
+    @property
+    def with_tensors(self) -> bool:
+        """Whether tensors have to be recorded."""
+        return self.show_dataflow or self.show_memory
+
+
+class TraceWriter:
+    """Writes recordings into files of a directory, one after the other.
+
+    paths: of what was written.
+    lost: how many recordings were empty, because another profiler began meanwhile.
+    failed, first_failure: how many could not be written, and why not the first.
+    """
+
+    def __init__(self, directory: Path, options: TraceOptions) -> None:
+        self.paths: list[Path] = []
+        self.lost = 0
+        self.failed = 0
+        self.first_failure: str | None = None
+        self._directory = directory
+        self._options = options
+        self._waiting: deque[Future[None]] = deque()
+        self._thread: ThreadPoolExecutor | None = None
+
+    def submit(self, step: int, recording: Recording, window: Window) -> None:
+        """Have a recording written."""
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1, "torchprof_hooks trace writer")
+        while len(self._waiting) >= MOST_WAITING:
+            self._waiting.popleft().result()
+        self._waiting.append(self._thread.submit(self._try, step, recording, window))
+
+    def close(self) -> None:
+        """Wait until everything is written."""
+        if self._thread is not None:
+            self._thread.shutdown(wait=True)
+            self._thread = None
+        self._waiting.clear()
+
+    def _try(self, step: int, recording: Recording, window: Window) -> None:
+        try:
+            if recording.is_lost():
+                self.lost += 1
+            else:
+                self.paths.append(self._write(step, recording, window))
+        except Exception as error:  # training goes on; the hook says it
+            self.failed += 1
+            self.first_failure = (
+                self.first_failure or f"{type(error).__name__}: {error}"
+            )
+
+    def _write(self, step: int, recording: Recording, window: Window) -> Path:
+        breathe = Breather()
+        options = self._options
+        trace = recording.read(step, window, options.with_tensors, breathe)
+        document = TraceDocument(recording.torch_trace())
+        suffix = ".json.gz" if options.compress else ".json"
+        with new_file(self._directory, f"timeline-{step}{_rank()}", suffix) as new:
+            pieces = document.with_events(
+                _events(trace, document.base_ns, options),
+                new.path.name,
+                {"step": step, "torch": torch.__version__},
+            )
+            with _compressed(new.file) if options.compress else new.file as file:
+                for piece in pieces:
+                    file.write(piece)
+                    breathe()
+        return new.path
+
+
+def _events(trace: StepTrace, base_ns: int, options: TraceOptions) -> Iterator[str]:
+    yield from module_events(trace, base_ns)
+    if options.show_dataflow:
+        yield from data_flow_events(trace, base_ns)
+    if options.show_memory:
+        yield from memory_events(trace, base_ns)
+
+
+def _compressed(file: BinaryIO) -> BinaryIO:
+    return cast("BinaryIO", gzip.GzipFile(fileobj=file, mode="wb", compresslevel=6))
+
+
+def _rank() -> str:
+    distributed = torch.distributed
+    if not distributed.is_available() or not distributed.is_initialized():
+        return ""
+    return f"-rank{distributed.get_rank()}"
+
+
+class Breather:
+    """Lets other threads of Python work now and then. A thread that computes without a
+    break gets hold of the interpreter for 5 ms at a time, whenever training needs it
+    for a moment between two operations."""
+
+    #: Seconds of work between two breaks, and of a break.
+    WORK: Final = 0.0002
+    BREAK: Final = 0.0001
+
+    def __init__(self) -> None:
+        self._since = time.perf_counter()
+
+    def __call__(self) -> None:
+        """Take a break, if it is time."""
+        if time.perf_counter() - self._since > self.WORK:
+            time.sleep(self.BREAK)
+            self._since = time.perf_counter()
