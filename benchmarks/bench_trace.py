@@ -102,8 +102,8 @@ def bench_loop(
         running.pop()
 
     @contextmanager
-    def with_hook(**options: bool) -> Iterator[None]:
-        hook = ProfilerHook(save_steps=EVERY, output_dir=directory, **options)
+    def with_hook(dataflow: bool = True, memory: bool = False) -> Iterator[None]:
+        hook = ProfilerHook(EVERY, None, directory, dataflow, memory)
         with TrainingSession([hook]) as session:
             session.run(step)  # not traced: the next to be is the hundredth
             session.run(step)
@@ -123,8 +123,8 @@ def bench_loop(
         [
             Variant("bare", bare),
             Variant("ProfilerHook", with_hook),
-            Variant("... and memory", lambda: with_hook(show_memory=True)),
-            Variant("... nothing but modules", lambda: with_hook(show_dataflow=False)),
+            Variant("... and memory", lambda: with_hook(memory=True)),
+            Variant("... nothing but modules", lambda: with_hook(dataflow=False)),
             Variant("torch.profiler", with_torch),
         ],
         rounds,

@@ -11,16 +11,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from threading import get_native_id
-from typing import Final
+from typing import Any, Final
 
-from torch.profiler import ProfilerActivity, profile, supported_activities
+import torch
 
 from torchprof_hooks.capture.tap import Tap
 from torchprof_hooks.capture.torch_names.profiler import (
     event_tree,
     is_profiler_active,
+    make_profiler,
     system_threads,
 )
+from torchprof_hooks.capture.torch_names.profiler_entry import ProfilerEntry
 from torchprof_hooks.capture.trace_reader import EventReader, read_modules
 from torchprof_hooks.capture.trace_tracker import TraceTracker, TrackedStep
 from torchprof_hooks.profiles.step_trace import StepTrace
@@ -40,7 +42,7 @@ class Recording:
 
     def __init__(
         self,
-        profiler: profile,
+        profiler: Any,
         tracker: TraceTracker,
         tracked: TrackedStep,
         unix_offset_ns: int,
@@ -101,12 +103,6 @@ class Recording:
         return trace
 
 
-def _activities() -> set[ProfilerActivity]:
-    """What torch's profiler can see in this build of torch."""
-    supported: set[ProfilerActivity] = supported_activities()  # type: ignore[no-untyped-call]
-    return supported
-
-
 #: What is called with the recording, and the window of the step in it.
 Deliver = Callable[[Recording, Window], None]
 
@@ -134,29 +130,40 @@ class _Session:
         self.holds: list[Hold] = []
         self.recording: Recording | None = None
         self._tracker = tracker
-        self._profiler = profile(
-            activities=_activities(),
-            record_shapes=with_tensors,
-            profile_memory=with_tensors,  # without it, torch does not number tensors
-        )
-        self._profiler.start()
+        self._profiler = make_profiler(with_tensors)
+        self._is_running = True
+        with profiler_entry.ours():
+            self._profiler.start()
         try:
             self._unix_offset_ns = time.time_ns() - time.perf_counter_ns()
             self._tap = Tap(tracker)
         except BaseException:  # an interrupt: leave nothing running, and pass it on
-            self._profiler.stop()
+            self._stop_profiler()
             raise
+
+    def give_way(self) -> None:
+        """Another profiler is about to start, and would fail: the recording is lost.
+        Only the thread that has started a profiler can stop it."""
+        if self.thread == get_ident():
+            self._stop_profiler()
+            self._profiler = None
 
     def stop(self) -> Recording:
         try:
             self._tap.close()
             tracked = self._tracker.take_step()
         finally:
-            self._profiler.stop()
+            self._stop_profiler()
         self.recording = Recording(
             self._profiler, self._tracker, tracked, self._unix_offset_ns
         )
         return self.recording
+
+    def _stop_profiler(self) -> None:
+        if self._is_running:
+            self._is_running = False
+            with profiler_entry.ours():
+                self._profiler.stop()
 
 
 class _ThreadUsers:
@@ -188,28 +195,36 @@ class KinetoSessions:
         self._lock = threading.Lock()
         self._session: _Session | None = None
         self._local = threading.local()
+        self._users = 0
         self._is_ready = False
 
     def join(self, wants_tensors: bool) -> Callable[[], None]:
         """A hook begins in this thread; to be called when it ends is what is returned.
 
-        The sessions of a thread record what any of its hooks wants. Torch's profiler is
-        made ready for CUDA, which takes seconds, once.
+        The sessions of a thread record what any of its hooks wants.
         """
-        if not self._is_ready and not is_profiler_active():
-            self._is_ready = True
-            if ProfilerActivity.CUDA in _activities():
-                with profile(activities=_activities()):
-                    pass
         users = self._own_users()
         users.add(wants_tensors)
-        return lambda: users.remove(wants_tensors)
+        with self._lock:
+            self._users += 1
+            if self._users == 1:
+                profiler_entry.watch(self._give_way)
+        self._make_ready()
+
+        def leave() -> None:
+            users.remove(wants_tensors)
+            with self._lock:
+                self._users -= 1
+                if not self._users:
+                    profiler_entry.unwatch()
+
+        return leave
 
     def start(self) -> Hold | None:
         """Begin to record a step; None if somebody else is using torch's profiler."""
         with self._lock:
             session = self._session
-            if session is None and not is_profiler_active():
+            if session is None and not self._is_in_use():
                 session = self._session = self._new_session()
             if session is None or session.thread != get_ident():
                 return None
@@ -242,6 +257,23 @@ class KinetoSessions:
             if hold.deliver is not None:
                 hold.deliver(recording, hold.window)
 
+    def _is_in_use(self) -> bool:
+        return profiler_entry.is_in_use or is_profiler_active()
+
+    def _give_way(self) -> None:
+        if self._session is not None:
+            self._session.give_way()
+
+    def _make_ready(self) -> None:
+        """The first time on CUDA takes seconds, which belong to no step."""
+        is_cuda: bool = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+        if is_cuda and not self._is_ready and not self._is_in_use():
+            self._is_ready = True
+            profiler = make_profiler(with_tensors=False)
+            with profiler_entry.ours():
+                profiler.start()
+                profiler.stop()
+
     def _new_session(self) -> _Session:
         users = self._own_users()
         if users.tracker is None:
@@ -254,6 +286,8 @@ class KinetoSessions:
             users = self._local.users = _ThreadUsers()
         return users
 
+
+profiler_entry: Final = ProfilerEntry()
 
 #: Of this process.
 kineto_sessions: Final = KinetoSessions()

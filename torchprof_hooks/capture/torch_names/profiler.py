@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import torch
 import torch.autograd.profiler
+import torch.profiler
 
 _profiler = getattr(torch._C, "_profiler", None)
 _scopes = getattr(_profiler, "RecordScope", None)
@@ -32,14 +33,26 @@ def is_profiler_active() -> bool:
     return enabled is not None and bool(enabled())
 
 
-def event_tree(profiler: torch.profiler.profile) -> Sequence[Any]:
+def make_profiler(with_tensors: bool) -> Any:
+    """A profiler of torch for everything that this build can see, to `start()`,
+    `stop()` and `export_chrome_trace()`. Not `torch.profiler.profile`, which counts the
+    steps of the process: programs may have one."""
+    make = getattr(torch.profiler, "_KinetoProfile", torch.profiler.profile)
+    return make(
+        activities=torch.profiler.supported_activities(),  # type: ignore[no-untyped-call]
+        record_shapes=with_tensors,
+        profile_memory=with_tensors,  # without it, torch does not number tensors
+    )
+
+
+def event_tree(profiler: Any) -> Sequence[Any]:
     """The outermost events of a profiler that has stopped, each with those inside of
     it. Empty if nothing was recorded, or torch hides them."""
     read = getattr(_results(profiler), "experimental_event_tree", None)
     return () if read is None else read()
 
 
-def system_threads(profiler: torch.profiler.profile) -> Mapping[int, int]:
+def system_threads(profiler: Any) -> Mapping[int, int]:
     """The system's number of each thread that ran operations, by the profiler's number
     of it."""
     events = getattr(_results(profiler), "events", None)
@@ -55,5 +68,5 @@ def system_threads(profiler: torch.profiler.profile) -> Mapping[int, int]:
 _ON_THREADS: Final = {"cpu_op", "user_annotation"}
 
 
-def _results(profiler: torch.profiler.profile) -> Any:
+def _results(profiler: Any) -> Any:
     return getattr(getattr(profiler, "profiler", None), "kineto_results", None)

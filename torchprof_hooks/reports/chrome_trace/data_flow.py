@@ -81,17 +81,25 @@ class _Graph:
 
 
 def data_flow_events(trace: StepTrace, base_ns: int) -> Iterator[str]:
-    """The arrows: each begins where its producer ends, and ends where its consumer
-    begins, a nanosecond inside of them."""
+    """The arrows, as flow events at the beginnings of their operations.
+
+    Perfetto ties an event to the slice that began last, whether or not it is over: at
+    the end of an operation, that would be a part of it. It draws an arrow from the end
+    of one slice to the beginning of the other all the same.
+    """
     places: dict[int, Place] = {}
     for number, (producer, consumer, carries) in enumerate(arrows(trace), FIRST_NUMBER):
         for operation in (producer, consumer):
             if operation.thread not in places:
                 place = Place(trace.process, operation.thread, base_ns)
                 places[operation.thread] = place
-        yield places[producer.thread].flow_start(
-            carries, CATEGORY, number, max(producer.end_ns - 1, producer.start_ns)
-        )
-        yield places[consumer.thread].flow_end(
-            carries, CATEGORY, number, min(consumer.start_ns + 1, consumer.end_ns)
-        )
+        start, end = places[producer.thread], places[consumer.thread]
+        yield start.flow_start(carries, CATEGORY, number, _just_inside(producer))
+        yield end.flow_end(carries, CATEGORY, number, _just_inside(consumer))
+
+
+def _just_inside(operation: Operation) -> int:
+    """A moment before anything begins that is inside of the operation; readers of
+    traces round to about a nanosecond."""
+    duration_ns = operation.end_ns - operation.start_ns
+    return operation.start_ns + min(10, duration_ns // 2)

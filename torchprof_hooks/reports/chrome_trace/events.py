@@ -29,12 +29,15 @@ class Place:
         """A name or a sort index for the process or the thread."""
         return f'{{"ph":"M","name":{quoted(name)},{self._where},"args":{args}}}'
 
-    def span(self, name: str, category: str, start_ns: int, end_ns: int) -> str:
+    def span(
+        self, name: str, category: str, start_ns: int, end_ns: int, **args: str
+    ) -> str:
         """A slice."""
         micros, nanos = divmod(end_ns - start_ns, 1000)
+        more = f',"args":{json.dumps(args)}' if args else ""
         return (
             f'{{"ph":"X","cat":"{category}","name":{quoted(name)},'
-            f'{self._at(start_ns)},"dur":{micros}.{nanos:03d}}}'
+            f'{self._at(start_ns)},"dur":{micros}.{nanos:03d}{more}}}'
         )
 
     def flow_start(self, name: str, category: str, number: int, time_ns: int) -> str:

@@ -91,4 +91,4 @@ def _json(snapshot: dict[str, Any]) -> str:
 
 
 def _counter(place: Place, device: str, used_bytes: int, time_ns: int) -> str:
-    return place.counter(f"memory of {device}", "bytes in use", used_bytes, time_ns)
+    return place.counter(f"{device} memory", "bytes in use", used_bytes, time_ns)

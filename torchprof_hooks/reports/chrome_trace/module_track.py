@@ -19,18 +19,14 @@ MODULE_TRACK: Final = 1_000_000_000
 def module_events(trace: StepTrace, base_ns: int) -> Iterator[str]:
     """The step, and inside of it the modules."""
     track = Place(trace.process, MODULE_TRACK + trace.thread, base_ns)
-    yield track.metadata(
-        "thread_name", f'{{"name":"modules of thread {trace.thread}"}}'
-    )
+    yield track.metadata("thread_name", '{"name":"modules"}')
     yield track.metadata("thread_sort_index", f'{{"sort_index":{trace.thread - 1}}}')
     yield track.span(f"step {trace.step}", "step", trace.start_ns, trace.end_ns)
     for span in trace.modules:
-        yield track.span(_label(span), span.phase, span.start_ns, span.end_ns)
+        args = {"class": span.kind} if span.kind else {}
+        yield track.span(_label(span), span.phase, span.start_ns, span.end_ns, **args)
 
 
 def _label(span: ModuleSpan) -> str:
-    if not span.kind:  # no module: "(optimizer) SGD"
-        return span.name
-    kind = "" if span.kind == span.name else f" {span.kind}"
-    phase = "" if span.phase == "forward" else f" {span.phase}"
-    return f"{span.name}{kind}{phase}"
+    is_plain = span.phase == "forward" or not span.kind  # "(optimizer) SGD"
+    return span.name if is_plain else f"{span.name} {span.phase}"
