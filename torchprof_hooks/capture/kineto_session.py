@@ -16,6 +16,7 @@ from typing import Any, Final
 import torch
 
 from torchprof_hooks.capture.tap import Tap
+from torchprof_hooks.capture.torch_names.open_ranges import OpenRanges
 from torchprof_hooks.capture.torch_names.profiler import (
     event_tree,
     is_profiler_active,
@@ -131,9 +132,11 @@ class _Session:
         self.recording: Recording | None = None
         self._tracker = tracker
         self._profiler = make_profiler(with_tensors)
+        self._ranges = OpenRanges()
         self._is_running = True
         with profiler_entry.ours():
             self._profiler.start()
+        self._ranges.watch()
         try:
             self._unix_offset_ns = time.time_ns() - time.perf_counter_ns()
             self._tap = Tap(tracker)
@@ -162,6 +165,7 @@ class _Session:
     def _stop_profiler(self) -> None:
         if self._is_running:
             self._is_running = False
+            self._ranges.end()
             with profiler_entry.ours():
                 self._profiler.stop()
 

@@ -75,18 +75,32 @@ class EventReader:
         #: was freed. Ours are new with each allocation.
         self._blocks: dict[Any, int] = {}
         self._next_block = 1
+        self._taken: set[int] = set()
 
     def read(self, events: Iterable[Any]) -> None:
         """Read events and what is inside of them, in the order of time."""
+        # Not as they come: what is inside of a long range in one thread comes before
+        # what another thread did meanwhile.
+        outermost = sorted(self._outermost(events), key=lambda event: event[0])
+        for _, event, kind, fields in outermost:
+            self._breathe()
+            if kind == ALLOCATION:
+                self._read_allocation(event, fields)
+            else:
+                self._read_operation(event, fields)
+        self._trace.allocations.sort(key=lambda allocation: allocation.time_ns)
+
+    def _outermost(self, events: Iterable[Any]) -> Iterator[tuple[int, Any, Any, Any]]:
+        """Start, event, kind and fields of operations and allocations, out of whatever
+        else is around them."""
         for event in events:
             self._breathe()
             kind, fields = event.typed
-            if kind == ALLOCATION:
-                self._read_allocation(event, fields)
-            elif kind == OPERATION and fields.scope != USER_SCOPE:
-                self._read_operation(event, fields)
+            is_operation = kind == OPERATION and fields.scope != USER_SCOPE
+            if is_operation or kind == ALLOCATION:
+                yield event.start_time_ns, event, kind, fields
             else:
-                self.read(event.children)
+                yield from self._outermost(event.children)
 
     def _read_operation(self, event: Any, fields: Any) -> None:
         start_ns = event.start_time_ns
@@ -117,34 +131,34 @@ class EventReader:
     def _read_inputs(self, name: str, fields: Any, operation: Operation) -> None:
         inputs = fields.inputs
         written = written_inputs(name, len(inputs))
-        blocks = list(self._blocks_of(inputs))
-        for position, block in blocks:
+        is_node = fields.scope == NODE_SCOPE
+        if is_node:
+            operation.node = fields.sequence_number
+        for position, tensor in _tensors_among(inputs):
+            block = self._block_of(tensor)
             if block not in operation.writes:
-                operation.takes.setdefault(block, self._trace.tensors[block])
+                self._take(block, tensor, operation)
+            elif block not in self._trace.tensors:
+                self._trace.tensors[block] = type_of(tensor)
             if position in written:
                 operation.writes[block] = None
-        if fields.scope == NODE_SCOPE:
-            operation.node = fields.sequence_number
-            operation.gradients.update(block for _, block in blocks)
+            if is_node:
+                operation.gradients.add(block)
 
-    def _blocks_of(self, inputs: Iterable[Any]) -> Iterator[tuple[int, int]]:
-        for position, value in enumerate(inputs):
-            if isinstance(value, TENSOR):
-                yield position, self._block_of(value)
-            elif isinstance(value, list):
-                for item in value:
-                    if isinstance(item, TENSOR):
-                        yield position, self._block_of(item)
+    def _take(self, block: int, tensor: Any, operation: Operation) -> None:
+        if block in operation.takes:
+            return
+        operation.takes[block] = kind = type_of(tensor)
+        if block not in self._taken:
+            # What is taken first is most likely the tensor itself; inside of the
+            # operation that makes it, it may look different for a while.
+            self._taken.add(block)
+            self._trace.tensors[block] = kind
 
     def _block_of(self, tensor: Any) -> int:
         key = tensor.allocation_id
         block = self._blocks.get(key)
-        if block is None:
-            block = self._new_block(key)
-        if block not in self._trace.tensors:
-            kind = str(tensor.dtype).removeprefix("torch.")
-            self._trace.tensors[block] = TensorType(kind, tuple(tensor.sizes))
-        return block
+        return self._new_block(key) if block is None else block
 
     def _read_allocation(self, event: Any, fields: Any) -> int:
         # Not every block becomes a tensor, and only those have an id.
@@ -166,6 +180,22 @@ class EventReader:
         block = self._blocks[key] = self._next_block
         self._next_block += 1
         return block
+
+
+def _tensors_among(inputs: Iterable[Any]) -> Iterator[tuple[int, Any]]:
+    """Position of each tensor among the inputs of an event, also of those in lists."""
+    for position, value in enumerate(inputs):
+        if isinstance(value, TENSOR):
+            yield position, value
+        elif isinstance(value, list):
+            for item in value:
+                if isinstance(item, TENSOR):
+                    yield position, item
+
+
+def type_of(tensor: Any) -> TensorType:
+    """What the profiler says that a tensor is like."""
+    return TensorType(str(tensor.dtype).removeprefix("torch."), tuple(tensor.sizes))
 
 
 @cache

@@ -217,6 +217,7 @@ class ProfilerHook(SessionHook):
     def _join(self) -> None:
         if self._leave is None:
             self._leave = kineto_sessions.join(self._options.with_tensors)
+            self._writer.open()
 
     def _finish(self) -> None:
         self._drop()

@@ -19,6 +19,7 @@ from torchprof_hooks.reports.chrome_trace.document import TraceDocument
 from torchprof_hooks.reports.chrome_trace.memory_track import memory_events
 from torchprof_hooks.reports.chrome_trace.module_track import module_events
 from torchprof_hooks.session.trace_files import new_file
+from torchprof_hooks.version import __version__
 
 #: Recordings that may wait to be written; training waits for the disk beyond that.
 MOST_WAITING: Final = 2
@@ -54,9 +55,17 @@ class TraceWriter:
         self._options = options
         self._waiting: deque[Future[None]] = deque()
         self._thread: ThreadPoolExecutor | None = None
+        self._is_open = False
+
+    def open(self) -> None:
+        """There may be recordings from now on."""
+        self._is_open = True
 
     def submit(self, step: int, recording: Recording, window: Window) -> None:
-        """Have a recording written."""
+        """Have a recording written; at once if nobody is going to wait for it."""
+        if not self._is_open:
+            self._try(step, recording, window)
+            return
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, "torchprof_hooks trace writer")
         while len(self._waiting) >= MOST_WAITING:
@@ -65,6 +74,7 @@ class TraceWriter:
 
     def close(self) -> None:
         """Wait until everything is written."""
+        self._is_open = False
         if self._thread is not None:
             self._thread.shutdown(wait=True)
             self._thread = None
@@ -92,7 +102,7 @@ class TraceWriter:
             pieces = document.with_events(
                 _events(trace, document.base_ns, options),
                 new.path.name,
-                {"step": step, "torch": torch.__version__},
+                {"step": step, "version": __version__},
             )
             with _compressed(new.file) if options.compress else new.file as file:
                 for piece in pieces:

@@ -46,7 +46,11 @@ def arrows(trace: StepTrace) -> Iterator[Arrow]:
 
 
 class _Graph:
-    """Which autograd nodes have run, and which of them feed which."""
+    """Which autograd nodes have run, and which of them feed which.
+
+    Nodes of a retained graph run once in each pass; what a node is fed is from those
+    that ran since its own last run.
+    """
 
     def __init__(self, edges: list[tuple[int, int]]) -> None:
         self._sources = defaultdict[int, list[int]](list)
@@ -56,7 +60,9 @@ class _Graph:
                 self._feeds_leaf.add(source)
             else:
                 self._sources[target].append(source)
-        self._run: dict[int, Operation] = {}
+        self._run: dict[int, Operation] = {}  # the newest of each node
+        self._order: dict[int, int] = {}  # of these
+        self._count = 0
         self._newest: dict[int, Operation] = {}  # by thread
 
     def feeders(self, operation: Operation) -> list[Operation]:
@@ -66,9 +72,15 @@ class _Graph:
             return []
         if node == LEAF_NODE:
             return self._feeders_of_leaf(operation)
-        run = self._run
-        feeders = [run[source] for source in self._sources[node] if source in run]
-        run[node] = self._newest[operation.thread] = operation
+        order, own = self._order, self._order.get(node, -1)
+        feeders = [
+            self._run[source]
+            for source in self._sources[node]
+            if order.get(source, -1) > own
+        ]
+        self._run[node] = self._newest[operation.thread] = operation
+        self._count += 1
+        order[node] = self._count
         return feeders
 
     def _feeders_of_leaf(self, operation: Operation) -> list[Operation]:

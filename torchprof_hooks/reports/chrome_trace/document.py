@@ -10,6 +10,13 @@ from typing import Any, Final
 _EVENTS: Final = re.compile(rb'"traceEvents"\s*:\s*\[')
 _NO_EVENTS: Final = re.compile(rb"\s*\]")
 _BASE: Final = re.compile(rb'"baseTimeNanoseconds"\s*:\s*(\d+)')
+#: What torch writes after the events: the name of its file. Behind something else than
+#: events, the text was cut off.
+_CLOSING: Final = re.compile(
+    rb'(?<=[\s\[}])\](\s*,\s*"traceName"\s*:\s*"[^\n]*"\s*)?\s*\}\s*$'
+)
+#: How far from the end that can begin.
+_CLOSING_BYTES: Final = 1 << 14
 
 
 class TraceDocument:
@@ -22,13 +29,12 @@ class TraceDocument:
 
     def __init__(self, text: bytes) -> None:
         begin = _EVENTS.search(text)
-        if begin is None or not text[-64:].rstrip().endswith(b"}"):
+        closing = _CLOSING.search(text, max(0, len(text) - _CLOSING_BYTES))
+        if begin is None or closing is None:
             raise ValueError("torch wrote no complete trace; is there enough space?")
         self._text = memoryview(text)  # parts of it are written, never copied
         self._begin = begin.end()
-        name = text.rfind(b'"traceName"')  # the last of all entries
-        self._end = text.rindex(b"}") if name < 0 else name
-        self._is_named = name >= 0
+        self._end = closing.start()
         self._has_events = _NO_EVENTS.match(text, self._begin) is None
         base = _BASE.search(text, 0, self._begin)
         #: What the times of the trace count from, in nanoseconds of Unix time.
@@ -51,5 +57,4 @@ class TraceDocument:
             yield separator
         yield self._text[self._begin : self._end]
         entries = {"traceName": name, "torchprof_hooks": dict(metadata)}
-        comma = b"" if self._is_named else b","
-        yield comma + json.dumps(entries)[1:].encode() + b"\n"
+        yield b"]," + json.dumps(entries)[1:].encode() + b"\n"

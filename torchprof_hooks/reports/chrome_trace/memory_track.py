@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -19,76 +20,81 @@ def memory_events(trace: StepTrace, base_ns: int) -> Iterator[str]:
     """An object for each block, and a counter for each device.
 
     At any moment, the counter is the sum of the objects that are there. What was there
-    before the step is an object as well, as far as the allocator knows: CUDA's knows
-    all of it, the CPU's nothing.
+    before the step is an object as well, if the allocator knows: CUDA's does, the CPU's
+    (of which torch's profiler keeps account by itself, while it is running) does not.
     """
-    place = Place(trace.process, trace.thread, base_ns)
-    in_use = dict[str, int]()
-    alive = dict[int, dict[str, Any]]()
-
-    def create(
-        number: int, time_ns: int, size_bytes: int, device: str, **also: Any
-    ) -> Iterator[str]:
-        snapshot = {**_tensor(trace, number), "bytes": size_bytes, "device": device}
-        alive[number] = snapshot = {**snapshot, **also}
-        yield place.object_event("N", OBJECT, number, time_ns)
-        yield place.object_event("O", OBJECT, number, time_ns, _json(snapshot))
-
-    for number, older in _from_before(trace).items():
-        yield from create(
-            number,
-            trace.start_ns,
-            older.size_bytes,
-            older.device,
-            allocated_before=True,
-        )
-        in_use[older.device] = in_use.get(older.device, 0) + older.size_bytes
-    for device, used_bytes in in_use.items():
-        yield _counter(place, device, used_bytes, trace.start_ns)
+    if not trace.allocations:
+        return
+    begin_ns = min(trace.start_ns, trace.allocations[0].time_ns)
+    end_ns = max(trace.end_ns, trace.allocations[-1].time_ns)
+    memory = _Memory(trace, Place(trace.process, trace.thread, base_ns))
+    for older in _from_before(trace):
+        yield from memory.add(older._replace(time_ns=begin_ns), allocated_before=True)
     for allocation in trace.allocations:
+        if allocation.size_bytes > 0:
+            yield from memory.add(allocation)
+        else:
+            yield from memory.remove(allocation)
+    yield from memory.end(end_ns)
+
+
+class _Memory:
+    """What is there at the moment."""
+
+    def __init__(self, trace: StepTrace, place: Place) -> None:
+        self._tensors = trace.tensors
+        self._place = place
+        self._in_use: defaultdict[str, int] = defaultdict(int)
+        self._alive: dict[int, dict[str, Any]] = {}
+
+    def add(self, allocation: Allocation, **also: Any) -> Iterator[str]:
         block, time_ns, size_bytes, device, _ = allocation
-        if size_bytes > 0:
-            yield from create(block, time_ns, size_bytes, device)
-        elif alive.pop(block, None) is not None:
-            yield place.object_event("D", OBJECT, block, time_ns)
-        in_use[device] = in_use.get(device, 0) + size_bytes
-        yield _counter(place, device, in_use[device], time_ns)
-    for number, snapshot in alive.items():
-        yield place.object_event(
-            "O", OBJECT, number, trace.end_ns, _json({**snapshot, "alive": True})
+        tensor = self._tensors.get(block)
+        snapshot = {} if tensor is None else tensor._asdict()
+        self._alive[block] = {**snapshot, "bytes": size_bytes, "device": device, **also}
+        yield self._place.object_event("N", OBJECT, block, time_ns)
+        yield self._look_at(block, time_ns)
+        yield self._count(allocation)
+
+    def remove(self, allocation: Allocation) -> Iterator[str]:
+        del self._alive[allocation.block]
+        yield self._place.object_event(
+            "D", OBJECT, allocation.block, allocation.time_ns
+        )
+        yield self._count(allocation)
+
+    def end(self, time_ns: int) -> Iterator[str]:
+        for block, snapshot in self._alive.items():
+            snapshot["alive"] = True
+            yield self._look_at(block, time_ns)
+
+    def _look_at(self, block: int, time_ns: int) -> str:
+        snapshot = json.dumps(self._alive[block], separators=(",", ":"))
+        return self._place.object_event("O", OBJECT, block, time_ns, snapshot)
+
+    def _count(self, allocation: Allocation) -> str:
+        _, time_ns, size_bytes, device, _ = allocation
+        self._in_use[device] += size_bytes
+        used_bytes = self._in_use[device]
+        return self._place.counter(
+            f"{device} memory", "bytes in use", used_bytes, time_ns
         )
 
 
-def _from_before(trace: StepTrace) -> dict[int, Allocation]:
+def _from_before(trace: StepTrace) -> list[Allocation]:
     """What must have been allocated before the step: blocks that are freed in it only,
     and on each device the rest of what its allocator says."""
-    blocks: dict[int, Allocation] = {}
+    older: list[Allocation] = []
     rest: dict[str, int] = {}
-    allocated = set[int]()
+    known = set[int]()
     for allocation in trace.allocations:
         block, _, size_bytes, device, total_bytes = allocation
         rest.setdefault(device, total_bytes - size_bytes)
-        if size_bytes > 0:
-            allocated.add(block)
-        elif block not in allocated and block not in blocks:
-            blocks[block] = allocation._replace(size_bytes=-size_bytes)
+        if size_bytes < 0 and block not in known:
+            older.append(allocation._replace(size_bytes=-size_bytes))
             rest[device] += size_bytes
+        known.add(block)
     for number, (device, size_bytes) in enumerate(rest.items()):
-        if size_bytes > 0:
-            blocks[_BEFORE - number] = Allocation(0, 0, size_bytes, device, 0)
-    return blocks
-
-
-def _tensor(trace: StepTrace, block: int) -> dict[str, Any]:
-    tensor = trace.tensors.get(block)
-    if tensor is None:
-        return {}
-    return {"dtype": tensor.dtype, "shape": tensor.shape}
-
-
-def _json(snapshot: dict[str, Any]) -> str:
-    return json.dumps(snapshot, separators=(",", ":"))
-
-
-def _counter(place: Place, device: str, used_bytes: int, time_ns: int) -> str:
-    return place.counter(f"{device} memory", "bytes in use", used_bytes, time_ns)
+        if size_bytes > 0 and device != "cpu":
+            older.append(Allocation(_BEFORE - number, 0, size_bytes, device, 0))
+    return older

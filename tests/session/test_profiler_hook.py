@@ -1,0 +1,682 @@
+"""When ProfilerHook traces, which files it writes, and what it does not disturb."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import subprocess
+import sys
+import threading
+import warnings
+import weakref
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.modules import module as module_tables
+from torch.profiler import ProfilerActivity, profile, schedule
+from torch.utils.checkpoint import checkpoint
+
+from tests.session.recording import Clock
+from torchprof_hooks import ProfilerHook, SessionHook, StopAtStepHook, TrainingSession
+
+
+class Loop:
+    """Steps of a small model, and what each of them returned."""
+
+    def __init__(self) -> None:
+        torch.manual_seed(0)
+        self.model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+        self.optimizer = torch.optim.SGD(self.model.parameters(), 0.1, momentum=0.9)
+        self.x = torch.randn(3, 4)
+
+    def step(self) -> torch.Tensor:
+        self.optimizer.zero_grad()
+        loss: torch.Tensor = self.model(self.x).square().mean()
+        loss.backward()
+        self.optimizer.step()
+        return loss.detach()
+
+
+@pytest.fixture
+def loop() -> Loop:
+    return Loop()
+
+
+def files(directory: Path) -> list[str]:
+    """Names of what is there, by the numbers in them."""
+    names = [path.name for path in directory.iterdir()]
+    return sorted(names, key=lambda name: (len(name), name))
+
+
+def timelines(*steps: int) -> list[str]:
+    return [f"timeline-{step}.json" for step in steps]
+
+
+def run_session(hook: ProfilerHook, loop: Loop, runs: int, start_step: int = 0) -> None:
+    with TrainingSession([hook], start_step) as session:
+        for _ in range(runs):
+            session.run(loop.step)
+
+
+def run_loop(
+    hook: ProfilerHook, loop: Loop, runs: int, start_step: int = 0, each: int = 1
+) -> None:
+    with hook:
+        for run in range(1, runs + 1):
+            loop.step()
+            is_counted = each != 1 or start_step
+            hook.step(start_step + run * each if is_counted else None)
+
+
+# When: the rules of TensorFlow's hook
+
+
+TRIGGERS = [
+    # save_steps, runs, step before the first, steps a run, files
+    (1, 4, 0, 1, [2, 3, 4]),
+    (2, 7, 0, 1, [2, 4, 6]),
+    (3, 8, 0, 1, [3, 6]),
+    (2.5, 8, 0, 1, [3, 6]),
+    (7, 8, 0, 5, [15, 30]),
+    (4, 9, 1000, 1, [1004, 1008]),
+    (2, 1, 0, 1, []),
+    (5, 4, 0, 1, []),
+]
+
+
+@pytest.mark.parametrize(("save_steps", "runs", "start", "each", "expected"), TRIGGERS)
+def test_steps_that_are_traced_in_a_loop(  # noqa: PLR0917
+    save_steps: float,
+    runs: int,
+    start: int,
+    each: int,
+    expected: list[int],
+    loop: Loop,
+    tmp_path: Path,
+) -> None:
+    hook = ProfilerHook(save_steps, output_dir=tmp_path)
+    run_loop(hook, loop, runs, start, each)
+    assert files(tmp_path) == timelines(*expected)
+    assert [path.name for path in hook.paths] == timelines(*expected)
+    assert hook.skipped == hook.failed == 0
+
+
+@pytest.mark.parametrize(
+    ("save_steps", "runs", "start", "expected"),
+    [
+        (steps, runs, start, files)
+        for steps, runs, start, each, files in TRIGGERS
+        if each == 1
+    ],
+)
+def test_steps_that_are_traced_in_a_session(  # noqa: PLR0917
+    save_steps: float,
+    runs: int,
+    start: int,
+    expected: list[int],
+    loop: Loop,
+    tmp_path: Path,
+) -> None:
+    run_session(ProfilerHook(save_steps, output_dir=tmp_path), loop, runs, start)
+    assert files(tmp_path) == timelines(*expected)
+
+
+def test_seconds_count_from_the_end_of_the_first_step(
+    loop: Loop, tmp_path: Path
+) -> None:
+    # A step is traced if at its start so many seconds have passed since the last one.
+    clock = Clock()
+    hook = ProfilerHook(save_secs=2, output_dir=tmp_path, clock=clock)
+    written = []
+    with TrainingSession([hook]) as session:
+        for now in (0, 2.5, 2.6, 4.4, 4.5):
+            clock.now = 100 + now
+            session.run(loop.step)
+            hook._writer.close()  # so that they can be counted
+            written.append(len(files(tmp_path)))
+    assert written == [0, 1, 1, 1, 2]
+
+
+def test_the_first_step_is_traced_if_asked_for(loop: Loop, tmp_path: Path) -> None:
+    run_session(ProfilerHook(2, output_dir=tmp_path, trace_first=True), loop, 5)
+    assert files(tmp_path) == timelines(1, 3, 5)
+
+
+def test_time_to_write_counts_towards_the_next_trace(
+    loop: Loop, tmp_path: Path
+) -> None:
+    clock = Clock()
+    hook = ProfilerHook(save_secs=5, output_dir=tmp_path, clock=clock)
+    with TrainingSession([hook]) as session:
+        for _ in range(7):
+            session.run(loop.step)
+            clock.now += 2.5  # of which the hook may have used any part
+    assert files(tmp_path) == timelines(3, 5, 7)
+
+
+def test_a_hook_can_be_used_again(loop: Loop, tmp_path: Path) -> None:
+    hook = ProfilerHook(2, output_dir=tmp_path)
+    run_session(hook, loop, 3)
+    run_loop(hook, loop, 3)
+    assert files(tmp_path) == ["timeline-2.json", "timeline-2-2.json"]
+
+
+# Exceptions
+
+
+def test_a_step_that_fails_leaves_no_file_and_the_next_is_traced(
+    loop: Loop, tmp_path: Path
+) -> None:
+    def fails() -> None:
+        loop.step()
+        raise ValueError("on purpose")
+
+    with TrainingSession([ProfilerHook(2, output_dir=tmp_path)]) as session:
+        session.run(loop.step)
+        for _ in range(3):
+            with pytest.raises(ValueError, match="on purpose"):
+                session.run(fails)
+        session.run(loop.step)
+        session.run(loop.step)
+    assert files(tmp_path) == timelines(2)
+
+
+def test_an_exception_goes_through_a_loop_and_what_was_traced_is_there(
+    loop: Loop, tmp_path: Path
+) -> None:
+    hook = ProfilerHook(1, output_dir=tmp_path)
+
+    def interrupted() -> None:
+        with hook:
+            for _ in range(3):
+                loop.step()
+                hook.step()
+            loop.step()
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert files(tmp_path) == timelines(2, 3)
+    assert nothing_is_registered()
+
+
+def test_a_session_that_fails_waits_for_its_files(loop: Loop, tmp_path: Path) -> None:
+    def body() -> None:
+        with TrainingSession([ProfilerHook(1, output_dir=tmp_path)]) as session:
+            session.run(loop.step)
+            session.run(loop.step)
+            session.run(lambda: 1 / 0)
+
+    with pytest.raises(ZeroDivisionError):
+        body()
+    assert files(tmp_path) == timelines(2)
+    assert nothing_is_registered()
+
+
+def test_data_that_ends_in_the_middle_of_a_step_gives_no_trace(
+    loop: Loop, tmp_path: Path
+) -> None:
+    batches = iter(range(3))
+
+    def step() -> None:
+        next(batches)
+        loop.step()
+
+    with TrainingSession([ProfilerHook(1, output_dir=tmp_path)]) as session:
+        while True:
+            session.run(step)
+    assert files(tmp_path) == timelines(2, 3)
+    assert nothing_is_registered()
+
+
+# Files
+
+
+def test_steps_with_one_number_get_files_of_their_own(
+    loop: Loop, tmp_path: Path
+) -> None:
+    # The loop of an evaluation, which does not count: TensorFlow's hook failed there.
+    with ProfilerHook(1, output_dir=tmp_path, trace_first=True) as hook:
+        for step in (1, 7, 8, 7, 9):
+            loop.step()
+            hook.step(step)
+    assert files(tmp_path) == [*timelines(1, 7, 8, 9), "timeline-7-2.json"]
+    for _ in range(2):
+        run_session(ProfilerHook(9, output_dir=tmp_path, trace_first=True), loop, 1)
+    assert {"timeline-1-2.json", "timeline-1-3.json"} < set(files(tmp_path))
+
+
+def test_missing_directories_are_made_when_the_hook_begins(
+    loop: Loop, tmp_path: Path
+) -> None:
+    directory = tmp_path / "a" / "b"
+    hook = ProfilerHook(100, output_dir=str(directory))
+    assert not directory.exists()
+    with TrainingSession([hook]):
+        assert directory.is_dir()
+
+
+def test_the_default_is_the_working_directory(
+    loop: Loop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run_session(ProfilerHook(2), loop, 2)
+    assert files(tmp_path) == timelines(2)
+
+
+def test_compressed(loop: Loop, tmp_path: Path) -> None:
+    for compress in (False, True):
+        run_session(ProfilerHook(2, output_dir=tmp_path, compress=compress), loop, 2)
+    plain, small = (tmp_path / name for name in files(tmp_path))
+    assert small.name == "timeline-2.json.gz"
+    assert json.loads(gzip.decompress(small.read_bytes()))["traceName"] == small.name
+    assert small.stat().st_size < plain.stat().st_size / 5
+
+
+def test_the_rank_is_in_the_name(loop: Loop, tmp_path: Path) -> None:
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{tmp_path / 'store'}", rank=0, world_size=1
+    )
+    try:
+        run_session(ProfilerHook(2, output_dir=tmp_path / "traces"), loop, 2)
+    finally:
+        torch.distributed.destroy_process_group()
+    assert files(tmp_path / "traces") == ["timeline-2-rank0.json"]
+
+
+def test_a_directory_that_cannot_be_made_is_a_warning_once(
+    loop: Loop, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    hook = ProfilerHook(1, output_dir=tmp_path / "file" / "traces")
+    with pytest.warns(UserWarning, match="ProfilerHook cannot write to") as caught:
+        run_session(hook, loop, 5)
+    assert len(caught) == 1
+    assert "traces" in str(caught[0].message)
+    assert hook.failed == 4
+    assert hook.paths == []
+
+
+FULL_DISK = """
+import resource, sys, torch, warnings
+from tests.session.test_profiler_hook import Loop, run_session
+from torchprof_hooks import ProfilerHook
+loop, hook = Loop(), ProfilerHook(1, output_dir=sys.argv[1])
+resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    run_session(hook, loop, 4)
+print(len(caught), caught[0].message)
+print(hook.failed, hook.paths)
+"""
+
+
+def test_a_full_disk_is_a_warning_once_and_training_goes_on(tmp_path: Path) -> None:
+    # No file may become longer than 20 kB: what it looks like is the same.
+    command = [sys.executable, "-c", FULL_DISK, str(tmp_path / "traces")]
+    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    warned, counts = output.splitlines()
+    assert warned.startswith("1 ProfilerHook cannot write to")
+    assert counts == "3 []"
+    assert files(tmp_path / "traces") == []
+
+
+# Several hooks
+
+
+def trace_id(path: Path) -> str:
+    found: str = json.loads(path.read_text())["trace_id"]
+    return found
+
+
+def test_hooks_of_a_session_share_one_trace(loop: Loop, tmp_path: Path) -> None:
+    hooks = [
+        ProfilerHook(2, output_dir=tmp_path, show_memory=memory)
+        for memory in (False, True)
+    ]
+    with TrainingSession(hooks) as session:
+        for _ in range(4):
+            session.run(loop.step)
+    # Both write to one directory, each without losing anything of the other.
+    assert files(tmp_path) == [
+        *timelines(2, 4),
+        "timeline-2-2.json",
+        "timeline-4-2.json",
+    ]
+    (first, _), (second, _) = hooks[0].paths, hooks[1].paths
+    assert trace_id(first) == trace_id(second)
+    assert '"bytes in use"' not in first.read_text()
+    assert '"bytes in use"' in second.read_text()
+
+
+def test_hooks_around_one_loop_share_traces_at_every_step(
+    loop: Loop, tmp_path: Path
+) -> None:
+    directories = tmp_path / "a", tmp_path / "b"
+    with (
+        ProfilerHook(1, output_dir=directories[0]) as first,
+        ProfilerHook(1, output_dir=directories[1]) as second,
+    ):
+        for _ in range(4):
+            loop.step()
+            first.step()
+            second.step()
+    for directory in directories:
+        assert files(directory) == timelines(2, 3, 4)
+    for one, other in zip(first.paths, second.paths, strict=True):
+        assert trace_id(one) == trace_id(other)
+    assert nothing_is_registered()
+
+
+def test_a_step_of_an_inner_loop_gets_its_trace_when_the_outer_step_ends(
+    loop: Loop, tmp_path: Path
+) -> None:
+    inner = ProfilerHook(2, output_dir=tmp_path / "inner")
+
+    def epoch() -> None:
+        run_session(inner, loop, 5)
+        assert inner.paths == []
+
+    with TrainingSession(
+        [ProfilerHook(9, output_dir=tmp_path / "outer", trace_first=True)]
+    ) as session:
+        session.run(epoch)
+    assert files(tmp_path / "outer") == timelines(1)
+    assert files(tmp_path / "inner") == timelines(2, 4)
+    for path in inner.paths:
+        names = {event["name"] for event in events(path, "X")}
+        assert {path.stem.replace("timeline-", "step "), "Sequential.2"} <= names
+
+
+def test_a_hook_in_another_thread_waits_for_another_turn(
+    loop: Loop, tmp_path: Path
+) -> None:
+    other, other_loop = ProfilerHook(1, output_dir=tmp_path / "other"), Loop()
+
+    def step() -> None:
+        loop.step()
+        thread = threading.Thread(target=run_other)
+        thread.start()
+        thread.join()
+
+    def run_other() -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            run_session(other, other_loop, 3)
+
+    with TrainingSession(
+        [ProfilerHook(1, output_dir=tmp_path / "own", trace_first=True)]
+    ) as session:
+        session.run(step)
+    assert files(tmp_path / "own") == timelines(1)
+    assert files(tmp_path / "other") == []
+    assert other.skipped == 2
+    run_session(other, other_loop, 3)
+    assert files(tmp_path / "other") == timelines(2, 3)
+
+
+def test_a_hook_serves_one_session_at_a_time(loop: Loop, tmp_path: Path) -> None:
+    hook = ProfilerHook(1, output_dir=tmp_path)
+    with hook:
+        with pytest.raises(RuntimeError, match="in use by another session"):
+            hook.__enter__()
+        with pytest.raises(RuntimeError, match="in use by another session"):
+            TrainingSession([hook]).__enter__()
+        loop.step()
+        hook.step()
+        loop.step()
+        hook.step()
+    assert files(tmp_path) == timelines(2)
+    with TrainingSession([hook]), pytest.raises(RuntimeError, match="in use"):
+        hook.__enter__()
+
+
+# Other profilers
+
+
+def events(path: Path, phase: str) -> list[dict[str, Any]]:
+    return [
+        event
+        for event in json.loads(path.read_text())["traceEvents"]
+        if event["ph"] == phase
+    ]
+
+
+def test_a_step_inside_of_another_profiler_is_skipped_counted_and_said(
+    loop: Loop, tmp_path: Path
+) -> None:
+    hook = ProfilerHook(2, output_dir=tmp_path)
+
+    def steps(runs: int) -> None:
+        for _ in range(runs):
+            loop.step()
+            hook.step()
+
+    with hook:
+        with (
+            profile(activities=[ProfilerActivity.CPU]) as theirs,
+            pytest.warns(UserWarning, match="skips the trace of a step") as caught,
+        ):
+            steps(6)
+        steps(4)
+    assert len(caught) == 1
+    assert hook.skipped == 3
+    assert files(tmp_path) == timelines(8, 10)
+    assert sum(event.name == "aten::mse_loss" for event in theirs.events()) == 0
+    assert sum(event.name == "aten::square" for event in theirs.events()) == 6
+
+
+def scheduled(loop: Loop, *hooks: ProfilerHook, first: bool = False) -> list[int]:
+    """How many events a profiler with a schedule of its own finds at each turn."""
+    found: list[int] = []
+    with profile(
+        activities=[ProfilerActivity.CPU],
+        schedule=schedule(wait=1, warmup=1, active=1, repeat=2),
+        on_trace_ready=lambda profiler: found.append(len(profiler.events())),
+        acc_events=True,
+    ) as profiler:
+        for hook in hooks:
+            hook.__enter__()
+        for _ in range(8):
+            loop.step()
+            for stepped in (*hooks, profiler) if first else (profiler, *hooks):
+                stepped.step()
+        for hook in hooks:
+            hook.__exit__(None, None, None)
+    return found
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_a_profiler_with_a_schedule_gets_all_of_its_events(
+    first: bool, loop: Loop, tmp_path: Path
+) -> None:
+    # It prepares itself while ours could be running, and starts later.
+    expected = scheduled(loop)
+    hook = ProfilerHook(1, output_dir=tmp_path, trace_first=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert scheduled(loop, hook, first=first) == expected
+    assert hook.skipped > 0
+    assert len(expected) == 2
+    assert expected[0] > 20
+
+
+def test_a_profiler_that_starts_in_a_traced_step_takes_over(
+    loop: Loop, tmp_path: Path
+) -> None:
+    def profiled() -> int:
+        with profile(activities=[ProfilerActivity.CPU]) as theirs:
+            loop.step()
+        return len(theirs.events())
+
+    hook = ProfilerHook(1, output_dir=tmp_path, trace_first=True)
+    loop.step()
+    alone = profiled()
+    with TrainingSession([hook]) as session:
+        session.run(loop.step)
+        assert session.run(profiled) == alone
+        session.run(loop.step)
+    assert hook.skipped == 1
+    assert files(tmp_path) == timelines(1, 3)
+    assert profiled() == alone
+
+
+RANGES_ACROSS_STEPS = """
+import sys, warnings
+from torch.profiler import record_function
+from tests.session.test_profiler_hook import Loop
+from torchprof_hooks import ProfilerHook
+loop = Loop()
+with ProfilerHook(1, output_dir=sys.argv[1], show_dataflow=False) as hook:
+    for _ in range(100):
+        with record_function("step"):
+            loop.step()
+            hook.step()  # ends one recording and begins the next, inside of the range
+print(len(hook.paths))
+"""
+
+
+def test_ranges_that_outlive_a_recording_do_no_harm(tmp_path: Path) -> None:
+    # Torch would write to memory that it has freed, and crash.
+    command = [sys.executable, "-X", "faulthandler", "-c", RANGES_ACROSS_STEPS]
+    run = subprocess.run(
+        [*command, str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    assert run.stdout == "99\n", run.stderr
+    trace = tmp_path / "timeline-50.json"
+    assert "step" in {event["name"] for event in events(trace, "X")}
+
+
+def test_ranges_are_as_before_after_a_recording(loop: Loop, tmp_path: Path) -> None:
+    names = "__enter__", "__exit__"
+    before = [getattr(torch.profiler.record_function, name) for name in names]
+    run_session(ProfilerHook(2, output_dir=tmp_path), loop, 2)
+    assert before == [getattr(torch.profiler.record_function, name) for name in names]
+
+
+# Nothing else
+
+
+def nothing_is_registered() -> bool:
+    tables = [
+        module_tables._global_forward_hooks,
+        module_tables._global_forward_pre_hooks,
+        module_tables._global_backward_hooks,
+    ]
+    return not any(tables) and not torch.autograd.profiler._is_profiler_enabled
+
+
+def test_between_traced_steps_nothing_is_registered(loop: Loop, tmp_path: Path) -> None:
+    seen: list[bool] = []
+
+    class Look(SessionHook):
+        def before_run(self, run_context: Any) -> None:
+            seen.append(nothing_is_registered())
+
+    with TrainingSession([ProfilerHook(3, output_dir=tmp_path), Look()]) as session:
+        for _ in range(6):
+            session.run(loop.step)
+    assert seen == [True, True, False, True, True, False]
+    assert nothing_is_registered()
+
+
+def test_training_is_the_same_to_the_last_bit(tmp_path: Path) -> None:
+    bare, traced = Loop(), Loop()
+    hook = ProfilerHook(1, output_dir=tmp_path, show_memory=True, trace_first=True)
+    with TrainingSession([hook, StopAtStepHook(num_steps=4)]) as session:
+        while not session.should_stop():
+            assert torch.equal(session.run(traced.step), bare.step())
+    for own, others in zip(
+        traced.model.parameters(), bare.model.parameters(), strict=True
+    ):
+        assert torch.equal(own, others)
+        assert own.grad is not None
+        assert others.grad is not None
+        assert torch.equal(own.grad, others.grad)
+
+
+def test_graphs_and_models_of_traced_steps_are_freed(tmp_path: Path) -> None:
+    loop = Loop()
+    kept: list[weakref.ref[Any]] = []
+
+    class Marker: ...
+
+    def step() -> None:
+        output = loop.model(loop.x)
+        output.grad_fn.metadata["marker"] = marker = Marker()
+        kept.extend([weakref.ref(output), weakref.ref(marker)])
+        output.sum().backward()
+
+    with TrainingSession([ProfilerHook(1, output_dir=tmp_path)]) as session:
+        for _ in range(3):
+            session.run(step)
+            assert [reference() for reference in kept] == [None] * len(kept)
+        kept.append(weakref.ref(loop.model))
+        del loop.model
+        assert kept[-1]() is None
+
+
+def test_writing_is_not_done_by_the_thread_that_trains(
+    loop: Loop, tmp_path: Path
+) -> None:
+    with TrainingSession([ProfilerHook(1, output_dir=tmp_path)]) as session:
+        for _ in range(2):
+            session.run(loop.step)
+        names = [thread.name for thread in threading.enumerate()]
+        assert any(name.startswith("torchprof_hooks trace writer") for name in names)
+    assert not any("trace writer" in thread.name for thread in threading.enumerate())
+
+
+def test_checkpointed_and_compiled_models_can_be_traced(tmp_path: Path) -> None:
+    loop = Loop()
+    compiled = torch.compile(loop.model, backend="aot_eager")
+
+    def step() -> None:
+        checkpoint(loop.model, loop.x, use_reentrant=False).sum().backward()
+        compiled(loop.x).sum().backward()
+
+    run_step: Callable[[], None] = step
+    with TrainingSession([ProfilerHook(1, output_dir=tmp_path)]) as session:
+        for _ in range(3):
+            session.run(run_step)
+    assert files(tmp_path) == timelines(2, 3)
+
+
+# Bad input
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({}, ValueError),
+        ({"save_steps": 1, "save_secs": 1}, ValueError),
+        *(({"save_steps": number}, ValueError) for number in (0, -3, math.nan)),
+        *(({"save_secs": number}, ValueError) for number in (0, -0.5, math.nan)),
+        ({"save_steps": "10"}, TypeError),
+        ({"save_steps": 1, "output_dir": None}, TypeError),
+    ],
+)
+def test_bad_arguments(
+    arguments: dict[str, Any], error: type[Exception], tmp_path: Path
+) -> None:
+    with pytest.raises(error):
+        ProfilerHook(**arguments)
+
+
+def test_steps_of_a_loop_that_was_not_entered(tmp_path: Path, loop: Loop) -> None:
+    hook = ProfilerHook(1, output_dir=tmp_path)
+    with pytest.raises(RuntimeError, match="inside of `with ProfilerHook"):
+        hook.step()
+    with TrainingSession([hook]), pytest.raises(RuntimeError, match="inside of `with"):
+        hook.step()
+
+
+@pytest.fixture(autouse=True)
+def _nothing_left() -> Iterator[None]:
+    yield
+    assert nothing_is_registered()

@@ -1,0 +1,376 @@
+"""What traces show, read by Perfetto's own trace processor."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from tests.perfetto import Row, TraceReader
+from torchprof_hooks import ProfilerHook
+
+ENGINE = "autograd::engine::evaluate_function: "
+LEAF = ENGINE + "torch::autograd::AccumulateGrad"
+
+
+def trace(step: Callable[[], object], directory: Path, **options: Any) -> Path:
+    """The trace of the second of two steps."""
+    with ProfilerHook(1, output_dir=directory, **options) as hook:
+        for _ in range(2):
+            step()
+            hook.step()
+    (path,) = hook.paths
+    return path
+
+
+def read(step: Callable[[], object], directory: Path, **options: Any) -> TraceReader:
+    reader = TraceReader(trace(step, directory, **options))
+    assert reader.errors() == []
+    return reader
+
+
+def module_slices(reader: TraceReader) -> list[tuple[int, str, str]]:
+    """Depth, category and name of what is on the track of the modules."""
+    slices = reader.slices("thread.name = 'modules'")
+    return [(row["depth"], row["category"], row["name"]) for row in slices]
+
+
+# A step computed by hand
+
+
+class ByHand:
+    def __init__(self) -> None:
+        self.w = torch.ones(3, requires_grad=True)
+        self.x = torch.ones(3)
+
+    def step(self) -> None:
+        (self.w * self.x).exp().sum().backward()
+        assert self.w.grad is not None
+        with torch.no_grad():
+            self.w -= self.w.grad
+        self.w.grad = None
+
+
+def test_arrows_of_a_step_computed_by_hand(tmp_path: Path) -> None:
+    # w and x were there before the step; what exp returned is used by its backward.
+    assert read(ByHand().step, tmp_path).flows() == [
+        ("aten::mul", "aten::exp", "float32[3]"),
+        ("aten::exp", "aten::sum", "float32[3]"),
+        ("aten::sum", "aten::ones_like", "float32[]"),
+        ("aten::ones_like", ENGINE + "SumBackward0", "float32[]"),
+        ("aten::exp", ENGINE + "ExpBackward0", "float32[3]"),
+        (ENGINE + "SumBackward0", ENGINE + "ExpBackward0", "gradient"),
+        (ENGINE + "ExpBackward0", ENGINE + "MulBackward0", "gradient"),
+        (ENGINE + "MulBackward0", LEAF, "gradient"),
+        (ENGINE + "MulBackward0", "aten::sub_", "float32[3]"),
+    ]
+
+
+def test_memory_of_a_step_computed_by_hand(tmp_path: Path) -> None:
+    path = trace(ByHand().step, tmp_path, show_memory=True)
+    shapes = [(3,), (3,), (), (), (3,), (3,)]
+    found = objects(path)
+    assert [tuple(blocks["shape"]) for blocks, _ in found] == shapes
+    assert all(block["dtype"] == "float32" for block, _ in found)
+    assert [block["bytes"] for block, _ in found] == [12, 12, 4, 4, 12, 12]
+    # Product and loss go with the graph; the last is w.grad, which is let go of.
+    assert all(phases in ("NOD", "NOO") for _, phases in found)
+    counters = TraceReader(path).counters()
+    assert {row["name"] for row in counters} == {"cpu memory bytes in use"}
+    assert counters[0]["value"] == 12
+    assert max(row["value"] for row in counters) <= sum([12, 12, 4, 4, 12, 12])
+
+
+def objects(path: Path) -> list[tuple[dict[str, Any], str]]:
+    """The first snapshot of each object, and its phases."""
+    snapshots: dict[str, dict[str, Any]] = {}
+    phases: dict[str, str] = {}
+    for event in json.loads(path.read_text())["traceEvents"]:
+        if event["ph"] in "NOD":
+            phases[event["id"]] = phases.get(event["id"], "") + event["ph"]
+            if event["ph"] == "O":
+                snapshots.setdefault(event["id"], event["args"]["snapshot"])
+    return [(snapshot, phases[number]) for number, snapshot in snapshots.items()]
+
+
+# Arrows of single operations
+
+
+def flows(step: Callable[[], object], directory: Path) -> list[tuple[str, str, str]]:
+    return read(step, directory).flows()
+
+
+def test_views_take_from_where_their_content_comes(tmp_path: Path) -> None:
+    x = torch.ones(4, 3)
+    assert flows(lambda: x.exp().t().view(3, 2, 2).sin(), tmp_path) == [
+        ("aten::exp", "aten::t", "float32[4, 3]"),
+        ("aten::exp", "aten::view", "float32[3, 4]"),
+        ("aten::exp", "aten::sin", "float32[3, 2, 2]"),
+    ]
+
+
+def test_what_changes_a_tensor_is_where_it_comes_from(tmp_path: Path) -> None:
+    x = torch.ones(3)
+
+    def step() -> None:
+        y = x.exp()
+        y.add_(1)
+        y.sin()
+        torch.add(x, x, out=y)
+        y.cos()
+
+    assert flows(step, tmp_path) == [
+        ("aten::exp", "aten::add_", "float32[3]"),
+        ("aten::add_", "aten::sin", "float32[3]"),
+        ("aten::add_", "aten::add", "float32[3]"),
+        ("aten::add", "aten::cos", "float32[3]"),
+    ]
+
+
+def test_lists_of_tensors(tmp_path: Path) -> None:
+    x = torch.ones(3)
+
+    def step() -> None:
+        a, b = x.exp(), x.sin()
+        torch._foreach_add_([a, b], 1)
+        torch.cat([a, b])
+
+    assert flows(step, tmp_path) == [
+        ("aten::exp", "aten::_foreach_add_", "float32[3]"),
+        ("aten::sin", "aten::_foreach_add_", "float32[3]"),
+        ("aten::_foreach_add_", "aten::cat", "float32[3]"),
+        ("aten::_foreach_add_", "aten::cat", "float32[3]"),
+    ]
+
+
+def test_memory_that_is_used_again_connects_nothing(tmp_path: Path) -> None:
+    # The allocator gives the same address again as soon as it was freed.
+    x = torch.ones(1000)
+
+    def step() -> None:
+        for _ in range(3):
+            x.exp().sum()
+
+    assert flows(step, tmp_path) == [("aten::exp", "aten::sum", "float32[1000]")] * 3
+
+
+def test_gradients_that_nodes_hand_on_go_along_the_graph(tmp_path: Path) -> None:
+    # The backward of an addition returns what it is given, to both.
+    a, b = (torch.ones(3, requires_grad=True) for _ in range(2))
+
+    def step() -> None:
+        a.grad = b.grad = None
+        torch.cat([a.exp() + b.sin(), b]).sum().backward()
+
+    found = [flow[:2] for flow in flows(step, tmp_path) if flow[2] == "gradient"]
+    assert sorted(found) == sorted(
+        [
+            (ENGINE + "SumBackward0", ENGINE + "CatBackward0"),
+            (ENGINE + "CatBackward0", ENGINE + "AddBackward0"),
+            (ENGINE + "AddBackward0", ENGINE + "SinBackward0"),
+            (ENGINE + "AddBackward0", ENGINE + "ExpBackward0"),
+            (ENGINE + "ExpBackward0", LEAF),
+            (ENGINE + "SinBackward0", LEAF),
+        ]
+    )
+
+
+def test_ranges_that_the_program_marks_are_no_operations(tmp_path: Path) -> None:
+    x = torch.ones(3)
+
+    def step() -> None:
+        with torch.profiler.record_function("everything"):
+            y = x.exp()
+            with torch.profiler.record_function("something"):
+                y.sin()
+
+    assert flows(step, tmp_path) == [("aten::exp", "aten::sin", "float32[3]")]
+
+
+def test_custom_functions_are_operations(tmp_path: Path) -> None:
+    class Double(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor) -> Tensor:
+            return x.exp() * 2
+
+        @staticmethod
+        def backward(ctx: Any, *grads: Tensor) -> Tensor:
+            return grads[0] * 2
+
+    x = torch.ones(3, requires_grad=True)
+    assert flows(lambda: Double.apply(x).sin(), tmp_path) == [
+        ("Double", "aten::sin", "float32[3]")
+    ]
+
+
+# Modules
+
+
+class Block(nn.Module):
+    def __init__(self, saves_memory: bool) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.saves_memory = saves_memory
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.saves_memory:
+            y: Tensor = checkpoint(self.linear, x, use_reentrant=False)
+        else:
+            y = self.linear(x)
+        return y.relu()
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.plain = Block(saves_memory=False)
+        self.saving = Block(saves_memory=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.saving(self.plain(x))
+        return out
+
+
+def test_modules_in_forward_backward_and_recompute(tmp_path: Path) -> None:
+    net, x = Net(), torch.ones(2, 4)
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+
+    def step() -> None:
+        F.mse_loss(net(x), x).backward()
+        optimizer.step()
+
+    reader = read(step, tmp_path)
+    assert module_slices(reader) == [
+        (0, "step", "step 2"),
+        (1, "forward", "Net"),
+        (2, "forward", "Net.plain"),
+        (3, "forward", "Net.plain.linear"),
+        (2, "forward", "Net.saving"),
+        (3, "forward", "Net.saving.linear"),
+        (1, "backward", "(backward outside modules)"),
+        (2, "profiler", "(profiler)"),
+        (2, "backward", "Net backward"),
+        (3, "backward", "Net.saving backward"),
+        (4, "backward", "Net.saving.linear backward"),
+        (5, "recompute", "Net.saving.linear recompute"),
+        (3, "backward", "Net.plain backward"),
+        (4, "backward", "Net.plain.linear backward"),
+        (1, "optimizer", "(optimizer) SGD"),
+    ]
+
+
+def test_modules_are_above_their_operations(tmp_path: Path) -> None:
+    # On clocks of their own, and all the same within microseconds.
+    net, x = Net(), torch.ones(2, 4)
+    reader = read(lambda: net(x).sum().backward(), tmp_path)
+    by_name = {row["name"]: row for row in reader.slices()}
+
+    def is_inside(inner: Row, outer: Row, slack_ns: int = 20_000) -> bool:
+        begins = outer["ts"] - slack_ns <= inner["ts"]
+        inner_end, outer_end = (row["ts"] + row["dur"] for row in (inner, outer))
+        return bool(begins and inner_end <= outer_end + slack_ns)
+
+    linear, relu = reader.slices("slice.name in ('aten::linear', 'aten::relu')")[:2]
+    assert is_inside(linear, by_name["Net.plain.linear"])
+    assert is_inside(relu, by_name["Net.plain"])
+    assert not is_inside(relu, by_name["Net.plain.linear"], slack_ns=0)
+    backward = by_name[ENGINE + "AddmmBackward0"]  # the last
+    assert is_inside(backward, by_name["Net.plain.linear backward"], slack_ns=200_000)
+
+
+def test_a_trace_without_data_flow_and_memory_is_smaller(tmp_path: Path) -> None:
+    net, x = Net(), torch.ones(2, 4)
+
+    def step() -> None:
+        net(x).sum().backward()
+
+    sizes = [
+        trace(step, tmp_path / name, show_dataflow=flow, show_memory=memory)
+        .stat()
+        .st_size
+        for name, flow, memory in (("a", 0, 0), ("b", 1, 0), ("c", 1, 1))
+    ]
+    assert sizes == sorted(sizes)
+    plain = read(step, tmp_path / "d", show_dataflow=False)
+    assert plain.flows() == []
+    assert plain.counters() == []
+    assert (1, "forward", "Net") in module_slices(plain)
+
+
+# Whole models
+
+
+@pytest.fixture
+def transformer() -> Callable[[], None]:
+    layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+    model = nn.TransformerEncoder(layer, 2)
+    optimizer = torch.optim.AdamW(model.parameters())
+    x = torch.randn(2, 5, 16)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        model(x).square().mean().backward()
+        optimizer.step()
+
+    return step
+
+
+def test_every_arrow_and_every_object_has_its_end(
+    transformer: Callable[[], None], tmp_path: Path
+) -> None:
+    path = trace(transformer, tmp_path, show_memory=True)
+    events = json.loads(path.read_text())["traceEvents"]
+    ends = Counter(
+        (event["ph"], event["id"]) for event in events if event.get("cat") == "dataflow"
+    )
+    starts = [number for phase, number in ends if phase == "s"]
+    assert len(starts) > 200
+    assert all(ends["s", number] == ends["f", number] == 1 for number in starts)
+    assert len(ends) == 2 * len(starts)
+    assert TraceReader(path).errors() == []
+    assert len(TraceReader(path).flows()) == len(starts)
+    assert {phases for _, phases in objects(path)} <= {"NOD", "NOO"}
+
+
+def test_the_counter_is_the_sum_of_the_objects(
+    transformer: Callable[[], None], tmp_path: Path
+) -> None:
+    path = trace(transformer, tmp_path, show_memory=True)
+    alive: dict[str, int] = {}
+    highest = 0
+    for event in json.loads(path.read_text())["traceEvents"]:
+        if event["ph"] == "O":
+            alive[event["id"]] = event["args"]["snapshot"]["bytes"]
+        elif event["ph"] == "D":
+            del alive[event["id"]]
+        elif event["ph"] == "C":
+            assert event["args"] == {"bytes in use": sum(alive.values())}
+            highest = max(highest, sum(alive.values()))
+    assert highest > 0
+
+
+def test_torchs_own_events_are_all_there(
+    transformer: Callable[[], None], tmp_path: Path
+) -> None:
+    path = trace(transformer, tmp_path, show_memory=True)
+    with torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CPU],
+        record_shapes=True,
+        profile_memory=True,
+    ) as profiler:
+        transformer()
+    profiler.export_chrome_trace(str(tmp_path / "torchs.json"))
+
+    def operations(path: Path) -> Counter[str]:
+        found = json.loads(path.read_text())["traceEvents"]
+        return Counter(event["name"] for event in found if event.get("cat") == "cpu_op")
+
+    assert operations(path) == operations(tmp_path / "torchs.json")
