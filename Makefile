@@ -3,7 +3,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: help demo test lint format bench clean
+.PHONY: help demo test lint format bench docs clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -25,6 +25,10 @@ format: $(VENV)/dev.installed  ## format the code
 
 bench: $(VENV)/test.installed  ## run the benchmarks (some minutes)
 	for script in benchmarks/bench_*.py; do $(BIN)/python $$script || exit 1; done
+
+docs: $(VENV)/docs.installed  ## trace the demo and take a picture of the trace
+	$(BIN)/python examples/trace_char_lm.py --steps 100 --memory --output-dir build/traces
+	$(BIN)/python docs/render_trace.py build/traces/timeline-100.json docs/trace.png --zoom "step 100"
 
 # torch first and by name: what is installed after it has to take it as it is.
 $(VENV)/torch.installed: constraints.txt

@@ -46,3 +46,12 @@ def test_shared_input() -> None:
     assert [rows[name][1] for name in "qkvo"] == [805, 1342, 1879, 805]
     times = [rows[name][3] for name in "qkvo"]
     assert max(times) < 2 * min(times)  # equal work takes about equally long
+
+
+def test_traced_language_model(tmp_path: Path) -> None:
+    arguments = ["--steps=4", "--save-steps=2", "--memory", f"--output-dir={tmp_path}"]
+    lines = run(str(EXAMPLES / "trace_char_lm.py"), *arguments)
+    assert [line.split(":")[0] for line in lines] == [
+        str(tmp_path / "timeline-2.json"),
+        str(tmp_path / "timeline-4.json"),
+    ]
