@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+from dataclasses import fields
+
+import pytest
+
+from torchprof_hooks.program.flags import (
+    FlagError,
+    Flags,
+    full_name,
+    make_flags,
+    parse_flags,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", Flags()),
+        ("profile=True", Flags(profile=True)),
+        ("profile=1,profile_memory=true", Flags(profile=True, profile_memory=True)),
+        ("profiling.n_ops=5, profiling.n_apply = 7", Flags(n_ops=5, n_apply=7)),
+        ("n_ops=5,", Flags(n_ops=5)),
+        ("profiling.destination=a b.txt", Flags(destination="a b.txt")),
+        (
+            "save=profile.json,flush_secs=2.5",
+            Flags(save="profile.json", flush_secs=2.5),
+        ),
+        ("profiling.min_memory_size=0", Flags(min_memory_size=0)),
+        ("profile=True,profile=False".split(",")[1], Flags()),
+    ],
+)
+def test_flags_are_written_as_theanos(text: str, expected: Flags) -> None:
+    assert parse_flags(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("profile", "'profile' is no flag: write name=value"),
+        ("profil=True", "no flag 'profil'; did you mean 'profile'?"),
+        ("profiling.nops=3", "did you mean 'profiling.n_ops'"),
+        ("zzzz=1", "no flag 'zzzz'; there are profile, profile_memory,"),
+        ("profile=maybe", "profile must be True or False, not 'maybe'"),
+        ("n_ops=0", "profiling.n_ops must be a whole number, 1 or more, not '0'"),
+        ("n_ops=2.5", "profiling.n_ops must be a whole number"),
+        ("every=-1", "every must be a whole number, 1 or more"),
+        ("profiling.min_memory_size=-1", "a whole number, 0 or more"),
+        *((f"flush_secs={bad}", "a number of seconds") for bad in ("x", "nan", "-1")),
+        ("n_ops=1,profiling.n_ops=2", "'profiling.n_ops' is given twice"),
+    ],
+)
+def test_what_is_wrong_is_said(text: str, complaint: str) -> None:
+    with pytest.raises(FlagError) as raised:
+        parse_flags(text)
+    assert complaint in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_flags_as_values() -> None:
+    assert make_flags({"profile": True, "n_ops": 3}) == Flags(profile=True, n_ops=3)
+    with pytest.raises(FlagError, match="True or False, not None"):
+        make_flags({"profile": None})
+
+
+def test_every_flag_can_be_written_and_says_what_it_means() -> None:
+    for flag in fields(Flags):
+        default = getattr(Flags(), flag.name)
+        assert parse_flags(f"{full_name(flag.name)}={default}") == Flags()
+        assert flag.metadata["meaning"]

@@ -1,0 +1,1 @@
+"""Profiles of whole programs, which need not know of it."""

@@ -1,0 +1,166 @@
+"""The settings of a whole program's profile, by the names that Theano gave them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
+from typing import Any, Final
+
+#: What Theano puts in front of most names; it may be left out.
+PREFIX: Final = "profiling."
+
+
+class FlagError(ValueError):
+    """A flag that there is not, or a value that it cannot have."""
+
+
+def _yes_or_no(text: str) -> bool:
+    known = {"true": True, "1": True, "false": False, "0": False}
+    if text.lower() not in known:
+        raise ValueError("True or False")
+    return known[text.lower()]
+
+
+def _whole(least: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        try:
+            number = int(text)
+        except ValueError:
+            number = least - 1
+        if number < least:
+            raise ValueError(f"a whole number, {least} or more")
+        return number
+
+    return parse
+
+
+def _seconds(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 0 <= number < math.inf:
+        raise ValueError("a number of seconds, 0 or more")
+    return number
+
+
+def _text(text: str) -> str:
+    return text
+
+
+def _flag(
+    default: Any, parse: Callable[[str], Any], meaning: str, theano: str = ""
+) -> Any:
+    """A field with what its documentation says.
+
+    theano: the default that Theano has, if it has this flag.
+    """
+    metadata = {"parse": parse, "meaning": meaning, "theano": theano}
+    return field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True, slots=True)
+class Flags:
+    """The settings; each field says of itself what it means."""
+
+    profile: bool = _flag(
+        False, _yes_or_no, "measure, and print the report at exit", "False"
+    )
+    profile_memory: bool = _flag(
+        False, _yes_or_no, "measure memory as well, and print its section", "False"
+    )
+    profile_optimizer: bool = _flag(
+        False, _yes_or_no, "print the phases of torch.compile", "False"
+    )
+    n_ops: int = _flag(20, _whole(1), "rows of the sections Class and Ops", "20")
+    n_apply: int = _flag(20, _whole(1), "rows of the section Apply", "20")
+    output_line_width: int = _flag(
+        512, _whole(1), "characters in a line; longer names are cut", "512"
+    )
+    min_memory_size: int = _flag(
+        1024, _whole(0), "bytes of the smallest outputs that are listed", "1024"
+    )
+    destination: str = _flag(
+        "stderr", _text, "where the report goes: stderr, stdout or a file", "stderr"
+    )
+    debugprint: bool = _flag(
+        False, _yes_or_no, "print the tree of modules as well", "False"
+    )
+    ignore_first_call: bool = _flag(
+        False, _yes_or_no, "leave out the first step, also its compilation", "False"
+    )
+    time_thunks: bool = _flag(True, _yes_or_no, "measure functions", "True")
+    print_global_stats: bool = _flag(
+        False, _yes_or_no, "print one line of sums for the process", "False"
+    )
+    every: int = _flag(20, _whole(1), "measure functions in one step of so many")
+    save: str = _flag("", _text, "write the profile to this file, too")
+    flush_secs: float = _flag(
+        0.0, _seconds, "seconds between two writes of that file; 0: at exit only"
+    )
+
+
+_FIELDS: Final = {flag.name: flag for flag in fields(Flags)}
+#: Those that have no prefix in Theano either.
+_BARE: Final = {
+    "profile",
+    "profile_memory",
+    "profile_optimizer",
+    "print_global_stats",
+    "every",
+    "save",
+    "flush_secs",
+}
+
+
+def full_name(name: str) -> str:
+    """The name of a field with the prefix that Theano gives it."""
+    return name if name in _BARE else PREFIX + name
+
+
+def parse_flags(text: str) -> Flags:
+    """Flags written as in ``THEANO_FLAGS``: "profile=True,profiling.n_ops=5".
+
+    Raises:
+        FlagError: what is malformed, with a suggestion.
+    """
+    given: dict[str, str] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, equals, value = (piece.strip() for piece in part.partition("="))
+        if not equals:
+            raise FlagError(f"{part!r} is no flag: write name=value")
+        given[name] = value
+    return make_flags(given)
+
+
+def make_flags(given: Mapping[str, Any]) -> Flags:
+    """Flags from values by name, with or without the prefix.
+
+    Raises:
+        FlagError: there is no such flag, or it cannot have the value.
+    """
+    values = {}
+    for name, value in given.items():
+        own = name.removeprefix(PREFIX)
+        if own not in _FIELDS:
+            raise FlagError(f"there is no flag {name!r}{_suggestion(own)}")
+        if own in values:
+            raise FlagError(f"the flag {full_name(own)!r} is given twice")
+        values[own] = _parsed(own, value)
+    return Flags(**values)
+
+
+def _parsed(name: str, value: Any) -> Any:
+    try:
+        return _FIELDS[name].metadata["parse"](str(value))
+    except ValueError as error:
+        raise FlagError(f"{full_name(name)} must be {error}, not {value!r}") from None
+
+
+def _suggestion(name: str) -> str:
+    close = get_close_matches(name, _FIELDS, n=1, cutoff=0.5)
+    if not close:
+        return "; there are " + ", ".join(map(full_name, _FIELDS))
+    return f"; did you mean {full_name(close[0])!r}?"
