@@ -31,6 +31,18 @@ def own(
     return Totals(calls=calls, self_ns=self_ns, device_self_ns=device_ns, memory=memory)
 
 
+def timed(*durations_ns: int) -> Totals:
+    """A hand-built cell of calls of these durations, without inner calls."""
+    return Totals(
+        calls=len(durations_ns),
+        self_ns=sum(durations_ns),
+        min_ns=min(durations_ns),
+        max_ns=max(durations_ns),
+        duration_ns=sum(durations_ns),
+        squares_ns2=sum(duration**2 for duration in durations_ns),
+    )
+
+
 def hand_built(
     cells: Mapping[tuple[str, Phase], Totals],
     modules: Mapping[str, ModuleInfo | str],

@@ -27,7 +27,7 @@ from torchprof_hooks.program.flags import (
             Flags(save="profile.json", flush_secs=2.5),
         ),
         ("profiling.min_memory_size=0", Flags(min_memory_size=0)),
-        ("profile=True,profile=False".split(",")[1], Flags()),
+        ("profile=False", Flags()),
     ],
 )
 def test_flags_are_written_as_theanos(text: str, expected: Flags) -> None:

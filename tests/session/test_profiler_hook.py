@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import math
+import os
 import subprocess
 import sys
 import threading
@@ -14,6 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -71,6 +73,26 @@ def run_loop(
             loop.step()
             is_counted = each != 1 or start_step
             hook.step(start_step + run * each if is_counted else None)
+
+
+HEAD = """
+from tests.session.test_profiler_hook import *
+loop = Loop()
+"""
+
+
+def in_process(program: str, *arguments: object, head: str = HEAD) -> str:
+    """What a program prints that has a process of its own, and must not crash."""
+    command = [sys.executable, "-W", "ignore", "-c", head + program]
+    run = subprocess.run(
+        [*command, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert run.returncode == 0, run.stderr
+    return run.stdout
 
 
 # When: the rules of TensorFlow's hook
@@ -303,10 +325,8 @@ def test_a_directory_that_cannot_be_made_is_a_warning_once(
 
 
 FULL_DISK = """
-import resource, sys, torch, warnings
-from tests.session.test_profiler_hook import Loop, run_session
-from torchprof_hooks import ProfilerHook
-loop, hook = Loop(), ProfilerHook(1, output_dir=sys.argv[1])
+import resource
+hook = ProfilerHook(1, output_dir=sys.argv[1])
 resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
@@ -318,8 +338,7 @@ print(hook.failed, hook.paths)
 
 def test_a_full_disk_is_a_warning_once_and_training_goes_on(tmp_path: Path) -> None:
     # No file may become longer than 20 kB: what it looks like is the same.
-    command = [sys.executable, "-c", FULL_DISK, str(tmp_path / "traces")]
-    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    output = in_process(FULL_DISK, tmp_path / "traces")
     warned, counts = output.splitlines()
     assert warned.startswith("1 ProfilerHook cannot write to")
     assert counts == "3 []"
@@ -527,11 +546,7 @@ def test_a_profiler_that_starts_in_a_traced_step_takes_over(
 
 
 RANGES_ACROSS_STEPS = """
-import sys, warnings
 from torch.profiler import record_function
-from tests.session.test_profiler_hook import Loop
-from torchprof_hooks import ProfilerHook
-loop = Loop()
 with ProfilerHook(1, output_dir=sys.argv[1], show_dataflow=False) as hook:
     for _ in range(100):
         with record_function("step"):
@@ -543,11 +558,7 @@ print(len(hook.paths))
 
 def test_ranges_that_outlive_a_recording_do_no_harm(tmp_path: Path) -> None:
     # Torch would write to memory that it has freed, and crash.
-    command = [sys.executable, "-X", "faulthandler", "-c", RANGES_ACROSS_STEPS]
-    run = subprocess.run(
-        [*command, str(tmp_path)], capture_output=True, text=True, check=False
-    )
-    assert run.stdout == "99\n", run.stderr
+    assert in_process(RANGES_ACROSS_STEPS, tmp_path) == "99\n"
     trace = tmp_path / "timeline-50.json"
     assert "step" in {event["name"] for event in events(trace, "X")}
 
@@ -557,6 +568,164 @@ def test_ranges_are_as_before_after_a_recording(loop: Loop, tmp_path: Path) -> N
     before = [getattr(torch.profiler.record_function, name) for name in names]
     run_session(ProfilerHook(2, output_dir=tmp_path), loop, 2)
     assert before == [getattr(torch.profiler.record_function, name) for name in names]
+
+
+OTHER_THREAD = """
+from torchprof_hooks.capture import kineto_session
+kineto_session.PATIENCE = 0.1
+found = []
+
+def profiled():
+    try:
+        with profile(activities=[ProfilerActivity.CPU]):
+            loop.step()
+    except RuntimeError as error:
+        found.append(str(error))
+
+def step():
+    loop.step()
+    thread = threading.Thread(target=profiled)
+    thread.start()
+    thread.join()
+
+hook = ProfilerHook(1, output_dir=sys.argv[1], trace_first=True)
+with TrainingSession([hook]) as session:
+    session.run(step)
+profiled()
+print(found[0][:51], len(found), len(hook.paths))
+"""
+
+
+def test_a_profiler_in_another_thread_is_told_to_wait(tmp_path: Path) -> None:
+    # Two at a time would crash; that thread cannot end what this one has begun.
+    told = "another thread is tracing a step with ProfilerHook,"
+    assert in_process(OTHER_THREAD, tmp_path) == f"{told} 1 1\n"
+
+
+WARMING_UP = """
+import sys, torch
+from torch.profiler import ProfilerActivity, profile, schedule
+import torchprof_hooks
+found = []
+with profile(
+    activities=[ProfilerActivity.CPU],
+    schedule=schedule(wait=0, warmup=2, active=2, repeat=1),
+    on_trace_ready=lambda profiler: found.append(len(profiler.events()) > 20),
+) as theirs:
+    with torchprof_hooks.ProfilerHook(1, output_dir=sys.argv[1]) as hook:
+        for _ in range(6):
+            torch.ones(3, requires_grad=True).exp().sin().sum().backward()
+            hook.step()
+            theirs.step()
+print(found, [path.name for path in hook.paths])
+"""
+
+
+def test_a_hook_that_begins_while_a_profiler_prepares_itself(tmp_path: Path) -> None:
+    # What traces is imported by then, or only now.
+    for directory, head in (("early", HEAD), ("late", "")):
+        printed = in_process(WARMING_UP, tmp_path / directory, head=head)
+        assert printed == "[True] ['timeline-6.json']\n"
+
+
+AFTER_THE_MAIN_THREAD = """
+def train():
+    with ProfilerHook(1, output_dir=sys.argv[1]) as hook:
+        threading.main_thread().join()
+        for _ in range(3):
+            loop.step()
+            hook.step()
+    print([path.name for path in hook.paths])
+
+threading.Thread(target=train).start()
+"""
+
+
+def test_a_thread_that_trains_longer_than_the_main_thread(tmp_path: Path) -> None:
+    names = ["timeline-2.json", "timeline-3.json"]
+    assert in_process(AFTER_THE_MAIN_THREAD, tmp_path) == f"{names}\n"
+
+
+FORKED = """
+import os
+with ProfilerHook(1, output_dir=sys.argv[1]) as hook:
+    for _ in range(2):
+        loop.step()
+        hook.step()
+    loop.step()
+    child = os.fork()
+    for _ in range(3):
+        loop.step()
+        hook.step()
+if not child:
+    with ProfilerHook(1, output_dir=sys.argv[1] + "/child") as own:
+        for _ in range(3):
+            loop.step()
+            own.step()
+    os._exit(len(own.paths))
+_, status = os.waitpid(child, 0)
+print(os.waitstatus_to_exitcode(status), len(hook.paths))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+def test_a_fork_goes_on_and_can_trace(tmp_path: Path) -> None:
+    assert in_process(FORKED, tmp_path) == "2 4\n"
+
+
+INTERRUPTED = """
+import random
+import signal
+
+class Interrupt(BaseException): ...
+
+def interrupt(*arguments):
+    raise Interrupt
+
+signal.signal(signal.SIGALRM, interrupt)
+random.seed(0)
+for _ in range(100):
+    try:
+        signal.setitimer(signal.ITIMER_REAL, random.uniform(0.0005, 0.02))
+        with ProfilerHook(1, output_dir=sys.argv[1], trace_first=True) as hook:
+            while True:
+                loop.step()
+                hook.step()
+    except Interrupt:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    with ProfilerHook(1, output_dir=sys.argv[1], trace_first=True) as hook:
+        loop.step()
+        hook.step()
+    assert hook.paths, (hook.skipped, hook.failed)
+print(nothing_is_registered())
+"""
+
+
+def test_interrupts_do_not_leave_a_profiler_running(tmp_path: Path) -> None:
+    assert in_process(INTERRUPTED, tmp_path) == "True\n"
+
+
+def test_a_legacy_profiler_in_a_traced_step(loop: Loop, tmp_path: Path) -> None:
+    def step() -> None:
+        with torch.autograd.profiler_legacy.profile():
+            loop.step()
+
+    hook = ProfilerHook(1, output_dir=tmp_path, trace_first=True)
+    with TrainingSession([hook]) as session:
+        session.run(step)
+        session.run(loop.step)
+    assert hook.skipped == 1
+    assert files(tmp_path) == timelines(2)
+
+
+def test_what_comes_after_the_data_is_not_traced(loop: Loop, tmp_path: Path) -> None:
+    with TrainingSession([ProfilerHook(1, output_dir=tmp_path)]) as session:
+        session.run(loop.step)
+        with pytest.raises(StopIteration):
+            session.run(next, iter([]))
+        assert nothing_is_registered()
+        session.run_without_hooks(loop.step)
+    assert files(tmp_path) == []
 
 
 # Nothing else
@@ -659,6 +828,7 @@ def test_checkpointed_and_compiled_models_can_be_traced(tmp_path: Path) -> None:
         *(({"save_secs": number}, ValueError) for number in (0, -0.5, math.nan)),
         ({"save_steps": "10"}, TypeError),
         ({"save_steps": 1, "output_dir": None}, TypeError),
+        ({"save_steps": 1, "output_dir": "a\0b"}, ValueError),
     ],
 )
 def test_bad_arguments(
@@ -674,6 +844,63 @@ def test_steps_of_a_loop_that_was_not_entered(tmp_path: Path, loop: Loop) -> Non
         hook.step()
     with TrainingSession([hook]), pytest.raises(RuntimeError, match="inside of `with"):
         hook.step()
+
+
+def test_step_numbers(loop: Loop, tmp_path: Path) -> None:
+    with ProfilerHook(1, output_dir=tmp_path, trace_first=True) as hook:
+        loop.step()
+        hook.step(np.int64(7))  # type: ignore[arg-type]
+        for bad in ("8", 2.5):
+            with pytest.raises(TypeError, match="integer"):
+                hook.step(bad)  # type: ignore[arg-type]
+    assert files(tmp_path) == timelines(7)
+
+
+def test_the_directory_is_that_of_the_beginning(
+    loop: Loop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with ProfilerHook(1, output_dir="traces", trace_first=True) as hook:
+        (tmp_path / "elsewhere").mkdir()
+        monkeypatch.chdir(tmp_path / "elsewhere")
+        loop.step()
+        hook.step()
+    assert hook.paths == [tmp_path / "traces" / "timeline-1.json"]
+
+
+def test_another_thread_cannot_count_the_steps(loop: Loop, tmp_path: Path) -> None:
+    errors: list[RuntimeError] = []
+
+    def step() -> None:
+        try:
+            hook.step()
+        except RuntimeError as error:
+            errors.append(error)
+
+    with ProfilerHook(1, output_dir=tmp_path) as hook:
+        thread = threading.Thread(target=step)
+        thread.start()
+        thread.join()
+    assert "in its thread" in str(errors[0])
+
+
+def test_a_warning_does_not_take_the_place_of_an_exception(
+    loop: Loop, tmp_path: Path
+) -> None:
+    (tmp_path / "traces").mkdir()
+    hook = ProfilerHook(1, output_dir=tmp_path / "traces", trace_first=True)
+
+    def fails() -> None:
+        with hook:
+            (tmp_path / "traces").rmdir()
+            (tmp_path / "traces").touch()
+            loop.step()
+            hook.step()
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):  # and warnings are errors here
+        fails()
+    assert hook.failed == 1
 
 
 @pytest.fixture(autouse=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -133,6 +134,22 @@ def test_what_changes_a_tensor_is_where_it_comes_from(tmp_path: Path) -> None:
         ("aten::add_", "aten::add", "float32[3]"),
         ("aten::add", "aten::cos", "float32[3]"),
     ]
+
+
+def test_what_changes_a_tensor_without_saying_so(tmp_path: Path) -> None:
+    norm, x = nn.BatchNorm1d(4), torch.ones(3, 4)
+    assert norm.running_mean is not None
+    mean = norm.running_mean
+
+    def step() -> None:
+        norm.train()(x)
+        mean.sum()
+        norm.eval()(x)
+        mean.sum()
+
+    assert [flow[:2] for flow in flows(step, tmp_path) if "sum" in flow[1]] == [
+        ("aten::batch_norm", "aten::sum")
+    ] * 2
 
 
 def test_lists_of_tensors(tmp_path: Path) -> None:
@@ -303,6 +320,20 @@ def test_a_trace_without_data_flow_and_memory_is_smaller(tmp_path: Path) -> None
     assert plain.flows() == []
     assert plain.counters() == []
     assert (1, "forward", "Net") in module_slices(plain)
+
+
+def test_memory_that_another_thread_frees_is_not_counted_for_ever(
+    tmp_path: Path,
+) -> None:
+    def step() -> None:
+        for _ in range(50):
+            made = [torch.ones(1_000)]
+            thread = threading.Thread(target=made.clear)
+            thread.start()
+            thread.join()
+
+    counters = TraceReader(trace(step, tmp_path, show_memory=True)).counters()
+    assert max(row["value"] for row in counters) < 25 * 4_000  # of 50
 
 
 # Whole models

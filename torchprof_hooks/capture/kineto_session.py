@@ -3,164 +3,110 @@
 from __future__ import annotations
 
 import os
-import tempfile
 import threading
 import time
+import weakref
 from _thread import get_ident
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
-from threading import get_native_id
-from typing import Any, Final
+from typing import Final
 
 import torch
 
+from torchprof_hooks.capture.recording import Recording, Window
 from torchprof_hooks.capture.tap import Tap
 from torchprof_hooks.capture.torch_names.open_ranges import OpenRanges
 from torchprof_hooks.capture.torch_names.profiler import (
-    event_tree,
     is_profiler_active,
     make_profiler,
-    system_threads,
 )
 from torchprof_hooks.capture.torch_names.profiler_entry import ProfilerEntry
-from torchprof_hooks.capture.trace_reader import EventReader, read_modules
-from torchprof_hooks.capture.trace_tracker import TraceTracker, TrackedStep
-from torchprof_hooks.profiles.step_trace import StepTrace
+from torchprof_hooks.capture.trace_tracker import TraceTracker
 
+#: Seconds that a profiler in another thread waits for the end of a session: only the
+#: thread that has started it can end it, and two at a time make torch crash.
+PATIENCE: Final = 10.0
 
-@dataclass(frozen=True, slots=True)
-class Window:
-    """When a traced step began and ended, in nanoseconds of Unix time."""
-
-    start_ns: int
-    end_ns: int
-
-
-class Recording:
-    """What a session has recorded. It can be read in any thread, by each of the hooks
-    that shared the session."""
-
-    def __init__(
-        self,
-        profiler: Any,
-        tracker: TraceTracker,
-        tracked: TrackedStep,
-        unix_offset_ns: int,
-    ) -> None:
-        self.thread = get_native_id()
-        self._profiler = profiler
-        self._tracker = tracker
-        self._tracked = tracked
-        self._unix_offset_ns = unix_offset_ns
-        self._text: bytes | None = None
-        self._lock = threading.Lock()
-
-    def is_lost(self) -> bool:
-        """Whether the session recorded nothing: another profiler was started in it."""
-        return not event_tree(self._profiler)
-
-    def torch_trace(self) -> bytes:
-        """The Chrome trace that torch writes.
-
-        Raises:
-            OSError: it could not be written to a temporary file.
-        """
-        with self._lock:  # torch writes it once
-            if self._text is None:
-                with tempfile.TemporaryDirectory(prefix="torchprof_hooks") as directory:
-                    path = Path(directory, "trace.json")
-                    self._profiler.export_chrome_trace(str(path))
-                    self._text = path.read_bytes()
-            return self._text
-
-    def read(
-        self,
-        step: int,
-        window: Window,
-        with_tensors: bool,
-        breathe: Callable[[], None] = lambda: None,
-    ) -> StepTrace:
-        """The recording as plain data.
-
-        step: what the step is called.
-        with_tensors: also operations, memory, and the graphs of backward passes.
-        breathe: called often, to let other threads work.
-        """
-        trace = StepTrace(
-            step, os.getpid(), self.thread, window.start_ns, window.end_ns
-        )
-        tracker = self._tracker
-        spans = self._tracked.spans
-        trace.modules += read_modules(
-            tracker.sites, tracker.names.infos, spans, self._unix_offset_ns
-        )
-        if with_tensors:
-            trace.graph_edges += self._tracked.graph_edges
-            events = event_tree(self._profiler)
-            is_alone = len({event.start_tid for event in events}) == 1
-            threads = {} if is_alone else system_threads(self._profiler)
-            EventReader(trace, threads, breathe).read(events)
-        return trace
-
-
-#: What is called with the recording, and the window of the step in it.
+#: What is called with a recording, and the window of the step in it.
 Deliver = Callable[[Recording, Window], None]
 
 
+def is_cuda_in_use() -> bool:
+    """Whether this process has initialised CUDA."""
+    return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
+
+
 class Hold:
-    """One hook's step in a session."""
+    """One hook's step in a session: what it wants of the recording, and when.
+
+    deliver: None while the step is running.
+    """
 
     def __init__(self, session: _Session) -> None:
         self.session = session
-        self.start_ns = time.time_ns()
-        # Once the step is over:
-        self.window = Window(self.start_ns, self.start_ns)
         self.deliver: Deliver | None = None
+        self.window = Window(time.perf_counter_ns(), 0)
+
+    def end(self, deliver: Deliver) -> None:
+        self.window = self.window._replace(end_ns=time.perf_counter_ns())
+        self.deliver = deliver
 
 
 class _Session:
     """Torch's profiler and a tracker of ours, running from the start.
 
-    holds: the steps that it records, the one that began first in front.
-    recording: once it has stopped.
+    holds: the steps that it records. The session ends with the first.
+    recording: once it has ended.
     """
 
     def __init__(self, tracker: TraceTracker, with_tensors: bool) -> None:
         self.thread = get_ident()
         self.holds: list[Hold] = []
         self.recording: Recording | None = None
+        self._has_cuda = is_cuda_in_use()
+        self._has_ended = threading.Event()
+        self._is_lost = False
         self._tracker = tracker
-        self._profiler = make_profiler(with_tensors)
         self._ranges = OpenRanges()
-        self._is_running = True
+        self._profiler = make_profiler(with_tensors)
         with profiler_entry.ours():
             self._profiler.start()
+        self._is_running = True
         self._ranges.watch()
-        try:
-            self._unix_offset_ns = time.time_ns() - time.perf_counter_ns()
-            self._tap = Tap(tracker)
-        except BaseException:  # an interrupt: leave nothing running, and pass it on
-            self._stop_profiler()
-            raise
+        self._tap = Tap(tracker)
 
     def give_way(self) -> None:
-        """Another profiler is about to start, and would fail: the recording is lost.
-        Only the thread that has started a profiler can stop it."""
-        if self.thread == get_ident():
-            self._stop_profiler()
-            self._profiler = None
+        """Another profiler is about to start, and would fail: this recording is lost.
 
-    def stop(self) -> Recording:
-        try:
-            self._tap.close()
-            tracked = self._tracker.take_step()
-        finally:
+        Raises:
+            RuntimeError: it is another thread's, and that does not end it.
+        """
+        if self.thread == get_ident():
+            self._is_lost = True
             self._stop_profiler()
+        elif not self._has_ended.wait(PATIENCE):
+            raise RuntimeError(
+                "another thread is tracing a step with ProfilerHook, and torch can "
+                "have one profiler at a time: start this one when the step is over"
+            )
+
+    def end(self) -> Recording:
+        """Stop everything."""
+        self._tap.close()
+        tracked = self._tracker.take_step()
+        self._stop_profiler()
+        self._has_ended.set()
         self.recording = Recording(
-            self._profiler, self._tracker, tracked, self._unix_offset_ns
+            self._profiler, self._tracker, tracked, self._is_lost
         )
         return self.recording
+
+    def abandon(self) -> None:
+        """This is a fork of the process: nothing is recorded here."""
+        self._tap.close()
+        if self._has_cuda:  # which a fork must not touch
+            self._ranges.unwatch()
+        else:
+            self._stop_profiler()
 
     def _stop_profiler(self) -> None:
         if self._is_running:
@@ -170,66 +116,46 @@ class _Session:
                 self._profiler.stop()
 
 
-class _ThreadUsers:
-    """The hooks of one thread: whether each wants tensors, and what follows the thread
-    for all of them."""
-
-    def __init__(self) -> None:
-        self.want_tensors: list[bool] = []
-        self.tracker: TraceTracker | None = None
-
-    def add(self, wants_tensors: bool) -> None:
-        self.want_tensors.append(wants_tensors)
-
-    def remove(self, wants_tensors: bool) -> None:
-        self.want_tensors.remove(wants_tensors)
-        if not self.want_tensors:
-            self.tracker = None
-
-
 class KinetoSessions:
     """Runs torch's profiler for hooks that want to trace a step.
 
     Hooks that trace at the same time share a session. It ends with the step that was
     the first to begin; a step inside of that one (of an inner loop) gets its recording
-    then, too.
+    then, too. Callers see to it that no interrupt comes in between.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._session: _Session | None = None
-        self._local = threading.local()
-        self._users = 0
+        #: Of each hook in use: whether it wants tensors. Weak, for hooks whose end was
+        #: interrupted.
+        self._wants: weakref.WeakKeyDictionary[object, bool] = (
+            weakref.WeakKeyDictionary()
+        )
+        self._trackers: dict[int, TraceTracker] = {}  # by thread
         self._is_ready = False
 
-    def join(self, wants_tensors: bool) -> Callable[[], None]:
-        """A hook begins in this thread; to be called when it ends is what is returned.
-
-        The sessions of a thread record what any of its hooks wants.
-        """
-        users = self._own_users()
-        users.add(wants_tensors)
+    def join(self, hook: object, wants_tensors: bool) -> None:
+        """A hook begins. Sessions record what any of the hooks wants."""
         with self._lock:
-            self._users += 1
-            if self._users == 1:
-                profiler_entry.watch(self._give_way)
+            self._wants[hook] = wants_tensors
         self._make_ready()
 
-        def leave() -> None:
-            users.remove(wants_tensors)
-            with self._lock:
-                self._users -= 1
-                if not self._users:
-                    profiler_entry.unwatch()
-
-        return leave
+    def leave(self, hook: object) -> None:
+        """It ends."""
+        with self._lock:
+            self._wants.pop(hook, None)
+            if not self._wants:
+                self._trackers.clear()
 
     def start(self) -> Hold | None:
         """Begin to record a step; None if somebody else is using torch's profiler."""
+        self._end_forgotten()
         with self._lock:
             session = self._session
             if session is None and not self._is_in_use():
-                session = self._session = self._new_session()
+                tracker = self._trackers.setdefault(get_ident(), TraceTracker())
+                session = self._session = _Session(tracker, any(self._wants.values()))
             if session is None or session.thread != get_ident():
                 return None
             hold = Hold(session)
@@ -238,60 +164,65 @@ class KinetoSessions:
 
     def stop(self, hold: Hold, deliver: Deliver) -> None:
         """The step is over; `deliver` is called as soon as there is a recording."""
-        hold.deliver = deliver
-        hold.window = Window(hold.start_ns, time.time_ns())
+        hold.end(deliver)
         session = hold.session
         if session.recording is not None:
             deliver(session.recording, hold.window)
-        elif session.holds[0] is hold:
+        elif session is self._session and session.holds[0] is hold:
             self._end(session)
 
     def drop(self, hold: Hold) -> None:
         """The step has failed; nothing of it is delivered."""
         session = hold.session
         session.holds.remove(hold)
-        is_running = session.recording is None
-        if is_running and (not session.holds or session.holds[0].deliver is not None):
+        is_own = session is self._session and session.thread == get_ident()
+        is_over = not session.holds or session.holds[0].deliver is not None
+        if is_own and is_over:
             self._end(session)
 
+    def forget(self) -> None:
+        """This is a fork of the process: nothing is recorded here."""
+        self._lock = threading.Lock()
+        session, self._session = self._session, None
+        self._trackers.clear()
+        if session is not None:
+            session.abandon()
+
+    def give_way(self) -> None:
+        """Another profiler is about to start."""
+        if self._session is not None:
+            self._session.give_way()
+
     def _end(self, session: _Session) -> None:
+        recording = session.end()
         self._session = None
-        recording = session.stop()
         for hold in session.holds:
             if hold.deliver is not None:
                 hold.deliver(recording, hold.window)
 
+    def _end_forgotten(self) -> None:
+        """End a session whose last step was given up in a thread that could not."""
+        session = self._session
+        if session is not None and session.thread == get_ident() and not session.holds:
+            self._end(session)
+
     def _is_in_use(self) -> bool:
         return profiler_entry.is_in_use or is_profiler_active()
 
-    def _give_way(self) -> None:
-        if self._session is not None:
-            self._session.give_way()
-
     def _make_ready(self) -> None:
         """The first time on CUDA takes seconds, which belong to no step."""
-        is_cuda: bool = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
-        if is_cuda and not self._is_ready and not self._is_in_use():
+        if is_cuda_in_use() and not self._is_ready and not self._is_in_use():
             self._is_ready = True
             profiler = make_profiler(with_tensors=False)
             with profiler_entry.ours():
                 profiler.start()
                 profiler.stop()
 
-    def _new_session(self) -> _Session:
-        users = self._own_users()
-        if users.tracker is None:
-            users.tracker = TraceTracker()
-        return _Session(users.tracker, any(users.want_tensors))
-
-    def _own_users(self) -> _ThreadUsers:
-        users: _ThreadUsers | None = getattr(self._local, "users", None)
-        if users is None:
-            users = self._local.users = _ThreadUsers()
-        return users
-
-
-profiler_entry: Final = ProfilerEntry()
 
 #: Of this process.
 kineto_sessions: Final = KinetoSessions()
+#: Watches from now on: a profiler may have prepared itself before a hook begins.
+profiler_entry: Final = ProfilerEntry(kineto_sessions.give_way)
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=kineto_sessions.forget)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 import torch
 
@@ -17,9 +17,11 @@ from torchprof_hooks.capture.torch_names.profiler import (
     TENSOR,
     USER_SCOPE,
 )
+from torchprof_hooks.capture.trace_tracker import TrackedPass
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.step_trace import (
     Allocation,
+    GraphPass,
     ModuleSpan,
     Operation,
     StepTrace,
@@ -55,6 +57,14 @@ def read_modules(
         )
 
 
+def read_passes(
+    passes: Iterable[TrackedPass], unix_offset_ns: int
+) -> Iterator[GraphPass]:
+    """The backward passes of a tracker, in the order in which they began."""
+    for start_ns, end_ns, edges in sorted(passes):
+        yield GraphPass(start_ns + unix_offset_ns, end_ns + unix_offset_ns, edges)
+
+
 class EventReader:
     """Reads the events of torch's profiler into `trace`.
 
@@ -75,6 +85,7 @@ class EventReader:
         #: was freed. Ours are new with each allocation.
         self._blocks: dict[Any, int] = {}
         self._next_block = 1
+        self._in_use: dict[tuple[str, int], Allocation] = {}  # by device and address
         self._taken: set[int] = set()
 
     def read(self, events: Iterable[Any]) -> None:
@@ -131,7 +142,10 @@ class EventReader:
     def _read_inputs(self, name: str, fields: Any, operation: Operation) -> None:
         inputs = fields.inputs
         written = written_inputs(name, len(inputs))
-        is_node = fields.scope == NODE_SCOPE
+        if name in UNDECLARED_WRITES and inputs[TRAINING] is True:
+            written = UNDECLARED_WRITES[name]
+        # Nodes may run passes of their own, with other nodes inside of them.
+        is_node = fields.scope == NODE_SCOPE and operation.node is None
         if is_node:
             operation.node = fields.sequence_number
         for position, tensor in _tensors_among(inputs):
@@ -164,22 +178,43 @@ class EventReader:
         # Not every block becomes a tensor, and only those have an id.
         key = fields.ptr if fields.allocation_id is None else fields.allocation_id
         size_bytes = fields.alloc_size
+        device, time_ns = str(fields.device), event.start_time_ns
+        if size_bytes > 0:
+            self._free_unseen(device, fields.ptr, time_ns)
         block = None if size_bytes > 0 else self._blocks.get(key)
         if block is None:
             block = self._new_block(key)
-        device, total = str(fields.device), fields.total_allocated
-        time_ns = event.start_time_ns
-        self._trace.allocations.append(
-            Allocation(block, time_ns, size_bytes, device, total)
-        )
-        if size_bytes <= 0:
+        found = Allocation(block, time_ns, size_bytes, device, fields.total_allocated)
+        self._trace.allocations.append(found)
+        if size_bytes > 0:
+            self._in_use[device, fields.ptr] = found
+        else:
+            self._in_use.pop((device, fields.ptr), None)
             del self._blocks[key]
         return block
+
+    def _free_unseen(self, device: str, address: int, time_ns: int) -> None:
+        """What was at an address that is given out again must be gone: torch does not
+        see what other threads free."""
+        gone = self._in_use.pop((device, address), None)
+        if gone is not None:
+            self._trace.allocations.append(
+                gone._replace(time_ns=time_ns, size_bytes=-gone.size_bytes)
+            )
 
     def _new_block(self, key: Any) -> int:
         block = self._blocks[key] = self._next_block
         self._next_block += 1
         return block
+
+
+#: Batch normalization changes its running mean and variance, and does not say so.
+UNDECLARED_WRITES: Final = {
+    f"aten::{name}batch_norm": frozenset({3, 4})
+    for name in ("native_", "cudnn_", "miopen_")
+}
+#: Position of the input that says whether they do.
+TRAINING: Final = 5
 
 
 def _tensors_among(inputs: Iterable[Any]) -> Iterator[tuple[int, Any]]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from time import perf_counter_ns
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from torchprof_hooks.capture.backward_pass import BackwardPass
 from torchprof_hooks.capture.backward_tracker import BackwardTracker
 from torchprof_hooks.capture.site import Site
 from torchprof_hooks.capture.span_log import FIELDS, Int64s
@@ -14,15 +16,23 @@ from torchprof_hooks.capture.torch_names.autograd import NO_SEQUENCE_NUMBER
 from torchprof_hooks.profiles.step_trace import LEAF_NODE
 
 
+class TrackedPass(NamedTuple):
+    """A backward pass: when, and the numbers of the autograd nodes of its graph, from
+    and to."""
+
+    start_ns: int
+    end_ns: int
+    edges: list[tuple[int, int]]
+
+
 class TrackedStep(NamedTuple):
     """What a tracker has seen in one step.
 
     spans: one row (code of the site, start, end) for each, on the tracker's clock.
-    graph_edges: numbers of the autograd nodes of its backward passes, from and to.
     """
 
     spans: Int64s
-    graph_edges: list[tuple[int, int]]
+    passes: list[TrackedPass]
 
 
 class TraceTracker(BackwardTracker):
@@ -32,26 +42,36 @@ class TraceTracker(BackwardTracker):
     def __init__(self) -> None:
         super().__init__()
         self._batches: list[Int64s] = []
-        self._graph_edges: list[tuple[int, int]] = []
+        self._running: list[TrackedPass] = []
+        self._passes: list[TrackedPass] = []
         self.log.on_fold = self._batches.append
 
     def take_step(self) -> TrackedStep:
         """What was seen since the last time."""
         self.log.fold()
         batches = [np.zeros((0, FIELDS), np.int64), *self._batches]
-        tracked = TrackedStep(np.concatenate(batches), self._graph_edges)
+        tracked = TrackedStep(np.concatenate(batches), self._passes)
         self._batches.clear()
-        self._graph_edges = []
+        self._running.clear()
+        self._passes = []
         return tracked
 
     def graph_is_known(self, nodes: Mapping[int, Any]) -> None:
         """Note who hands gradients on to whom (numbers only: nodes hold graphs)."""
+        edges = []
         for number, node in nodes.items():
             for target, _ in node.next_functions:
                 if target is not None:
                     to = target._sequence_nr()
                     to = LEAF_NODE if to == NO_SEQUENCE_NUMBER else to
-                    self._graph_edges.append((number, to))
+                    edges.append((number, to))
+        self._running.append(TrackedPass(perf_counter_ns(), 0, edges))
+
+    def pass_is_over(self, ended: BackwardPass) -> None:
+        """Note when."""
+        if self._running:
+            running = self._running.pop()
+            self._passes.append(running._replace(end_ns=perf_counter_ns()))
 
     def _end_entry(self, site: Site, end_ns: int, outputs: object) -> None:
         # An interruption of no length: its callers keep the times at which they began.

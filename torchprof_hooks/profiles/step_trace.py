@@ -63,6 +63,15 @@ class Operation:
     gradients: set[int] = field(default_factory=set)
 
 
+class GraphPass(NamedTuple):
+    """A backward pass, and the edges of its graph: numbers of autograd nodes, from and
+    to (`LEAF_NODE` for those that accumulate into leaves)."""
+
+    start_ns: int
+    end_ns: int
+    edges: list[tuple[int, int]]
+
+
 class Allocation(NamedTuple):
     """Memory that was allocated, or freed: then `size_bytes` is negative.
 
@@ -84,7 +93,7 @@ class StepTrace:
     process, thread: the system's numbers of who ran it.
     modules: of calls inside each other, the outer one first.
     operations: in the order in which they began.
-    graph_edges: numbers of autograd nodes that hand gradients on, from and to.
+    passes: backward passes; one may run inside of another.
     tensors: the tensor type of each block, of those that were seen as tensors.
     """
 
@@ -95,6 +104,6 @@ class StepTrace:
     end_ns: int
     modules: list[ModuleSpan] = field(default_factory=list)
     operations: list[Operation] = field(default_factory=list)
-    graph_edges: list[tuple[int, int]] = field(default_factory=list)
+    passes: list[GraphPass] = field(default_factory=list)
     allocations: list[Allocation] = field(default_factory=list)
     tensors: dict[int, TensorType] = field(default_factory=dict)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import time
 import warnings
+from _thread import get_ident
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -16,6 +18,7 @@ from torchprof_hooks.session.session_hook import RunContext, RunValues, SessionH
 from torchprof_hooks.session.trace_writer import TraceOptions, TraceWriter
 from torchprof_hooks.session.training_session import TrainingSession
 from torchprof_hooks.session.trigger_timer import SecondOrStepTimer
+from torchprof_hooks.session.uninterrupted import uninterrupted
 
 
 class ProfilerHook(SessionHook):
@@ -77,14 +80,16 @@ class ProfilerHook(SessionHook):
     ) -> None:
         self._timer = SecondOrStepTimer(save_secs, save_steps, clock=clock)
         self._directory = Path(output_dir)
+        if "\0" in str(self._directory):
+            raise ValueError("output_dir must not have a null character in it")
         self._options = TraceOptions(show_dataflow, show_memory, compress)
         self._trace_first = trace_first
-        self._writer = TraceWriter(self._directory, self._options)
-        self._leave: Callable[[], None] | None = None
+        self._writer = TraceWriter(self._options)
         self._is_due = False
         self._hold: Hold | None = None
         self._next_step: int | None = None  # the number after the coming step, likely
         self._own_step: int | None = None  # of a loop without session
+        self._thread = 0  # of that loop
         self._skipped = 0
         self._has_warned_of_failure = False
 
@@ -109,8 +114,10 @@ class ProfilerHook(SessionHook):
         """Make the directory, and begin to count."""
         self._next_step = None
         self._join()
+        # As it is meant now: programs change their working directory.
+        self._writer.directory = self._directory.absolute()
         try:
-            self._directory.mkdir(parents=True, exist_ok=True)
+            self._writer.directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             self._warn_of_failure(str(error))
 
@@ -123,6 +130,10 @@ class ProfilerHook(SessionHook):
         """Hand the trace over, if there is one."""
         self._after_step(run_context.step, run_values.step)
 
+    def on_stop_iteration(self, run_context: RunContext) -> None:
+        """Give up the trace of a step that there was no data for."""
+        self._drop()
+
     def end(self, session: TrainingSession) -> None:
         """Wait for files that are being written."""
         self._finish()
@@ -131,7 +142,7 @@ class ProfilerHook(SessionHook):
         self, run_context: RunContext | None, error: BaseException
     ) -> None:
         """Give up the trace of a step that has failed. There may be others."""
-        self._finish()
+        self._finish(is_failing=True)
 
     # Around somebody else's loop
 
@@ -145,9 +156,11 @@ class ProfilerHook(SessionHook):
         try:
             self.begin()
             self._own_step = 0
+            self._thread = get_ident()
             self._before_step()
         except BaseException:
-            self._finish()
+            self._own_step = None
+            self._finish(is_failing=True)
             release((self,))
             raise
         return self
@@ -159,12 +172,16 @@ class ProfilerHook(SessionHook):
             counted at once; by default one more than the last time, from 0.
 
         Raises:
-            RuntimeError: the hook is not entered (in a session, it is not needed).
+            RuntimeError: the hook is not entered in this thread (in a session, step()
+                is not needed).
+            TypeError: `step` is no integer.
         """
-        if self._own_step is None:
-            raise RuntimeError("step() is for use inside of `with ProfilerHook(...)`")
+        if self._own_step is None or self._thread != get_ident():
+            raise RuntimeError(
+                "step() is for use inside of `with ProfilerHook(...)`, in its thread"
+            )
         is_first = self._next_step is None
-        step = self._own_step + 1 if step is None else step
+        step = self._own_step + 1 if step is None else operator.index(step)
         before = step - 1 if is_first else self._own_step
         self._own_step = step
         self._after_step(before, step)
@@ -178,7 +195,7 @@ class ProfilerHook(SessionHook):
     ) -> None:
         self._own_step = None
         try:
-            self._finish()
+            self._finish(is_failing=error is not None)
         finally:
             release((self,))
 
@@ -191,7 +208,8 @@ class ProfilerHook(SessionHook):
         else:
             self._is_due = self._timer.should_trigger_for_step(self._next_step)
         if self._is_due:
-            self._hold = kineto_sessions.start()
+            with uninterrupted():
+                self._hold = kineto_sessions.start()
             if self._hold is None:
                 self._skip()
 
@@ -203,29 +221,31 @@ class ProfilerHook(SessionHook):
             self._timer.update_last_triggered_step(before)
         self._is_due = False
         self._next_step = step + 1
-        hold, self._hold = self._hold, None
-        if hold is not None:
-            kineto_sessions.stop(hold, partial(self._writer.submit, step))
+        if self._hold is not None:
+            with uninterrupted():
+                hold, self._hold = self._hold, None
+                kineto_sessions.stop(hold, partial(self._writer.submit, step))
         self._warn_of_failures()
 
     def _drop(self) -> None:
         self._is_due = False
-        hold, self._hold = self._hold, None
-        if hold is not None:
-            kineto_sessions.drop(hold)
+        if self._hold is not None:
+            with uninterrupted():
+                hold, self._hold = self._hold, None
+                kineto_sessions.drop(hold)
 
     def _join(self) -> None:
-        if self._leave is None:
-            self._leave = kineto_sessions.join(self._options.with_tensors)
-            self._writer.open()
+        kineto_sessions.join(self, self._options.with_tensors)
+        self._writer.open()
 
-    def _finish(self) -> None:
+    def _finish(self, is_failing: bool = False) -> None:
+        """Leave everything as it was; `is_failing`: while an exception goes through,
+        whose place a warning must not take (warnings can be made errors)."""
         self._drop()
-        leave, self._leave = self._leave, None
-        if leave is not None:
-            leave()
+        kineto_sessions.leave(self)
         self._writer.close()
-        self._warn_of_failures()
+        if not is_failing:
+            self._warn_of_failures()
 
     # What the user is told
 

@@ -90,6 +90,10 @@ class SessionHook:
     def after_run(self, run_context: RunContext, run_values: RunValues) -> None:
         """Called after each step that did not raise."""
 
+    def on_stop_iteration(self, run_context: RunContext) -> None:
+        """Called after a step that was left by StopIteration, instead of `after_run`.
+        The session may go on all the same."""
+
     def end(self, session: TrainingSession) -> None:
         """Called when the session is left, unless by an exception other than
         StopIteration."""

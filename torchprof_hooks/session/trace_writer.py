@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from typing import BinaryIO, Final, NamedTuple, cast
 
 import torch
 
-from torchprof_hooks.capture.kineto_session import Recording, Window
+from torchprof_hooks.capture.recording import Recording, Window
 from torchprof_hooks.profiles.step_trace import StepTrace
 from torchprof_hooks.reports.chrome_trace.data_flow import data_flow_events
 from torchprof_hooks.reports.chrome_trace.document import TraceDocument
@@ -41,48 +42,59 @@ class TraceOptions(NamedTuple):
 class TraceWriter:
     """Writes recordings into files of a directory, one after the other.
 
+    directory: where to.
     paths: of what was written.
     lost: how many recordings were empty, because another profiler began meanwhile.
     failed, first_failure: how many could not be written, and why not the first.
     """
 
-    def __init__(self, directory: Path, options: TraceOptions) -> None:
+    def __init__(self, options: TraceOptions) -> None:
         self.paths: list[Path] = []
         self.lost = 0
         self.failed = 0
         self.first_failure: str | None = None
-        self._directory = directory
+        self.directory = Path()
         self._options = options
         self._waiting: deque[Future[None]] = deque()
         self._thread: ThreadPoolExecutor | None = None
-        self._is_open = False
+        self._process: int | None = None  # that there may be recordings of
 
     def open(self) -> None:
         """There may be recordings from now on."""
-        self._is_open = True
+        if self._process != os.getpid():  # a fork: threads are not copied
+            self._thread = None
+            self._waiting.clear()
+        self._process = os.getpid()
 
     def submit(self, step: int, recording: Recording, window: Window) -> None:
-        """Have a recording written; at once if nobody is going to wait for it."""
-        if not self._is_open:
+        """Have a recording written; at once if nobody is going to wait for it, or if
+        the interpreter is ending, which begins no threads."""
+        if self._process != os.getpid():
             self._try(step, recording, window)
             return
-        if self._thread is None:
-            self._thread = ThreadPoolExecutor(1, "torchprof_hooks trace writer")
         while len(self._waiting) >= MOST_WAITING:
             self._waiting.popleft().result()
-        self._waiting.append(self._thread.submit(self._try, step, recording, window))
+        try:
+            if self._thread is None:
+                self._thread = ThreadPoolExecutor(1, "torchprof_hooks trace writer")
+            task = self._thread.submit(self._try, step, recording, window)
+        except RuntimeError:
+            self._try(step, recording, window)
+        else:
+            self._waiting.append(task)
 
     def close(self) -> None:
         """Wait until everything is written."""
-        self._is_open = False
-        if self._thread is not None:
+        is_here = self._process == os.getpid()
+        self._process = None
+        if self._thread is not None and is_here:
             self._thread.shutdown(wait=True)
-            self._thread = None
+        self._thread = None
         self._waiting.clear()
 
     def _try(self, step: int, recording: Recording, window: Window) -> None:
         try:
-            if recording.is_lost():
+            if recording.is_lost:
                 self.lost += 1
             else:
                 self.paths.append(self._write(step, recording, window))
@@ -98,7 +110,7 @@ class TraceWriter:
         trace = recording.read(step, window, options.with_tensors, breathe)
         document = TraceDocument(recording.torch_trace())
         suffix = ".json.gz" if options.compress else ".json"
-        with new_file(self._directory, f"timeline-{step}{_rank()}", suffix) as new:
+        with new_file(self.directory, f"timeline-{step}{_rank()}", suffix) as new:
             pieces = document.with_events(
                 _events(trace, document.base_ns, options),
                 new.path.name,

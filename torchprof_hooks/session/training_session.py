@@ -93,6 +93,8 @@ class TrainingSession:
             for hook, request in zip(self._hooks, requests, strict=True):
                 hook.after_run(context, self._values(value, request))
         except StopIteration:
+            for hook in self._hooks:
+                hook.on_stop_iteration(context)
             raise
         except BaseException as error:
             _tell_all(self._hooks, context, error)

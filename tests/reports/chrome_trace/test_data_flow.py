@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from torchprof_hooks.profiles.step_trace import (
     LEAF_NODE,
+    GraphPass,
     Operation,
     StepTrace,
     TensorType,
@@ -54,9 +55,8 @@ def traced(*operations: Operation, edges: Iterable[tuple[int, int]] = ()) -> Ste
     for position, operation in enumerate(operations):
         operation.start_ns = 1_000 * position
         operation.end_ns = operation.start_ns + 600
-    return StepTrace(
-        7, 12, MAIN, 0, 10_000, operations=[*operations], graph_edges=[*edges]
-    )
+    whole = GraphPass(0, 100_000, [*edges])
+    return StepTrace(7, 12, MAIN, 0, 10_000, operations=[*operations], passes=[whole])
 
 
 def drawn(trace: StepTrace) -> list[str]:
@@ -311,7 +311,15 @@ def steps(draw: st.DrawFn) -> StepTrace:
         operation.end_ns = time_ns = operation.start_ns + draw(st.integers(0, 3))
         operations.append(operation)
     edges = draw(st.lists(st.tuples(st.integers(0, 4), st.integers(LEAF_NODE, 4))))
-    return StepTrace(7, 12, MAIN, 0, time_ns, operations=operations, graph_edges=edges)
+    return StepTrace(
+        7,
+        12,
+        MAIN,
+        0,
+        time_ns,
+        operations=operations,
+        passes=[GraphPass(0, time_ns, edges)],
+    )
 
 
 @given(steps())
@@ -350,15 +358,31 @@ def test_arrows_go_forward_and_each_is_there_once(trace: StepTrace) -> None:
 
 
 def test_gradients_of_one_backward_pass_do_not_go_to_the_next() -> None:
-    # Two losses over a trunk: each runs the trunk's nodes for itself.
+    # The first asks for a gradient that nobody hands on; the second starts elsewhere.
     trace = traced(
         op("Exp", node=3, gradients=[10]),
-        op("Tanh first", node=1, gradients=[11]),
-        op("Sin", node=2, gradients=[20]),
-        op("Tanh second", node=1, gradients=[21]),
-        edges=[(3, 1), (2, 1)],
+        op("Sum", node=2, gradients=[20]),
+        op("Sin", node=1, gradients=[21]),
     )
+    edges = [(3, 1), (2, 1)]
+    trace.passes = [GraphPass(0, 900, edges), GraphPass(950, 9_000, edges)]
+    assert drawn(trace) == ["Sum -> Sin: gradient"]
+
+
+def test_a_pass_inside_of_another() -> None:
+    trace = traced(
+        op("Outer 1", node=5, gradients=[1]),
+        op("Inner 1", node=5, gradients=[2]),
+        op("Inner 2", node=4, gradients=[3]),
+        op("Outer 2", node=4, gradients=[4]),
+    )
+    trace.passes = [GraphPass(0, 9_000, [(5, 4)]), GraphPass(900, 2_700, [(5, 4)])]
     assert drawn(trace) == [
-        "Exp -> Tanh first: gradient",
-        "Sin -> Tanh second: gradient",
+        "Inner 1 -> Inner 2: gradient",
+        "Outer 1 -> Outer 2: gradient",
     ]
+
+
+def test_no_arrow_where_no_gradient_was_given() -> None:
+    trace = traced(op("A", node=2, gradients=[1]), op("B", node=1), edges=[(2, 1)])
+    assert drawn(trace) == []

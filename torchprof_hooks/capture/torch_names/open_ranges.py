@@ -41,9 +41,13 @@ class OpenRanges:
         self._enter, self._exit = enter, leave
         self._put(watched_enter, watched_exit)
 
+    def unwatch(self) -> None:
+        """Do not look any longer."""
+        self._put(self._enter, self._exit)
+
     def end(self) -> None:
         """It is about to end."""
-        self._put(self._enter, self._exit)
+        self.unwatch()
         for marked in list(self._open):
             marked.__exit__(None, None, None)
         self._open.clear()

@@ -1,77 +1,91 @@
-"""The private functions through which Python starts and stops torch's profiler."""
+"""The private functions through which Python starts and stops torch's profilers."""
 
 from __future__ import annotations
 
+import gc
+import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
-from typing import Any
+from typing import Any, Final
 
 import torch.autograd.profiler
+import torch.profiler
 
-#: In the order in which a profiler goes through them.
-_PREPARE, _ENABLE, _DISABLE = (
-    "_prepare_profiler",
-    "_enable_profiler",
-    "_disable_profiler",
-)
+#: By module, in the order in which a profiler goes through them, and the last one.
+_ENTRIES: Final = {
+    "torch.autograd.profiler": (
+        "_prepare_profiler",
+        "_enable_profiler",
+        "_disable_profiler",
+    ),
+    "torch.autograd.profiler_legacy": (
+        "_enable_profiler_legacy",
+        "_disable_profiler_legacy",
+    ),
+}
 
 
 class ProfilerEntry:
-    """Knows when profilers that are not ours begin and end.
+    """Knows when profilers that are not ours begin and end, from its making on.
 
     A profiler with a schedule prepares itself some steps before it starts, which can be
-    seen nowhere; and one that starts while ours is running raises an error in its
-    user's program. So these functions are replaced while somebody watches. Where torch
-    does not have them, nothing is seen.
+    seen nowhere else; and one that starts while ours is running fails, or makes torch
+    crash. So these functions are replaced by ones that look whose the call is. Where
+    torch does not have them, nothing is seen.
 
-    is_in_use: whether a profiler that is not ours is prepared or running.
+    before_others: called before a profiler that is not ours is prepared or started.
+    is_in_use: whether one is prepared or running.
     """
 
-    def __init__(self) -> None:
-        self.is_in_use = False
-        self._before_others: Callable[[], None] = lambda: None
-        self._is_ours = False
-        self._originals: dict[str, Callable[..., Any]] = {}
-        self._wrappers: dict[str, Callable[..., Any]] = {}
-
-    def watch(self, before_others: Callable[[], None]) -> None:
-        """Begin to watch. `before_others` is called before a profiler that is not ours
-        is prepared or started."""
+    def __init__(self, before_others: Callable[[], None]) -> None:
+        self.is_in_use = _is_one_prepared()
         self._before_others = before_others
-        for name in (_PREPARE, _ENABLE, _DISABLE):
-            function = getattr(torch.autograd.profiler, name, None)
-            if function is not None:
-                self._originals[name] = function
-                self._wrappers[name] = wrapper = self._watching(name, function)
-                setattr(torch.autograd.profiler, name, wrapper)
-
-    def unwatch(self) -> None:
-        """Put the functions back, unless somebody replaced them after us: what they
-        installed calls ours, which then only pass on."""
-        self._before_others = lambda: None
-        for name, wrapper in self._wrappers.items():
-            if getattr(torch.autograd.profiler, name, None) is wrapper:
-                setattr(torch.autograd.profiler, name, self._originals[name])
+        self._own = threading.local()
+        for module_name, (*begins, end) in _ENTRIES.items():
+            module = sys.modules.get(module_name)
+            for name in (*begins, end):
+                function = getattr(module, name, None)
+                if function is not None:
+                    setattr(module, name, self._watching(function, name == end))
 
     @contextmanager
     def ours(self) -> Iterator[None]:
-        """What is started and stopped inside is ours."""
-        self._is_ours = True
+        """What this thread starts and stops inside is ours."""
+        self._own.is_at_work = True
         try:
             yield
         finally:
-            self._is_ours = False
+            self._own.is_at_work = False
 
-    def _watching(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    def _watching(
+        self, function: Callable[..., Any], is_end: bool
+    ) -> Callable[..., Any]:
         @wraps(function)
         def watching(*args: Any, **kwargs: Any) -> Any:
-            if self._is_ours:
+            if getattr(self._own, "is_at_work", False):
                 return function(*args, **kwargs)
-            if name != _DISABLE:
+            if not is_end:
                 self._before_others()
-            result = function(*args, **kwargs)
-            self.is_in_use = name != _DISABLE
+            was_in_use, self.is_in_use = self.is_in_use, True
+            try:
+                result = function(*args, **kwargs)
+            except BaseException:
+                self.is_in_use = was_in_use
+                raise
+            self.is_in_use = not is_end
             return result
 
         return watching
+
+
+def _is_one_prepared() -> bool:
+    """Whether a profiler has prepared itself already. That is asked once, before
+    anything is watched, and takes some milliseconds."""
+    preparing = torch.profiler.ProfilerAction.WARMUP
+    return any(
+        found.current_action == preparing
+        for found in gc.get_objects()
+        if type(found) is torch.profiler.profile
+    )

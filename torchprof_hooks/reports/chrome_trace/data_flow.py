@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
-from torchprof_hooks.profiles.step_trace import LEAF_NODE, Operation, StepTrace
+from torchprof_hooks.profiles.step_trace import (
+    LEAF_NODE,
+    GraphPass,
+    Operation,
+    StepTrace,
+)
 from torchprof_hooks.reports.chrome_trace.events import Place
 
 #: Numbers of arrows begin here, far from those that torch's own have.
@@ -31,10 +36,10 @@ def arrows(trace: StepTrace) -> Iterator[Arrow]:
     gradients that an autograd node is given come from the nodes before it in the graph,
     also where those just hand on what they were given.
     """
-    graph = _Graph(trace.graph_edges)
+    passes = _Passes(trace.passes)
     writers: dict[int, Operation] = {}
     for operation in trace.operations:
-        feeders = graph.feeders(operation)
+        feeders = passes.feeders(operation)
         for feeder in feeders:
             yield Arrow(feeder, operation, GRADIENT)
         for block, tensor in operation.takes.items():
@@ -45,14 +50,30 @@ def arrows(trace: StepTrace) -> Iterator[Arrow]:
             writers[block] = operation
 
 
+class _Passes:
+    """The backward passes that are running, as time goes on."""
+
+    def __init__(self, passes: Iterable[GraphPass]) -> None:
+        self._coming = deque(sorted(passes))
+        self._running: list[tuple[int, _Graph]] = []  # with their ends
+
+    def feeders(self, operation: Operation) -> list[Operation]:
+        """The operations that feed the node that `operation` runs, if it does."""
+        now_ns, running = operation.start_ns, self._running
+        while self._coming and self._coming[0].start_ns <= now_ns:
+            begun = self._coming.popleft()
+            running.append((begun.end_ns, _Graph(begun.edges)))
+        while running and running[-1][0] < now_ns:
+            running.pop()
+        if operation.node is None or not running:
+            return []
+        return running[-1][1].feeders(operation, operation.node)
+
+
 class _Graph:
-    """Which autograd nodes have run, and which of them feed which.
+    """Which autograd nodes of a pass have run, and which of them feed which."""
 
-    Nodes of a retained graph run once in each pass; what a node is fed is from those
-    that ran since its own last run.
-    """
-
-    def __init__(self, edges: list[tuple[int, int]]) -> None:
+    def __init__(self, edges: Iterable[tuple[int, int]]) -> None:
         self._sources = defaultdict[int, list[int]](list)
         self._feeds_leaf = set[int]()
         for source, target in dict.fromkeys(edges):
@@ -60,28 +81,17 @@ class _Graph:
                 self._feeds_leaf.add(source)
             else:
                 self._sources[target].append(source)
-        self._run: dict[int, Operation] = {}  # the newest of each node
-        self._order: dict[int, int] = {}  # of these
-        self._count = 0
+        self._run: dict[int, Operation] = {}
         self._newest: dict[int, Operation] = {}  # by thread
 
-    def feeders(self, operation: Operation) -> list[Operation]:
-        """The operations that feed the node that `operation` runs, if it does."""
-        node = operation.node
-        if node is None:
-            return []
+    def feeders(self, operation: Operation, node: int) -> list[Operation]:
         if node == LEAF_NODE:
-            return self._feeders_of_leaf(operation)
-        order, own = self._order, self._order.get(node, -1)
-        feeders = [
-            self._run[source]
-            for source in self._sources[node]
-            if order.get(source, -1) > own
-        ]
-        self._run[node] = self._newest[operation.thread] = operation
-        self._count += 1
-        order[node] = self._count
-        return feeders
+            found = self._feeders_of_leaf(operation)
+        else:
+            run = self._run
+            found = [run[source] for source in self._sources[node] if source in run]
+            run[node] = self._newest[operation.thread] = operation
+        return found if operation.gradients else []  # not what was given nothing
 
     def _feeders_of_leaf(self, operation: Operation) -> list[Operation]:
         # These have no numbers. The engine runs them before all others, so right after

@@ -1,0 +1,228 @@
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.helpers import FUNCTIONS, STEP, hand_built, own, timed
+from tests.profiles.test_merge import profiles
+from torchprof_hooks import Profile
+from torchprof_hooks.profiles.compare import Change, Comparison, compare
+from torchprof_hooks.profiles.modules import ModuleInfo
+from torchprof_hooks.profiles.names import GROUPINGS, Phase
+from torchprof_hooks.profiles.totals import Totals
+
+
+def net(*durations_ns: int, calls: int = 1, name: str = "Net") -> Profile:
+    """A module whose calls took these times, each as often as `calls` says."""
+    return hand_built({(name, "forward"): timed(*durations_ns * calls)}, {name: "Net"})
+
+
+def only(comparison: Comparison) -> Change:
+    [change] = comparison.changes
+    return change
+
+
+def test_a_row_that_is_slower() -> None:
+    change = only(compare(net(100, 100, 100), net(120, 120, 120)))
+
+    assert (change.name, change.phase) == ("Net", "forward")
+    assert (change.old.mean_ns, change.new.mean_ns) == (100, 120)
+    assert change.difference_ns == 20
+    assert change.noise_ns == 0
+    assert change.is_slower
+    assert not change.is_faster
+
+
+def test_a_row_that_is_faster_is_not_slower() -> None:
+    change = only(compare(net(120, 120, 120), net(100, 100, 100)))
+
+    assert change.is_faster
+    assert not change.is_slower
+
+
+@pytest.mark.parametrize(
+    ("new_ns", "is_slower"), [(110, False), (111, True), (100, False), (90, False)]
+)
+def test_what_is_not_above_the_threshold_does_not_matter(
+    new_ns: int, is_slower: bool
+) -> None:
+    change = only(compare(net(100, calls=5), net(new_ns, calls=5), threshold=0.1))
+
+    assert change.is_slower == is_slower
+
+
+def test_what_is_within_noise_does_not_matter() -> None:
+    # 10 % more, but the mean of 10 calls between 50 and 150 is not that well known;
+    # that of 10 000 calls is.
+    few = only(compare(net(50, 150, calls=5), net(60, 160, calls=5)))
+    many = only(compare(net(50, 150, calls=5000), net(60, 160, calls=5000)))
+
+    assert few.difference_ns == pytest.approx(10, abs=2)
+    assert few.noise_ns > 10
+    assert not few.is_slower
+    assert many.noise_ns < 10
+    assert many.is_slower
+
+
+def test_the_first_call_does_not_hide_that_others_are_slower() -> None:
+    assert only(compare(net(5000, *[100] * 9), net(9000, *[120] * 9))).is_slower
+    assert not only(compare(net(5000, *[100] * 9), net(9000, *[100] * 9))).is_slower
+
+
+def test_a_single_call_is_never_slower() -> None:
+    assert not compare(net(100), net(10_000)).slower
+    assert not compare(net(100), net(10_000, calls=9)).slower
+
+
+def test_numbers_of_calls_and_steps_may_differ() -> None:
+    old = replace(net(100, calls=5), steps=5)
+    new = replace(net(100, calls=50), steps=25)
+
+    change = only(compare(old, new))
+
+    assert change.difference_ns == 0
+    assert (change.old.calls, change.new.calls) == (5, 50)
+
+
+def test_calls_of_no_time() -> None:
+    assert not compare(net(0, calls=5), net(0, calls=5)).slower
+    assert compare(net(0, calls=5), net(1, calls=5)).slower
+
+
+def test_rows_of_only_one_are_listed_and_are_not_slower() -> None:
+    comparison = compare(net(1, 1, name="Old"), net(9, 9, name="New"))
+
+    assert comparison.changes == ()
+    assert comparison.gone == (("Old", "forward"),)
+    assert comparison.added == (("New", "forward"),)
+    assert not comparison.slower
+
+
+def test_a_phase_without_calls_is_one_that_is_not_there() -> None:
+    modules = {"Net": "Net"}
+    old = hand_built(
+        {("Net", "forward"): timed(5, 5), ("Net", "backward"): own(7, calls=0)}, modules
+    )
+    new = hand_built(
+        {("Net", "forward"): timed(5, 5), ("Net", "backward"): timed(7, 7)}, modules
+    )
+
+    comparison = compare(old, new)
+
+    assert only(comparison).phase == "forward"
+    assert comparison.added == (("Net", "backward"),)
+
+
+def test_phases_are_compared_apart() -> None:
+    modules = {"Net": "Net"}
+    forward: dict[tuple[str, Phase], Totals] = {("Net", "forward"): timed(100, 100)}
+    old = hand_built({**forward, ("Net", "backward"): timed(100, 100)}, modules)
+    new = hand_built({**forward, ("Net", "backward"): timed(200, 200)}, modules)
+
+    assert [(c.name, c.phase) for c in compare(old, new).slower] == [
+        ("Net", "backward")
+    ]
+
+
+def test_the_profiler_and_what_is_not_called_are_not_compared() -> None:
+    rows = {"(profiler)": ModuleInfo(kind="profiler"), "(outside modules)": OUTSIDE}
+    profile = hand_built(
+        {
+            ("(profiler)", "profiler"): timed(5, 5),
+            ("(outside modules)", "outside"): own(9, calls=0),
+        },
+        rows,
+    )
+
+    assert compare(profile, profile).changes == ()
+
+
+OUTSIDE = ModuleInfo(kind="outside")
+
+
+def test_rows_are_grouped_as_asked() -> None:
+    def named(by: str) -> set[str]:
+        return {change.name for change in compare(FUNCTIONS, FUNCTIONS, by).changes}
+
+    rows = {"(optimizer) SGD", "(backward outside modules)"}
+    assert named("module") == {"Net", "Net.fc", "Net.block", *rows}
+    assert named("class") == {"Net", "Linear", *rows}
+    assert {"linear", "relu", "cross_entropy"} < named("function")
+    assert "Net.fc: linear(8x4, 4x4)" in named("call")
+    with pytest.raises(ValueError, match="cannot group by 'layer'"):
+        compare(STEP, STEP, "layer")
+
+
+@pytest.mark.parametrize("by", GROUPINGS)
+@given(profile=profiles)
+def test_a_profile_is_as_fast_as_itself(by: str, profile: Profile) -> None:
+    comparison = compare(profile, profile, by)
+
+    assert not any(change.matters for change in comparison.changes)
+    assert comparison.gone == comparison.added == ()
+
+
+@given(profiles, profiles)
+def test_everything_called_is_in_one_of_three_places(
+    old: Profile, new: Profile
+) -> None:
+    there, back = compare(old, new), compare(new, old)
+
+    assert set(there.gone) == set(back.added)
+    assert set(there.added) == set(back.gone)
+    assert {(c.name, c.phase) for c in there.changes} == {
+        (c.name, c.phase) for c in back.changes
+    }
+
+
+@given(
+    st.lists(st.integers(1, 10**12), min_size=2, max_size=9),
+    st.integers(2, 1000),
+)
+def test_units_of_time_do_not_matter(values: list[int], factor: int) -> None:
+    """The decision is the same where everything takes `factor` times as long."""
+    old, new = values, [value * 2 for value in values]
+
+    small = only(compare(net(*old), net(*new)))
+    large = only(
+        compare(net(*(v * factor for v in old)), net(*(v * factor for v in new)))
+    )
+
+    assert large.noise_ns == pytest.approx(small.noise_ns * factor, rel=1e-6)
+
+
+def noisy(seed: int, slower_by: float = 0.0, calls: int = 30) -> Profile:
+    """20 layers of 1 ms and more, whose calls differ by 20 %; the first call takes
+    much longer, and the layer 7 is slower."""
+    rng = random.Random(seed)
+    names = {f"Net.{i}": "Linear" for i in range(20)}
+    cells: dict[tuple[str, Phase], Totals] = {}
+    for i, name in enumerate(names):
+        usual = (i + 1) * 1e6 * (1 + slower_by * (i == 7))
+        durations = [round(max(rng.gauss(usual, 0.2 * usual), 0)) for _ in range(calls)]
+        cells[name, "forward"] = timed(round(20 * usual), *durations)
+    return hand_built(cells, names)
+
+
+def test_noise_is_not_called_slower() -> None:
+    false_alarms = sum(
+        bool(compare(noisy(2 * i), noisy(2 * i + 1), threshold=0).slower)
+        for i in range(200)
+    )
+
+    assert false_alarms <= 6  # 2 are expected: a risk of 1 %
+
+
+def test_what_was_planted_is_found() -> None:
+    found = [
+        change.name
+        for i in range(20)
+        for change in compare(noisy(2 * i), noisy(2 * i + 1, slower_by=0.5)).slower
+    ]
+
+    assert found.count("Net.7") == 20
+    assert len(found) <= 22  # false alarms, see above

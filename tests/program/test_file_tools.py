@@ -1,0 +1,387 @@
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import json
+import random
+import re
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.helpers import FUNCTIONS, STEP, hand_built, timed
+from tests.profiles.test_file_format import OLD_FILE
+from torchprof_hooks import Profile
+from torchprof_hooks.program.file_tools import main, parse_percentage
+from torchprof_hooks.reports.text import render
+
+FORMATS = ("text", "json", "csv", "speedscope", "collapsed")
+
+
+@pytest.fixture(autouse=True)
+def wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Callable[..., str]:
+    """Saves a profile and says where."""
+
+    def save(profile: Profile, name: str = "profile.json") -> str:
+        profile.save(tmp_path / name)
+        return str(tmp_path / name)
+
+    return save
+
+
+@pytest.fixture
+def output(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Runs a command that has to succeed, and returns what it prints."""
+
+    def run(*argv: str, code: int = 0) -> str:
+        assert main(argv) == code
+        printed = capsys.readouterr()
+        assert printed.err == ""
+        return printed.out
+
+    return run
+
+
+@pytest.fixture
+def complaint(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Runs a command that has to fail, and returns its one line."""
+
+    def run(*argv: str) -> str:
+        assert main(argv) == 2
+        printed = capsys.readouterr()
+        assert printed.out == ""
+        [line] = printed.err.splitlines()
+        return line.removeprefix("torchprof_hooks: ")
+
+    return run
+
+
+Save = Callable[..., str]
+Output = Callable[..., str]
+
+
+def slowed(factor: float = 1.0, noise: float = 0.02, seed: int = 0) -> Profile:
+    """30 steps of a Net, of which one layer takes `factor` times as long."""
+    rng = random.Random(seed)
+
+    def calls(usual_ns: float) -> Sequence[int]:
+        others = (round(rng.gauss(usual_ns, noise * usual_ns)) for _ in range(29))
+        return [round(10 * usual_ns), *others]
+
+    return hand_built(
+        {
+            ("Net.slow", "forward"): timed(*calls(2e6 * factor)),
+            ("Net.slow", "backward"): timed(*calls(4e6)),
+            ("Net.other", "forward"): timed(*calls(3e6)),
+        },
+        {"Net.slow": "Linear", "Net.other": "Conv2d"},
+        steps=30,
+    )
+
+
+def test_show_prints_the_report(saved: Save, output: Output) -> None:
+    assert output("show", saved(FUNCTIONS)) == render(FUNCTIONS) + "\n"
+
+
+def test_show_takes_the_width_of_the_terminal(
+    saved: Save, output: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+
+    assert output("show", saved(FUNCTIONS)) == render(FUNCTIONS, width=60) + "\n"
+
+
+def test_show_with_fewer_rows(saved: Save, output: Output) -> None:
+    path = saved(STEP)
+
+    assert "... 6 more rows" in output("show", path, "--max-rows", "2")
+    assert "... 6 more rows" in output("show", path, "--by=module", "--max-rows", "2")
+
+
+@pytest.mark.parametrize("by", ["module", "class", "function", "call"])
+def test_show_groups_rows(by: str, saved: Save, output: Output) -> None:
+    path = saved(FUNCTIONS)
+
+    assert f"by {by}" in output("show", path, "--by", by)
+    document = json.loads(output("show", path, "--by", by, "--format", "json"))
+    table = csv.DictReader(
+        io.StringIO(output("show", path, "--by", by, "--format", "csv"))
+    )
+    names = {row.name for row in FUNCTIONS.rows(by)}
+    assert {row["name"] for row in document["rows"]} == names
+    assert {row["name"] for row in table} == names
+
+
+def test_rows_are_modules_unless_said_otherwise(saved: Save, output: Output) -> None:
+    assert json.loads(output("show", saved(STEP), "--format=json"))["by"] == "module"
+
+
+def test_show_for_flame_graphs(saved: Save, output: Output) -> None:
+    path = saved(STEP)
+
+    document = json.loads(output("show", path, "--format", "speedscope"))
+    assert sum(sum(graph["weights"]) for graph in document["profiles"]) == STEP.wall_ns
+    lines = output("show", path, "--format", "collapsed").splitlines()
+    assert sum(int(line.rpartition(" ")[2]) for line in lines) == STEP.wall_ns
+
+
+@pytest.mark.parametrize("stacks", ["speedscope", "collapsed"])
+def test_stacks_cannot_be_grouped(stacks: str, saved: Save, complaint: Output) -> None:
+    line = complaint("show", saved(STEP), "--format", stacks, "--by", "class")
+
+    assert line == f"--by is for rows, but --format {stacks} has stacks"
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_an_empty_profile_has_every_format(
+    kind: str, saved: Save, output: Output
+) -> None:
+    assert output("show", saved(Profile()), "--format", kind)
+
+
+def test_a_file_of_version_1_is_shown(tmp_path: Path, output: Output) -> None:
+    (tmp_path / "old.json").write_text(OLD_FILE)
+
+    assert "45.00ns wall" in output("show", str(tmp_path / "old.json"))
+
+
+def test_a_planted_slowdown_fails(saved: Save, output: Output) -> None:
+    old, new = saved(slowed(), "a.json"), saved(slowed(1.5, seed=1), "b.json")
+
+    printed = output("compare", old, new, code=1)
+
+    assert re.search(r"Net\.slow +forward .* slower\n", printed)
+    assert printed.endswith("\n1 of 3 rows is slower\n")
+    assert "1 of 3 rows is slower" in output(
+        "compare", old, new, "--fail-above", "5%", code=1
+    )
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (slowed(), slowed()),
+        (slowed(), slowed(seed=1)),  # noise alone
+        (slowed(1.5), slowed()),  # faster
+        (slowed(), slowed(1.02, noise=0, seed=1)),  # below 5 %
+        (slowed(noise=0.5), slowed(1.1, noise=0.5, seed=1)),  # within noise
+        (slowed(), hand_built({("Net.new", "forward"): timed(9, 9)}, {})),
+        (Profile(), Profile()),
+        (slowed(), Profile()),
+        (slowed(), slowed().merge(slowed(seed=1))),  # twice as many steps
+    ],
+)
+def test_what_must_not_fail(
+    old: Profile, new: Profile, saved: Save, output: Output
+) -> None:
+    printed = output("compare", saved(old, "a.json"), saved(new, "b.json"))
+
+    assert "none of 3 rows is slower" in printed or "nothing to compare" in printed
+
+
+def test_the_threshold_decides(saved: Save, output: Output) -> None:
+    old = saved(slowed(noise=0.001), "a.json")
+    new = saved(slowed(1.1, noise=0.001, seed=1), "b.json")
+
+    output("compare", old, new, "--fail-above=9.5%", code=1)
+    output("compare", old, new, "--fail-above=10.5%", code=0)
+    output("compare", old, new, "--fail-above=0%", "--by=call", code=1)
+    output("compare", old, new, "--fail-above=3%", "--by=class", code=1)
+
+
+def test_compare_with_fewer_rows(saved: Save, output: Output) -> None:
+    path = saved(slowed())
+
+    assert "... 2 more rows" in output("compare", path, path, "--max-rows=1")
+
+
+@pytest.mark.parametrize(
+    ("written", "value"),
+    [("5%", 0.05), ("2.5%", 0.025), ("0%", 0.0), ("100 %", 1.0), ("1000%", 10.0)],
+)
+def test_percentages(written: str, value: float) -> None:
+    assert parse_percentage(written) == pytest.approx(value)
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "5",
+        "0.05",
+        "",
+        "%",
+        "-5%",
+        "+5%",
+        "5%%",
+        "nan%",
+        "inf%",
+        "1e2%",
+        ".5%",
+        "\u0665%",
+    ],
+)
+def test_what_is_no_percentage(written: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match=r"write 5% or 2\.5%"):
+        parse_percentage(written)
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        [],
+        ["show"],
+        ["show", "a", "--format", "xml"],
+        ["show", "a", "--by", "layer"],
+        ["show", "a", "--max-rows", "0"],
+        ["show", "a", "--max-rows", "many"],
+        ["compare", "a"],
+        ["compare", "a", "b", "--fail-above", "0.05"],
+        ["merge", "-o", "c"],
+        ["merge", "a", "b"],
+    ],
+)
+def test_what_cannot_be_parsed_is_exit_code_2(
+    argv: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        main(argv)
+
+    assert exit_.value.code == 2
+    assert "error: " in capsys.readouterr().err.splitlines()[-1]
+
+
+@pytest.mark.parametrize("command", ["show", "compare", "merge"])
+def test_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        main([command, "--help"])
+
+    assert exit_.value.code == 0
+    assert "usage" in capsys.readouterr().out
+
+
+def test_merge(saved: Save, output: Output, tmp_path: Path) -> None:
+    files = [saved(profile, f"{i}.json") for i, profile in enumerate([STEP] * 3)]
+    merged = tmp_path / "merged.json"
+
+    printed = output("merge", *files, "-o", str(merged))
+
+    assert Profile.load(merged) == STEP.merge(STEP).merge(STEP)
+    assert printed == f"{merged}: 3 profiles, 0 steps, 504.00ns wall\n"
+
+
+def test_merge_into_one_of_the_files(saved: Save, output: Output) -> None:
+    path = saved(STEP)
+
+    output("merge", path, path, "-o", path)
+
+    assert Profile.load(path) == STEP.merge(STEP)
+
+
+def test_a_single_file_can_be_merged(
+    saved: Save, output: Output, tmp_path: Path
+) -> None:
+    output("merge", saved(STEP), "-o", str(tmp_path / "one.json"))
+
+    assert Profile.load(tmp_path / "one.json") == STEP
+
+
+def test_what_cannot_be_merged_leaves_no_file(
+    saved: Save, complaint: Output, tmp_path: Path
+) -> None:
+    merged = tmp_path / "merged.json"
+
+    complaint("merge", saved(STEP), str(tmp_path / "missing"), "-o", str(merged))
+
+    assert not merged.exists()
+
+
+def test_a_place_that_cannot_be_written(
+    saved: Save, complaint: Output, tmp_path: Path
+) -> None:
+    place = tmp_path / "missing" / "c.json"
+
+    line = complaint("merge", saved(STEP), "-o", str(place))
+
+    assert line == f"cannot write {place}: No such file or directory"
+
+
+BAD_FILES = [
+    (b"", "bad.json is not a whole JSON file"),
+    (b'{"format": "torchprof_hooks pro', "bad.json is not a whole JSON file"),
+    (b"\xff\xfe\x00", "bad.json is not a whole JSON file"),
+    (b"PK\x03\x04", "bad.json is not a whole JSON file"),
+    (b'{"traceEvents": []}', "bad.json is not a profile of torchprof_hooks"),
+    (b"[]", "bad.json is not a profile of torchprof_hooks"),
+    (
+        b'{"format": "torchprof_hooks profile", "version": 99}',
+        "bad.json has version 99; this release reads versions 1 to",
+    ),
+    (
+        b'{"format": "torchprof_hooks profile", "version": 2, "modules": 1}',
+        "bad.json is damaged",
+    ),
+    (
+        b'{"format": "torchprof_hooks profile", "version": 2, "modules": {},'
+        b' "cells": "' + b"\\n long " * 10_000 + b'"}',
+        "bad.json is damaged",
+    ),
+]
+
+
+@pytest.mark.parametrize("bad_file", BAD_FILES, ids=range(len(BAD_FILES)))
+@pytest.mark.parametrize("command", ["show", "compare", "merge"])
+def test_a_bad_file_is_one_line(
+    command: str,
+    bad_file: tuple[bytes, str],
+    saved: Save,
+    complaint: Output,
+    tmp_path: Path,
+) -> None:
+    content, reason = bad_file
+    bad = tmp_path / "bad.json"
+    bad.write_bytes(content)
+    rest = {
+        "show": [],
+        "compare": [saved(STEP)],
+        "merge": [saved(STEP), "-o", str(tmp_path / "c.json")],
+    }[command]
+
+    line = complaint(command, str(bad), *rest)
+
+    assert reason in line
+    assert len(line) < 400
+
+
+def test_a_file_that_cannot_be_read(complaint: Output, tmp_path: Path) -> None:
+    missing = tmp_path / "missing.json"
+
+    assert complaint("show", str(missing)) == (
+        f"cannot read {missing}: No such file or directory"
+    )
+    assert complaint("show", str(tmp_path)) == f"cannot read {tmp_path}: Is a directory"
+
+
+@given(st.integers(0, 10**6), st.binary(max_size=3), st.sampled_from(FORMATS))
+def test_a_damaged_file_never_ends_in_a_traceback(
+    place: int, put: bytes, kind: str
+) -> None:
+    """The file is still a profile, or exit code 2 is what there is."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "profile.json"
+        STEP.save(path)
+        content = path.read_bytes()
+        place %= len(content)
+        path.write_bytes(content[:place] + put + content[place + len(put) :])
+
+        assert main(["show", str(path), "--format", kind]) in (0, 2)
+        assert main(["compare", str(path), str(path)]) in (0, 2)

@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.helpers import FUNCTIONS, STEP, hand_built, timed
+from tests.profiles.test_merge import profiles
+from torchprof_hooks import Profile
+from torchprof_hooks.profiles.memory import MemorySummary, MemoryTotals
+from torchprof_hooks.profiles.modules import ModuleInfo
+from torchprof_hooks.profiles.names import GROUPINGS
+from torchprof_hooks.profiles.totals import Totals
+from torchprof_hooks.reports.export.rows_json import render
+
+
+def rendered(profile: Profile, by: str = "module") -> Any:
+    return json.loads(render(profile, by))
+
+
+def test_a_whole_document() -> None:
+    profile = hand_built(
+        {("Net", "forward"): timed(10, 20, 30)},
+        {"Net": ModuleInfo("MyNet", aliases=("Other",), compiled=True)},
+        steps=3,
+        aborted_calls=1,
+        undivided_passes=2,
+        overhead_ns=4,
+    )
+
+    assert rendered(profile) == {
+        "by": "module",
+        "wall_ns": 60,
+        "steps": 3,
+        "overhead_ns": 4,
+        "aborted_calls": 1,
+        "undivided_passes": 2,
+        "devices": [],
+        "memory": None,
+        "rows": [
+            {
+                "name": "Net",
+                "class_name": "MyNet",
+                "kind": "module",
+                "module": "Net",
+                "compiled": True,
+                "aliases": ["Other"],
+                "calls": 3,
+                "self_ns": 60,
+                "cumulative_ns": 60,
+                "phases": {
+                    "forward": {
+                        "calls": 3,
+                        "self_ns": 60,
+                        "cumulative_ns": 60,
+                        "mean_ns": 20.0,
+                        "std_ns": pytest.approx((200 / 3) ** 0.5),
+                        "min_ns": 10,
+                        "max_ns": 30,
+                    }
+                },
+            }
+        ],
+    }
+
+
+def test_device_times_and_bytes_are_there_if_they_were_measured() -> None:
+    profile = hand_built(
+        {
+            ("Net", "forward"): Totals(1, 5, device_self_ns=7),
+            ("Net > Net.a", "forward"): Totals(
+                1, 5, device_self_ns=2, memory=MemoryTotals(1, 2, 3, 4)
+            ),
+        },
+        {"Net": "Net", "Net.a": "Linear"},
+        devices=("cuda",),
+        memory=MemorySummary("cuda:0", False, 99, ("Net",), "forward"),
+    )
+
+    document = rendered(profile)
+    forward = document["rows"][0]["phases"]["forward"]
+
+    assert document["memory"]["peak_bytes"] == 99
+    assert (forward["device_self_ns"], forward["device_cumulative_ns"]) == (7, 9)
+    assert (forward["self_used_bytes"], forward["cumulative_used_bytes"]) == (0, 1)
+    assert forward["cumulative_acquired_bytes"] == 2
+    assert forward["cumulative_retained_bytes"] == 3
+    assert document["rows"][1]["phases"]["forward"]["peak_bytes"] == 4
+
+
+@pytest.mark.parametrize("by", GROUPINGS)
+def test_rows_are_those_of_the_profile(by: str) -> None:
+    document = rendered(FUNCTIONS, by)
+
+    assert document["by"] == by
+    for record, row in zip(document["rows"], FUNCTIONS.rows(by), strict=True):
+        assert record["name"] == row.name
+        assert record["calls"] == row.calls
+        assert record["self_ns"] == row.self_ns
+        assert record["cumulative_ns"] == row.cumulative_ns
+
+
+def test_phases_without_anything_are_left_out() -> None:
+    [outside] = [r for r in rendered(STEP)["rows"] if r["kind"] == "outside"]
+
+    assert list(outside["phases"]) == ["outside"]
+
+
+def test_an_unknown_grouping_is_refused() -> None:
+    with pytest.raises(ValueError, match="cannot group by"):
+        render(STEP, "layer")
+
+
+@given(profiles, st.sampled_from(GROUPINGS))
+def test_own_times_add_up(profile: Profile, by: str) -> None:
+    rows = rendered(profile, by)["rows"]
+
+    self_ns = sum(totals.self_ns for totals in profile.cells.values())
+    assert sum(row["self_ns"] for row in rows) == self_ns
+    assert self_ns == sum(
+        numbers["self_ns"] for row in rows for numbers in row["phases"].values()
+    )

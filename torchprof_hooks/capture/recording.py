@@ -1,0 +1,110 @@
+"""What a session of torch's profiler has recorded."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+from threading import get_native_id
+from typing import Any, NamedTuple
+
+from torchprof_hooks.capture.torch_names.profiler import event_tree, system_threads
+from torchprof_hooks.capture.trace_reader import EventReader, read_modules, read_passes
+from torchprof_hooks.capture.trace_tracker import TraceTracker, TrackedStep
+from torchprof_hooks.profiles.step_trace import StepTrace
+
+
+class Window(NamedTuple):
+    """When a step began and ended, by `perf_counter_ns`."""
+
+    start_ns: int
+    end_ns: int
+
+
+class Recording:
+    """It can be read in any thread, by each of the hooks that shared the session.
+
+    is_lost: whether another profiler of torch took the place of ours meanwhile.
+    """
+
+    def __init__(
+        self,
+        profiler: Any,
+        tracker: TraceTracker,
+        tracked: TrackedStep,
+        is_lost: bool,
+    ) -> None:
+        self.thread = get_native_id()
+        self.is_lost = is_lost
+        self._profiler = profiler
+        self._tracker = tracker
+        self._tracked = tracked
+        self._offset_ns = unix_offset_ns()
+        self._text: bytes | None = None
+        self._lock = threading.Lock()
+
+    def torch_trace(self) -> bytes:
+        """The Chrome trace that torch writes.
+
+        Raises:
+            OSError: it could not be written to a temporary file.
+        """
+        with self._lock:  # torch writes it once
+            if self._text is None:
+                with tempfile.TemporaryDirectory(prefix="torchprof_hooks") as directory:
+                    path = Path(directory, "trace.json")
+                    self._profiler.export_chrome_trace(str(path))
+                    self._text = path.read_bytes()
+            return self._text
+
+    def read(
+        self,
+        step: int,
+        window: Window,
+        with_tensors: bool,
+        breathe: Callable[[], None] = lambda: None,
+    ) -> StepTrace:
+        """The recording as plain data.
+
+        step: what the step is called.
+        with_tensors: also operations, memory, and the graphs of backward passes.
+        breathe: called often, to let other threads work.
+        """
+        offset_ns = self._offset_ns
+        start_ns, end_ns = (time_ns + offset_ns for time_ns in window)
+        trace = StepTrace(step, os.getpid(), self.thread, start_ns, end_ns)
+        tracker, tracked = self._tracker, self._tracked
+        trace.modules += read_modules(
+            tracker.sites, tracker.names.infos, tracked.spans, offset_ns
+        )
+        if with_tensors:
+            trace.passes += read_passes(tracked.passes, offset_ns)
+            EventReader(trace, self._threads, breathe).read(self._events)
+        return trace
+
+    @cached_property
+    def _events(self) -> Any:
+        return event_tree(self._profiler)
+
+    @cached_property
+    def _threads(self) -> Any:
+        is_alone = len({event.start_tid for event in self._events}) == 1
+        return {} if is_alone else system_threads(self._profiler)
+
+
+def unix_offset_ns() -> int:
+    """What `perf_counter_ns` is behind the Unix time of torch's events, now. Of three
+    readings, the one that was the least interrupted."""
+    readings = []
+    for _ in range(3):
+        before_ns, unix_ns, after_ns = (
+            time.perf_counter_ns(),
+            time.time_ns(),
+            time.perf_counter_ns(),
+        )
+        readings.append((after_ns - before_ns, unix_ns - (before_ns + after_ns) // 2))
+    return min(readings)[1]

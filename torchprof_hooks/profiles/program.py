@@ -1,0 +1,21 @@
+"""What a whole program did."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torchprof_hooks.profiles.profile import Profile
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramProfile:
+    """The profile of a program, from its first import of torch to its end.
+
+    message: what was run.
+    profile: of the thread that imported torch.
+    program_ns: time since the interpreter started.
+    """
+
+    message: str
+    profile: Profile
+    program_ns: int

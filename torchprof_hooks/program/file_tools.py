@@ -1,0 +1,217 @@
+"""The commands for files of profiles: ``show``, ``compare`` and ``merge``."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial, reduce
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from torchprof_hooks.profiles.compare import compare
+from torchprof_hooks.profiles.names import GROUPINGS
+from torchprof_hooks.profiles.profile import Profile
+from torchprof_hooks.reports import comparison, row_table, text
+from torchprof_hooks.reports.export import collapsed, rows_csv, rows_json, speedscope
+from torchprof_hooks.reports.table import plural
+from torchprof_hooks.reports.units import format_times
+
+if TYPE_CHECKING:
+    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
+
+#: Exit codes besides 0.
+SLOWER: Final = 1
+TROUBLE: Final = 2
+
+_ROW_FORMATS: Final[Mapping[str, Callable[[Profile, str], str]]] = {
+    "json": rows_json.render,
+    "csv": rows_csv.render,
+}
+_STACK_FORMATS: Final[Mapping[str, Callable[[Profile], str]]] = {
+    "speedscope": speedscope.render,
+    "collapsed": collapsed.render,
+}
+
+#: Characters of a message: some quote what a damaged file has in place of a number.
+_LONGEST_MESSAGE: Final = 300
+
+
+class _ToolError(Exception):
+    """What the user can put right, in one line."""
+
+
+def main(argv: Sequence[str]) -> int:
+    """The three commands by themselves; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="torchprof_hooks")
+    add_parsers(parser.add_subparsers(required=True, metavar="command"))
+    return run(parser.parse_args(argv))
+
+
+def run(args: argparse.Namespace) -> int:
+    """Do what was asked for and return the exit code. A file that cannot be read or
+    written is one line on standard error, and exit code 2."""
+    try:
+        code: int = args.command(args)
+    except _ToolError as error:
+        line = " ".join(str(error).splitlines())
+        if len(line) > _LONGEST_MESSAGE:
+            line = line[:_LONGEST_MESSAGE] + "..."
+        print(f"torchprof_hooks: {line}", file=sys.stderr)
+        return TROUBLE
+    return code
+
+
+def add_parsers(subparsers: Subparsers) -> None:
+    """Add the commands. What is parsed is for `run`."""
+    _add_show(subparsers)
+    _add_compare(subparsers)
+    _add_merge(subparsers)
+
+
+def _add_show(subparsers: Subparsers) -> None:
+    parser = subparsers.add_parser(
+        "show",
+        help="print a profile, or turn it into another format",
+        description="Print a profile. Stacks (speedscope, collapsed) are for flame "
+        "graphs: own times in nanoseconds.",
+    )
+    parser.add_argument("file", type=Path)
+    _add_by(parser, "rows are one per module, class, function or call site")
+    formats = ("text", *_ROW_FORMATS, *_STACK_FORMATS)
+    parser.add_argument("--format", choices=formats, default="text")
+    _add_max_rows(parser)
+    parser.set_defaults(command=_show)
+
+
+def _add_compare(subparsers: Subparsers) -> None:
+    parser = subparsers.add_parser(
+        "compare",
+        help="what became slower between two profiles",
+        description="Compare the mean time of a call, row by row. The exit code is 1 "
+        "if any became slower, by more than --fail-above and by more than chance "
+        "explains. Runs differ by more than what is seen within each: merge a few of "
+        "them on either side, and compare these.",
+    )
+    parser.add_argument("old", type=Path)
+    parser.add_argument("new", type=Path)
+    _add_by(parser, "compare modules (the default), classes, functions or call sites")
+    parser.add_argument(
+        "--fail-above",
+        type=parse_percentage,
+        default="5%",
+        metavar="PERCENT",
+        help='what a row may become slower: "5%%" (the default), "2.5%%"',
+    )
+    _add_max_rows(parser)
+    parser.set_defaults(command=_compare)
+
+
+def _add_merge(subparsers: Subparsers) -> None:
+    parser = subparsers.add_parser(
+        "merge",
+        help="add profiles up, of several runs or ranks",
+        description="Add up profiles of several runs or ranks into one file.",
+    )
+    parser.add_argument("files", type=Path, nargs="+", metavar="file")
+    parser.add_argument("-o", "--output", type=Path, required=True, metavar="file")
+    parser.set_defaults(command=_merge)
+
+
+def _add_by(parser: argparse.ArgumentParser, meaning: str) -> None:
+    parser.add_argument("--by", choices=GROUPINGS, help=meaning)
+
+
+def _add_max_rows(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--max-rows",
+        type=_positive,
+        default=40,
+        metavar="N",
+        help="rows of a text table (default: %(default)s)",
+    )
+
+
+def parse_percentage(written: str) -> float:
+    """0.05 for "5%". A number alone could be meant either way.
+
+    Raises:
+        argparse.ArgumentTypeError: it is something else.
+    """
+    if not re.fullmatch(r"\d+(\.\d+)? ?%", written, re.ASCII):
+        raise argparse.ArgumentTypeError(
+            f"{written!r} is not a percentage: write 5% or 2.5%"
+        )
+    return float(written.rstrip(" %")) / 100
+
+
+def _positive(written: str) -> int:
+    if not re.fullmatch(r"0*[1-9]\d{0,8}", written, re.ASCII):
+        raise argparse.ArgumentTypeError(f"{written!r} is not a positive number")
+    return int(written)
+
+
+def _show(args: argparse.Namespace) -> int:
+    if args.by and args.format in _STACK_FORMATS:
+        raise _ToolError(f"--by is for rows, but --format {args.format} has stacks")
+    _write(_rendered(_load(args.file), args))
+    return 0
+
+
+def _rendered(profile: Profile, args: argparse.Namespace) -> str:
+    if args.format in _STACK_FORMATS:
+        return _STACK_FORMATS[args.format](profile)
+    if args.format in _ROW_FORMATS:
+        return _ROW_FORMATS[args.format](profile, args.by or "module")
+    render = partial(row_table.render, by=args.by) if args.by else text.render
+    return render(profile, width=_width(), max_rows=args.max_rows)
+
+
+def _compare(args: argparse.Namespace) -> int:
+    old, new = _load(args.old), _load(args.new)
+    found = compare(old, new, args.by or "module", args.fail_above)
+    _write(comparison.render(found, width=_width(), max_rows=args.max_rows))
+    return SLOWER if found.slower else 0
+
+
+def _merge(args: argparse.Namespace) -> int:
+    merged = reduce(Profile.merge, map(_load, args.files))
+    try:
+        merged.save(args.output)
+    except OSError as error:
+        raise _ToolError(f"cannot write {args.output}: {error.strerror}") from None
+    [wall] = format_times([merged.wall_ns], "auto_foreach")
+    count, steps = plural(len(args.files), "profile"), plural(merged.steps, "step")
+    _write(f"{args.output}: {count}, {steps}, {wall} wall")
+    return 0
+
+
+def _load(path: Path) -> Profile:
+    try:
+        return Profile.load(path)
+    except OSError as error:
+        raise _ToolError(f"cannot read {path}: {error.strerror}") from None
+    except ValueError as error:
+        raise _ToolError(str(error)) from None
+
+
+def _width() -> int:
+    """Characters in a line: of the terminal, if it is one."""
+    return shutil.get_terminal_size((120, 24)).columns
+
+
+def _write(output: str) -> None:
+    """Print, also where not every character can be, or where nobody reads to the end
+    (``| head``)."""
+    encoding = sys.stdout.encoding or "utf-8"
+    printable = output.encode(encoding, "backslashreplace").decode(encoding)
+    try:
+        print(printable, flush=True)
+    except OSError as error:
+        # Python would try once more at exit, and complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):
+            raise _ToolError(f"cannot write the output: {error.strerror}") from None

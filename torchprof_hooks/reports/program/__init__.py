@@ -1,0 +1,1 @@
+"""The report of a whole program, section by section."""
