@@ -38,7 +38,7 @@ def torch_profiled(step: Callable[[], None], path: Path) -> None:
 def bench_step(step: Callable[[], None], directory: Path, rounds: int) -> None:
     """A single step, bare and traced. The hook's is over twice: for training, when the
     next step can begin, and when the file is there."""
-    names = ("bare", "torch.profiler", "ProfilerHook, file written", "... for training")
+    names = ("bare", "torch.profiler", "ProfilerHook", "... until the file is there")
     times: dict[str, list[int]] = {name: [] for name in names}
 
     def add(name: str, start_ns: int) -> None:
@@ -56,10 +56,10 @@ def bench_step(step: Callable[[], None], directory: Path, rounds: int) -> None:
             session.run(step)  # not traced
             start_ns = perf_counter_ns()
             session.run(step)
-            add("... for training", start_ns)
+            add("ProfilerHook", start_ns)
             while len(hook.paths) <= turn:
                 time.sleep(0.0002)
-            add("ProfilerHook, file written", start_ns)
+            add("... until the file is there", start_ns)
     report(
         "A traced step of the small GPT-2, with data flow and memory",
         times,

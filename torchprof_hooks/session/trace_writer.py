@@ -6,7 +6,7 @@ import gzip
 import os
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple, cast
@@ -58,6 +58,7 @@ class TraceWriter:
         self._waiting: deque[Future[None]] = deque()
         self._thread: ThreadPoolExecutor | None = None
         self._process: int | None = None  # that there may be recordings of
+        self._is_awaited = False  # whether training waits for what is being written
 
     def open(self) -> None:
         """There may be recordings from now on."""
@@ -73,7 +74,9 @@ class TraceWriter:
             self._try(step, recording, window)
             return
         while len(self._waiting) >= MOST_WAITING:
+            self._is_awaited = True
             self._waiting.popleft().result()
+        self._is_awaited = False
         try:
             if self._thread is None:
                 self._thread = ThreadPoolExecutor(1, "torchprof_hooks trace writer")
@@ -87,6 +90,7 @@ class TraceWriter:
         """Wait until everything is written."""
         is_here = self._process == os.getpid()
         self._process = None
+        self._is_awaited = True
         if self._thread is not None and is_here:
             self._thread.shutdown(wait=True)
         self._thread = None
@@ -105,7 +109,7 @@ class TraceWriter:
             )
 
     def _write(self, step: int, recording: Recording, window: Window) -> Path:
-        breathe = Breather()
+        breathe = Breather(lambda: self._is_awaited)
         options = self._options
         trace = recording.read(step, window, options.with_tensors, breathe)
         document = TraceDocument(recording.torch_trace())
@@ -149,13 +153,15 @@ class Breather:
 
     #: Seconds of work between two breaks, and of a break.
     WORK: Final = 0.0002
-    BREAK: Final = 0.0001
+    BREAK: Final = 0.0005
 
-    def __init__(self) -> None:
+    def __init__(self, is_awaited: Callable[[], bool]) -> None:
+        self._is_awaited = is_awaited
         self._since = time.perf_counter()
 
     def __call__(self) -> None:
-        """Take a break, if it is time."""
-        if time.perf_counter() - self._since > self.WORK:
+        """Take a break, if it is time, and nobody is waiting."""
+        is_time = time.perf_counter() - self._since > self.WORK
+        if is_time and not self._is_awaited():
             time.sleep(self.BREAK)
             self._since = time.perf_counter()
