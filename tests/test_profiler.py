@@ -45,8 +45,8 @@ def test_wall_time_and_time_outside_are_those_of_an_independent_clock() -> None:
             abs(rows["(outside modules)"].self_ns - outside_ns),
             abs(profile.attributed_ns - (wall_ns - outside_ns)),
         )
-        # within 1 % of the wall time, unless the machine was busy with something else
-        if max(wrong_ns) < 0.01 * wall_ns:
+        # within 3 % of the wall time, unless the machine was busy with something else
+        if max(wrong_ns) < 0.03 * wall_ns:
             break
         assert attempt < 4, wrong_ns
 

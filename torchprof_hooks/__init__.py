@@ -4,6 +4,7 @@ forward and backward?
 Public names are imported when they are first used: nobody waits for what stays unused.
 """
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from torchprof_hooks.link_hook import LinkHook
     from torchprof_hooks.profiler import Profiler, profile
     from torchprof_hooks.profiles.profile import Profile
+    from torchprof_hooks.program.startup import enable
     from torchprof_hooks.registration import add_hook, delete_hook
     from torchprof_hooks.session.profiler_hook import ProfilerHook
     from torchprof_hooks.session.report import ReportHook
@@ -52,6 +54,7 @@ __all__ = [
     "__version__",
     "add_hook",
     "delete_hook",
+    "enable",
     "function_hooks",
     "link_hooks",
     "profile",
@@ -77,6 +80,7 @@ _HOMES = {
     "TrainingSession": "session.training_session",
     "add_hook": "registration",
     "delete_hook": "registration",
+    "enable": "program.startup",
     "profile": "profiler",
     "profiled": "class_profiler",
 }
@@ -94,3 +98,7 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
+
+
+if "TORCHPROF_HOOKS_FLAGS" in os.environ:
+    import_module(f"{__name__}.program.startup").begin_from_environment(os.environ)

@@ -22,6 +22,7 @@ from torchprof_hooks.capture.backward_tracker import BackwardTracker
 from torchprof_hooks.capture.function_tracker import FunctionTracker
 from torchprof_hooks.capture.meter_tracker import MeterTracker
 from torchprof_hooks.capture.meters import DeviceMeter, MemoryMeter, Meter
+from torchprof_hooks.capture.sampling_tracker import Sampling, SamplingMeterTracker
 from torchprof_hooks.capture.tap import Tap
 from torchprof_hooks.measure.device_clock import DeviceClock, default_device_clock
 from torchprof_hooks.measure.memory_counter import (
@@ -40,6 +41,7 @@ class Settings(NamedTuple):
     functions: bool = False
     memory: bool | str | torch.device = False
     device_clock: DeviceClock | None = None
+    every: int = 1
 
 
 class Profiler:
@@ -102,6 +104,11 @@ class Profiler:
 
         return merge_snapshots([rounds.snapshot() for rounds in self._rounds])
 
+    @property
+    def sampled_steps(self) -> int:
+        """In how many steps functions were measured, of those that ended."""
+        return sum(rounds.sampled_steps for rounds in self._rounds)
+
     def print_report(
         self,
         unit: str = "auto",
@@ -150,6 +157,13 @@ class _ThreadRounds:
     def is_entered(self) -> bool:
         return self._depth > 0
 
+    @property
+    def sampled_steps(self) -> int:
+        tracker = self._tracker
+        if isinstance(tracker, Sampling):
+            return tracker.sampled_steps
+        return tracker.steps if isinstance(tracker, FunctionTracker) else 0
+
     def enter(self) -> None:
         self._depth += 1
         if self._depth == 1:
@@ -184,13 +198,22 @@ def _make_tracker(settings: Settings) -> tuple[BackwardTracker, str]:
             meters.append(MemoryMeter(memory_counter(device)))
         except MemoryUnavailableError as error:
             unmeasured = str(error)
+    return _choose_tracker(settings, meters), unmeasured
+
+
+def _choose_tracker(settings: Settings, meters: list[Meter]) -> BackwardTracker:
     functions = settings.functions
+    if functions and settings.every > 1:
+        tracker = (
+            SamplingMeterTracker(meters, by_shapes=True)
+            if meters
+            else Sampling(by_shapes=True)
+        )
+        tracker.every = settings.every
+        return tracker
     if meters:
-        tracker = MeterTracker(meters, follows_functions=functions, by_shapes=functions)
-        return tracker, unmeasured
-    if functions:
-        return FunctionTracker(by_shapes=True), unmeasured
-    return BackwardTracker(), unmeasured
+        return MeterTracker(meters, follows_functions=functions, by_shapes=functions)
+    return FunctionTracker(by_shapes=True) if functions else BackwardTracker()
 
 
 def profile(

@@ -23,7 +23,7 @@ class RandomGraph(nn.Module):
         self.parts = nn.ModuleList(
             RandomGraph(rng, depth - 1)
             if depth and rng.random() < 0.4
-            else Work(rng.choice([1, 3, 6]), rng.choice([8, 12, 18]))
+            else Work(rng.choice([3, 4, 6]), rng.choice([8, 12, 18]))
             for _ in range(rng.randint(1, 3))
         )
         if rng.random() < 0.3:

@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 from tests.capture.test_device_meter import FakeDevice
 from tests.functions import Cube, Runs, x
 from tests.helpers import close
-from tests.planted import MS, burn
+from tests.planted import MS, burn, tolerance_ns
 from torchprof_hooks import FunctionHook, add_hook, delete_hook
 from torchprof_hooks.function_hooks import TimerHook
 from torchprof_hooks.measure.device_clock import EventClock
@@ -287,7 +287,7 @@ def test_an_unknown_unit_is_refused() -> None:
 
 
 def planted_differences() -> list[str]:
-    """What is off by more than 5 % + 0.3 ms for each call."""
+    """What is off by more than the tolerance."""
     spent_ns = Counter[str]()
 
     def spend(phase: str, milliseconds: float) -> None:
@@ -307,8 +307,7 @@ def planted_differences() -> list[str]:
     return [
         f"{phase}: {seconds * 1e3:.2f} ms, not {spent_ns[phase] / MS:.2f}"
         for phase, (seconds, calls) in found.items()
-        if abs(seconds * 1e9 - spent_ns[phase])
-        > 0.05 * spent_ns[phase] + 0.3 * MS * calls
+        if abs(seconds * 1e9 - spent_ns[phase]) > tolerance_ns(spent_ns[phase], calls)
     ]
 
 

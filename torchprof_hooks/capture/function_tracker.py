@@ -74,8 +74,7 @@ class FunctionTracker(FunctionSites):
         self.at_unknown: Callable[[], object] = lambda: None
         self.passed_over = 0  # calls seen that were none of interest
         self._wants = wants
-        if follows_functions and wants is None:
-            self._name_node = self.site_of_node
+        self.name_nodes(follows_functions)
 
     # Forward
 
@@ -149,6 +148,11 @@ class FunctionTracker(FunctionSites):
         if not self._mode_users and self.mode is not None:
             mode, self.mode = self.mode, None
             mode.close()
+
+    def name_nodes(self, does: bool) -> None:
+        """Whether nodes that no function is known for are functions of their own."""
+        is_naming = does and self._wants is None
+        self._name_node = self.site_of_node if is_naming else None
 
     def looks_away_from(self, module: torch.nn.Module) -> bool:
         """Also from modules inside of a compiled function (see the parent class)."""

@@ -13,9 +13,11 @@ class ProgramProfile:
 
     message: what was run.
     profile: of the thread that imported torch.
-    program_ns: time since the interpreter started.
+    program_ns: time since the package was first imported by it.
+    sampled_steps: in how many of the steps functions were measured.
     """
 
     message: str
     profile: Profile
     program_ns: int
+    sampled_steps: int = 0

@@ -1,4 +1,4 @@
-"""``python -m torchprof_hooks``: run a program and profile it."""
+"""``python -m torchprof_hooks``: run a program and profile it, or look at files."""
 
 from __future__ import annotations
 
@@ -6,59 +6,75 @@ import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import Field, fields
-from typing import Any
+from typing import Any, Final
 
+from torchprof_hooks.program import file_tools
 from torchprof_hooks.program.flags import FlagError, Flags, make_flags
 from torchprof_hooks.program.launch import launch
 
+#: Commands for files of profiles.
+FILE_TOOLS: Final = ("show", "compare", "merge")
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run what the arguments say; it takes the place of this process. Returns the exit
-    code if there is nothing to run."""
+    """Do what the arguments say: run a program, which takes the place of this process,
+    or look at files of profiles. Returns the exit code of what ends here."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if given and given[0] in FILE_TOOLS:
+        return file_tools.main(given)
+    options, program = split(given)
     parser = _make_parser()
-    args = parser.parse_args(arguments)
-    program = [*(["-m", args.module] if args.module else []), *args.program]
+    flags = vars(parser.parse_args(options))
     if not program:
         parser.print_help(sys.stderr)
         return 2
-    given = {
-        flag.name: str(getattr(args, flag.name))
-        for flag in fields(Flags)
-        if getattr(args, flag.name, None) is not None
-    }
+    texts = {name: str(value) for name, value in flags.items() if value is not None}
     try:
-        make_flags(given)
+        make_flags(texts)
     except FlagError as error:
         print(f"torchprof_hooks: {error}", file=sys.stderr)
-    else:
-        launch(program, {"profile": "True", **given})
-    return 2
+        return 2
+    return launch(program, {"profile": "True", **texts})
+
+
+def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Our options, and from "-m" or the script on what is the program's; argparse would
+    look for ours among those of the program."""
+    with_value = {_option(flag) for flag in fields(Flags) if flag.default is not False}
+    position = 0
+    while position < len(arguments):
+        argument = arguments[position]
+        if argument == "-m" or not argument.startswith("-"):
+            break
+        position += 2 if argument in with_value else 1
+    return list(arguments[:position]), list(arguments[position:])
 
 
 def _make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m torchprof_hooks",
-        description="Run a program, and print when it ends where its time went.",
+        usage="%(prog)s [options] (script.py | -m module) [arguments]\n"
+        f"       %(prog)s ({' | '.join(FILE_TOOLS)}) ...",
+        description="Run a program, and print when it ends where its time went; or "
+        "look at files of profiles.",
         allow_abbrev=False,
     )
     for flag in fields(Flags):
         if flag.name != "profile":
             _add_option(parser, flag)
-    parser.add_argument("-m", dest="module", metavar="MODULE", help="run a module")
-    parser.add_argument(
-        "program",
-        nargs=argparse.REMAINDER,
-        metavar="script.py [arguments]",
-        help="what to run, and its own arguments",
-    )
     return parser
 
 
+def _option(flag: Field[Any]) -> str:
+    return "--" + flag.name.replace("_", "-")
+
+
 def _add_option(parser: argparse.ArgumentParser, flag: Field[Any]) -> None:
-    option = "--" + flag.name.replace("_", "-")
     meaning = flag.metadata["meaning"]
     if flag.default is False:
-        parser.add_argument(option, action="store_const", const=True, help=meaning)
+        parser.add_argument(
+            _option(flag), action="store_const", const=True, help=meaning
+        )
     else:
         help_text = f"{meaning} (default: {flag.default!r})"
-        parser.add_argument(option, metavar="VALUE", help=help_text)
+        parser.add_argument(_option(flag), metavar="VALUE", help=help_text)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
@@ -36,16 +35,6 @@ def _whole(least: int) -> Callable[[str], int]:
     return parse
 
 
-def _seconds(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if not 0 <= number < math.inf:
-        raise ValueError("a number of seconds, 0 or more")
-    return number
-
-
 def _text(text: str) -> str:
     return text
 
@@ -69,18 +58,12 @@ class Flags:
         False, _yes_or_no, "measure, and print the report at exit", "False"
     )
     profile_memory: bool = _flag(
-        False, _yes_or_no, "measure memory as well, and print its section", "False"
-    )
-    profile_optimizer: bool = _flag(
-        False, _yes_or_no, "print the phases of torch.compile", "False"
+        False, _yes_or_no, "measure memory as well, for save and debugprint", "False"
     )
     n_ops: int = _flag(20, _whole(1), "rows of the sections Class and Ops", "20")
     n_apply: int = _flag(20, _whole(1), "rows of the section Apply", "20")
     output_line_width: int = _flag(
         512, _whole(1), "characters in a line; longer names are cut", "512"
-    )
-    min_memory_size: int = _flag(
-        1024, _whole(0), "bytes of the smallest outputs that are listed", "1024"
     )
     destination: str = _flag(
         "stderr", _text, "where the report goes: stderr, stdout or a file", "stderr"
@@ -88,18 +71,12 @@ class Flags:
     debugprint: bool = _flag(
         False, _yes_or_no, "print the tree of modules as well", "False"
     )
-    ignore_first_call: bool = _flag(
-        False, _yes_or_no, "leave out the first step, also its compilation", "False"
-    )
     time_thunks: bool = _flag(True, _yes_or_no, "measure functions", "True")
     print_global_stats: bool = _flag(
         False, _yes_or_no, "print one line of sums for the process", "False"
     )
     every: int = _flag(20, _whole(1), "measure functions in one step of so many")
     save: str = _flag("", _text, "write the profile to this file, too")
-    flush_secs: float = _flag(
-        0.0, _seconds, "seconds between two writes of that file; 0: at exit only"
-    )
 
 
 _FIELDS: Final = {flag.name: flag for flag in fields(Flags)}
@@ -107,11 +84,9 @@ _FIELDS: Final = {flag.name: flag for flag in fields(Flags)}
 _BARE: Final = {
     "profile",
     "profile_memory",
-    "profile_optimizer",
     "print_global_stats",
     "every",
     "save",
-    "flush_secs",
 }
 
 

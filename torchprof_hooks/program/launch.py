@@ -37,9 +37,15 @@ def launch(program: Sequence[str], flags: Mapping[str, str]) -> NoReturn:
 def interpreter_options(command: Sequence[str]) -> list[str]:
     """What stands between "python" and "-m torchprof_hooks" (or the console command):
     "-u", "-X dev" and the like."""
-    if "-m" not in command:
-        return []
-    return list(command[1 : command.index("-m")])
+    options: list[str] = []
+    arguments = iter(command[1:])
+    for argument in arguments:
+        if argument == "-m" or not argument.startswith("-"):
+            break
+        options.append(argument)
+        if argument in ("-X", "-W"):
+            options.append(next(arguments))
+    return options
 
 
 def prepare(environment: MutableMapping[str, str], flags: Mapping[str, str]) -> None:

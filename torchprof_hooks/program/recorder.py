@@ -10,8 +10,8 @@ import time
 from types import FrameType
 from typing import Final
 
-from torchprof_hooks.profiler import Profiler, profile
-from torchprof_hooks.profiles.profile import Profile
+from torchprof_hooks.measure.device_clock import default_device_clock
+from torchprof_hooks.profiler import Profiler, Settings
 from torchprof_hooks.profiles.program import ProgramProfile
 from torchprof_hooks.program.destination import rank_file, write_report
 from torchprof_hooks.program.flags import Flags
@@ -25,8 +25,13 @@ class Recorder:
     def __init__(self, flags: Flags) -> None:
         self._flags = flags
         self._pid = os.getpid()
-        self._profiler: Profiler = profile(
-            functions=flags.time_thunks, memory=flags.profile_memory
+        self._profiler = Profiler(
+            Settings(
+                flags.time_thunks,
+                flags.profile_memory,
+                default_device_clock(),
+                flags.every,
+            )
         )
         self._is_reported = False
 
@@ -44,29 +49,43 @@ class Recorder:
         self._is_reported = True
         try:
             program = self._finish()
-            self._write(program)
+            if program.profile.is_empty:
+                print("torchprof_hooks: no module was called", file=sys.stderr)
+            else:
+                self._write(program)
         except Exception as error:  # the program has ended well, for all that
             print(f"torchprof_hooks: no report: {error!r}", file=sys.stderr)
 
     def _finish(self) -> ProgramProfile:
         now_ns = time.perf_counter_ns()
-        found: Profile = self._profiler.profile
+        found = self._profiler.profile
         message = " ".join(sys.argv) or "an interactive session"
-        return ProgramProfile(message, found, now_ns - _START_NS)
+        sampled = self._profiler.sampled_steps
+        return ProgramProfile(message, found, now_ns - _START_NS, sampled)
 
     def _write(self, program: ProgramProfile) -> None:
         from torchprof_hooks.reports.program.report import program_report
+        from torchprof_hooks.reports.program.totals import global_stats
+        from torchprof_hooks.reports.text import render
 
         flags = self._flags
         if flags.save:
             program.profile.save(rank_file(flags.save))
-        report = program_report(
-            program,
-            n_ops=flags.n_ops,
-            n_apply=flags.n_apply,
-            width=flags.output_line_width,
-        )
-        write_report(report, flags.destination)
+        parts = []
+        if flags.profile:
+            parts.append(
+                program_report(
+                    program,
+                    n_ops=flags.n_ops,
+                    n_apply=flags.n_apply,
+                    width=flags.output_line_width,
+                )
+            )
+        if flags.debugprint:
+            parts.append(render(program.profile))
+        if flags.print_global_stats:
+            parts.append(global_stats(program))
+        write_report("\n\n".join(parts), flags.destination)
 
     def _on_sigterm(self, number: int, frame: FrameType | None) -> None:
         self.report()

@@ -34,7 +34,7 @@ def begin_from_environment(environment: Mapping[str, str]) -> None:
     """Do what `VARIABLE` says. A flag that is malformed ends the program, with exit
     code 2: it would go unnoticed otherwise until the program ends."""
     text = environment.get(VARIABLE, "")
-    if not text or multiprocessing.parent_process() is not None:
+    if not text or multiprocessing.current_process().name != "MainProcess":
         return  # children print nothing of their own
     try:
         flags = parse_flags(text)
@@ -60,6 +60,8 @@ def begin_with_torch(
 
 def begin(flags: Flags) -> None:
     """Begin now."""
+    import torch  # noqa: F401  - first: somebody may be waiting for it to begin, too
+
     from torchprof_hooks.program.recorder import start
 
     start(flags)

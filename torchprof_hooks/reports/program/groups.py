@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 from torchprof_hooks.profiles.names import MODULE_PHASES, Phase
 from torchprof_hooks.profiles.profile import Profile
+from torchprof_hooks.profiles.program import ProgramProfile
 from torchprof_hooks.reports.table import plural
 
 #: Grouping -> title, and what its rows are.
@@ -32,7 +33,7 @@ class Item(NamedTuple):
     applies: int
 
 
-def group_section(profile: Profile, by: str, max_rows: int, width: int) -> str:
+def group_section(program: ProgramProfile, by: str, max_rows: int, width: int) -> str:
     """One section, the most expensive lines first.
 
     by: "class", "function" or "call".
@@ -46,6 +47,7 @@ def group_section(profile: Profile, by: str, max_rows: int, width: int) -> str:
            ... (remaining 14 rows account for 3.10% (0.310s) of the runtime)
     """
     title, kind = _TITLES[by]
+    profile = program.profile
     items = sorted(_items(profile, by), key=lambda item: (-item.self_ns, item.name))
     total_ns = sum(item.self_ns for item in items)
     if not total_ns:
@@ -59,15 +61,23 @@ def group_section(profile: Profile, by: str, max_rows: int, width: int) -> str:
         "<#apply>",
         f"<{kind}>",
     )
-    lines = [title, "---", header, *_lines(items[:max_rows], total_ns)]
+    lines = [title, "---", *_sampling(program, by), header]
+    lines += _lines(items[:max_rows], total_ns)
     lines = [line[:width] for line in lines]
     return "\n".join([*lines, _remainder(items[max_rows:], total_ns)])
 
 
+def _sampling(program: ProgramProfile, by: str) -> Iterator[str]:
+    steps = program.profile.steps
+    if by != "class" and program.sampled_steps < steps:
+        yield f"   (measured in {program.sampled_steps} of {plural(steps, 'step')})"
+
+
 def _items(profile: Profile, by: str) -> Iterator[Item]:
     applies = _places(profile, by)
+    kind = "module" if by == "class" else "function"
     for row in profile.rows(by):
-        if row.kind not in ("module", "function"):
+        if row.kind != kind:
             continue
         for phase in MODULE_PHASES:
             totals = row.phases[phase]

@@ -35,9 +35,9 @@ def program_report(
     """
     sections: Mapping[str, Section] = {
         "Totals": partial(totals_section, program),
-        "Class": partial(group_section, program.profile, "class", n_ops, width),
-        "Ops": partial(group_section, program.profile, "function", n_ops, width),
-        "Apply": partial(group_section, program.profile, "call", n_apply, width),
+        "Class": partial(group_section, program, "class", n_ops, width),
+        "Ops": partial(group_section, program, "function", n_ops, width),
+        "Apply": partial(group_section, program, "call", n_apply, width),
     }
     return "\n\n".join(_isolated(title, make) for title, make in sections.items())
 

@@ -58,3 +58,17 @@ def _lines(program: ProgramProfile) -> Iterator[str]:
     share = 100 * profile.overhead_ns / wall_ns if wall_ns else 0.0
     seconds = profile.overhead_ns / 1e9
     yield f"  Measuring took about {seconds:.3f}s ({share:.1f}%) of it"
+
+
+def global_stats(program: ProgramProfile) -> str:
+    """One line for the process.
+
+    Example::
+
+        Global stats: 12.340s since the program began, 9.500s in modules and optimizers
+    """
+    seconds, inside = program.program_ns / 1e9, program.profile.attributed_ns / 1e9
+    return (
+        f"Global stats: {seconds:.3f}s since the program began, {inside:.3f}s in "
+        "modules and optimizers"
+    )

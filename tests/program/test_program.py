@@ -1,0 +1,312 @@
+"""Whole programs, each in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from torchprof_hooks import Profile
+
+TITLE = "Program profiling\n================="
+
+TRAIN = """
+import torch
+from torch import nn
+model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+for _ in range(5):
+    optimizer.zero_grad()
+    model(torch.ones(2, 4)).sum().backward()
+    optimizer.step()
+print("trained")
+"""
+
+
+class Run:
+    """What came of a program: exit code, outputs, and the report among them."""
+
+    def __init__(self, done: subprocess.CompletedProcess[str]) -> None:
+        self.code = done.returncode
+        self.out = done.stdout
+        self.err = done.stderr
+        self.reports = done.stderr.count(TITLE) + done.stdout.count(TITLE)
+        self.before_report = done.stderr.split(TITLE)[0]
+
+
+def plain(*arguments: str, flags: str = "", **options: str) -> Run:
+    """Python with these arguments, and nothing of ours."""
+    environment = {**os.environ, "TORCHPROF_HOOKS_FLAGS": flags, **options}
+    if not flags:
+        del environment["TORCHPROF_HOOKS_FLAGS"]
+    command = [sys.executable, *arguments]
+    return Run(
+        subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            check=False,
+            env=environment,
+            input="typed in",
+            timeout=120,
+        )
+    )
+
+
+def profiled(*arguments: str, **options: str) -> Run:
+    """The same by us."""
+    return plain("-m", "torchprof_hooks", *arguments, **options)
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    path = tmp_path / "train.py"
+    path.write_text(TRAIN)
+    return path
+
+
+def written(directory: Path, text: str) -> str:
+    path = directory / "program.py"
+    path.write_text(text)
+    return str(path)
+
+
+# Three ways in
+
+
+def test_an_unmodified_script(script: Path) -> None:
+    run = profiled(str(script))
+    assert (run.code, run.out, run.reports) == (0, "trained\n", 1)
+    assert f"Message: {script}\n" in run.err
+    assert "5 steps of" in run.err
+    for section in ("Class", "Ops", "Apply"):
+        assert f"\n{section}\n---\n" in run.err
+    assert "Linear backward" in run.err
+
+
+def test_a_variable_for_a_script_that_imports_the_package(tmp_path: Path) -> None:
+    for imports in ("import torchprof_hooks" + TRAIN, TRAIN + "import torchprof_hooks"):
+        run = plain(written(tmp_path, imports), flags="profile=True")
+        assert (run.code, run.reports) == (0, 1)
+    assert plain(written(tmp_path, imports), flags="profile=False").reports == 0
+
+
+def test_a_call(tmp_path: Path) -> None:
+    run = plain(written(tmp_path, "import torchprof_hooks as t; t.enable()" + TRAIN))
+    assert (run.code, run.reports) == (0, 1)
+
+
+def test_all_ways_at_once_are_one_report(tmp_path: Path) -> None:
+    program = "import torchprof_hooks as t; t.enable()" + TRAIN + "t.enable()"
+    run = profiled(written(tmp_path, program), flags="profile=True")
+    assert (run.code, run.reports) == (0, 1)
+
+
+# As it would run alone
+
+LOOK_AROUND = """
+import json, os, sys
+import torch
+print(json.dumps([
+    sys.argv, sys.path, __name__, __file__, sys.stdin.read(), sys.flags.dev_mode,
+    os.environ.get("PYTHONPATH"), sorted(os.environ), os.getcwd(),
+    sys.modules["__main__"].__file__, sys.modules["__main__"].__spec__ is None,
+    [type(finder).__name__ for finder in sys.meta_path],
+]))
+"""
+
+
+@pytest.mark.parametrize("path", ["", "somewhere:else"])
+def test_it_finds_everything_as_without_us(path: str, tmp_path: Path) -> None:
+    arguments = [written(tmp_path, LOOK_AROUND), "--n-ops", "-m", "x y", ""]
+    options = {"PYTHONPATH": path} if path else {}
+    alone, run = plain(*arguments, **options), profiled(*arguments, **options)
+    assert alone.code == 0
+    assert (run.code, run.out) == (0, alone.out)
+
+
+def test_a_module(tmp_path: Path) -> None:
+    written(tmp_path, LOOK_AROUND.replace(" is None", ".name"))
+    options = {"PYTHONPATH": str(tmp_path)}
+    alone = plain("-m", "program", "--n-ops", "3", **options)
+    run = profiled("-m", "program", "--n-ops", "3", **options)
+    assert alone.code == 0
+    assert (run.code, run.out) == (0, alone.out)
+    assert run.err == "torchprof_hooks: no module was called\n"
+
+
+def test_a_sitecustomize_of_the_users_own(tmp_path: Path, script: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("print('customized')")
+    run = profiled(str(script), PYTHONPATH=str(tmp_path))
+    # Once for the interpreter that starts the program, and once for the program.
+    assert (run.out, run.reports) == ("customized\n" * 2 + "trained\n", 1)
+
+
+def test_a_program_without_torch(tmp_path: Path) -> None:
+    program = "import sys; print('torch' in sys.modules)"
+    run = profiled(written(tmp_path, program))
+    assert (run.code, run.out, run.err) == (0, "False\n", "")
+
+
+@pytest.mark.parametrize("name", ["missing.py", "."])
+def test_what_cannot_be_run(name: str) -> None:
+    alone, run = plain(name), profiled(name)
+    assert (run.code, run.out, run.err) == (alone.code, alone.out, alone.err)
+    assert run.code != 0
+
+
+# Endings
+
+
+@pytest.mark.parametrize(
+    ("ending", "code"),
+    [
+        ("", 0),
+        ("raise SystemExit", 0),
+        ("import sys; sys.exit(3)", 3),
+        ("1 / 0", 1),
+        ("import sys; sys.exit('message')", 1),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGTERM)", -signal.SIGTERM),
+        ("raise KeyboardInterrupt", None),  # depends on who started these tests
+    ],
+)
+def test_every_ending_has_its_exit_code_its_traceback_and_a_report(
+    ending: str, code: int | None, tmp_path: Path
+) -> None:
+    # Alone, without the training: that takes its time.
+    quick = "\n" * (TRAIN.count("\n") - 1) + "print('trained')\n"
+    alone = plain(written(tmp_path, quick + ending))
+    run = profiled(written(tmp_path, TRAIN + ending))
+    assert (run.code, run.out) == (alone.code, alone.out)
+    assert code is None or run.code == code
+    assert run.before_report == alone.err
+    assert run.reports == 1
+
+
+def test_ctrl_c_from_outside(tmp_path: Path) -> None:
+    ready = tmp_path / "ready"
+    wait = f"""
+import pathlib, signal, time
+signal.signal(signal.SIGINT, signal.default_int_handler)
+pathlib.Path({str(ready)!r}).touch()
+time.sleep(60)
+"""
+    command = [sys.executable, "-m", "torchprof_hooks", written(tmp_path, TRAIN + wait)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    while not ready.exists():
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode != 0
+    assert "KeyboardInterrupt" in err
+    assert err.count(TITLE) == 1
+
+
+def test_an_end_that_nothing_survives(tmp_path: Path) -> None:
+    run = profiled(written(tmp_path, TRAIN + "import os; os._exit(5)"))
+    assert (run.code, run.reports) == (5, 0)
+
+
+CHILDREN = """
+import multiprocessing, os, sys
+
+def work():
+    import torch
+    torch.nn.Linear(2, 2)(torch.ones(2))
+
+if __name__ == "__main__":
+    %s
+    for method in ("fork", "spawn"):
+        child = multiprocessing.get_context(method).Process(target=work)
+        child.start()
+        child.join()
+        assert child.exitcode == 0
+    if not os.fork():
+        sys.exit()
+    os.wait()
+"""
+
+
+def test_children_print_nothing(tmp_path: Path) -> None:
+    path = written(tmp_path, CHILDREN % "work()")
+    assert profiled(path).reports == 1
+    path = written(tmp_path, "import torchprof_hooks" + CHILDREN % "work()")
+    assert plain(path, flags="profile=True").reports == 1
+
+
+# Where it goes
+
+
+def test_destinations(script: Path, tmp_path: Path) -> None:
+    assert TITLE in profiled("--destination", "stdout", str(script)).out
+    report = tmp_path / "report.txt"
+    run = profiled(f"--destination={report}", str(script))
+    assert (run.err, run.reports) == ("", 0)
+    assert TITLE in report.read_text()
+
+
+def test_ranks_write_files_of_their_own(script: Path, tmp_path: Path) -> None:
+    save = f"--save={tmp_path / 'profile.json'}"
+    profiled(save, str(script), RANK="3", WORLD_SIZE="8")
+    assert (tmp_path / "profile-rank3.json").exists()
+
+
+def test_a_report_that_cannot_be_written_is_one_line(
+    script: Path, tmp_path: Path
+) -> None:
+    run = profiled(f"--destination={tmp_path / 'no' / 'where'}", str(script))
+    assert (run.code, run.out) == (0, "trained\n")
+    assert run.err.startswith("torchprof_hooks: no report: FileNotFoundError")
+    assert run.err.count("\n") == 1
+
+
+def test_the_saved_profile_is_that_of_the_program(script: Path, tmp_path: Path) -> None:
+    path = tmp_path / "profile.json"
+    profiled("--save", str(path), "--every", "2", str(script))
+    rows = {row.name: row for row in Profile.load(path).rows()}
+    assert [rows[f"Sequential.{i}"].calls for i in range(3)] == [5, 5, 5]
+    assert rows["Sequential.0"].phases["backward"].calls == 5
+    functions = {row.name: row for row in Profile.load(path).rows("function")}
+    assert functions["linear"].calls == 6  # two layers in steps 1, 3 and 5
+    shown = profiled("show", str(path), "--by", "class")
+    assert (shown.code, "Linear" in shown.out) == (0, True)
+
+
+def test_other_sections(script: Path) -> None:
+    run = profiled("--debugprint", "--print-global-stats", "--n-ops=1", str(script))
+    assert "(remaining " in run.err
+    assert "Global stats: " in run.err
+    assert "torchprof_hooks: " in run.err
+
+
+# Mistakes
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--n-ops", "0", "x.py"], "profiling.n_ops must be a whole number"),
+        (["--nops", "3", "x.py"], "--nops"),
+        ([], "usage:"),
+        (["show", "nowhere.json"], "nowhere.json"),
+    ],
+)
+def test_mistakes_end_with_2(arguments: list[str], complaint: str) -> None:
+    run = profiled(*arguments)
+    assert run.code == 2
+    assert complaint in run.err
+    assert "Traceback" not in run.err
+
+
+def test_a_malformed_variable_ends_the_program(script: Path, tmp_path: Path) -> None:
+    path = written(tmp_path, "import torchprof_hooks" + TRAIN)
+    run = plain(path, flags="profil=True")
+    assert (run.code, run.out) == (2, "")
+    assert run.err == (
+        "TORCHPROF_HOOKS_FLAGS: there is no flag 'profil'; did you mean 'profile'?\n"
+    )
