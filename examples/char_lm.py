@@ -151,7 +151,7 @@ def evaluate(model: CharLM, ids: Tensor, config: Config) -> float:
 def train(model: CharLM, train_ids: Tensor, val_ids: Tensor, config: Config) -> None:
     optimizer = torch.optim.AdamW(model.parameters())
     scheduler = torch.optim.lr_scheduler.OneCycleLR(
-        optimizer, config.max_learning_rate, config.steps, pct_start=0.1
+        optimizer, config.max_learning_rate, config.steps, pct_start=0.12
     )
     losses: list[Tensor] = []
     # With disable=None there is no bar where stderr is not a terminal.
