@@ -193,10 +193,13 @@ class ProfilerHook(SessionHook):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._own_step = None
         try:
+            self._own_step = None
             self._finish(is_failing=error is not None)
         finally:
+            # Again, if an interrupt came in between.
+            self._drop()
+            kineto_sessions.leave(self)
             release((self,))
 
     # One step
