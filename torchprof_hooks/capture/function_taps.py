@@ -46,6 +46,19 @@ class FunctionTaps:
         )
         self._regions = _CompiledRegions(self.here)
 
+    def show_functions(self, tracker: FunctionTracker) -> None:
+        """Let `tracker` see all functions that its thread calls."""
+        self.add(tracker)
+        tracker.at_unknown = self.look_for_compiler
+        tracker.name_nodes(True)
+        tracker.open_mode()
+
+    def hide_functions(self, tracker: FunctionTracker) -> None:
+        """Undo `show_functions`."""
+        tracker.close_mode()
+        tracker.name_nodes(False)
+        self.remove(tracker)
+
     def add(self, tracker: FunctionTracker) -> None:
         """Tell `tracker` from now on."""
         with self._lock:

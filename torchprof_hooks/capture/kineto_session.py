@@ -154,8 +154,9 @@ class KinetoSessions:
         with self._lock:
             session = self._session
             if session is None and not self._is_in_use():
-                tracker = self._trackers.setdefault(get_ident(), TraceTracker())
-                session = self._session = _Session(tracker, any(self._wants.values()))
+                session = self._session = _Session(
+                    self._own_tracker(), any(self._wants.values())
+                )
             if session is None or session.thread != get_ident():
                 return None
             hold = Hold(session)
@@ -192,6 +193,12 @@ class KinetoSessions:
         """Another profiler is about to start."""
         if self._session is not None:
             self._session.give_way()
+
+    def _own_tracker(self) -> TraceTracker:
+        thread = get_ident()
+        if thread not in self._trackers:
+            self._trackers[thread] = TraceTracker()
+        return self._trackers[thread]
 
     def _end(self, session: _Session) -> None:
         recording = session.end()

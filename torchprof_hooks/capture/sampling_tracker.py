@@ -30,25 +30,10 @@ class Sampling(FunctionTracker):
         self.sampled_steps += self.mode is not None
         is_due = self.steps % self.every == 0
         if is_due and self.mode is None:
-            show_functions(self)
+            function_taps.show_functions(self)
         elif not is_due and self.mode is not None:
-            hide_functions(self)
+            function_taps.hide_functions(self)
 
 
 class SamplingMeterTracker(Sampling, MeterTracker):
     """The same with meters."""
-
-
-def show_functions(tracker: FunctionTracker) -> None:
-    """Let a tracker see the functions that its thread calls."""
-    function_taps.add(tracker)
-    tracker.at_unknown = function_taps.look_for_compiler
-    tracker.name_nodes(True)
-    tracker.open_mode()
-
-
-def hide_functions(tracker: FunctionTracker) -> None:
-    """Undo `show_functions`."""
-    tracker.close_mode()
-    tracker.name_nodes(False)
-    function_taps.remove(tracker)

@@ -50,9 +50,7 @@ class Tap:
         if isinstance(tracker, MeterTracker):
             tracker.start_meters()
         if isinstance(tracker, FunctionTracker) and tracker.follows_functions:
-            function_taps.add(tracker)
-            tracker.at_unknown = function_taps.look_for_compiler
-            tracker.open_mode()
+            function_taps.show_functions(tracker)
 
     def _show_modules(self, tracker: Tracker) -> None:
         self._handles += [
@@ -73,8 +71,7 @@ class Tap:
         """
         tracker = self._tracker
         if isinstance(tracker, FunctionTracker) and tracker.mode is not None:
-            tracker.close_mode()
-            function_taps.remove(tracker)
+            function_taps.hide_functions(tracker)
         for handle in self._handles:
             handle.remove()
         tracker.abort_all(by_exception)

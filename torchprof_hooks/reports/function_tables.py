@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
@@ -11,6 +11,7 @@ from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.rows import Row
 from torchprof_hooks.profiles.totals import Totals
 from torchprof_hooks.reports.memory_tree import format_each
+from torchprof_hooks.reports.row_columns import device_time, own_time
 from torchprof_hooks.reports.table import (
     Column,
     count_column,
@@ -29,14 +30,6 @@ _MOST_FUNCTIONS: Final = 20
 _MOST_CALL_SITES: Final = 10
 
 
-def _own(phase: Phase) -> Callable[[Row], int]:
-    return lambda row: row.phases[phase].self_ns
-
-
-def _device(row: Row) -> int:
-    return sum(totals.device_self_ns for totals in row.phases.values())
-
-
 def _used(row: Row) -> float:
     used_bytes = sum(
         totals.memory.used_bytes
@@ -51,10 +44,10 @@ def _peak(row: Row) -> int:
 
 
 _TIMES: Final = (
-    Column("forward", _own("forward"), is_kept=True),
-    Column("backward", _own("backward")),
-    Column("recompute", _own("recompute")),
-    Column("device", _device),
+    Column("forward", own_time("forward"), is_kept=True),
+    Column("backward", own_time("backward")),
+    Column("recompute", own_time("recompute")),
+    Column("device", device_time),
     Column[Row]("total", lambda row: row.self_ns),
 )
 _BYTES: Final = (Column("used", _used), Column("peak", _peak))

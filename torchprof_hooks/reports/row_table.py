@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
-from torchprof_hooks.profiles.names import MODULE_GROUPINGS, Phase
+from torchprof_hooks.profiles.names import MODULE_GROUPINGS
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.rows import Row
+from torchprof_hooks.reports.row_columns import device_time, own_time
 from torchprof_hooks.reports.table import (
     Column,
     count_column,
@@ -21,20 +22,11 @@ from torchprof_hooks.reports.table import (
 )
 from torchprof_hooks.reports.units import format_times
 
-
-def _own(phase: Phase) -> Callable[[Row], int]:
-    return lambda row: row.phases[phase].self_ns
-
-
-def _device(row: Row) -> int:
-    return sum(totals.device_self_ns for totals in row.phases.values())
-
-
 _COLUMNS: Final = (
-    Column("forward", _own("forward"), is_kept=True),
-    Column("backward", _own("backward")),
-    Column("recompute", _own("recompute")),
-    Column("device", _device),
+    Column("forward", own_time("forward"), is_kept=True),
+    Column("backward", own_time("backward")),
+    Column("recompute", own_time("recompute")),
+    Column("device", device_time),
     Column[Row]("self", lambda row: row.self_ns),
     Column[Row]("total", lambda row: row.cumulative_ns),
 )

@@ -85,6 +85,7 @@ class ProfilerHook(SessionHook):
         self._options = TraceOptions(show_dataflow, show_memory, compress)
         self._trace_first = trace_first
         self._writer = TraceWriter(self._options)
+        self._has_joined = False
         self._is_due = False
         self._hold: Hold | None = None
         self._next_step: int | None = None  # the number after the coming step, likely
@@ -199,6 +200,7 @@ class ProfilerHook(SessionHook):
         finally:
             # Again, if an interrupt came in between.
             self._drop()
+            self._has_joined = False
             kineto_sessions.leave(self)
             release((self,))
 
@@ -238,13 +240,16 @@ class ProfilerHook(SessionHook):
                 kineto_sessions.drop(hold)
 
     def _join(self) -> None:
-        kineto_sessions.join(self, self._options.with_tensors)
-        self._writer.open()
+        if not self._has_joined:
+            self._has_joined = True
+            kineto_sessions.join(self, self._options.with_tensors)
+            self._writer.open()
 
     def _finish(self, is_failing: bool = False) -> None:
         """Leave everything as it was; `is_failing`: while an exception goes through,
         whose place a warning must not take (warnings can be made errors)."""
         self._drop()
+        self._has_joined = False
         kineto_sessions.leave(self)
         self._writer.close()
         if not is_failing:

@@ -42,16 +42,18 @@ class Place:
 
     def flow_start(self, name: str, category: str, number: int, time_ns: int) -> str:
         """The beginning of an arrow, out of the slice that is innermost at the time."""
-        return (
-            f'{{"ph":"s","cat":"{category}","name":{quoted(name)},"id":{number},'
-            f"{self._at(time_ns)}}}"
-        )
+        return self._flow('"ph":"s"', name, category, number, time_ns)
 
     def flow_end(self, name: str, category: str, number: int, time_ns: int) -> str:
         """The end of the arrow with this number."""
+        return self._flow('"ph":"f","bp":"e"', name, category, number, time_ns)
+
+    def _flow(
+        self, phase: str, name: str, category: str, number: int, time_ns: int
+    ) -> str:
         return (
-            f'{{"ph":"f","bp":"e","cat":"{category}","name":{quoted(name)},'
-            f'"id":{number},{self._at(time_ns)}}}'
+            f'{{{phase},"cat":"{category}","name":{quoted(name)},"id":{number},'
+            f"{self._at(time_ns)}}}"
         )
 
     def object_event(

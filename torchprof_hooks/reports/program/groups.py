@@ -89,9 +89,9 @@ def _items(profile: Profile, by: str) -> Iterator[Item]:
 
 def _places(profile: Profile, by: str) -> Counter[str]:
     """At how many places each is called, by the name of its row."""
-    finer = {"class": "module", "function": "call", "call": "call"}[by]
     if by == "call":
-        return Counter(dict.fromkeys((row.name for row in profile.rows(by)), 1))
+        return Counter({row.name for row in profile.rows(by)})
+    finer = "module" if by == "class" else "call"
     return Counter(row.class_name for row in profile.rows(finer))
 
 
