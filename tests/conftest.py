@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch.nn.modules import module as nn_module
 from torch.optim import optimizer as optim_optimizer
+from torch.utils.data import DataLoader, dataloader
 
 
 def _registered() -> dict[str, object]:
@@ -22,6 +23,8 @@ def _registered() -> dict[str, object]:
         "optimizer pre-hooks": dict(optim_optimizer._global_optimizer_pre_hooks),
         "optimizer post-hooks": dict(optim_optimizer._global_optimizer_post_hooks),
         "backward entry": torch.autograd._engine_run_backward,  # type: ignore[attr-defined]
+        "iterators over loaders": vars(DataLoader)["__iter__"],
+        "batches": vars(dataloader._BaseDataLoaderIter)["__next__"],
         "function modes": torch._C._len_torch_function_stack(),
         "apply": vars(torch.autograd.function._SingleLevelFunction).get("apply"),
         "override check": torch.overrides.has_torch_function,

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from torchprof_hooks.capture.link_call import LinkCall
     from torchprof_hooks.class_profiler import profiled
     from torchprof_hooks.function_hook import FunctionHook
+    from torchprof_hooks.function_profiler import profile_function
     from torchprof_hooks.link_hook import LinkHook
     from torchprof_hooks.profiler import Profiler, profile
     from torchprof_hooks.profiles.profile import Profile
@@ -58,6 +59,7 @@ __all__ = [
     "function_hooks",
     "link_hooks",
     "profile",
+    "profile_function",
     "profiled",
 ]
 
@@ -82,6 +84,7 @@ _HOMES = {
     "delete_hook": "registration",
     "enable": "program.startup",
     "profile": "profiler",
+    "profile_function": "function_profiler",
     "profiled": "class_profiler",
 }
 

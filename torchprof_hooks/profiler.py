@@ -7,7 +7,6 @@ everybody pays for importing the package, and few for a report.
 from __future__ import annotations
 
 import functools
-import inspect
 import sys
 import threading
 from collections.abc import Callable
@@ -22,13 +21,14 @@ from torchprof_hooks.capture.backward_tracker import BackwardTracker
 from torchprof_hooks.capture.function_tracker import FunctionTracker
 from torchprof_hooks.capture.meter_tracker import MeterTracker
 from torchprof_hooks.capture.meters import DeviceMeter, MemoryMeter, Meter
-from torchprof_hooks.capture.sampling_tracker import Sampling, SamplingMeterTracker
+from torchprof_hooks.capture.module_names import ModuleNames
 from torchprof_hooks.capture.tap import Tap
 from torchprof_hooks.measure.device_clock import DeviceClock, default_device_clock
 from torchprof_hooks.measure.memory_counter import (
     MemoryUnavailableError,
     memory_counter,
 )
+from torchprof_hooks.plain_functions import check_plain_function
 from torchprof_hooks.profiles.profile import Profile
 
 P = ParamSpec("P")
@@ -41,7 +41,6 @@ class Settings(NamedTuple):
     functions: bool = False
     memory: bool | str | torch.device = False
     device_clock: DeviceClock | None = None
-    every: int = 1
 
 
 class Profiler:
@@ -78,17 +77,7 @@ class Profiler:
             TypeError: `function` is not a plain function or method: the body of a
                 generator or a coroutine runs after its call has returned.
         """
-        if (
-            isinstance(function, type)
-            or not callable(function)
-            or inspect.iscoroutinefunction(function)
-            or inspect.isgeneratorfunction(function)
-            or inspect.isasyncgenfunction(function)
-        ):
-            raise TypeError(
-                f"profile() decorates plain functions, not {function!r}: "
-                "use `with profile():` inside of it"
-            )
+        check_plain_function(function, "profile()")
 
         @functools.wraps(function)
         def measured(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -103,11 +92,6 @@ class Profiler:
         from torchprof_hooks.capture.snapshot import merge_snapshots
 
         return merge_snapshots([rounds.snapshot() for rounds in self._rounds])
-
-    @property
-    def sampled_steps(self) -> int:
-        """In how many steps functions were measured, of those that ended."""
-        return sum(rounds.sampled_steps for rounds in self._rounds)
 
     def print_report(
         self,
@@ -147,7 +131,7 @@ class _ThreadRounds:
     one of the same profiler is a part of it)."""
 
     def __init__(self, settings: Settings) -> None:
-        self._tracker, self._unmeasured = _make_tracker(settings)
+        self._tracker, self._unmeasured = make_tracker(settings)
         self._tap: Tap | None = None
         self._depth = 0
         self._start_ns = 0
@@ -156,13 +140,6 @@ class _ThreadRounds:
     @property
     def is_entered(self) -> bool:
         return self._depth > 0
-
-    @property
-    def sampled_steps(self) -> int:
-        tracker = self._tracker
-        if isinstance(tracker, Sampling):
-            return tracker.sampled_steps
-        return tracker.steps if isinstance(tracker, FunctionTracker) else 0
 
     def enter(self) -> None:
         self._depth += 1
@@ -186,7 +163,9 @@ class _ThreadRounds:
         )
 
 
-def _make_tracker(settings: Settings) -> tuple[BackwardTracker, str]:
+def make_tracker(
+    settings: Settings, names: ModuleNames | None = None
+) -> tuple[BackwardTracker, str]:
     """A tracker for this thread, and why it does not measure memory, if it should."""
     meters: list[Meter] = []
     unmeasured = ""
@@ -198,22 +177,17 @@ def _make_tracker(settings: Settings) -> tuple[BackwardTracker, str]:
             meters.append(MemoryMeter(memory_counter(device)))
         except MemoryUnavailableError as error:
             unmeasured = str(error)
-    return _choose_tracker(settings, meters), unmeasured
-
-
-def _choose_tracker(settings: Settings, meters: list[Meter]) -> BackwardTracker:
     functions = settings.functions
-    if functions and settings.every > 1:
-        tracker = (
-            SamplingMeterTracker(meters, by_shapes=True)
-            if meters
-            else Sampling(by_shapes=True)
-        )
-        tracker.every = settings.every
-        return tracker
     if meters:
-        return MeterTracker(meters, follows_functions=functions, by_shapes=functions)
-    return FunctionTracker(by_shapes=True) if functions else BackwardTracker()
+        options = {
+            "follows_functions": functions,
+            "by_shapes": functions,
+            "counts_flops": functions,
+        }
+        return MeterTracker(meters, names=names, **options), unmeasured
+    if functions:
+        return FunctionTracker(names, by_shapes=True, counts_flops=True), unmeasured
+    return BackwardTracker(names), unmeasured
 
 
 def profile(
@@ -230,7 +204,8 @@ def profile(
 
     Args:
         functions: measure every function as well (see `FunctionHook` for what that is),
-            by the module that calls it and by the shapes of its inputs.
+            by the module that calls it and by the shapes of its inputs. Then profiles
+            tell floating-point operations, too, where torch has formulas for them.
         memory: measure what calls do with memory: True, for CUDA's current device if
             the program has initialised CUDA by the time it enters the block, else for
             the CPU; or a device. Where it cannot be measured the report says why.

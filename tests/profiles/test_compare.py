@@ -141,6 +141,16 @@ def test_the_profiler_and_what_is_not_called_are_not_compared() -> None:
     assert compare(profile, profile).changes == ()
 
 
+def test_waiting_for_data_is_compared() -> None:
+    def profile(*waits_ns: int) -> Profile:
+        modules = {"(data loading)": ModuleInfo(kind="data")}
+        return hand_built({("(data loading)", "data"): timed(*waits_ns)}, modules)
+
+    (change,) = compare(profile(5, 5, 6), profile(9, 9, 9)).slower
+
+    assert (change.name, change.phase) == ("(data loading)", "data")
+
+
 OUTSIDE = ModuleInfo(kind="outside")
 
 

@@ -19,7 +19,8 @@ PROFILE = hand_built(
         ("Net > Net.ä", "backward"): Totals(
             3, 30, 0, 4, 20, 34, 10**20, 7, memory=MemoryTotals(-9, 8, 0, 10**20)
         ),
-        ("Net > linear(2)", "recompute"): own(6),
+        ("Net > linear(2)", "recompute"): Totals(1, 6, flops=10**20),
+        ("(data loading)", "data"): own(9, calls=2),
         ("(outside modules)", "outside"): own(5, calls=0),
     },
     {
@@ -28,6 +29,14 @@ PROFILE = hand_built(
             "Linear", "module", ("Net.b", "Net.c"), compiled=True, order=1
         ),
         "(outside modules)": ModuleInfo(kind="outside"),
+        "(data loading)": ModuleInfo(kind="data"),
+        "linear(2)": ModuleInfo(
+            "linear",
+            "function",
+            order=4,
+            implementation="C",
+            inputs=("float32@cpu", "float64@cpu"),
+        ),
     },
     steps=2,
     aborted_calls=1,
@@ -37,7 +46,7 @@ PROFILE = hand_built(
     undivided_passes=4,
 )
 
-#: A file that version 1 of the format wrote.
+#: Files that versions 1 and 2 of the format wrote.
 OLD_FILE = """{
  "format": "torchprof_hooks profile",
  "version": 1,
@@ -61,6 +70,30 @@ OLD_FILE = """{
    "min_ns": 0, "max_ns": 0, "duration_ns": 0, "squares_ns2": 0, "device_self_ns": 0}
  ]
 }"""
+VERSION_2_FILE = """{
+ "format": "torchprof_hooks profile",
+ "version": 2,
+ "wall_ns": 46, "steps": 2, "aborted_calls": 1, "undivided_passes": 4,
+ "overhead_ns": 3,
+ "devices": ["cuda"],
+ "memory": {"source": "cpu", "is_net": true, "peak_bytes": 77,
+            "peak_path": ["Net"], "peak_phase": "backward",
+            "unavailable": "no counter"},
+ "modules": {
+  "Net": {"class_name": "Net", "kind": "module", "aliases": [],
+          "compiled": false, "order": 0},
+  "linear(2)": {"class_name": "linear", "kind": "function", "aliases": [],
+                "compiled": false, "order": 3}
+ },
+ "cells": [
+  {"path": ["Net"], "phase": "backward", "calls": 3, "self_ns": 40, "min_ns": 4,
+   "max_ns": 20, "duration_ns": 34, "squares_ns2": 600, "device_self_ns": 7,
+   "memory": {"used_bytes": -9, "acquired_bytes": 8, "retained_bytes": 0,
+              "peak_bytes": 12}},
+  {"path": ["Net", "linear(2)"], "phase": "recompute", "calls": 1, "self_ns": 6,
+   "min_ns": 0, "max_ns": 0, "duration_ns": 0, "squares_ns2": 0, "device_self_ns": 0}
+ ]
+}"""
 
 
 @pytest.fixture
@@ -72,8 +105,8 @@ def content() -> Any:
     """What `save` writes for `PROFILE`, to be spoiled."""
     return {
         "format": "torchprof_hooks profile",
-        "version": 2,
-        "wall_ns": 51,
+        "version": 3,
+        "wall_ns": 60,
         "steps": 2,
         "aborted_calls": 1,
         "undivided_passes": 4,
@@ -91,7 +124,12 @@ def content() -> Any:
             "Net": module("Net", "module", [], False, 0),
             "Net.ä": module("Linear", "module", ["Net.b", "Net.c"], True, 1),
             "(outside modules)": module("", "outside", [], False, 0),
-            "linear(2)": module("linear", "function", [], False, 3),
+            "(data loading)": module("", "data", [], False, 0),
+            "linear(2)": {
+                **module("linear", "function", [], False, 4),
+                "implementation": "C",
+                "inputs": ["float32@cpu", "float64@cpu"],
+            },
         },
         "cells": [
             cell(["Net"], "forward", 2, 10, 0, 0, 0, 0, 0),
@@ -104,10 +142,17 @@ def content() -> Any:
                     "peak_bytes": 10**20,
                 },
             },
-            cell(["Net", "linear(2)"], "recompute", 1, 6, 0, 0, 0, 0, 0),
+            {
+                **cell(["Net", "linear(2)"], "recompute", 1, 6, 0, 0, 0, 0, 0),
+                "flops": 10**20,
+            },
+            cell(["(data loading)"], "data", 2, 9, 0, 0, 0, 0, 0),
             cell(["(outside modules)"], "outside", 0, 5, 0, 0, 0, 0, 0),
         ],
     }
+
+
+NEW_IN_VERSION_3: dict[str, Any] = {"implementation": "", "inputs": [], "place": ""}
 
 
 def module(
@@ -119,6 +164,7 @@ def module(
         "aliases": aliases,
         "compiled": compiled,
         "order": order,
+        **NEW_IN_VERSION_3,
     }
 
 
@@ -164,6 +210,29 @@ def test_a_file_of_version_1_can_still_be_loaded(path: Path) -> None:
         overhead_ns=3,
         devices=("cuda",),
         memory=None,
+    )
+
+
+def test_a_file_of_version_2_can_still_be_loaded(path: Path) -> None:
+    path.write_text(VERSION_2_FILE)
+    memory = MemoryTotals(-9, 8, 0, 12)
+
+    assert Profile.load(path) == Profile(
+        {
+            (("Net",), "backward"): Totals(3, 40, 0, 4, 20, 34, 600, 7, memory=memory),
+            (("Net", "linear(2)"), "recompute"): Totals(1, 6),
+        },
+        {
+            "Net": ModuleInfo("Net"),
+            "linear(2)": ModuleInfo("linear", "function", order=3),
+        },
+        46,
+        steps=2,
+        aborted_calls=1,
+        overhead_ns=3,
+        devices=("cuda",),
+        memory=MemorySummary("cpu", True, 77, ("Net",), "backward", "no counter"),
+        undivided_passes=4,
     )
 
 
@@ -227,12 +296,12 @@ def test_the_file_of_another_tool_is_refused(other: Any, path: Path) -> None:
         Profile.load(path)
 
 
-@pytest.mark.parametrize("version", [-1, 0, 3, "1", None, [1], True, 1.0])
+@pytest.mark.parametrize("version", [-1, 0, 4, "1", None, [1], True, 1.0])
 def test_another_version_is_refused(version: Any, path: Path) -> None:
     path.write_text(json.dumps({**content(), "version": version}))
 
     with pytest.raises(
-        ValueError, match=r"profile\.json has version .* reads versions 1 to 2"
+        ValueError, match=r"profile\.json has version .* reads versions 1 to 3"
     ):
         Profile.load(path)
 
@@ -275,6 +344,10 @@ WRONG: list[tuple[Any, ...]] = [
     ("Net.b", "modules", "Net", "aliases"),
     ([None], "modules", "Net", "aliases"),
     ("no", "modules", "Net", "compiled"),
+    (None, "modules", "Net", "implementation"),
+    ("float32@cpu", "modules", "Net", "inputs"),
+    ([32], "modules", "Net", "inputs"),
+    (1.5, "cells", 2, "flops"),
     ({}, "cells"),
     ({"a": 1}, "cells"),
     (3, "cells"),
@@ -306,8 +379,11 @@ def test_a_field_of_a_wrong_type_is_refused(wrong: tuple[Any, ...], path: Path) 
     "keys",
     [
         *((name,) for name in content() if name not in ("format", "version")),
-        *(("modules", "Net", name) for name in content()["modules"]["Net"]),
-        *(("cells", 2, name) for name in content()["cells"][2]),
+        *(
+            ("modules", "Net", name)
+            for name in content()["modules"]["Net"].keys() - NEW_IN_VERSION_3.keys()
+        ),
+        *(("cells", 2, name) for name in content()["cells"][2] if name != "flops"),
         *(("memory", name) for name in content()["memory"]),
         *(("cells", 1, "memory", name) for name in content()["cells"][1]["memory"]),
     ],

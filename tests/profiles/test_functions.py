@@ -71,6 +71,28 @@ def test_outside_of_modules_functions_have_the_phase_of_the_row() -> None:
     assert own_times("(optimizer) SGD") == {"optimizer": 31}
 
 
+def test_functions_that_a_data_loader_calls_are_a_part_of_loading() -> None:
+    profile = hand_built(
+        {
+            ("(data loading)", "data"): own(7, calls=2),
+            ("(data loading) > stack(8 * 4)", "data"): own(5, calls=4),
+            ("Net", "forward"): own(3, calls=2),
+        },
+        {"Net": "Net", "(data loading)": ModuleInfo(kind="data")},
+    )
+
+    modules = [("(data loading)", 2, 12, 12), ("Net", 2, 3, 3)]
+    assert numbers(profile.rows()) == modules
+    assert numbers(profile.rows(by="class")) == modules
+    assert numbers(profile.rows(by="function")) == [
+        ("(data loading)", 2, 7, 12),
+        ("stack", 4, 5, 5),
+        ("(modules, outside functions)", 0, 3, 3),
+    ]
+    assert profile.attributed_ns == 8
+    assert [node.name for node in profile.tree().children] == ["Net", "(data loading)"]
+
+
 def test_outside_of_modules_there_may_have_been_functions_only() -> None:
     profile = hand_built(
         {

@@ -37,6 +37,7 @@ def totals(draw: st.DrawFn) -> Totals:
         squares_ns2=sum(d * d for d in durations),
         device_self_ns=draw(st.integers(0, 2**62)),
         memory=draw(memory_totals),
+        flops=draw(counts),
     )
 
 
@@ -49,6 +50,8 @@ infos = st.builds(
     ),
     compiled=st.booleans(),
     order=st.integers(0, 3),
+    implementation=st.sampled_from(["", "C", "Py", "custom"]),
+    inputs=st.sampled_from([(), ("float32@cpu",), ("float64@cpu",) * 2]),
 )
 
 paths = st.lists(st.sampled_from(NAMES), min_size=1, max_size=4).map(tuple)
@@ -98,7 +101,8 @@ def test_merging_with_an_empty_profile_changes_nothing(profile: Profile) -> None
 def test_merging_keeps_sums(left: Profile, right: Profile) -> None:
     both = left.merge(right)
 
-    for field in ("calls", "self_ns", "duration_ns", "squares_ns2", "device_self_ns"):
+    fields = "calls self_ns duration_ns squares_ns2 device_self_ns flops"
+    for field in fields.split():
         sums = [
             sum(getattr(totals, field) for totals in profile.cells.values())
             for profile in (left, right, both)
@@ -189,6 +193,16 @@ def test_the_report_does_not_depend_on_the_order_of_merging() -> None:
             ModuleInfo("A", aliases=("z", "zz")),
             ModuleInfo("A", aliases=("y", "z"), compiled=True),
             ModuleInfo("A", aliases=("y", "z", "zz"), compiled=True),
+        ),
+        (
+            ModuleInfo("A", implementation="C", inputs=("float32@cpu",)),
+            ModuleInfo("A"),
+            ModuleInfo("A", implementation="C", inputs=("float32@cpu",)),
+        ),
+        (
+            ModuleInfo("A", implementation="custom", inputs=("float32@cpu",)),
+            ModuleInfo("A", implementation="C", inputs=("float32@cuda",)),
+            ModuleInfo("A", implementation="C|custom", inputs=("mixed",)),
         ),
     ],
 )

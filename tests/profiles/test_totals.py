@@ -34,10 +34,10 @@ def test_rounding_does_not_make_the_variance_negative() -> None:
 
 def test_adding_adds_everything_but_the_extremes() -> None:
     a, b = MemoryTotals(1, 2, 3, 4), MemoryTotals(10, 20, 30, 1)
-    left = Totals(1, 2, 3, 40, 50, 6, 7, 8, 9, a, b)
-    right = Totals(10, 20, 30, 4, 5, 60, 70, 80, 90, b, b)
+    left = Totals(1, 2, 3, 40, 50, 6, 7, 8, 9, a, b, 10)
+    right = Totals(10, 20, 30, 4, 5, 60, 70, 80, 90, b, b, 100)
 
-    assert left + right == Totals(11, 22, 33, 4, 50, 66, 77, 88, 99, a + b, b + b)
+    assert left + right == Totals(11, 22, 33, 4, 50, 66, 77, 88, 99, a + b, b + b, 110)
     assert right + left == left + right
 
 
@@ -69,19 +69,26 @@ def test_adding_nothing_changes_nothing() -> None:
 
 def test_with_cumulative_replaces_only_what_is_cumulative() -> None:
     own, all_of_it = MemoryTotals(1, 2, 3, 4), MemoryTotals(10, 20, 30, 4)
-    totals = Totals(1, 2, 3, 4, 5, 6, 7, 8, 9, own)
+    totals = Totals(1, 2, 3, 4, 5, 6, 7, 8, 9, own, flops=10)
 
     assert totals.with_cumulative(30, 90, all_of_it) == Totals(
-        1, 2, 30, 4, 5, 6, 7, 8, 90, own, all_of_it
+        1, 2, 30, 4, 5, 6, 7, 8, 90, own, all_of_it, 10
     )
 
 
-def test_without_calls_only_own_time_and_bytes_remain() -> None:
-    totals = Totals(1, 2, 3, 4, 5, 6, 7, 8, 9, MemoryTotals(1, 2, 3, 4))
+def test_without_calls_only_what_is_its_own_remains() -> None:
+    totals = Totals(1, 2, 3, 4, 5, 6, 7, 8, 9, MemoryTotals(1, 2, 3, 4), flops=10)
 
     assert totals.without_calls() == Totals(
-        self_ns=2, device_self_ns=8, memory=MemoryTotals(1, 2, 3)
+        self_ns=2, device_self_ns=8, memory=MemoryTotals(1, 2, 3), flops=10
     )
+
+
+def test_time_and_operations_are_in_one_of_both_parts() -> None:
+    memory = MemoryTotals(1, 2, 3)
+    totals = Totals(1, 2, 0, 4, 5, 6, 7, 8, memory=memory, flops=10)
+
+    assert totals.without_time() == Totals(1, 0, 0, 4, 5, 6, 7, memory=memory)
 
 
 def test_totals_do_not_change() -> None:

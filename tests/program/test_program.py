@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,6 +16,12 @@ from torchprof_hooks import Profile
 
 TITLE = "Program profiling\n================="
 
+#: Options to look at functions in every step.
+EACH_STEP = ("--every", "1", "--max-overhead", "100")
+NOTHING = (
+    "torchprof_hooks: no module was called (processes that a program starts are not "
+    "measured)\n"
+)
 TRAIN = """
 import torch
 from torch import nn
@@ -25,6 +32,19 @@ for _ in range(5):
     model(torch.ones(2, 4)).sum().backward()
     optimizer.step()
 print("trained")
+"""
+
+
+#: Six rows, each of which takes 10 ms to load.
+LOAD = """
+import time
+from torch.utils.data import DataLoader
+class Slow(list):
+    def __getitem__(self, index):
+        time.sleep(0.01)
+        return super().__getitem__(index)
+for batch in DataLoader(Slow(torch.ones(6, 4)), batch_size=2):
+    model(batch)
 """
 
 
@@ -83,7 +103,7 @@ def test_an_unmodified_script(script: Path) -> None:
     run = profiled(str(script))
     assert (run.code, run.out, run.reports) == (0, "trained\n", 1)
     assert f"Message: {script}\n" in run.err
-    assert "5 steps of" in run.err
+    assert "Steps: 5 of" in run.err
     for section in ("Class", "Ops", "Apply"):
         assert f"\n{section}\n---\n" in run.err
     assert "Linear backward" in run.err
@@ -100,7 +120,15 @@ def test_a_variable_for_a_script_that_imports_the_package(tmp_path: Path) -> Non
 def test_a_program_that_calls_no_module(tmp_path: Path) -> None:
     path = written(tmp_path, TRAIN + "import torchprof_hooks")
     run = plain(path, flags="profile=True")
-    assert (run.code, run.err) == (0, "torchprof_hooks: no module was called\n")
+    assert (run.code, run.err) == (0, NOTHING)
+
+
+def test_a_program_that_waits_for_data(tmp_path: Path) -> None:
+    run = profiled(written(tmp_path, TRAIN + LOAD))
+    waited = re.search(r"    data loading: (\d+\.\d+)s \(", run.err)
+    assert waited is not None
+    assert float(waited[1]) >= 0.06
+    assert "outside of modules: " in run.err
 
 
 def test_a_call(tmp_path: Path) -> None:
@@ -144,7 +172,7 @@ def test_a_module(tmp_path: Path) -> None:
     run = profiled("-m", "program", "--n-ops", "3", **options)
     assert alone.code == 0
     assert (run.code, run.out) == (0, alone.out)
-    assert run.err == "torchprof_hooks: no module was called\n"
+    assert run.err == NOTHING
 
 
 def test_a_sitecustomize_of_the_users_own(tmp_path: Path, script: Path) -> None:
@@ -272,12 +300,12 @@ def test_a_report_that_cannot_be_written_is_one_line(
 
 def test_the_saved_profile_is_that_of_the_program(script: Path, tmp_path: Path) -> None:
     path = tmp_path / "profile.json"
-    profiled("--save", str(path), "--every", "2", str(script))
+    profiled("--save", str(path), *EACH_STEP, str(script))
     rows = {row.name: row for row in Profile.load(path).rows()}
     assert [rows[f"Sequential.{i}"].calls for i in range(3)] == [5, 5, 5]
     assert rows["Sequential.0"].phases["backward"].calls == 5
     functions = {row.name: row for row in Profile.load(path).rows("function")}
-    assert functions["linear"].calls == 6  # two layers in steps 1, 3 and 5
+    assert functions["linear"].calls == 10
     shown = profiled("show", str(path), "--by", "class")
     assert (shown.code, "Linear" in shown.out) == (0, True)
 

@@ -64,6 +64,29 @@ Net                   10   51.75ms  1.00ms  108.25ms  2.00ms  160.00ms  80.0
 """)
 
 
+def test_waiting_for_data_is_a_line() -> None:
+    profile = hand_built(
+        {
+            ("Net", "forward"): own(30 * MS, calls=10),
+            ("(data loading)", "data"): own(60 * MS, calls=10),
+            ("(outside modules)", "outside"): own(10 * MS, calls=0),
+        },
+        {
+            "Net": "Net",
+            "(data loading)": ModuleInfo(kind="data"),
+            "(outside modules)": ModuleInfo(kind="outside"),
+        },
+    )
+
+    assert body(profile) == table("""
+module             calls  forward    total     %
+------------------------------------------------
+Net                   10  30.00ms  30.00ms  30.0
+(data loading)        10           60.00ms  60.0
+(outside modules)                  10.00ms  10.0
+""")
+
+
 @pytest.mark.parametrize(
     ("unit", "line"),
     [

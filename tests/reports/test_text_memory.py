@@ -7,6 +7,7 @@ import pytest
 from tests.helpers import NOT_MODULES, STEP, hand_built, own, table
 from torchprof_hooks import Profile
 from torchprof_hooks.profiles.memory import MemorySummary, MemoryTotals
+from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.totals import Totals
 from torchprof_hooks.reports.text import render
 
@@ -65,6 +66,26 @@ Net                 6.00MB    4.00MB   10.00MB     1.00MB              9.00MB   
   block: Block      1.00MB              4.00MB     1.00MB              6.00MB
 (optimizer) SGD                                            600.00KB  700.00KB    3.00MB
 (outside modules)                                                               64.00MB
+""")
+
+
+def test_bytes_of_batches_have_a_column() -> None:
+    profile = hand_built(
+        {
+            ("Net", "forward"): per_call(2, MB, 0, MB, MB),
+            ("(data loading)", "data"): per_call(2, 3 * MB, 0, 3 * MB, 4 * MB),
+        },
+        {"Net": "Net", "(data loading)": ModuleInfo(kind="data")},
+        memory=replace(CUDA, peak_path=("(data loading)",), peak_phase="data"),
+    )
+
+    first, *_, rows = memory_part(profile).split("\n", 3)
+    assert first.endswith("peak 1.50GB in (data loading)")
+    assert rows == table("""
+module          forward  retained    data    peak
+-------------------------------------------------
+Net              1.00MB    1.00MB          1.00MB
+(data loading)                     3.00MB  4.00MB
 """)
 
 

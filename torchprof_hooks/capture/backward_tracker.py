@@ -205,6 +205,8 @@ class BackwardTracker(OwningTracker):
             site = self.new_site(caller, path, "backward", function=function)
             site.module = forward.module  # but no key: no forward ends here
             site.is_hidden = forward.is_hidden
+            if forward.phase != "backward":
+                site.described = forward.described
             caller.backward[code] = site
         return site
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Iterable
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -79,6 +80,21 @@ def remove_closed_modes() -> bool:
     for mode in closed:
         remove_function_mode(mode)
     return bool(closed)
+
+
+def hide_modes() -> list[FunctionMode]:
+    """Take ours off this thread's stack, for `show_modes` to put back."""
+    modes = [mode for mode in function_modes() if isinstance(mode, FunctionMode)]
+    for mode in modes:
+        remove_function_mode(mode)
+    return modes
+
+
+def show_modes(modes: Iterable[FunctionMode]) -> None:
+    """Undo `hide_modes`, but for those that were closed meanwhile."""
+    for mode in modes:
+        if not mode.is_closed:
+            push_function_mode(mode)
 
 
 def _is_handling(mode: FunctionMode) -> bool:

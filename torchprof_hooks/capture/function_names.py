@@ -113,7 +113,7 @@ def function_name(function: Any) -> str | None:
 
     function: what a torch-function mode is given, or a custom autograd Function (the
         class). Operators are called what torch calls them: ``add`` is ``x + y`` and
-        ``y.__radd__(x)``, and ``add_`` is ``x += y``.
+        ``y.__radd__(x)``, and ``add_`` is ``x += y``; ``__bool__`` is ``bool(x)``.
     """
     if isinstance(function, type):
         if not hasattr(function, "apply"):  # torch.device, say
@@ -139,6 +139,8 @@ def transformed_name(cls: type) -> str | None:
 
 
 def _operator(dunder: str) -> str:
+    if dunder in _PYTHON_VALUES:
+        return dunder
     name = dunder.strip("_")
     if name in _REFLECTED:
         return name[1:]
@@ -161,8 +163,41 @@ _OPERATORS: Final = [
     "truediv",
     "xor",
 ]
+#: Conversions to a Python value. ``bool(x)`` is not ``x.bool()``, which is a tensor.
+_PYTHON_VALUES: Final = frozenset(
+    f"__{name}__" for name in ("bool", "complex", "float", "index", "int")
+)
 _REFLECTED: Final = frozenset(f"r{name}" for name in _OPERATORS)
 _IN_PLACE: Final = frozenset(f"i{name}" for name in _OPERATORS)
+
+
+def is_function_of_torch(function: Any) -> bool:
+    """Whether `function` is torch's own: a function, a method of tensors or an operator
+    that torch comes with, and no custom Function."""
+    if isinstance(function, type):
+        return False
+    home = getattr(function, "__objclass__", None)
+    if home is not None:
+        return issubclass(torch.Tensor, home) and home is not object
+    module = str(getattr(function, "__module__", None))
+    if is_operator(function):
+        return module == "torch._ops.aten"
+    return isinstance(function, _FUNCTION_TYPES) and module.partition(".")[0] == "torch"
+
+
+def implementation_of(function: Any) -> str:
+    """What runs `function` (see `ModuleInfo`)."""
+    if isinstance(function, type):
+        return "custom"
+    if is_operator(function):
+        return "op"
+    return "Py" if isinstance(function, types.FunctionType) else "C"
+
+
+def implementation_of_node(name: str) -> str:
+    """What runs an autograd node of this name: those of custom Functions are called
+    ``XBackward``, and torch's own ``AddmmBackward0`` or ``torch::autograd::...``."""
+    return "custom" if name.endswith("Backward") and "::" not in name else "C"
 
 
 def lives_as_long_as_torch(function: Any) -> bool:

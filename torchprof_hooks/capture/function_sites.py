@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Final
 
 from torchprof_hooks.capture.backward_tracker import BackwardTracker
+from torchprof_hooks.capture.call_description import describe_call
+from torchprof_hooks.capture.function_names import (
+    implementation_of,
+    implementation_of_node,
+)
 from torchprof_hooks.capture.module_names import ModuleNames
 from torchprof_hooks.capture.site import Site
 from torchprof_hooks.capture.torch_names.functions import shapes_of
+from torchprof_hooks.capture.torch_names.inputs import input_types
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import Phase, function_call_name
 
@@ -27,13 +34,21 @@ class FunctionSites(BackwardTracker):
     """Knows the sites of functions: those of modules are their parent's.
 
     by_shapes: whether calls with inputs of different shapes are told apart.
+    counts_flops: whether calls are described, so that their floating-point operations
+        can be counted later; those with inputs of different shapes have to be told
+        apart for it.
     """
 
-    def __init__(self, names: ModuleNames | None, by_shapes: bool) -> None:
+    def __init__(
+        self, names: ModuleNames | None, by_shapes: bool, counts_flops: bool
+    ) -> None:
         super().__init__(names)
         self.by_shapes = by_shapes
+        self.counts_flops = counts_flops
 
-    def site_of_function(self, name: str, shapes: Any = None) -> Site:
+    def site_of_function(
+        self, name: str, shapes: Any = None, function: Any = None
+    ) -> Site:
         """The site of a call of the function of this name from the current site."""
         if shapes == OTHER_SHAPES:
             element = f"{name}({OTHER_SHAPES})"
@@ -51,23 +66,43 @@ class FunctionSites(BackwardTracker):
             path = (*self._path_inside(caller), element)
             known = [self.new_site(caller, path, phase, function=name)]
             caller.children_by_name[element, phase] = known
-            self.names.infos.setdefault(element, ModuleInfo(name, kind="function"))
+            runs = "" if function is None else implementation_of(function)
+            self._note(element, ModuleInfo(name, "function", implementation=runs))
         return known[0]
 
+    def _note(self, element: str, info: ModuleInfo) -> None:
+        """Add to what is known of the functions of one name."""
+        known = self.names.infos.get(element)
+        self.names.infos[element] = known.merge(info) if known else info
+
     def _path_inside(self, caller: Site) -> tuple[str, ...]:
+        if caller.phase == "outside":
+            return caller.path[:-1]
         if caller.phase != "backward":
             return caller.path
         enclosing = caller.enclosing  # recomputed: not a part of what asked for it
         return () if enclosing.module is None else enclosing.path
 
-    def shaped(self, site: Site, args: Any, kwargs: dict[str, Any]) -> Site:
+    def shaped(
+        self, site: Site, function: Any, args: Any, kwargs: dict[str, Any]
+    ) -> Site:
         """The site of a call with these inputs, next to `site`."""
         shapes = shapes_of((*args, *kwargs.values()) if kwargs else args)
         shaped = site.by_shapes.get(shapes)
         if shaped is None:
             kept = shapes if len(site.by_shapes) < SHAPES_KEPT else OTHER_SHAPES
-            shaped = site.by_shapes[kept] = self.site_of_function(
-                site.function or "", kept
+            known_sites = len(self.sites)
+            shaped = self.site_of_function(site.function or "", kept)
+            site.by_shapes[kept] = shaped
+            types = input_types((*args, *kwargs.values()))
+            known = self.names.infos[site.name]
+            self._note(shaped.name, replace(known, inputs=types))
+            # The name of a site shows only so many shapes: there may be others to it.
+            is_alone = len(self.sites) > known_sites and kept != OTHER_SHAPES
+            shaped.described = (
+                describe_call(function, args, kwargs)
+                if self.counts_flops and is_alone
+                else None
             )
         return shaped
 
@@ -90,5 +125,6 @@ class FunctionSites(BackwardTracker):
             path = () if caller.module is None else caller.path
             site = self.new_site(caller, (*path, element), "backward", function=name)
             caller.backward[name] = site
-            self.names.infos.setdefault(element, ModuleInfo(name, kind="function"))
+            runs = implementation_of_node(name)
+            self._note(element, ModuleInfo(name, "function", implementation=runs))
         return site

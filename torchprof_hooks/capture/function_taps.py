@@ -7,11 +7,16 @@ import threading
 import weakref
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch.compiler import is_dynamo_compiling
 
 from torchprof_hooks.capture.compiler_exemption import exempt_from_compilation
+from torchprof_hooks.capture.function_mode import (
+    FunctionMode,
+    hide_modes,
+    show_modes,
+)
 from torchprof_hooks.capture.function_names import transformed_name
 from torchprof_hooks.capture.function_tracker import FunctionTracker
 from torchprof_hooks.capture.site import Site
@@ -162,7 +167,7 @@ class _CompiledRegions:
         self._trackers_here = trackers_here
         self._ours: EvalFrameSetter | None = None
         # By the frame of torch.compile that runs it, which lives until its end.
-        self._open: dict[int, list[tuple[FunctionTracker, Site]]] = {}
+        self._open: dict[int, _OpenRegion] = {}
 
     @property
     def is_told(self) -> bool:
@@ -195,13 +200,29 @@ class _CompiledRegions:
         if call is None:
             return
         if call.frame in self._open:
-            for tracker, site in reversed(self._open.pop(call.frame)):
+            region = self._open.pop(call.frame)
+            show_modes(region.modes)
+            for tracker, site in reversed(region.begun):
                 tracker.end_region(site, call)
             return
         if call.has_returned or not callable(callback):
             return  # the end of one that began before we were there
         begun = [(t, t.begin_region(call)) for t in self._trackers_here()]
-        self._open[call.frame] = [(t, site) for t, site in begun if site is not None]
+        self._open[call.frame] = _OpenRegion(
+            [(t, site) for t, site in begun if site is not None], hide_modes()
+        )
+
+
+class _OpenRegion(NamedTuple):
+    """A compiled function that is running.
+
+    begun: who was told, and the sites of the call.
+    modes: what is hidden from torch.compile meanwhile. It compiles a function anew for
+        each stack of modes around it, and they would see nothing of interest.
+    """
+
+    begun: list[tuple[FunctionTracker, Site]]
+    modes: list[FunctionMode]
 
 
 #: The one place there is.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from time import perf_counter_ns
 from typing import Any, Final
 
@@ -33,7 +34,6 @@ from torchprof_hooks.capture.torch_names.functions import (
     remove_function_mode,
 )
 from torchprof_hooks.capture.tracker import STOPS_RECOMPUTATION
-from torchprof_hooks.profiles.modules import ModuleInfo
 
 #: Numbers of intervals outside of any module call at which a record is made of them.
 LOOSE_AT: Final = 3 * 256
@@ -47,7 +47,7 @@ class FunctionTracker(FunctionSites):
     function of its own, called by the node's name.
 
     follows_modules, follows_functions: what is to be shown to this tracker.
-    by_shapes: whether calls with inputs of different shapes are told apart.
+    by_shapes, counts_flops: see `FunctionSites`.
     wants: which functions are followed, in forward and in backward; by default all.
     """
 
@@ -58,9 +58,10 @@ class FunctionTracker(FunctionSites):
         follows_modules: bool = True,
         follows_functions: bool = True,
         by_shapes: bool = False,
+        counts_flops: bool = False,
         wants: Callable[[Any], bool] | None = None,
     ) -> None:
-        super().__init__(names, by_shapes)
+        super().__init__(names, by_shapes, counts_flops)
         self.follows_modules = follows_modules
         self.follows_functions = follows_functions
         self.mode: FunctionMode | None = None  # while it is shown torch functions
@@ -81,7 +82,7 @@ class FunctionTracker(FunctionSites):
     def call(self, site: Site, function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """Call `function` at a site from `find_function`; measure it."""
         if self.by_shapes and not site.is_hidden:
-            site = self.shaped(site, args, kwargs)
+            site = self.shaped(site, function, args, kwargs)
         try:
             site.low = next_sequence_number()
             site.start_ns = perf_counter_ns()
@@ -95,7 +96,7 @@ class FunctionTracker(FunctionSites):
 
     def function_returned(self, site: Site, end_ns: int, outputs: object) -> None:
         """Close the call at `site`."""
-        if self.site is not site and not self._returns_to(site, end_ns):
+        if self.site is not site and not self.returns_to(site, end_ns):
             return  # measuring was stopped in the middle of it
         self.site = site.caller
         self._append((site.code, site.start_ns, end_ns))
@@ -120,7 +121,9 @@ class FunctionTracker(FunctionSites):
             return None
         name = function_name(function)
         is_wanted = name is not None and (self._wants is None or self._wants(function))
-        site = self.site_of_function(name) if is_wanted and name else None
+        site = None
+        if is_wanted and name:
+            site = self.site_of_function(name, function=function)
         if site is not None and self.is_replaced_function(function):
             site = self.hidden(site)
         if caller.phase != "backward" and lives_as_long_as_torch(function):
@@ -175,19 +178,11 @@ class FunctionTracker(FunctionSites):
 
     # Calls that do not end by returning to `call`, or not in order
 
-    def _returns_to(self, site: Site, end_ns: int) -> bool:
-        """Close what was left open inside of `site`; False if `site` is not open any
-        more itself: measuring was stopped inside of it."""
-        if all(open_site is not site for open_site in self.open_sites()):
-            return False
-        self.abort_down_to(site, end_ns)
-        return True
-
     def abort_function(self, site: Site, error: BaseException) -> None:
         """Close the call at `site`, which an exception is leaving."""
         now_ns = perf_counter_ns()
         aborted_calls = self.aborted_calls
-        if self._returns_to(site, now_ns):
+        if self.returns_to(site, now_ns):
             self.abort_down_to(site.caller, now_ns)
         if type(error).__name__ == STOPS_RECOMPUTATION:
             self.aborted_calls = aborted_calls
@@ -209,11 +204,12 @@ class FunctionTracker(FunctionSites):
             return None
         site = self.site_of_function(region_name(call.function))
         if self.by_shapes:
-            site = self.shaped(site, call.args, call.kwargs)
-        site.is_region = True
-        self.names.infos[site.name] = ModuleInfo(
-            site.function or "", kind="function", compiled=True
-        )
+            site = self.shaped(site, None, call.args, call.kwargs)
+        if not site.is_region:
+            site.is_region = True
+            self.names.infos[site.name] = replace(
+                self.names.infos[site.name], compiled=True, implementation="compiled"
+            )
         site.low = next_sequence_number()
         site.start_ns = perf_counter_ns()
         self.site = site
@@ -224,7 +220,7 @@ class FunctionTracker(FunctionSites):
         end_ns = perf_counter_ns()
         if call.has_returned:
             self.function_returned(site, end_ns, call.outputs)
-        elif self._returns_to(site, end_ns):
+        elif self.returns_to(site, end_ns):
             self.abort_down_to(site.caller, end_ns)
 
     # Backward

@@ -65,6 +65,7 @@ class _Session:
         self._has_cuda = is_cuda_in_use()
         self._has_ended = threading.Event()
         self._is_lost = False
+        self._has_tensors = with_tensors
         self._tracker = tracker
         self._ranges = OpenRanges()
         self._profiler = make_profiler(with_tensors)
@@ -96,7 +97,11 @@ class _Session:
         self._stop_profiler()
         self._has_ended.set()
         self.recording = Recording(
-            self._profiler, self._tracker, tracked, self._is_lost
+            self._profiler,
+            self._tracker,
+            tracked,
+            self._is_lost,
+            self._has_tensors,
         )
         return self.recording
 

@@ -64,7 +64,7 @@ class MeterTracker(FunctionTracker):
     def call(self, site: Site, function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """Call `function`; measure it."""
         if self.by_shapes and not site.is_hidden:
-            site = self.shaped(site, args, kwargs)
+            site = self.shaped(site, function, args, kwargs)
         try:
             caller = self.site
             site.low = next_sequence_number()

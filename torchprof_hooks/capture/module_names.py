@@ -5,9 +5,12 @@ from __future__ import annotations
 import weakref
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import torch
 
+from torchprof_hooks.capture.callers import place_of_caller
+from torchprof_hooks.capture.profiled_function import ProfiledFunction
 from torchprof_hooks.capture.torch_names.compiler import (
     is_compiled_module,
 )
@@ -50,7 +53,16 @@ class ModuleNames:
             number = self._number(original, cls)
             prefix = cls if number == 1 else f"{cls}#{number}"
         self._name_all(root, prefix)
+        self._add_place(root, prefix)
         return prefix
+
+    def _add_place(self, root: torch.nn.Module, name: str) -> None:
+        if not self.infos[name].place:
+            if isinstance(root, ProfiledFunction):
+                place = f"made at {root.place}"
+            else:
+                place = f"called first at {place_of_caller()}"
+            self.infos[name] = replace(self.infos[name], place=place)
 
     def add_child(self, module: torch.nn.Module, parent: torch.nn.Module) -> str | None:
         """Name a module that was put somewhere inside `parent` after `parent` was

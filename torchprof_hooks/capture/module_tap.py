@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch.compiler import is_dynamo_compiling
 
-from torchprof_hooks.capture.thread_trackers import ThreadTrackers
 from torchprof_hooks.capture.torch_names.modules import (
     pre_hooks_of,
 )
+from torchprof_hooks.capture.tracker import Tracker
+
+
+class TrackersByThread(Protocol):
+    """What knows the tracker of the running thread (see `ThreadTrackers`)."""
+
+    def here(self) -> Tracker: ...
+    def acquire_for(self, owner: object) -> Callable[[], object]: ...
 
 
 class ModuleTap:
@@ -25,7 +32,11 @@ class ModuleTap:
     """
 
     def __init__(
-        self, module: torch.nn.Module, name: str, hook: object, threads: ThreadTrackers
+        self,
+        module: torch.nn.Module,
+        name: str,
+        hook: object,
+        threads: TrackersByThread,
     ) -> None:
         self.name = name
         self.hook = hook
@@ -54,7 +65,7 @@ class _ModuleHook:
     pickled. The copy is not measured: in it, the hook is a function that does nothing.
     """
 
-    def __init__(self, tap: ModuleTap, threads: ThreadTrackers) -> None:
+    def __init__(self, tap: ModuleTap, threads: TrackersByThread) -> None:
         self.tap = tap
         self._threads = threads
 

@@ -19,10 +19,14 @@ from torchprof_hooks.capture.torch_names.autograd import (
     run_engine,
 )
 from torchprof_hooks.capture.tracker import Tracker
-from torchprof_hooks.profiles.names import CALLED_PHASES
+from torchprof_hooks.profiles.names import CALLED_PHASES, Phase
 
 _ROUNDS: Final = 9
 _CALLS: Final = 100
+
+#: Phases in which calls are told to hooks. A step of an optimizer, or a batch, costs
+#: about as much as the call of a module.
+_HOOKED_PHASES: Final[tuple[Phase, ...]] = (*CALLED_PHASES, "optimizer", "data")
 
 
 class Costs(NamedTuple):
@@ -66,7 +70,7 @@ def _calls(tracker: Tracker, of_functions: bool) -> int:
     return sum(
         int(calls)
         for site, calls in zip(tracker.sites, tracker.log.calls, strict=False)
-        if site.phase in CALLED_PHASES and (site.function is not None) == of_functions
+        if site.phase in _HOOKED_PHASES and (site.function is not None) == of_functions
     )
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from _thread import get_ident
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from time import perf_counter_ns
 from typing import Any
 
@@ -12,27 +13,37 @@ from torch.compiler import is_dynamo_compiling
 
 from torchprof_hooks.capture.module_names import ModuleNames
 from torchprof_hooks.capture.ownership import FIELDS, Interval, Ownership, newest_first
+from torchprof_hooks.capture.profiled_function import profiled_path
 from torchprof_hooks.capture.site import NO_MODULE, Site
 from torchprof_hooks.capture.span_log import FOLD_AT
 from torchprof_hooks.capture.torch_names.autograd import (
     next_sequence_number,
 )
 from torchprof_hooks.capture.tracker import Tracker
-from torchprof_hooks.profiles.names import CALLED_PHASES, Phase, optimizer_name
+from torchprof_hooks.profiles.names import (
+    CALLED_PHASES,
+    DATA_NAME,
+    OUTSIDE_NAME,
+    Phase,
+    optimizer_name,
+)
 
 
 class OwningTracker(Tracker):
-    """Measures forward as its parent does, and optimizer steps, and reads the counter
-    of autograd nodes before and after each call (see `ownership`).
+    """Measures forward as its parent does, optimizer steps and the loading of data, and
+    reads the counter of autograd nodes before and after each call (see `ownership`).
 
     Some calls interrupt their caller instead of being a part of it: a module called
-    from outside, an optimizer step, and what subclasses add. They are called entries.
+    from outside, an optimizer step, a batch that is waited for, and what subclasses
+    add. They are called entries.
     """
 
     def __init__(self, names: ModuleNames | None = None) -> None:
         super().__init__(names)
         self.ownership = Ownership()
         self.steps = 0
+        #: Told of the end of whatever was called from outside of all, unless it failed.
+        self.on_pause: Callable[[Site], object] | None = None
         self._intervals: list[int] = []  # of calls that ended inside of open ones
         self._own = self._intervals.extend
 
@@ -76,6 +87,7 @@ class OwningTracker(Tracker):
             self.count_if_aborted()
         if site.is_entry:
             self._end_entry(site, end_ns, outputs)
+            self._tell_of_pause(site, outputs)
         if len(self._entries) > FOLD_AT:
             self.log.fold()
 
@@ -100,6 +112,7 @@ class OwningTracker(Tracker):
         self.site = site.caller
         self._append((site.code, site.start_ns, end_ns))
         self._end_entry(site, end_ns, outputs)
+        self._tell_of_pause(site, outputs)
 
     def _end_entry(self, site: Site, end_ns: int, outputs: object) -> None:
         """Give the interrupted callers their time back; keep what the entry owns."""
@@ -113,6 +126,13 @@ class OwningTracker(Tracker):
         # Inside a call, the intervals stay with those of that call.
         if self._intervals and not is_inside_call:
             self._keep_intervals(site.low, outputs)
+
+    def _tell_of_pause(self, site: Site, outputs: object) -> None:
+        """The entry at `site` has ended, and returned `outputs`."""
+        if self.on_pause is None or self.site is not self.outside:
+            return
+        if outputs is not None or sys.exc_info()[0] is None:
+            self.on_pause(site)
 
     def _keep_intervals(self, low: int, outputs: object) -> None:
         """Make a record of the intervals from number `low` on."""
@@ -135,7 +155,8 @@ class OwningTracker(Tracker):
         """The site of something that is not a module, called from the current site."""
         known = self.site.children_by_name.get((name, phase))
         if known is None:
-            path = (optimizer_name(name) if phase == "optimizer" else name,)
+            element = optimizer_name(name) if phase == "optimizer" else name
+            path = (*profiled_path(self.site), element)
             known = [self.new_site(self.site, path, phase)]
             self.site.children_by_name[name, phase] = known
         known[0].key = key
@@ -158,6 +179,74 @@ class OwningTracker(Tracker):
             if self.site.key == id(optimizer):
                 self.close_entry(self.site)
             self.steps += 1
+
+    def begin_closure(self) -> Callable[[], object]:
+        """The optimizer that steps calls the program: that is not its own time. Returns
+        what is to be called at the end."""
+        if not self.works_here() or self.site.phase != "optimizer":
+            return lambda: None
+        site = self.entry_site(OUTSIDE_NAME, "outside")
+        self.open_entry(site)
+
+        def end() -> None:
+            if self.returns_to(site, perf_counter_ns()):
+                self.close_entry(site)
+
+        return end
+
+    # Data
+
+    def begin_loading(self, source: object, gives_batch: bool) -> Site | None:
+        """Begin to wait for `source`, an iterator over batches, or a loader that makes
+        one. None if that is a part of loading: a data set may load from another."""
+        self.drop_dead_calls(source)
+        if self.site.phase == "data":
+            return None
+        site = self.entry_site(DATA_NAME, "data", id(source))
+        if not gives_batch:
+            site = self._uncounted(site)
+        self.open_entry(site)
+        return site
+
+    def end_loading(self, site: Site, loaded: object) -> None:
+        """What was waited for at `site` is there."""
+        if self.returns_to(site, perf_counter_ns()):
+            self.close_entry(site, loaded)
+        if len(self._entries) > FOLD_AT:
+            self.log.fold()
+
+    def loading_failed(self, site: Site, error: BaseException) -> None:
+        """What was waited for at `site` will not come: that there is no more is not
+        counted as a batch, and takes its time all the same."""
+        now_ns = perf_counter_ns()
+        if not self.returns_to(site, now_ns):
+            return
+        if isinstance(error, StopIteration):
+            self.site = self._uncounted(site)
+            self.close_entry(self.site)
+        else:
+            self.abort_down_to(site.caller, now_ns)
+
+    def _uncounted(self, site: Site) -> Site:
+        """A site next to `site`, for what takes time there without being a call, with
+        the state of the open call."""
+        namesakes = site.caller.children_by_name[site.name, site.phase]
+        if len(namesakes) == 1:
+            namesakes.append(self.new_site(site.caller, site.path, site.phase))
+        other = namesakes[1]
+        other.is_counted = False
+        other.continue_call_of(site)
+        return other
+
+    # Calls that do not end in order
+
+    def returns_to(self, site: Site, end_ns: int) -> bool:
+        """Close what was left open inside of `site`; False if `site` is not open any
+        more itself: measuring was stopped inside of it."""
+        if all(open_site is not site for open_site in self.open_sites()):
+            return False
+        self.abort_down_to(site, end_ns)
+        return True
 
     # What is known of the owners of nodes while calls are open
 

@@ -29,6 +29,7 @@ class Recording:
     """It can be read in any thread, by each of the hooks that shared the session.
 
     is_lost: whether another profiler of torch took the place of ours meanwhile.
+    has_tensors: whether tensors and memory were recorded as well.
     """
 
     def __init__(
@@ -37,9 +38,11 @@ class Recording:
         tracker: TraceTracker,
         tracked: TrackedStep,
         is_lost: bool,
+        has_tensors: bool,
     ) -> None:
         self.thread = get_native_id()
         self.is_lost = is_lost
+        self.has_tensors = has_tensors
         self._profiler = profiler
         self._tracker = tracker
         self._tracked = tracked

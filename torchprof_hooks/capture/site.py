@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import torch
 
+from torchprof_hooks.capture.call_description import CallDescription
 from torchprof_hooks.profiles.names import Phase
 
 #: `Site.key` of sites that are not a module call.
@@ -32,8 +33,10 @@ class Site:
         "children",
         "children_by_name",
         "code",
+        "described",
         "function",
         "functions",
+        "is_counted",
         "is_entry",
         "is_hidden",
         "is_region",
@@ -67,6 +70,7 @@ class Site:
         if module is not None:
             self.adopt(module)
         self.is_hidden = False  # whether nobody is told of calls here
+        self.is_counted = True  # whether what is done here counts as calls
         # An entry interrupts its caller instead of being a part of it.
         self.is_entry = self.caller.phase != phase
         self.children: dict[int, Site] = {}  # by id of the module
@@ -75,6 +79,8 @@ class Site:
         # By what torch calls; None: not to be followed.
         self.functions: dict[Any, Site | None] = {}
         self.by_shapes: dict[object, Site] = {}  # of a function: one for each shapes
+        #: What a call here, or the forward of it, is: to count its operations by.
+        self.described: CallDescription | None = None
         # The open call:
         self.start_ns = 0  # moved forward by the time that interruptions took
         self.low = 0  # sequence number of the first node that the call can own
@@ -85,6 +91,14 @@ class Site:
         """From now on, calls of `module` are calls at this site."""
         self.key = id(module)
         self.module = weakref.ref(module)
+
+    def continue_call_of(self, other: Site) -> None:
+        """The call that is open at `other` turns out to be one at this site."""
+        self.key = other.key
+        self.start_ns = other.start_ns
+        self.low = other.low
+        self.readings, other.readings = other.readings, None
+        self.peak_bytes = other.peak_bytes
 
     def living_module(self) -> torch.nn.Module | None:
         """The module whose calls are calls at this site, unless it is gone."""

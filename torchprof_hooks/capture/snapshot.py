@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import reduce
+from typing import Final
 
 from torchprof_hooks.capture.backward_tracker import BackwardTracker
+from torchprof_hooks.capture.flop_count import flops_of_sites
 from torchprof_hooks.capture.meter_tracker import MeterTracker, meters_of
 from torchprof_hooks.capture.meters import DeviceMeter, MemoryMeter
 from torchprof_hooks.capture.own_cost import estimated_overhead_ns
@@ -17,6 +19,7 @@ from torchprof_hooks.profiles.memory import MemorySummary, MemoryTotals
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import (
     BACKWARD_NAME,
+    DATA_NAME,
     OUTSIDE_NAME,
     PROFILER_NAME,
     Kind,
@@ -24,9 +27,13 @@ from torchprof_hooks.profiles.names import (
 from torchprof_hooks.profiles.profile import CellKey, Profile
 from torchprof_hooks.profiles.totals import Totals
 
+#: Paths of what is outside of all calls: also of an optimizer's closure.
+_ALL_OUTSIDE: Final = ((), (OUTSIDE_NAME,))
+
 _KINDS: Mapping[str, Kind] = {
     OUTSIDE_NAME: "outside",
     BACKWARD_NAME: "backward",
+    DATA_NAME: "data",
     PROFILER_NAME: "profiler",
 }
 
@@ -44,8 +51,9 @@ def take_snapshot(tracker: Tracker, wall_ns: int, unmeasured: str = "") -> Profi
             meter.settle()
     cells: dict[CellKey, Totals] = {}
     sites = list(tracker.sites)  # the measured thread may be adding some
-    for site, totals in zip(sites, _totals_of_sites(tracker, sites), strict=True):
-        if site is not tracker.outside and _is_used(totals):
+    for site, found in zip(sites, _totals_of_sites(tracker, sites), strict=True):
+        totals = found if site.is_counted else found.without_calls()
+        if site.path not in _ALL_OUTSIDE and _is_used(totals):
             key = site.path, site.phase
             cells[key] = cells[key] + totals if key in cells else totals
     booked_ns = sum(totals.self_ns for totals in cells.values())
@@ -95,6 +103,7 @@ def _totals_of_sites(tracker: Tracker, sites: list[Site]) -> list[Totals]:
     own = _without_inner(sites, durations, entries_too=False)
     device = _device_own(tracker, sites)
     memory = _memory_own(tracker, sites)
+    flops = flops_of_sites(sites, calls)
     return [
         Totals(
             calls=calls[code],
@@ -105,6 +114,7 @@ def _totals_of_sites(tracker: Tracker, sites: list[Site]) -> list[Totals]:
             squares_ns2=squares[code],
             device_self_ns=device[code],
             memory=memory[code],
+            flops=flops[code],
         )
         for code in range(len(sites))
     ]

@@ -14,18 +14,17 @@ from torch.nn.modules.module import (
     register_module_forward_hook,
     register_module_forward_pre_hook,
 )
-from torch.optim.optimizer import (
-    register_optimizer_step_post_hook,
-    register_optimizer_step_pre_hook,
-)
 from torch.utils.hooks import RemovableHandle
 
 from torchprof_hooks.capture.backward_entry import backward_entry
 from torchprof_hooks.capture.backward_tracker import BackwardTracker
-from torchprof_hooks.capture.compiler_exemption import exempt_from_compilation
+from torchprof_hooks.capture.compile_shield import compile_shield
+from torchprof_hooks.capture.data_entry import data_entry
 from torchprof_hooks.capture.function_taps import function_taps
 from torchprof_hooks.capture.function_tracker import FunctionTracker
 from torchprof_hooks.capture.meter_tracker import MeterTracker
+from torchprof_hooks.capture.optimizer_entry import optimizer_entry
+from torchprof_hooks.capture.owning_tracker import OwningTracker
 from torchprof_hooks.capture.thread_trackers import ThreadTrackers
 from torchprof_hooks.capture.tracker import Tracker
 
@@ -35,16 +34,30 @@ class Tap:
 
     A process without an open tap runs exactly as without this package: torch takes the
     short way through module calls as soon as its tables of global hooks are empty.
+
+    modules, optimizers: whether their calls are shown.
     """
 
-    def __init__(self, tracker: Tracker, owner: object = None) -> None:
+    def __init__(
+        self,
+        tracker: Tracker,
+        owner: object = None,
+        *,
+        modules: bool = True,
+        optimizers: bool = True,
+    ) -> None:
         self._tracker = tracker
         self.owner = owner  # on whose behalf
         _hush.acquire()
-        exempt_from_compilation()
+        compile_shield.watch()
         self._handles: list[RemovableHandle] = []
         if not isinstance(tracker, FunctionTracker) or tracker.follows_modules:
-            self._show_modules(tracker)
+            if modules:
+                self._show_modules(tracker)
+            if optimizers and isinstance(tracker, BackwardTracker):
+                optimizer_entry.add(tracker)
+            if isinstance(tracker, OwningTracker):
+                data_entry.add(tracker)
         if isinstance(tracker, BackwardTracker):
             backward_entry.add(tracker)
         if isinstance(tracker, MeterTracker):
@@ -58,11 +71,7 @@ class Tap:
             # always_call: a forward that raises closes its call all the same.
             register_module_forward_hook(tracker.forward_post, always_call=True),
         ]
-        if isinstance(tracker, BackwardTracker):
-            self._handles += [
-                register_optimizer_step_pre_hook(tracker.optimizer_pre),
-                register_optimizer_step_post_hook(tracker.optimizer_post),
-            ]
+        compile_shield.add(self._handles)
 
     def close(self, by_exception: bool = False) -> None:
         """Disconnect the tracker; calls that are open end here.
@@ -72,11 +81,15 @@ class Tap:
         tracker = self._tracker
         if isinstance(tracker, FunctionTracker) and tracker.mode is not None:
             function_taps.hide_functions(tracker)
+        compile_shield.remove(self._handles)
         for handle in self._handles:
             handle.remove()
         tracker.abort_all(by_exception)
         if isinstance(tracker, BackwardTracker):
             backward_entry.remove(tracker)
+            optimizer_entry.remove(tracker)
+        if isinstance(tracker, OwningTracker):
+            data_entry.remove(tracker)
         _hush.release()
 
 

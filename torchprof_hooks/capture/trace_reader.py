@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cache
-from typing import Any, Final
+from typing import Any
 
-import torch
-
+from torchprof_hooks.capture.declarations import (
+    TRAINING,
+    UNDECLARED_WRITES,
+    changes_view,
+    is_view,
+    written_inputs,
+)
+from torchprof_hooks.capture.event_tensors import (
+    ViewTypes,
+    first_tensor,
+    tensors_among,
+    type_of,
+)
 from torchprof_hooks.capture.site import Site
 from torchprof_hooks.capture.span_log import Int64s
 from torchprof_hooks.capture.torch_names.profiler import (
     ALLOCATION,
     NODE_SCOPE,
     OPERATION,
-    TENSOR,
     USER_SCOPE,
 )
 from torchprof_hooks.capture.trace_tracker import TrackedPass
@@ -25,7 +34,6 @@ from torchprof_hooks.profiles.step_trace import (
     ModuleSpan,
     Operation,
     StepTrace,
-    TensorType,
 )
 
 
@@ -87,6 +95,8 @@ class EventReader:
         self._next_block = 1
         self._in_use: dict[tuple[str, int], Allocation] = {}  # by device and address
         self._taken: set[int] = set()
+        self._views = ViewTypes()
+        self._view: Any = None  # the first in an operation that makes one
 
     def read(self, events: Iterable[Any]) -> None:
         """Read events and what is inside of them, in the order of time."""
@@ -122,8 +132,22 @@ class EventReader:
             max(event.end_time_ns, start_ns),
         )
         self._trace.operations.append(operation)
-        self._read_inputs(operation.name, fields, operation)
+        self._read_inputs(operation.name, event, fields, operation)
+        self._view = fields if is_view(operation.name) else None
         self._read_inside(event.children, operation)
+        self._read_view(fields, operation)
+
+    def _read_view(self, fields: Any, operation: Operation) -> None:
+        """Note what an operation has returned a view of, if it did no more than that;
+        backward's nodes are not declared, but what is inside of them is."""
+        is_same = changes_view(operation.name)
+        view = fields if is_same else self._view
+        if view is None or (operation.writes and not is_same):
+            return
+        source = first_tensor(view)
+        if source is not None:
+            block = self._block_of(source)
+            self._views.returned(operation, block, source, is_same)
 
     def _read_inside(self, events: Iterable[Any], operation: Operation) -> None:
         for event in events:
@@ -131,7 +155,9 @@ class EventReader:
             if kind == OPERATION:
                 name = event.name
                 if not is_view(name):
-                    self._read_inputs(name, fields, operation)
+                    self._read_inputs(name, event, fields, operation)
+                elif self._view is None:
+                    self._view = fields
             elif kind == ALLOCATION:
                 block = self._read_allocation(event, fields)
                 if fields.alloc_size > 0:
@@ -139,7 +165,9 @@ class EventReader:
                 continue
             self._read_inside(event.children, operation)
 
-    def _read_inputs(self, name: str, fields: Any, operation: Operation) -> None:
+    def _read_inputs(
+        self, name: str, event: Any, fields: Any, operation: Operation
+    ) -> None:
         inputs = fields.inputs
         written = written_inputs(name, len(inputs))
         if name in UNDECLARED_WRITES and inputs[TRAINING] is True:
@@ -148,7 +176,8 @@ class EventReader:
         is_node = fields.scope == NODE_SCOPE and operation.node is None
         if is_node:
             operation.node = fields.sequence_number
-        for position, tensor in _tensors_among(inputs):
+            operation.node_start_ns = event.start_time_ns
+        for position, tensor in tensors_among(inputs):
             block = self._block_of(tensor)
             if block not in operation.writes:
                 self._take(block, tensor, operation)
@@ -160,6 +189,8 @@ class EventReader:
                 operation.gradients.add(block)
 
     def _take(self, block: int, tensor: Any, operation: Operation) -> None:
+        if block in self._views.unseen:
+            self._views.taken(block, tensor)
         if block in operation.takes:
             return
         operation.takes[block] = kind = type_of(tensor)
@@ -172,7 +203,10 @@ class EventReader:
     def _block_of(self, tensor: Any) -> int:
         key = tensor.allocation_id
         block = self._blocks.get(key)
-        return self._new_block(key) if block is None else block
+        if block is None:
+            block = self._new_block(key)
+            self._trace.devices[block] = str(tensor.device)
+        return block
 
     def _read_allocation(self, event: Any, fields: Any) -> int:
         # Not every block becomes a tensor, and only those have an id.
@@ -206,64 +240,3 @@ class EventReader:
         block = self._blocks[key] = self._next_block
         self._next_block += 1
         return block
-
-
-#: Batch normalization changes its running mean and variance, and does not say so.
-UNDECLARED_WRITES: Final = {
-    f"aten::{name}batch_norm": frozenset({3, 4})
-    for name in ("native_", "cudnn_", "miopen_")
-}
-#: Position of the input that says whether they do.
-TRAINING: Final = 5
-
-
-def _tensors_among(inputs: Iterable[Any]) -> Iterator[tuple[int, Any]]:
-    """Position of each tensor among the inputs of an event, also of those in lists."""
-    for position, value in enumerate(inputs):
-        if isinstance(value, TENSOR):
-            yield position, value
-        elif isinstance(value, list):
-            for item in value:
-                if isinstance(item, TENSOR):
-                    yield position, item
-
-
-def type_of(tensor: Any) -> TensorType:
-    """What the profiler says that a tensor is like."""
-    return TensorType(str(tensor.dtype).removeprefix("torch."), tuple(tensor.sizes))
-
-
-@cache
-def written_inputs(name: str, count: int) -> frozenset[int]:
-    """Positions of the inputs that the operation of this name writes to, if it is given
-    so many; by torch's declarations."""
-    return frozenset(
-        position
-        for schema in _schemas(name)
-        if len(schema.arguments) == count
-        for position, argument in enumerate(schema.arguments)
-        if argument.alias_info is not None and argument.alias_info.is_write
-    )
-
-
-@cache
-def is_view(name: str) -> bool:
-    """Whether the operation of this name returns views of its inputs and does no more,
-    by torch's declarations."""
-    schemas = list(_schemas(name))
-    return bool(schemas) and all(
-        any(result.alias_info is not None for result in schema.returns)
-        and not schema.is_mutable
-        for schema in schemas
-    )
-
-
-def _schemas(name: str) -> Iterator[Any]:
-    """Torch's declarations of an operation, one for each overload; none of what is no
-    operation (autograd nodes, custom Functions)."""
-    namespace, separator, operation = name.partition("::")
-    if not separator or not operation.isidentifier():
-        return
-    packet = getattr(getattr(torch.ops, namespace), operation, None)
-    for overload in packet.overloads() if packet is not None else ():
-        yield getattr(packet, overload)._schema

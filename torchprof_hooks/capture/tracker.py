@@ -11,7 +11,12 @@ from typing import Any, Final
 import torch
 from torch.compiler import is_dynamo_compiling
 
+from torchprof_hooks.capture.compile_shield import compile_shield
 from torchprof_hooks.capture.module_names import ModuleNames
+from torchprof_hooks.capture.profiled_function import (
+    ProfiledFunction,
+    profiled_path,
+)
 from torchprof_hooks.capture.site import NO_MODULE, Site
 from torchprof_hooks.capture.span_log import FOLD_AT, SpanLog
 from torchprof_hooks.capture.torch_names.compiler import (
@@ -55,7 +60,9 @@ class Tracker:
         #: Whether a module has a hook of its own in place of the one served here.
         self.is_replaced: Callable[[torch.nn.Module], bool] = lambda module: False
         self._unregistered: set[tuple[int, str]] = set()  # code of the caller, class
-        self._paths: dict[str, tuple[str, ...]] = {}  # of each name, as first met
+        # Of each name, as first met; and what profiled function was around it.
+        self._paths: dict[str, tuple[str, ...]] = {}
+        self._around: dict[str, tuple[str, ...]] = {}
         self._entries = self.log.entries
         self._append = self.log.entries.extend
 
@@ -109,6 +116,7 @@ class Tracker:
         followed: it is left to a hook of the module's own, or is the compiler's, or a
         part of a compiled region. A region is one owner; what of its inside happens to
         run in Python does not matter."""
+        compile_shield.watch()
         around = self.site.living_module()
         return (
             (around is not None and is_compiled_module(around))
@@ -180,17 +188,23 @@ class Tracker:
                     return name
             self._unregistered.add(kind)  # do not search the model for each such call
         enclosing = caller.enclosing
-        if enclosing.module is not None and enclosing.phase in CALLED_PHASES:
+        holds_none = isinstance(enclosing.living_module(), ProfiledFunction)
+        is_called = enclosing.module is not None and enclosing.phase in CALLED_PHASES
+        if is_called and not holds_none:
             return self.names.add_unregistered(module, enclosing.name)
         return self.names.add_root(module)
 
     def _path(self, name: str, phase: Phase) -> tuple[str, ...]:
         caller = self.site
+        around = profiled_path(caller)
         if caller.phase == phase:
             path = (*caller.path, name)
+        elif phase == "forward":
+            path = (*around, *self._paths.get(name, (name,)))
         else:  # recomputed from within a backward pass: where it was called at first
-            path = self._paths.get(name, (name,))
-        self._paths.setdefault(name, path)
+            path = (*self._around.get(name, ()), *self._paths.get(name, (name,)))
+        self._paths.setdefault(name, path[len(around) :])
+        self._around.setdefault(name, around)
         return path
 
     def _call_phase(self) -> Phase:
@@ -228,8 +242,8 @@ class Tracker:
         """Close calls that are no longer on the Python stack. torch calls no post-hook
         when a forward is left by KeyboardInterrupt or another BaseException.
 
-        beginning: the module or optimizer whose call is on the stack already, but not
-            open yet.
+        beginning: the module or optimizer, or what loads data, whose call is on the
+            stack already, but not open yet.
         """
         if self.site is self.outside:
             return

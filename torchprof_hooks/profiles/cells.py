@@ -29,6 +29,7 @@ Infos = Mapping[str, ModuleInfo]
 _PHASE_OF_KIND: Final[Mapping[Kind, Phase]] = {
     "optimizer": "optimizer",
     "backward": "backward",
+    "data": "data",
     "outside": "outside",
     "profiler": "profiler",
 }

@@ -1,8 +1,8 @@
 """Profiles as JSON files.
 
-Version 2::
+Version 3::
 
-    {"format": "torchprof_hooks profile", "version": 2,
+    {"format": "torchprof_hooks profile", "version": 3,
      "wall_ns": ..., "steps": ..., "aborted_calls": ..., "undivided_passes": ...,
      "overhead_ns": ...,
      "devices": [...],
@@ -10,13 +10,15 @@ Version 2::
                         "peak_path": [name, ...], "peak_phase": ...,
                         "unavailable": ...},
      "modules": {name: {"class_name": ..., "kind": ..., "aliases": [...],
-                        "compiled": ..., "order": ...}},
+                        "compiled": ..., "order": ..., "implementation": ...,
+                        "inputs": [...], "place": ...}},
      "cells": [{"path": [name, ...], "phase": ..., "calls": ..., ...,
-                "memory": {"used_bytes": ..., ...}}]}
+                "flops": ..., "memory": {"used_bytes": ..., ...}}]}
 
 A cell has the fields of `Totals` but the cumulative ones, which follow from the paths;
-its memory is left out where it is all 0. Version 1 had neither memory nor functions
-among the modules.
+its operations and its memory are left out where they are 0. Version 2 had no phase
+"data": that time was in "outside"; nor operations, implementations and inputs. Version
+1 had neither memory nor functions among the modules.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
     from torchprof_hooks.profiles.profile import Profile
 
 FORMAT = "torchprof_hooks profile"
-VERSION = 2
+VERSION = 3
 
 _COUNTS = ("wall_ns", "steps", "aborted_calls", "undivided_passes", "overhead_ns")
 _CELL_FIELDS = (
@@ -66,6 +68,7 @@ def to_json(profile: Profile) -> dict[str, Any]:
                 "path": list(path),
                 "phase": phase,
                 **{name: getattr(totals, name) for name in _CELL_FIELDS},
+                **({"flops": totals.flops} if totals.flops else {}),
                 **_cell_memory(totals.memory),
             }
             for (path, phase), totals in profile.cells.items()
@@ -155,12 +158,19 @@ def _module(fields: dict[str, Any]) -> ModuleInfo:
         _texts(fields["aliases"]),
         _one_of((False, True), fields["compiled"]),
         _integer(fields["order"]),
+        _text(fields.get("implementation", "")),
+        _texts(fields.get("inputs", [])),
+        _text(fields.get("place", "")),
     )
 
 
 def _totals(fields: dict[str, Any]) -> Totals:
     numbers: dict[str, Any] = {name: _integer(fields[name]) for name in _CELL_FIELDS}
-    return Totals(**numbers, memory=_memory_totals(fields.get("memory", _NO_BYTES)))
+    return Totals(
+        **numbers,
+        memory=_memory_totals(fields.get("memory", _NO_BYTES)),
+        flops=_integer(fields.get("flops", 0)),
+    )
 
 
 def _memory_totals(fields: dict[str, Any]) -> MemoryTotals:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Final
 
 from torchprof_hooks.profiles.names import Kind
+
+#: `ModuleInfo.inputs` of calls that were made with inputs of different types.
+MIXED_INPUTS: Final = ("mixed",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +20,14 @@ class ModuleInfo:
     kind: "module", "function", or which of the rows that are neither.
     aliases: other qualified names of a shared module, sorted.
     compiled: whether it runs code made by torch.compile, whose inside is not visible.
+    implementation: what runs a function: "C" (torch's own C++), "Py" (a function
+        written in Python), "op" (one of ``torch.ops``), "custom" (a custom autograd
+        Function), "compiled" (made by torch.compile); "" for other rows.
+    inputs: data type and device of a call's first input tensors, as they were when the
+        call was first made at each place: ``float32@cpu``. () where calls are not told
+        apart by their shapes, `MIXED_INPUTS` if places differ.
+    place: of an outermost module, "called first at train.py:42"; of a profiled
+        function, "made at train.py:42".
     order: place among the names of a run, in the order of their first calls.
     """
 
@@ -24,6 +36,9 @@ class ModuleInfo:
     aliases: tuple[str, ...] = ()
     compiled: bool = False
     order: int = 0
+    implementation: str = ""
+    inputs: tuple[str, ...] = ()
+    place: str = ""
 
     def with_alias(self, name: str) -> ModuleInfo:
         """The same with one more alias."""
@@ -32,11 +47,23 @@ class ModuleInfo:
     def merge(self, other: ModuleInfo) -> ModuleInfo:
         """What two profiles know of the same name, whatever their order. Two classes
         under one name (``Sequential.0``, say) show both, joined by "|"."""
-        classes = {*self.class_name.split("|"), *other.class_name.split("|")}
         return ModuleInfo(
-            "|".join(sorted(classes)),
+            _joined(self.class_name, other.class_name),
             min(self.kind, other.kind),
             tuple(sorted({*self.aliases, *other.aliases})),
             self.compiled or other.compiled,
             min(self.order, other.order),
+            _joined(self.implementation, other.implementation).removeprefix("|"),
+            _same_inputs(self.inputs, other.inputs),
+            _joined(self.place, other.place).removeprefix("|"),
         )
+
+
+def _joined(one: str, other: str) -> str:
+    return "|".join(sorted({*one.split("|"), *other.split("|")}))
+
+
+def _same_inputs(one: tuple[str, ...], other: tuple[str, ...]) -> tuple[str, ...]:
+    if one == other or not other:
+        return one
+    return MIXED_INPUTS if one else other

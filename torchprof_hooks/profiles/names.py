@@ -6,7 +6,9 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby, islice
 from typing import Final, Literal
 
-Phase = Literal["forward", "backward", "recompute", "optimizer", "outside", "profiler"]
+Phase = Literal[
+    "forward", "backward", "recompute", "optimizer", "data", "outside", "profiler"
+]
 
 #: Phases of a module, in the order in which reports show them.
 MODULE_PHASES: Final[tuple[Phase, ...]] = ("forward", "backward", "recompute")
@@ -17,11 +19,24 @@ CALLED_PHASES: Final[tuple[Phase, ...]] = ("forward", "recompute")
 #: Phases that are parts of a backward pass.
 BACKWARD_PHASES: Final[tuple[Phase, ...]] = ("backward", "recompute")
 
-Kind = Literal["module", "function", "optimizer", "backward", "outside", "profiler"]
+Kind = Literal[
+    "module",
+    "function",
+    "optimizer",
+    "backward",
+    "data",
+    "outside",
+    "profiler",
+    "unsampled",
+]
 
 OUTSIDE_NAME: Final = "(outside modules)"
 BACKWARD_NAME: Final = "(backward outside modules)"
+#: Time in which a loop waits for a ``DataLoader``.
+DATA_NAME: Final = "(data loading)"
 PROFILER_NAME: Final = "(profiler)"
+#: Time inside of calls, in steps in which nobody looked into them.
+UNSAMPLED_NAME: Final = "(not looked into)"
 #: What modules did themselves, where rows are functions.
 MODULES_NAME: Final = "(modules, outside functions)"
 

@@ -2,22 +2,63 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 
+from torchprof_hooks.profiles.compilation import CompilationSummary
+from torchprof_hooks.profiles.memory_replay import MemoryReplay
 from torchprof_hooks.profiles.profile import Profile
+from torchprof_hooks.profiles.program_facts import ProgramFacts
+from torchprof_hooks.profiles.strata import Strata
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ProgramProfile:
     """The profile of a program, from its first import of torch to its end.
 
     message: what was run.
-    profile: of the thread that imported torch.
+    strata: its steps, in the thread that imported torch.
     program_ns: time since the package was first imported by it.
-    sampled_steps: in how many of the steps functions were measured.
+    overhead_ns: what measuring took of it, about.
+    has_warm_up: whether the first step counts.
+    compilation: what torch.compile did.
+    replay: the memory of one step.
+    not_replayed: why there is none.
+    facts: what else is known of it.
     """
 
     message: str
-    profile: Profile
+    strata: Strata
     program_ns: int
-    sampled_steps: int = 0
+    overhead_ns: int = 0
+    has_warm_up: bool = True
+    compilation: CompilationSummary = field(default_factory=CompilationSummary)
+    replay: MemoryReplay | None = None
+    not_replayed: str = ""
+    facts: ProgramFacts = field(default_factory=ProgramFacts)
+
+    @cached_property
+    def whole(self) -> Profile:
+        """What was measured, as it was."""
+        return self.strata.whole
+
+    @cached_property
+    def by_module(self) -> Profile:
+        """All steps, had modules been looked at in each."""
+        return self.strata.estimate(of_functions=False, warm_up=self.has_warm_up)
+
+    @cached_property
+    def by_function(self) -> Profile:
+        """All steps, had functions been looked at in each."""
+        return self.strata.estimate(of_functions=True, warm_up=self.has_warm_up)
+
+    @cached_property
+    def parts(self) -> tuple[str, ...]:
+        """Names of the modules (and profiled functions) that were called from outside
+        of all others, the most expensive first."""
+        times: dict[str, int] = {}
+        profile = self.by_module
+        for (path, _), totals in profile.cells.items():
+            if profile.modules[path[0]].kind == "module":
+                times[path[0]] = times.get(path[0], 0) + totals.self_ns
+        return tuple(sorted(times, key=lambda name: (-times[name], name)))

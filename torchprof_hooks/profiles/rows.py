@@ -36,13 +36,16 @@ class Row:
         call, of module and function with the shapes of its inputs.
     class_name: class of the module, name of the function ("" for other rows).
     kind: "module", "function", "optimizer", "backward" (backward time that no module
-        owns), "outside" (the rest of the loop, or of the modules) or "profiler".
+        owns), "data" (waiting for batches), "outside" (the rest of the loop, or of
+        the modules) or "profiler".
     aliases: other names of a shared module.
     compiled: whether torch.compile hides the inside.
     phases: `Totals` for "forward", "backward" and "recompute"; rows that are neither
         modules nor functions have a phase of their kind as well.
     module: the module around a function call, or the module itself ("": none, or more
         than one).
+    implementation: what runs a function (see `ModuleInfo`).
+    inputs: by call, the types of a function's inputs (see `ModuleInfo`).
     """
 
     name: str
@@ -52,6 +55,8 @@ class Row:
     compiled: bool
     phases: Mapping[Phase, Totals]
     module: str = ""
+    implementation: str = ""
+    inputs: tuple[str, ...] = ()
 
     @property
     def self_ns(self) -> int:
@@ -64,9 +69,16 @@ class Row:
         return sum(totals.cumulative_ns for totals in self.phases.values())
 
     @property
+    def flops(self) -> int:
+        """Floating-point operations in all phases, where functions were measured and
+        torch has formulas for them (see `Totals`)."""
+        return sum(totals.flops for totals in self.phases.values())
+
+    @property
     def calls(self) -> int:
         """Forward calls of a module; calls of a function that are not a part of a
-        backward pass (so also those in an optimizer's step); calls of another row."""
+        backward pass (so also those in an optimizer's step); batches that were waited
+        for; calls of another row."""
         if self.kind == "module":
             return self.phases["forward"].calls
         if self.kind == "function":
@@ -170,7 +182,12 @@ def _group(path: Chain, infos: Infos, by: str) -> _Group:
     if by == "call":
         return _Group(call_site(path, infos), info, enclosing_module(path, infos))
     if info.kind == "function":
-        function = ModuleInfo(info.class_name, "function", compiled=info.compiled)
+        function = ModuleInfo(
+            info.class_name,
+            "function",
+            compiled=info.compiled,
+            implementation=info.implementation,
+        )
         return _Group(info.class_name, function, "")
     if info.kind == "module":
         name = info.class_name
@@ -187,4 +204,6 @@ def _row(group: _Group, sums: PhaseSums) -> Row:
         info.compiled,
         sums.result(),
         group.module,
+        info.implementation,
+        info.inputs,
     )

@@ -5,7 +5,9 @@ Times are nanoseconds since the Unix epoch.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
+from math import prod
 from typing import Final, NamedTuple
 
 from torchprof_hooks.profiles.names import Phase
@@ -38,6 +40,13 @@ class TensorType(NamedTuple):
     def __str__(self) -> str:
         return f"{self.dtype}{list(self.shape)}"
 
+    @property
+    def size_bytes(self) -> int:
+        """What its elements take up: torch's dtypes have their bits in their names, and
+        none has less than a byte."""
+        bits = re.search(r"\d+", self.dtype)
+        return prod(self.shape) * max(1, int(bits[0]) // 8 if bits else 1)
+
 
 @dataclass(slots=True)
 class Operation:
@@ -51,6 +60,10 @@ class Operation:
     writes: blocks that it allocated or changed.
     node: the number of the autograd node that it ran, None if it is no such operation.
     gradients: blocks of the gradients that the node was given.
+    node_start_ns: when the node began, after the hooks on it.
+    views: blocks that it returned views of, having changed nothing; each as the first
+        tensor taken of it afterwards that is not what the view is of: most likely the
+        view. None if there was none.
     """
 
     name: str
@@ -61,6 +74,8 @@ class Operation:
     writes: dict[int, None] = field(default_factory=dict)
     node: int | None = None
     gradients: set[int] = field(default_factory=set)
+    node_start_ns: int | None = None
+    views: dict[int, TensorType | None] = field(default_factory=dict)
 
 
 class GraphPass(NamedTuple):
@@ -95,6 +110,7 @@ class StepTrace:
     operations: in the order in which they began.
     passes: backward passes; one may run inside of another.
     tensors: the tensor type of each block, of those that were seen as tensors.
+    devices: where blocks are that were there before.
     """
 
     step: int
@@ -107,3 +123,4 @@ class StepTrace:
     passes: list[GraphPass] = field(default_factory=list)
     allocations: list[Allocation] = field(default_factory=list)
     tensors: dict[int, TensorType] = field(default_factory=dict)
+    devices: dict[int, str] = field(default_factory=dict)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import sqrt
 
 from torchprof_hooks.profiles.memory import NO_MEMORY, MemoryTotals
@@ -21,6 +21,9 @@ class Totals:
         squares of these; `mean_ns` and `std_ns` come from them.
     device_self_ns, device_cumulative_ns: the same times on the device's own clock
         (0 where no device was measured).
+    flops: floating-point operations of the calls themselves, without the calls that
+        they made, as far as torch has formulas for them (matrix products, convolutions,
+        attention); 0 where it has none, or functions were not measured.
     memory, memory_cumulative: bytes, without and with the calls that they made in the
         same phase (0 where memory was not measured). A peak is that of whole calls in
         both.
@@ -37,6 +40,7 @@ class Totals:
     device_cumulative_ns: int = 0
     memory: MemoryTotals = NO_MEMORY
     memory_cumulative: MemoryTotals = NO_MEMORY
+    flops: int = 0
 
     @property
     def mean_ns(self) -> float:
@@ -75,6 +79,7 @@ class Totals:
             self.device_cumulative_ns + other.device_cumulative_ns,
             self.memory + other.memory,
             self.memory_cumulative + other.memory_cumulative,
+            self.flops + other.flops,
         )
 
     def with_cumulative(
@@ -93,15 +98,22 @@ class Totals:
             device_ns,
             self.memory,
             memory,
+            self.flops,
         )
 
     def without_calls(self) -> Totals:
-        """Own time and bytes alone, to be counted as a part of an enclosing call."""
+        """Own time, bytes and operations alone, to be counted as a part of an enclosing
+        call."""
         return Totals(
             self_ns=self.self_ns,
             device_self_ns=self.device_self_ns,
             memory=self.memory.with_peak(0),
+            flops=self.flops,
         )
+
+    def without_time(self) -> Totals:
+        """The same calls, for which own time and operations are counted elsewhere."""
+        return replace(self, self_ns=0, device_self_ns=0, flops=0)
 
     def _per_call(self, amount: int) -> float:
         return amount / self.calls if self.calls else 0.0

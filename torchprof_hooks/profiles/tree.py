@@ -57,7 +57,9 @@ def build_tree(cells: Cells, infos: Infos) -> Node:
             info.compiled,
             sums[path].result(),
             enclosing_module(path, infos),
-            tuple(below),
+            info.implementation,
+            info.inputs,
+            children=tuple(below),
         )
 
     return node(())

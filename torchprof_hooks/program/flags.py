@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
+from math import nan
 from typing import Any, Final
 
 #: What Theano puts in front of most names; it may be left out.
@@ -35,6 +36,19 @@ def _whole(least: int) -> Callable[[str], int]:
     return parse
 
 
+def _number(least: float) -> Callable[[str], float]:
+    def parse(text: str) -> float:
+        try:
+            number = float(text)
+        except ValueError:
+            number = nan
+        if not least <= number:
+            raise ValueError(f"a number, {least} or more")
+        return number
+
+    return parse
+
+
 def _text(text: str) -> str:
     return text
 
@@ -58,12 +72,18 @@ class Flags:
         False, _yes_or_no, "measure, and print the report at exit", "False"
     )
     profile_memory: bool = _flag(
-        False, _yes_or_no, "measure memory as well, for save and debugprint", "False"
+        False, _yes_or_no, "measure memory as well, and trace a step for it", "False"
+    )
+    profile_optimizer: bool = _flag(
+        False, _yes_or_no, "show every pass of torch.compile", "False"
     )
     n_ops: int = _flag(20, _whole(1), "rows of the sections Class and Ops", "20")
-    n_apply: int = _flag(20, _whole(1), "rows of the section Apply", "20")
+    n_apply: int = _flag(20, _whole(1), "rows of Apply and of the list of memory", "20")
     output_line_width: int = _flag(
         512, _whole(1), "characters in a line; longer names are cut", "512"
+    )
+    min_memory_size: int = _flag(
+        1024, _whole(0), "bytes from which on outputs are in the list", "1024"
     )
     destination: str = _flag(
         "stderr", _text, "where the report goes: stderr, stdout or a file", "stderr"
@@ -71,12 +91,19 @@ class Flags:
     debugprint: bool = _flag(
         False, _yes_or_no, "print the tree of modules as well", "False"
     )
+    ignore_first_call: bool = _flag(
+        False, _yes_or_no, "leave the first step out of the report", "False"
+    )
     time_thunks: bool = _flag(True, _yes_or_no, "measure functions", "True")
     print_global_stats: bool = _flag(
         False, _yes_or_no, "print one line of sums for the process", "False"
     )
     every: int = _flag(20, _whole(1), "measure functions in one step of so many")
+    max_overhead: float = _flag(
+        0.02, _number(0), "the share of time that measuring may take"
+    )
     save: str = _flag("", _text, "write the profile to this file, too")
+    flush_secs: float = _flag(60.0, _number(0), "seconds between writing that file")
 
 
 _FIELDS: Final = {flag.name: flag for flag in fields(Flags)}
@@ -84,9 +111,12 @@ _FIELDS: Final = {flag.name: flag for flag in fields(Flags)}
 _BARE: Final = {
     "profile",
     "profile_memory",
+    "profile_optimizer",
     "print_global_stats",
     "every",
+    "max_overhead",
     "save",
+    "flush_secs",
 }
 
 

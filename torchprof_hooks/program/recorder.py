@@ -7,16 +7,35 @@ import os
 import signal
 import sys
 import time
+from contextlib import suppress
 from types import FrameType
 from typing import Final
 
+from torchprof_hooks.capture.backward_tracker import BackwardTracker
+from torchprof_hooks.capture.compilation import read_compilation
+from torchprof_hooks.capture.module_names import ModuleNames
+from torchprof_hooks.capture.pace import Detail, Pace
+from torchprof_hooks.capture.step_sampler import StepSampler
 from torchprof_hooks.measure.device_clock import default_device_clock
-from torchprof_hooks.profiler import Profiler, Settings
+from torchprof_hooks.profiler import Settings, make_tracker
+from torchprof_hooks.profiles.compilation import CompilationSummary
+from torchprof_hooks.profiles.memory_replay import MemoryReplay
+from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.program import ProgramProfile
+from torchprof_hooks.program.beginning import BEGAN_NS
 from torchprof_hooks.program.destination import rank_file, write_report
 from torchprof_hooks.program.flags import Flags
+from torchprof_hooks.session.memory_step import MemoryStep
 
-_START_NS: Final = time.perf_counter_ns()
+#: The step that is traced for the memory profile: the first that is like others, after
+#: the warm-up and one in which functions are looked at.
+_TRACED_STEP: Final = 2
+
+
+_NOTHING: Final = (
+    "torchprof_hooks: no module was called (processes that a program starts are not "
+    "measured)"
+)
 
 
 class Recorder:
@@ -25,14 +44,11 @@ class Recorder:
     def __init__(self, flags: Flags) -> None:
         self._flags = flags
         self._pid = os.getpid()
-        self._profiler = Profiler(
-            Settings(
-                flags.time_thunks,
-                flags.profile_memory,
-                default_device_clock(),
-                flags.every,
-            )
-        )
+        self._sampler = make_sampler(flags)
+        self._sampler.at_step = self._at_step
+        self._memory = MemoryStep() if flags.profile_memory else None
+        self._compiled_before = _compilation_since(CompilationSummary())
+        self._flushed_at = time.monotonic()
         self._is_reported = False
 
     def start(self) -> None:
@@ -40,7 +56,7 @@ class Recorder:
         atexit.register(self.report)
         if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
             signal.signal(signal.SIGTERM, self._on_sigterm)
-        self._profiler.__enter__()
+        self._sampler.start()
 
     def report(self) -> None:
         """Report, once, unless this is a fork of the program."""
@@ -49,48 +65,109 @@ class Recorder:
         self._is_reported = True
         try:
             program = self._finish()
-            if program.profile.is_empty:
-                print("torchprof_hooks: no module was called", file=sys.stderr)
+            if program.whole.is_empty and not program.whole.steps:
+                print(_NOTHING, file=sys.stderr)
             else:
                 self._write(program)
         except Exception as error:  # the program has ended well, for all that
             print(f"torchprof_hooks: no report: {error!r}", file=sys.stderr)
 
+    def _at_step(self, steps: int) -> bool:
+        """Between two steps: write the file; trace one. Whether the next is traced."""
+        if self._flags.save:
+            self._flush_if_due()
+        if self._memory is None:
+            return False
+        self._memory.end(steps)
+        return steps == _TRACED_STEP and self._memory.begin()
+
+    def _flush_if_due(self) -> None:
+        if time.monotonic() - self._flushed_at >= self._flags.flush_secs:
+            with suppress(OSError):  # the end will tell
+                self._save(self._sampler.strata().whole)
+            self._flushed_at = time.monotonic()
+
+    def _save(self, profile: Profile) -> None:
+        profile.save(rank_file(self._flags.save))
+
     def _finish(self) -> ProgramProfile:
         now_ns = time.perf_counter_ns()
-        found = self._profiler.profile
-        message = " ".join(sys.argv) or "an interactive session"
-        sampled = self._profiler.sampled_steps
-        return ProgramProfile(message, found, now_ns - _START_NS, sampled)
+        strata = self._sampler.strata()
+        replay, reason = self._replay()
+        return ProgramProfile(
+            message=" ".join(sys.argv) or "an interactive session",
+            strata=strata,
+            program_ns=now_ns - BEGAN_NS,
+            overhead_ns=self._sampler.spent_ns,
+            has_warm_up=not self._flags.ignore_first_call,
+            compilation=_compilation_since(self._compiled_before),
+            replay=replay,
+            not_replayed=reason,
+            facts=self._sampler.facts(),
+        )
+
+    def _replay(self) -> tuple[MemoryReplay | None, str]:
+        if self._memory is None:
+            return None, ""
+        self._memory.drop()  # a step that has not ended
+        replay = self._memory.replay()
+        return replay, self._memory.reason
 
     def _write(self, program: ProgramProfile) -> None:
-        from torchprof_hooks.reports.program.report import program_report
+        from torchprof_hooks.reports.program.report import Layout, program_report
         from torchprof_hooks.reports.program.totals import global_stats
         from torchprof_hooks.reports.text import render
 
         flags = self._flags
         if flags.save:
-            program.profile.save(rank_file(flags.save))
+            self._save(program.whole)
         parts = []
         if flags.profile:
-            parts.append(
-                program_report(
-                    program,
-                    n_ops=flags.n_ops,
-                    n_apply=flags.n_apply,
-                    width=flags.output_line_width,
-                )
+            layout = Layout(
+                n_ops=flags.n_ops,
+                n_apply=flags.n_apply,
+                width=flags.output_line_width,
+                min_memory_size=flags.min_memory_size,
+                every_pass=flags.profile_optimizer,
+                with_memory=flags.profile_memory,
             )
+            parts.append(program_report(program, layout))
         if flags.debugprint:
-            parts.append(render(program.profile))
+            parts.append(render(program.whole))
         if flags.print_global_stats:
             parts.append(global_stats(program))
         write_report("\n\n".join(parts), flags.destination)
 
     def _on_sigterm(self, number: int, frame: FrameType | None) -> None:
+        if signal.getsignal(number) != self._on_sigterm:
+            return  # called by the handler that took our place: what follows is its own
         self.report()
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGTERM)  # end as without us
+
+
+def _compilation_since(earlier: CompilationSummary) -> CompilationSummary:
+    """What torch.compile has done since. It keeps its books under private names: if
+    they are not as we know them, there is nothing to tell."""
+    try:
+        return read_compilation().since(earlier)
+    except Exception:
+        return CompilationSummary()
+
+
+def make_sampler(flags: Flags) -> StepSampler:
+    """What measures the running thread as the flags say."""
+
+    def make(detail: Detail, names: ModuleNames) -> tuple[BackwardTracker, str]:
+        settings = Settings(
+            functions=detail == Detail.FUNCTIONS,
+            memory=flags.profile_memory,
+            device_clock=default_device_clock(),
+        )
+        return make_tracker(settings, names)
+
+    most = Detail.FUNCTIONS if flags.time_thunks else Detail.MODULES
+    return StepSampler(make, Pace(flags.max_overhead, flags.every, most), most)
 
 
 def start(flags: Flags) -> None:

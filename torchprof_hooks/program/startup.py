@@ -10,6 +10,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any, Final
 
+from torchprof_hooks.program import beginning  # noqa: F401  - notes the time
 from torchprof_hooks.program.flags import Flags, make_flags, parse_flags
 
 #: The environment variable that is read when the package is imported.
@@ -62,9 +63,12 @@ def begin(flags: Flags) -> None:
     """Begin now."""
     import torch  # noqa: F401  - first: somebody may be waiting for it to begin, too
 
-    from torchprof_hooks.program.recorder import start
+    try:
+        from torchprof_hooks.program.recorder import start
 
-    start(flags)
+        start(flags)
+    except Exception as error:  # the program goes on, whatever it is
+        print(f"torchprof_hooks: cannot measure: {error!r}", file=sys.stderr)
 
 
 class _AfterImport(MetaPathFinder):

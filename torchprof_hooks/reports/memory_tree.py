@@ -47,6 +47,7 @@ _COLUMNS: Final = (
     Column("backward", _used("backward")),
     Column("recompute", _used("recompute")),
     Column("step", _used("optimizer")),
+    Column("data", _used("data")),
     Column("peak", _peak),
     Column("acquired", _acquired),
 )

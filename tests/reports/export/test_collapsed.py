@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tests.helpers import STEP, hand_built, own, table
 from tests.profiles.test_merge import profiles
 from torchprof_hooks import Profile
+from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.reports.export.collapsed import render
 
 
@@ -28,6 +29,13 @@ other;(optimizer) SGD 8
 backward;(backward outside modules) 4
 other;(profiler) 3
 """)
+
+
+def test_waiting_for_data_is_no_phase_of_a_module() -> None:
+    info = {"(data loading)": ModuleInfo(kind="data")}
+    profile = hand_built({("(data loading)", "data"): own(5)}, info)
+
+    assert render(profile) == "other;(data loading) 5"
 
 
 def test_separators_in_names_are_escaped() -> None:

@@ -66,6 +66,31 @@ def is_compiler_loaded() -> bool:
     return _DYNAMO in sys.modules
 
 
+def has_compiled() -> bool:
+    """Whether torch.compile has compiled anything. Assumes so once it has been
+    imported, if torch does not count."""
+    if not is_compiler_loaded():
+        return False
+    counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)
+    return counters is None or counters["frames"]["total"] > 0
+
+
+def watch_compilations(
+    begins: Callable[[Any], object], ends: Callable[[Any], object]
+) -> bool:
+    """Have torch.compile call these before and after it compiles something; it forgets
+    them when it is reset. Whether it will: not before it has been imported."""
+    handler = getattr(
+        sys.modules.get("torch._dynamo.callback"), "callback_handler", None
+    )
+    if handler is None:
+        return False
+    if begins not in handler.start_callbacks:
+        handler.register_start_callback(begins)
+        handler.register_end_callback(ends)
+    return True
+
+
 EvalFrameSetter = Callable[[Any], Any]
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -24,8 +26,8 @@ def caller_kwargs() -> dict[str, Any]:
 
 
 def owners_on_stack() -> list[int]:
-    """Ids of the modules and optimizers whose call is on this thread's Python stack,
-    outermost first."""
+    """Ids of the modules, optimizers, data loaders and iterators of these whose call is
+    on this thread's Python stack, outermost first."""
     return [id(owner) for owner in _owners_on_stack()]
 
 
@@ -39,8 +41,9 @@ def _owners_on_stack() -> list[object]:
     frame: FrameType | None = sys._getframe(2)
     while frame is not None:
         code = frame.f_code
-        if (code.co_name, code.co_filename) in _CALLING_CODE:
-            owners.append(frame.f_locals.get("self"))
+        variable = _CALLING_CODE.get((code.co_name, code.co_filename))
+        if variable is not None:
+            owners.append(frame.f_locals.get(variable))
         frame = frame.f_back
     owners.reverse()
     return owners
@@ -48,9 +51,14 @@ def _owners_on_stack() -> list[object]:
 
 _MODULE_FILE = torch.nn.Module.__call__.__code__.co_filename
 
+_OPTIMIZER_FILE = torch.optim.Optimizer.profile_hook_step.__code__.co_filename
+
+#: Functions that call what an owner does, and the variable that holds the owner. The
+#: last one is ours, in place of methods of torch.
 _CALLING_CODE = {
-    ("_call_impl", _MODULE_FILE),
-    ("wrapper", torch.optim.Optimizer.profile_hook_step.__code__.co_filename),
+    ("_call_impl", _MODULE_FILE): "self",
+    ("wrapper", _OPTIMIZER_FILE): "self",
+    ("load_measured", str(Path(__file__).parents[1] / "data_entry.py")): "source",
 }
 
 
@@ -78,3 +86,29 @@ def class_name(module: torch.nn.Module) -> str:
     if isinstance(module, torch.jit.ScriptModule):
         return str(getattr(module, "original_name", type(module).__name__))
     return type(module).__name__
+
+
+def hide_global_hooks(ids: set[int]) -> Callable[[set[int]], None]:
+    """Take hooks on all modules, those with these numbers, out of torch's tables.
+    Returns what puts back those of them that it is given, in their old places. Where
+    torch keeps other tables, they stay where they are."""
+    namespace = vars(torch.nn.modules.module)
+    tables = [namespace[name] for name in _HOOK_TABLES if name in namespace]
+    before = [list(table.items()) for table in tables]
+    for table in tables:
+        for number in ids & table.keys():
+            del table[number]
+
+    def show(wanted: set[int]) -> None:
+        for table, hooks in zip(tables, before, strict=True):
+            now = dict(table)
+            table.clear()
+            for number, hook in hooks:
+                if number in now or number in wanted & ids:
+                    table[number] = hook
+            table.update(now)
+
+    return show
+
+
+_HOOK_TABLES = ("_global_forward_pre_hooks", "_global_forward_hooks")

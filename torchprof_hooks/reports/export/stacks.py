@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from torchprof_hooks.profiles.names import MODULE_PHASES, Phase
 from torchprof_hooks.profiles.profile import Profile
 
-#: Optimizers, the rest of the loop and the profiler: what is no phase of a module.
+#: Optimizers, data, the rest of the loop, the profiler: what is no phase of a module.
 OTHER: Final = "other"
 
 #: What a flame graph is divided into, in the order in which it is shown.

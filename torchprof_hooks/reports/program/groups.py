@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
-from torchprof_hooks.profiles.names import MODULE_PHASES, Phase
+from torchprof_hooks.profiles.cells import call_site
+from torchprof_hooks.profiles.names import Phase
+from torchprof_hooks.profiles.part import part_of
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.program import ProgramProfile
 from torchprof_hooks.reports.table import plural
@@ -17,23 +19,45 @@ _TITLES: Final = {
     "function": ("Ops", "Function name"),
     "call": ("Apply", "Function call, by the module around it"),
 }
-_COLUMNS: Final = "{:>8} {:>7} {:>12} {:>15} {:>9} {:>8}  {}"
+_COLUMNS: Final = "{:>8} {:>7} {:>12} {:>15} {:>8} {:>9} {:>8} {:>9}  {}"
+
+
+class Tables(NamedTuple):
+    """What tables are of.
+
+    part: name of an outermost module, "" for all of the program.
+    width: characters in a line.
+    """
+
+    program: ProgramProfile
+    part: str = ""
+    width: int = 512
+
+    def profile(self, by: str) -> Profile:
+        """What is to be grouped."""
+        program = self.program
+        profile = program.by_module if by == "class" else program.by_function
+        return part_of(profile, self.part) if self.part else profile
 
 
 class Item(NamedTuple):
     """One line: what calls of one name took in one phase.
 
+    implementation: what runs them: "C", "Py", "C/Py".
     applies: at how many places they are called.
+    flops: of all of them, where that is known.
     """
 
     name: str
     phase: Phase
     self_ns: int
     calls: int
+    implementation: str
     applies: int
+    flops: int
 
 
-def group_section(program: ProgramProfile, by: str, max_rows: int, width: int) -> str:
+def group_section(tables: Tables, by: str, max_rows: int) -> str:
     """One section, the most expensive lines first.
 
     by: "class", "function" or "call".
@@ -42,13 +66,14 @@ def group_section(program: ProgramProfile, by: str, max_rows: int, width: int) -
 
         Class
         ---
-        <% time> <sum %> <apply time> <time per call> <#call> <#apply> <Class name>
-           52.3%   52.3%       5.234s       1.026e-03s   5100       51 Linear backward
+        <% time> <sum %> <apply time> <time per call>   <type>   <#call> <#apply> ...
+           52.3%   52.3%       5.234s      1.026e-03s       Py      5100       51 ...
            ... (remaining 14 rows account for 3.10% (0.310s) of the runtime)
     """
     title, kind = _TITLES[by]
-    profile = program.profile
-    items = sorted(_items(profile, by), key=lambda item: (-item.self_ns, item.name))
+    items = sorted(
+        _items(tables.profile(by), by), key=lambda item: (-item.self_ns, item.name)
+    )
     total_ns = sum(item.self_ns for item in items)
     if not total_ns:
         return f"{title}\n---\n   (nothing was measured here)"
@@ -57,57 +82,79 @@ def group_section(program: ProgramProfile, by: str, max_rows: int, width: int) -
         "<sum %>",
         "<apply time>",
         "<time per call>",
+        "<type>",
         "<#call>",
         "<#apply>",
+        "<GFLOP/s>",
         f"<{kind}>",
     )
-    lines = [title, "---", *_sampling(program, by), header]
-    lines += _lines(items[:max_rows], total_ns)
-    lines = [line[:width] for line in lines]
+    lines = [title, "---", header, *_lines(items[:max_rows], total_ns)]
+    lines = [line[: tables.width] for line in lines]
     return "\n".join([*lines, _remainder(items[max_rows:], total_ns)])
 
 
-def _sampling(program: ProgramProfile, by: str) -> Iterator[str]:
-    steps = program.profile.steps
-    if by != "class" and program.sampled_steps < steps:
-        yield f"   (measured in {program.sampled_steps} of {plural(steps, 'step')})"
-
-
 def _items(profile: Profile, by: str) -> Iterator[Item]:
-    applies = _places(profile, by)
     kind = "module" if by == "class" else "function"
+    applies = _places(profile, by)
+    implementations = _implementations(profile, by)
     for row in profile.rows(by):
         if row.kind != kind:
             continue
-        for phase in MODULE_PHASES:
-            totals = row.phases[phase]
+        for phase, totals in row.phases.items():
             if totals.calls or totals.self_ns:
                 yield Item(
-                    row.name, phase, totals.self_ns, totals.calls, applies[row.name]
+                    row.name,
+                    phase,
+                    totals.self_ns,
+                    totals.calls,
+                    "/".join(sorted(implementations.get(row.name, ()))),
+                    applies[row.name],
+                    totals.flops,
                 )
 
 
 def _places(profile: Profile, by: str) -> Counter[str]:
-    """At how many places each is called, by the name of its row."""
+    """At how many places each is called, by the name of its row: modules of a class,
+    call sites of a function, chains of modules around a call site."""
+    infos = profile.modules
+    kind = "module" if by == "class" else "function"
+    paths = {path for path, _ in profile.cells if infos[path[-1]].kind == kind}
     if by == "call":
-        return Counter({row.name for row in profile.rows(by)})
-    finer = "module" if by == "class" else "call"
-    return Counter(row.class_name for row in profile.rows(finer))
+        return Counter(call_site(path, infos) for path in paths)
+    if by == "class":
+        return Counter(infos[name].class_name for name in {path[-1] for path in paths})
+    sites = {(call_site(path, infos), infos[path[-1]].class_name) for path in paths}
+    return Counter(function for _, function in sites)
+
+
+def _implementations(profile: Profile, by: str) -> Mapping[str, set[str]]:
+    """What runs the calls of each row."""
+    infos = profile.modules
+    found: defaultdict[str, set[str]] = defaultdict(set)
+    for path, _ in profile.cells:
+        info = infos[path[-1]]
+        name = call_site(path, infos) if by == "call" else info.class_name
+        if info.kind == "module":
+            found[name].add("compiled" if info.compiled else "Py")
+        elif info.implementation:
+            found[name].add(info.implementation)
+    return found
 
 
 def _lines(items: Iterable[Item], total_ns: int) -> Iterator[str]:
     sum_ns = 0
     for item in items:
         sum_ns += item.self_ns
-        per_call = f"{item.self_ns / item.calls / 1e9:.3e}s" if item.calls else "-"
         phase = "" if item.phase == "forward" else f" {item.phase}"
         yield _COLUMNS.format(
             f"{100 * item.self_ns / total_ns:.1f}%",
             f"{100 * sum_ns / total_ns:.1f}%",
             f"{item.self_ns / 1e9:.3f}s",
-            per_call,
+            f"{item.self_ns / item.calls / 1e9:.3e}s" if item.calls else "-",
+            item.implementation or "-",
             item.calls,
             item.applies,
+            f"{item.flops / item.self_ns:.2f}" if item.flops and item.self_ns else "-",
             item.name + phase,
         )
 

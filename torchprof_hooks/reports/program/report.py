@@ -2,19 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Final, NamedTuple
 
+from torchprof_hooks.profiles.part import part_of
 from torchprof_hooks.profiles.program import ProgramProfile
-from torchprof_hooks.reports.program.groups import group_section
+from torchprof_hooks.reports.program.compilation import compilation_section
+from torchprof_hooks.reports.program.groups import Tables, group_section
+from torchprof_hooks.reports.program.memory import memory_section
+from torchprof_hooks.reports.program.part import part_section, sum_section
+from torchprof_hooks.reports.program.tips import tips_section
 from torchprof_hooks.reports.program.totals import totals_section
 
-Section = Callable[[], str]
+#: Share of the time of all from which on a function has tables of its own.
+LEAST_SHARE = 0.05
 
 
-def program_report(
-    program: ProgramProfile, *, n_ops: int = 20, n_apply: int = 20, width: int = 512
-) -> str:
+class Layout(NamedTuple):
+    """How much is shown.
+
+    n_ops: rows of Class and Ops. n_apply: rows of Apply and of the list of memory.
+    width: characters in a line.
+    min_memory_size: bytes from which on outputs are listed.
+    every_pass: whether the passes of torch.compile are listed.
+    with_memory: whether there is a section for memory.
+    """
+
+    n_ops: int = 20
+    n_apply: int = 20
+    width: int = 512
+    min_memory_size: int = 1024
+    every_pass: bool = False
+    with_memory: bool = False
+
+
+Section = tuple[str, Callable[[], str]]
+
+
+DEFAULT: Final = Layout()
+
+
+def program_report(program: ProgramProfile, layout: Layout = DEFAULT) -> str:
     """The report as text. A section that fails says so in its place; the others are not
     lost with it.
 
@@ -23,26 +52,75 @@ def program_report(
         Program profiling
         =================
           Message: train.py
-          Time since the program began: 12.34s
-          Time in 100 steps: 10.00s (100.00ms per step)
-            forward 3.00s (30.0%), backward 6.00s (60.0%), ...
+          Time since the program began: 12.340s
+          ...
 
         Class
         ---
-        <% time> <sum %> <apply time> <time per call> <#call> <#apply> <Class name>
-          52.3%    52.3%       5.23s       1.02e-03s     5100       51   Linear
+        <% time> <sum %> <apply time> <time per call> <type> <#call> <#apply> ...
+           52.3%   52.3%       5.230s       1.020e-03s     Py   5100       51 ... Linear
         ...
+
+    See the page on the report in docs/ for all of one.
     """
-    sections: Mapping[str, Section] = {
-        "Totals": partial(totals_section, program),
-        "Class": partial(group_section, program, "class", n_ops, width),
-        "Ops": partial(group_section, program, "function", n_ops, width),
-        "Apply": partial(group_section, program, "call", n_apply, width),
-    }
-    return "\n\n".join(_isolated(title, make) for title, make in sections.items())
+    return "\n\n".join(
+        _isolated(title, make) for title, make in _sections(program, layout)
+    )
 
 
-def _isolated(title: str, make: Section) -> str:
+def _sections(program: ProgramProfile, layout: Layout) -> Iterator[Section]:
+    yield "Program profiling", partial(totals_section, program)
+    large = _large_parts(program)
+    for name in large:
+        yield f"Function profiling: {name}", partial(part_section, program, name)
+        if len(large) > 1:
+            yield from _tables(program, layout, name)
+    if len(large) > 1:
+        yield "Sum", partial(sum_section, program, large)
+    yield from _tables(program, layout)
+    if not program.compilation.is_empty:
+        yield (
+            "Compilation",
+            partial(
+                compilation_section,
+                program.compilation,
+                layout.width,
+                layout.every_pass,
+            ),
+        )
+    if layout.with_memory:
+        yield "Memory Profile", partial(_memory, program, layout)
+    yield "Tips", partial(tips_section, program)
+
+
+def _large_parts(program: ProgramProfile) -> tuple[str, ...]:
+    times = {name: part_of(program.by_module, name).wall_ns for name in program.parts}
+    least_ns = LEAST_SHARE * sum(times.values())
+    return tuple(name for name, part_ns in times.items() if part_ns >= least_ns)
+
+
+def _tables(
+    program: ProgramProfile, layout: Layout, name: str = ""
+) -> Iterator[Section]:
+    """Class, Ops and Apply: of one part of the program, or of all."""
+    tables = Tables(program, name, layout.width)
+    yield "Class", partial(group_section, tables, "class", layout.n_ops)
+    yield "Ops", partial(group_section, tables, "function", layout.n_ops)
+    yield "Apply", partial(group_section, tables, "call", layout.n_apply)
+
+
+def _memory(program: ProgramProfile, layout: Layout) -> str:
+    return memory_section(
+        program.whole.memory,
+        program.replay,
+        max_rows=layout.n_apply,
+        min_size=layout.min_memory_size,
+        width=layout.width,
+        reason=program.not_replayed,
+    )
+
+
+def _isolated(title: str, make: Callable[[], str]) -> str:
     try:
         return make()
     except Exception as error:  # whatever it is, the rest of the report is not lost

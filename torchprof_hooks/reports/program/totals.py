@@ -4,18 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from torchprof_hooks.profiles.names import Phase
 from torchprof_hooks.profiles.program import ProgramProfile
+from torchprof_hooks.reports.program.part import phase_lines
 from torchprof_hooks.reports.table import plural
-
-_PHASES: dict[Phase, str] = {
-    "forward": "forward",
-    "backward": "backward",
-    "recompute": "recompute",
-    "optimizer": "optimizers",
-    "outside": "outside of modules, data loading among it",
-    "profiler": "the profiler's own planning",
-}
 
 
 def totals_section(program: ProgramProfile) -> str:
@@ -27,37 +18,60 @@ def totals_section(program: ProgramProfile) -> str:
         =================
           Message: train.py
           Time since the program began: 12.340s
-          Time since torch was imported: 10.000s, 100 steps of 0.100000s (10.00 per s)
+          Time since torch was imported: 10.000s
             forward: 3.000s (30.0%)
             backward: 6.000s (60.0%)
             ...
+          Steps: 100 of 0.098000s (10.20 per s), the first took 0.298000s
+          Modules were looked into in 62 steps, functions in 15; tables are of all steps
+          Measuring took about 0.150s (1.5%)
     """
     title = "Program profiling"
     return "\n".join([title, "=" * len(title), *_lines(program)])
 
 
 def _lines(program: ProgramProfile) -> Iterator[str]:
-    profile = program.profile
+    wall_ns = program.whole.wall_ns
     yield f"  Message: {program.message}"
     yield f"  Time since the program began: {program.program_ns / 1e9:.3f}s"
-    wall_ns, steps = profile.wall_ns, profile.steps
-    line = f"  Time since torch was imported: {wall_ns / 1e9:.3f}s"
-    if steps and wall_ns:
-        per_step, per_second = wall_ns / 1e9 / steps, steps * 1e9 / wall_ns
-        line += f", {plural(steps, 'step')} of {per_step:.6f}s ({per_second:.2f} per s)"
-    yield line
-    for phase, text in _PHASES.items():
-        phase_ns = sum(
-            totals.self_ns
-            for (_, each), totals in profile.cells.items()
-            if each == phase
+    yield f"  Time since torch was imported: {wall_ns / 1e9:.3f}s"
+    yield from phase_lines(program.by_module)
+    yield from _step_lines(program)
+    overhead_ns = program.overhead_ns
+    share = 100 * overhead_ns / wall_ns if wall_ns else 0.0
+    yield f"  Measuring took about {overhead_ns / 1e9:.3f}s ({share:.1f}%)"
+
+
+def _step_lines(program: ProgramProfile) -> Iterator[str]:
+    strata = program.strata
+    later = strata.steps - strata.warm_up.steps - strata.disturbed.steps
+    first_s = strata.warm_up.steps_ns / 1e9
+    left_out = "" if program.has_warm_up else ", which is left out here"
+    if not later:
+        yield f"  Steps: {strata.steps}"
+        return
+    later_ns = sum(
+        stratum.steps_ns
+        for stratum in (strata.phases, strata.modules, strata.functions)
+    )
+    per_step = later_ns / 1e9 / later
+    yield (
+        f"  Steps: {strata.steps} of {per_step:.6f}s ({1 / per_step:.2f} per s); the "
+        f"first took {first_s:.6f}s{left_out}"
+    )
+    if strata.disturbed.steps:
+        disturbed_s = strata.disturbed.steps_ns / 1e9
+        yield (
+            f"  One step was traced for the memory profile and is not in the tables: "
+            f"{disturbed_s:.3f}s"
         )
-        if phase_ns:
-            share = 100 * phase_ns / wall_ns
-            yield f"    {text}: {phase_ns / 1e9:.3f}s ({share:.1f}%)"
-    share = 100 * profile.overhead_ns / wall_ns if wall_ns else 0.0
-    seconds = profile.overhead_ns / 1e9
-    yield f"  Measuring took about {seconds:.3f}s ({share:.1f}%) of it"
+    modules = strata.looked_at(of_functions=False)
+    functions = strata.looked_at(of_functions=True)
+    if min(modules, functions) < strata.steps:
+        yield (
+            f"  Modules were looked into in {plural(modules, 'step')}, functions in "
+            f"{functions}; the tables are estimates for all steps"
+        )
 
 
 def global_stats(program: ProgramProfile) -> str:
@@ -65,10 +79,12 @@ def global_stats(program: ProgramProfile) -> str:
 
     Example::
 
-        Global stats: 12.340s since the program began, 9.500s in modules and optimizers
+        Global stats: 12.340s since the program began, 9.500s in modules and optimizers,
+        0.000s in torch.compile
     """
-    seconds, inside = program.program_ns / 1e9, program.profile.attributed_ns / 1e9
+    seconds, inside = program.program_ns / 1e9, program.by_module.attributed_ns / 1e9
+    compiling = program.compilation.total_ns / 1e9
     return (
         f"Global stats: {seconds:.3f}s since the program began, {inside:.3f}s in "
-        "modules and optimizers"
+        f"modules and optimizers, {compiling:.3f}s in torch.compile"
     )

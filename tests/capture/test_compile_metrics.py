@@ -1,0 +1,325 @@
+"""What torch.compile says of itself; in processes of their own, so that it starts
+from nothing, and torch._dynamo.reset() clears nobody else's."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from torchprof_hooks.capture.compilation import read_compilation
+from torchprof_hooks.capture.torch_names.compile_metrics import one_line
+from torchprof_hooks.profiles.compilation import (
+    CacheUse,
+    CompilationSummary,
+    CompileStage,
+)
+from torchprof_hooks.profiles.compilation_format import from_json
+
+READ = """
+import json, sys
+from torchprof_hooks.capture.compilation import read_compilation
+from torchprof_hooks.profiles.compilation_format import to_json
+readings = {}
+def read(name):
+    readings[name] = to_json(read_compilation())
+read("nothing imported")
+assert "torch._dynamo" not in sys.modules
+import time, torch
+"""
+
+BREAKING = """
+def slow_backend(graph, inputs):
+    time.sleep(0.5)
+    return graph.forward
+
+@torch.compile(backend=slow_backend)
+def broken(x):
+    x = x + 1
+    torch._dynamo.graph_break()  # the break
+    return x * 2
+
+@torch.compile(backend="eager", dynamic=False)
+def scaled(x, k):
+    return x * k
+
+@torch.compile(backend="eager")
+def given_up(x):
+    for _ in range(2):
+        x = x + 1
+        torch._dynamo.graph_break()
+    return x
+
+@torch.compile(backend="eager")
+def branching(x):
+    if x.sum() > 0:
+        x = x + 1
+    return x
+
+x = torch.ones(3)
+for _ in range(3):
+    broken(x)
+read("broken")
+for k in (2, 2, 3, 4):
+    scaled(x, k)
+scaled(x.double(), 4)
+given_up(x)
+branching(x)
+read("all")
+torch_total_s = torch._dynamo.utils.calculate_time_spent()["total_wall_time"]
+torch._dynamo.utils.set_compilation_metrics_limit(3)
+read("forgetful")
+torch._dynamo.reset()
+read("cleared")
+broken(x)
+read("again")
+"""
+
+TRAINING = """
+import torch._inductor.config
+torch._inductor.config.cpp.simdlen = 1  # no trials of the compiler's vector types
+
+@torch.compile
+def function(x):
+    return (x.sin() * 2).sum()
+
+for _ in range(2):
+    function(torch.ones(3, requires_grad=True)).backward()
+read("all")
+torch_total_s = torch._dynamo.utils.calculate_time_spent()["total_wall_time"]
+"""
+
+
+def place(program: str, code: str) -> str:
+    """Where in the program this is."""
+    lines = (READ + program).lstrip().splitlines()
+    (found,) = (n for n, line in enumerate(lines, start=1) if code in line)
+    return f"program.py:{found}"
+
+
+class Readings(dict[str, CompilationSummary]):
+    torch_total_s: float
+
+
+def run(directory: Path, text: str, **environment: str) -> Readings:
+    program = directory / "program.py"
+    end = "print(json.dumps([torch_total_s, readings]))\n"
+    program.write_text(text.lstrip() + end)
+    done = subprocess.run(
+        [sys.executable, str(program)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **environment},
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    torch_total_s, contents = json.loads(done.stdout.splitlines()[-1])
+    readings = Readings({name: from_json(each) for name, each in contents.items()})
+    readings.torch_total_s = torch_total_s
+    return readings
+
+
+def check_stages(summary: CompilationSummary, torch_total_s: float) -> None:
+    """They are all of torch's own total, and parts are in their wholes."""
+    assert sum(stage.ns for stage in summary.stages) == summary.total_ns
+    assert summary.total_ns == pytest.approx(1e9 * torch_total_s, abs=1e5)
+    recorded_ns = sum(graph.ns for graph in summary.graphs)
+    assert recorded_ns == pytest.approx(summary.total_ns, abs=1e5)
+    left = list(summary.stages)
+    while left:
+        stage = left.pop()
+        assert stage.other_ns >= 0
+        left.extend(stage.parts)
+
+
+def names(stages: tuple[CompileStage, ...]) -> set[str]:
+    return {stage.name for stage in stages}
+
+
+@pytest.fixture(scope="module")
+def breaking(tmp_path_factory: pytest.TempPathFactory) -> Readings:
+    return run(tmp_path_factory.mktemp("breaking"), READ + BREAKING)
+
+
+def test_nothing_is_imported_to_read_it(breaking: Readings) -> None:
+    assert breaking["nothing imported"] == CompilationSummary()
+
+
+def test_time_is_the_backends_or_dynamos(breaking: Readings) -> None:
+    summary = breaking["broken"]
+    assert {stage.name: stage.calls for stage in summary.stages} == {
+        "Dynamo": 2,
+        "AOTAutograd, backend": 2,
+    }
+    backend_ns = next(stage.ns for stage in summary.stages if stage.name != "Dynamo")
+    assert backend_ns >= 1.0e9  # two graphs, half a second each
+    assert {graph.ns >= 0.5e9 for graph in summary.graphs} == {True}
+    check_stages(breaking["all"], breaking.torch_total_s)
+
+
+def test_graphs(breaking: Readings) -> None:
+    graphs = breaking["broken"].graphs
+    assert [graph[:3] for graph in graphs] == [
+        ("broken", place(BREAKING, "backend=slow"), "0/0"),
+        ("broken, resumed", place(BREAKING, "# the break"), "1/0"),
+    ]
+    assert [(graph.operations, graph.kind, graph.cache) for graph in graphs] == [
+        (1, "forward", "")
+    ] * 2
+
+
+def test_graph_breaks(breaking: Readings) -> None:
+    call, branch = breaking["all"].graph_breaks
+    there = place(BREAKING, "# the break")
+    assert (call.function, call.place, call.times) == ("broken", there, 1)
+    assert call.reason.startswith("Call to `torch._dynamo.graph_break()`: User-insert")
+    assert "Hint" not in call.reason
+    assert "\n" not in call.reason
+    assert branch[:2] == ("branching", place(BREAKING, "if x.sum()"))
+    assert branch.reason.startswith("Data-dependent branching (")
+
+
+def test_recompiles(breaking: Readings) -> None:
+    # For k = 2, 3 and 4, and of another dtype; the first is no recompile.
+    (scaled,) = breaking["all"].recompiles
+    assert scaled[:3] == ("scaled", place(BREAKING, "dynamic=False"), 3)
+    assert set(scaled.reasons[:2]) == {"k == 2", "k == 3"}
+    assert (
+        scaled.reasons[2] == "tensor 'x' dtype mismatch. expected Float, actual Double"
+    )
+
+
+def test_code_that_could_not_be_compiled(breaking: Readings) -> None:
+    (failure,) = breaking["all"].failures
+    assert (failure.function, failure.times) == ("given_up", 1)
+    assert "graph_break()" in failure.reasons[0]
+
+
+def test_what_is_done_later(breaking: Readings) -> None:
+    whole, first = breaking["all"], breaking["broken"]
+    later = whole.since(first)
+    assert {graph.function for graph in later.graphs} == {
+        *("scaled", "given_up", "branching", "branching, resumed"),
+    }
+    assert later.total_ns == whole.total_ns - first.total_ns
+    assert later.compilations == whole.compilations - 2
+    assert [each.function for each in later.graph_breaks] == ["branching"]
+
+
+def test_records_that_torch_has_dropped(breaking: Readings) -> None:
+    summary, whole = breaking["forgetful"], breaking["all"]
+    assert summary.graphs == whole.graphs[-3:]
+    assert summary.unrecorded == len(whole.graphs) - 3
+    assert summary.stages == whole.stages
+    assert summary.total_ns == whole.total_ns
+
+
+def test_a_reset_leaves_records_and_reasons(breaking: Readings) -> None:
+    before, summary = breaking["forgetful"], breaking["cleared"]
+    assert summary.stages == ()
+    assert summary.graphs == before.graphs
+    assert summary.untimed == 3
+    (call,) = summary.graph_breaks
+    assert call == before.graph_breaks[0]._replace(function="", place="")
+
+
+def test_what_is_done_after_a_reset(breaking: Readings) -> None:
+    later = breaking["again"].since(breaking["forgetful"])
+    assert [graph.function for graph in later.graphs] == ["broken", "broken, resumed"]
+    assert later.stages == breaking["again"].stages
+    assert (later.timed, later.untimed, later.unrecorded) == (2, 0, 0)
+    assert sum(each.times for each in later.graph_breaks) == 1
+
+
+@pytest.mark.skipif(not shutil.which("g++"), reason="Inductor needs a C++ compiler")
+def test_inductor_and_its_caches(tmp_path: Path) -> None:
+    cache = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")}
+    cold = run(tmp_path, READ + TRAINING, **cache)
+    check_stages(cold["all"], cold.torch_total_s)
+    check_cold(cold["all"])
+
+    warm = run(tmp_path, READ + TRAINING, **cache)
+    check_stages(warm["all"], warm.torch_total_s)
+    summary = warm["all"]
+    assert {graph.cache for graph in summary.graphs if graph.kind == "forward"} == {
+        "hit"
+    }
+    assert CacheUse("FX graphs", 2, 0) in summary.caches
+    inductor = next(each for each in summary.stages if each.name == "Inductor")
+    assert "loading compiled modules" in names(inductor.parts)
+    assert "generating code" not in names(inductor.parts)
+
+
+def check_cold(summary: CompilationSummary) -> None:
+    assert [(graph.kind, graph.cache) for graph in summary.graphs] == [
+        ("forward", "miss"),
+        ("backward", "miss"),
+    ]
+    assert {graph.place for graph in summary.graphs} == {
+        place(TRAINING, "@torch.compile")
+    }
+    assert CacheUse("FX graphs", 0, 2) in summary.caches
+    assert names(summary.stages) == {"Dynamo", "AOTAutograd, backend", "Inductor"}
+    inductor = next(each for each in summary.stages if each.name == "Inductor")
+    assert inductor.calls == 2
+    parts = {part.name: part for part in inductor.parts}
+    assert {
+        *("pre-grad passes", "joint passes", "post-grad passes", "lowering"),
+        *("generating code", "loading compiled modules"),
+    } == set(parts)
+    assert "remove_noop_ops" in names(parts["post-grad passes"].parts)
+    # The compiler for C++ is what takes the time, and is waited for there.
+    waiting = parts["loading compiled modules"].parts[0]
+    assert waiting.name == "waiting for compilers"
+    assert waiting.ns > parts["post-grad passes"].ns
+
+
+@pytest.mark.parametrize(
+    "missing",
+    [
+        "compilation_time_metrics",
+        "counters",
+        "get_compilation_metrics",
+        "graph_break_reasons",
+    ],
+)
+def test_a_name_that_torch_has_dropped(
+    monkeypatch: pytest.MonkeyPatch, missing: str
+) -> None:
+    utils: Any = pytest.importorskip("torch._dynamo.utils")
+    torch.compile(torch.sin, backend="eager")(torch.ones(2))
+    assert not read_compilation().is_empty
+    monkeypatch.delattr(utils, missing)
+    summary = read_compilation()
+    assert bool(summary.stages) == (missing != "compilation_time_metrics")
+    assert bool(summary.graphs) == (missing != "get_compilation_metrics")
+    assert not summary.is_empty
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("0/1: k == 1            # return x * k  # a.py:3 in f", "k == 1"),
+        ("tensor 'x' is: odd", "tensor 'x' is: odd"),
+        ("0/0: G['a']: b\nUser stack trace:\n  File", "G['a']: b"),
+        (
+            "backend='b' raised:\nValueError: no\n\nfrom here",
+            "backend='b' raised: Value",
+        ),
+        ("T\n  Explanation: Because\n  of it.\n  Hint: No.\n", "T: Because of it."),
+        ("T\n  Explanation: So.\n\n  Developer debug context: x", "T: So."),
+        ("", ""),
+    ],
+)
+def test_reasons_in_one_line(text: str, expected: str) -> None:
+    assert one_line(text).startswith(expected)
+    assert len(one_line(text)) < len(expected) + 12
+    assert len(one_line("long " * 1000)) == 400

@@ -1,0 +1,193 @@
+"""What is told of functions besides their times: what runs them, and on what."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import torchprof_hooks
+from tests.functions import x
+from torchprof_hooks import Profile
+from torchprof_hooks.profiles.rows import Row
+
+
+class Twice(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return 2 * x
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        return 2 * gradient
+
+
+def profiled(step: Callable[[], object], times: int = 1) -> Profile:
+    with torchprof_hooks.profile(functions=True) as prof:
+        for _ in range(times):
+            step()
+    return prof.profile
+
+
+def row(profile: Profile, name: str, by: str = "call") -> Row:
+    (found,) = [row for row in profile.rows(by) if row.name == name]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("call", "name", "implementation"),
+    [
+        (lambda: F.linear(x(5, 3), x(4, 3)), "linear", "C"),
+        (lambda: x(5, 3) @ x(3, 4), "matmul", "C"),
+        (lambda: x(5, 3) + 1, "add", "C"),
+        (lambda: x(5, 3).T, "T", "C"),
+        (lambda: F.gelu(x(5, 3)), "gelu", "C"),
+        (lambda: F.layer_norm(x(5, 3), (3,)), "layer_norm", "Py"),
+        (lambda: torch.einsum("ij,jk", x(5, 3), x(3, 4)), "einsum", "Py"),
+        (lambda: torch.ops.aten.mm(x(5, 3), x(3, 4)), "mm", "op"),
+        (lambda: torch.ops.aten.mm.default(x(5, 3), x(3, 4)), "mm", "op"),
+        (lambda: Twice.apply(x(5, 3)), "Twice", "custom"),
+    ],
+)
+def test_what_runs_a_function(call: Any, name: str, implementation: str) -> None:
+    profile = profiled(call)
+    assert row(profile, name, "function").implementation == implementation
+    assert {
+        row.implementation for row in profile.rows("call") if row.class_name == name
+    } == {implementation}
+
+
+def test_what_runs_a_node() -> None:
+    outputs = torch.relu(Twice.apply(x(5, 3)))  # nobody looked
+
+    profile = profiled(lambda: outputs.sum().backward())
+
+    assert row(profile, "TwiceBackward", "function").implementation == "custom"
+    assert row(profile, "ReluBackward0", "function").implementation == "C"
+
+
+def test_functions_of_one_name_show_what_runs_each() -> None:
+    class relu(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            return x + 0
+
+    def step() -> None:
+        relu.apply(x(5, 3))
+        nn.Sequential(nn.ReLU())(x(5, 3))
+
+    assert row(profiled(step), "relu", "function").implementation == "Py|custom"
+
+
+def test_modules_are_run_by_nothing_in_particular() -> None:
+    profile = profiled(lambda: nn.Linear(3, 4)(x(5, 3)))
+    assert row(profile, "Linear").implementation == ""
+    assert row(profile, "Linear").inputs == ()
+
+
+@pytest.mark.filterwarnings("ignore")  # of the compiler's own
+def test_compiled_functions() -> None:
+    torch._dynamo.reset()
+    try:
+        compiled = torch.compile(lambda x: (x @ x.T).relu().sum(), backend="eager")
+        compiled(x(5, 3))
+        profile = profiled(lambda: compiled(x(5, 3)).backward(), times=2)
+    finally:
+        torch._dynamo.reset()
+    found = row(profile, "<lambda>(5x3)")
+    assert (found.implementation, found.compiled) == ("compiled", True)
+    assert (found.inputs, found.flops) == (("float32@cpu",), 0)
+
+
+def test_inputs_of_calls() -> None:
+    def step() -> None:
+        F.linear(torch.ones(5, 3), weight=x(4, 3), bias=x(4))
+        torch.where(torch.ones(5, 3) > 0, torch.ones(3, dtype=torch.float64), 0.0)
+        torch.cat([torch.ones(2, device="meta", dtype=torch.bfloat16)] * 20)
+        F.embedding(torch.tensor([1]), nn.Parameter(torch.ones(5, 3)))
+
+    profile = profiled(step, times=2)
+    found = {row.name: row.inputs for row in profile.rows("call") if row.inputs}
+    assert found["linear(5x3, 4x3, 4)"] == ("float32@cpu",) * 3
+    assert found["where(5x3, 3)"] == ("bool@cpu", "float64@cpu")
+    assert found["cat(20 * 2)"] == ("bfloat16@meta",) * 8
+    assert found["embedding(1, 5x3)"] == ("int64@cpu", "float32@cpu")
+    assert not [row for row in profile.rows("function") if row.inputs]
+
+
+def test_inputs_that_differ_by_place() -> None:
+    model = nn.Sequential(nn.Tanh(), nn.Tanh())
+    single, double = torch.ones(3), torch.ones(3).double()
+
+    def step() -> None:
+        model(single)
+        model[1](double)
+
+    profile = profiled(step, times=2)
+    assert row(profile, "Sequential.0: tanh(3)").inputs == ("mixed",)
+    assert row(profile, "Sequential.1: tanh(3)").inputs == ("mixed",)
+
+
+def test_inputs_are_those_of_the_first_call_at_a_place() -> None:
+    model = nn.Tanh()
+
+    def step() -> None:
+        model(torch.ones(3))
+        model(torch.ones(3).double())
+
+    assert row(profiled(step), "Tanh: tanh(3)").inputs == ("float32@cpu",)
+
+
+class Pretending(torch.Tensor):
+    """Runs code whatever it is asked."""
+
+    asked = 0
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        if "__get__" in str(func):
+            cls.asked += 1
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+def test_looking_at_inputs_runs_no_code_of_the_user() -> None:
+    pretending = torch.ones(3).as_subclass(Pretending)
+    Pretending.asked = 0
+
+    profile = profiled(pretending.tanh)
+
+    assert Pretending.asked == 0
+    assert row(profile, "tanh(3)").inputs == ("float32@cpu",)
+
+
+@pytest.mark.filterwarnings("ignore")  # it is on its way out
+def test_tracing_does_not_see_that_inputs_are_looked_at() -> None:
+    def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x @ y
+
+    inputs = torch.ones(3, 3), torch.ones(3, 3)
+    expected = operations(torch.jit.trace(function, inputs))
+    with torchprof_hooks.profile(functions=True):
+        traced = operations(torch.jit.trace(function, inputs))
+    assert traced == expected
+
+
+def operations(traced: Any) -> list[str]:
+    return [node.kind() for node in traced.graph.nodes()]
+
+
+def test_files_have_all_of_it(tmp_path: Path) -> None:
+    profile = profiled(lambda: (x(5, 3) @ x(3, 4)).sum().backward())
+    profile.save(tmp_path / "profile.json")
+    loaded = Profile.load(tmp_path / "profile.json")
+    assert loaded == profile
+    found = row(loaded, "matmul(5x3, 3x4)")
+    assert (found.implementation, found.inputs) == ("C", ("float32@cpu",) * 2)
+    assert found.flops == 3 * 2 * 5 * 3 * 4

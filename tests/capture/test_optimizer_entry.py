@@ -1,0 +1,174 @@
+"""Steps of optimizers, and what they call of the program."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.optim import optimizer as optimizer_module
+
+from tests.planted import MS, Work, burn
+from torchprof_hooks import Profile, profile
+from torchprof_hooks.capture.optimizer_entry import OptimizerEntry
+from torchprof_hooks.profiles.names import OUTSIDE_NAME
+
+Closure = Callable[[], torch.Tensor]
+
+
+class Called:
+    """Notes what it is told; may do something at each."""
+
+    def __init__(self, at_post: Callable[[], object] = lambda: None) -> None:
+        self.told: list[str] = []
+        self._at_post = at_post
+
+    def optimizer_pre(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        self.told.append("pre")
+
+    def optimizer_post(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        self.told.append("post")
+        self._at_post()
+
+    def begin_closure(self) -> Callable[[], object]:
+        self.told.append("closure")
+        return lambda: self.told.append("end of closure")
+
+
+def step(closure: Closure | None = None) -> None:
+    parameter = nn.Parameter(torch.ones(1))
+    torch.optim.SGD([parameter], 0.1).step(closure)
+
+
+def rows(found: Profile, phase: Any) -> dict[str, int]:
+    return {
+        row.name: row.phases[phase].self_ns
+        for row in found.rows()
+        if phase in row.phases
+    }
+
+
+def test_listeners_come_and_go_while_they_are_told() -> None:
+    entry = OptimizerEntry()
+    other = Called()
+    first = Called(lambda: (entry.remove(first), entry.add(other)))
+    entry.add(first)
+    step()
+    step()
+    entry.remove(other)
+    step()
+    assert first.told == ["pre", "post"]
+    assert other.told == ["pre", "post"]
+
+
+def test_the_last_one_leaves_in_the_middle_of_a_step() -> None:
+    entry = OptimizerEntry()
+    only = Called(lambda: entry.remove(only))
+    entry.add(only)
+    step()
+    step()
+    assert only.told == ["pre", "post"]
+    entry.remove(only)  # now outside of steps
+    assert not optimizer_module._global_optimizer_pre_hooks
+    assert not optimizer_module._global_optimizer_post_hooks
+
+
+@pytest.mark.parametrize("by_name", [False, True])
+def test_a_closure_is_told_of(by_name: bool) -> None:
+    entry, listener = OptimizerEntry(), Called()
+    entry.add(listener)
+    optimizer = torch.optim.SGD([nn.Parameter(torch.ones(1))], 0.1)
+    given: list[str] = []
+
+    def closure() -> torch.Tensor:
+        given.extend(listener.told)
+        return torch.tensor(3.0)
+
+    loss = optimizer.step(closure=closure) if by_name else optimizer.step(closure)
+    entry.remove(listener)
+    assert loss is not None
+    assert loss.item() == 3.0
+    assert given == ["pre", "closure"]
+    assert listener.told == ["pre", "closure", "end of closure", "post"]
+
+
+def test_a_closures_time_is_not_the_optimizers() -> None:
+    work = Work(forward_ms=4, backward_ms=6)
+    optimizer = torch.optim.LBFGS(work.parameters(), max_iter=2)
+    spent_ns = 0
+
+    def closure() -> torch.Tensor:
+        nonlocal spent_ns
+        optimizer.zero_grad()
+        loss = work(torch.ones(2)).square().sum()
+        spent_ns += burn(5)
+        loss.backward()
+        assert isinstance(loss, torch.Tensor)
+        return loss
+
+    with profile() as prof:
+        for _ in range(3):
+            optimizer.step(closure)
+    found = prof.profile
+    assert spent_ns >= 3 * 5 * MS
+    assert rows(found, "forward")["Work"] >= work.spent_ns["forward"]
+    assert rows(found, "backward")["Work"] >= work.spent_ns["backward"]
+    assert rows(found, "outside")[OUTSIDE_NAME] >= spent_ns
+    others_ns = spent_ns + sum(work.spent_ns.values())
+    in_optimizer_ns = rows(found, "optimizer")["(optimizer) LBFGS"]
+    assert in_optimizer_ns <= found.wall_ns - others_ns
+    assert sum(t.self_ns for t in found.cells.values()) == found.wall_ns
+    assert found.steps == 3
+
+
+def test_functions_of_a_closure_are_called_from_outside() -> None:
+    parameter = nn.Parameter(torch.ones(4))
+    optimizer = torch.optim.LBFGS([parameter], max_iter=1)
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = nn.functional.mse_loss(parameter, torch.zeros(4))
+        loss.backward()
+        return loss
+
+    with profile(functions=True) as prof:
+        optimizer.step(closure)
+    cells = {path: phase for path, phase in prof.profile.cells if "mse" in path[-1]}
+    assert ("mse_loss(4, 4)",) in cells
+    assert prof.profile.cells[("mse_loss(4, 4)",), "forward"].calls >= 1
+    assert prof.profile.cells[("mse_loss(4, 4)",), "backward"].calls >= 1
+
+
+def test_the_traceback_of_a_closure_is_as_without_us() -> None:
+    def closure() -> torch.Tensor:
+        raise ValueError("mine")
+
+    def frames() -> list[str]:
+        with pytest.raises(ValueError, match="mine") as caught:
+            step(closure)
+        stack = traceback.extract_tb(caught.value.__traceback__)
+        return [frame.name for frame in stack]
+
+    alone = frames()
+    with profile() as prof:
+        assert frames() == alone
+    assert sum(t.self_ns for t in prof.profile.cells.values()) == prof.profile.wall_ns
+
+
+def test_measuring_ends_in_a_closure() -> None:
+    prof = profile()
+    prof.__enter__()
+
+    def closure() -> torch.Tensor:
+        prof.__exit__(None, None, None)
+        return torch.ones(())
+
+    step(closure)
+    found = prof.profile
+    assert sum(t.self_ns for t in found.cells.values()) == found.wall_ns
+    with prof:
+        step()
+    assert prof.profile.steps == 1

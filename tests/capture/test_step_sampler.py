@@ -1,0 +1,304 @@
+"""A thread followed step by step, on real training loops."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.modules import module as torch_module
+from torch.optim import optimizer as optimizer_module
+
+from tests.planted import MS, Work, burn
+from torchprof_hooks import profile, profile_function
+from torchprof_hooks.capture.backward_tracker import BackwardTracker
+from torchprof_hooks.capture.module_names import ModuleNames
+from torchprof_hooks.capture.pace import Detail, Pace
+from torchprof_hooks.capture.step_sampler import MOST_ROOTS, StepSampler
+from torchprof_hooks.profiler import Settings, make_tracker
+from torchprof_hooks.profiles.names import UNSAMPLED_NAME
+from torchprof_hooks.profiles.profile import Profile
+from torchprof_hooks.profiles.strata import Strata
+
+
+class Fixed(Pace):
+    """Takes these details, again and again; the first is that after the warm-up."""
+
+    def __init__(self, *details: Detail) -> None:
+        super().__init__(0.0, 1, Detail.FUNCTIONS)
+        self._details = details
+        self._taken = 0
+
+    def begin(self) -> Detail:
+        self._taken = 1
+        return self._details[0]
+
+    def next(
+        self, ended: Detail, duration_ns: int, estimate_ns: float, least: Detail
+    ) -> Detail:
+        chosen = self._details[self._taken % len(self._details)]
+        self._taken += 1
+        return max(chosen, least)
+
+
+ALL = (Detail.FUNCTIONS, Detail.PHASES, Detail.MODULES, Detail.PHASES)
+
+
+def new_sampler(*details: Detail, most: Detail = Detail.FUNCTIONS) -> StepSampler:
+    def make(detail: Detail, names: ModuleNames) -> tuple[BackwardTracker, str]:
+        return make_tracker(Settings(functions=detail == Detail.FUNCTIONS), names)
+
+    return StepSampler(make, Fixed(*(details or ALL)), most)
+
+
+@contextmanager
+def sampled(*details: Detail) -> Iterator[StepSampler]:
+    sampler = new_sampler(*details)
+    sampler.start()
+    try:
+        yield sampler
+    finally:
+        sampler.stop()
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(4, 4)
+        self.second = nn.Linear(4, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self.second(torch.relu(self.first(x)))
+        return y
+
+
+def train(model: nn.Module, steps: int) -> None:
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        model(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
+
+
+def counts(strata: Strata) -> tuple[int, int, int, int]:
+    return (
+        strata.warm_up.steps,
+        strata.phases.steps,
+        strata.modules.steps,
+        strata.functions.steps,
+    )
+
+
+def calls(found: Profile, name: str) -> int:
+    return sum(row.calls for row in found.rows() if row.name == name)
+
+
+def own_sum(found: Profile) -> int:
+    return sum(totals.self_ns for totals in found.cells.values())
+
+
+def hooks_of(module: nn.Module) -> int:
+    return len(module._forward_pre_hooks) + len(module._forward_hooks)
+
+
+def test_each_step_in_its_detail() -> None:
+    with sampled() as sampler:
+        train(Net(), 13)
+        strata = sampler.strata()
+        assert sampler.steps == 13
+    assert counts(strata)[1:3] == (6, 3)
+    for part in (strata.warm_up, strata.phases, strata.modules, strata.functions):
+        assert part.profile.wall_ns == own_sum(part.profile)
+    assert calls(strata.phases.profile, "Net") == 6
+    assert calls(strata.phases.profile, "Net.first") == 0
+    assert calls(strata.modules.profile, "Net.first") == 3
+    assert not strata.modules.profile.has_functions
+    assert strata.functions.profile.has_functions
+    assert calls(strata.whole, "Net") == 13
+    assert strata.whole.steps == 13
+    for of_functions in (False, True):
+        estimate = strata.estimate(of_functions=of_functions)
+        assert calls(estimate, "Net.first") == calls(estimate, "Net") == 13
+        assert own_sum(estimate) == pytest.approx(own_sum(strata.whole), rel=1e-6)
+
+
+def test_phases_are_those_of_every_step() -> None:
+    work = Work(forward_ms=3, backward_ms=5)
+    with sampled(Detail.FUNCTIONS, *[Detail.PHASES] * 20) as sampler:
+        optimizer = torch.optim.SGD(work.parameters(), 0.1)
+        for _ in range(10):
+            work(torch.ones(2)).sum().backward()
+            optimizer.step()
+        strata = sampler.strata()
+    assert counts(strata)[1] == 8
+    cells = strata.phases.profile.cells
+    forward = cells[("Work",), "forward"].self_ns
+    backward = cells[("(backward outside modules)",), "backward"].self_ns
+    assert 8 * 3 * MS <= forward <= 8 * 4 * MS + work.spent_ns["forward"] // 2
+    assert 8 * 5 * MS <= backward <= 8 * 6 * MS + work.spent_ns["backward"] // 2
+    rows = {row.name: row for row in strata.estimate(of_functions=False).rows()}
+    spent_ns = work.spent_ns["backward"]
+    assert rows["Work"].phases["backward"].self_ns == pytest.approx(spent_ns, rel=0.2)
+
+
+def test_nothing_is_left_behind() -> None:
+    model = Net()
+    with sampled(Detail.FUNCTIONS, Detail.PHASES):
+        train(model, 4)
+    assert not torch_module._global_forward_pre_hooks
+    assert not torch_module._global_forward_hooks
+    assert hooks_of(model) == 0
+    assert all(hooks_of(inner) == 0 for inner in model.modules())
+    assert not optimizer_module._global_optimizer_pre_hooks
+    assert not optimizer_module._global_optimizer_post_hooks
+
+
+def test_hooks_are_gone_from_steps_looked_at_in_phases() -> None:
+    model = Net()
+    seen: list[tuple[int, int, int]] = []
+
+    def note(module: nn.Module, args: object) -> None:
+        seen.append(
+            (
+                len(torch_module._global_forward_pre_hooks),
+                hooks_of(model),
+                hooks_of(model.second),
+            )
+        )
+
+    model.first.register_forward_pre_hook(note)
+    with sampled(Detail.PHASES):
+        train(model, 3)
+    assert seen == [(1, 0, 0), (0, 2, 0), (0, 2, 0)]
+
+
+def test_copies_of_a_model_with_hooks_are_not_measured() -> None:
+    model = Net()
+    with sampled(Detail.PHASES) as sampler:
+        train(model, 2)
+        for copied in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+            copied(torch.ones(2, 4))
+        strata = sampler.strata()
+    assert calls(strata.phases.profile, "Net") == 1
+
+
+def test_a_disturbed_step_is_kept_apart() -> None:
+    with sampled(Detail.MODULES) as sampler:
+        sampler.at_step = lambda steps: steps == 2
+        train(Net(), 5)
+        strata = sampler.strata()
+    assert strata.disturbed.steps == 1
+    assert calls(strata.disturbed.profile, "Net") == 1
+    assert calls(strata.whole, "Net") == 5
+    assert calls(strata.estimate(of_functions=False), "Net") == 4
+
+
+def test_a_program_of_many_models_is_always_looked_at_in_modules() -> None:
+    layers = [nn.Linear(4, 4) for _ in range(MOST_ROOTS + 1)]
+    optimizer = torch.optim.SGD([layers[0].weight], 0.1)
+    with sampled(Detail.PHASES) as sampler:
+        for _ in range(4):
+            x = torch.ones(2, 4)
+            for layer in layers:
+                x = layer(x)
+            x.sum().backward()
+            optimizer.step()
+        strata = sampler.strata()
+    assert strata.phases.steps == 1  # chosen before more was known
+    assert strata.modules.steps >= 2
+    assert calls(strata.whole, "Linear") == 4
+
+
+def test_inference_in_steps_of_calls() -> None:
+    model = Net()
+    with sampled() as sampler, torch.no_grad():
+        for _ in range(9):
+            model(torch.ones(2, 4))
+        strata = sampler.strata()
+    assert sampler.steps == 9
+    assert calls(strata.whole, "Net") == 9
+    assert strata.phases.steps == 4
+
+
+def test_an_exception_in_a_step() -> None:
+    model = Net()
+    with sampled() as sampler:
+        for _ in range(4):
+            train(model, 3)
+            with pytest.raises(RuntimeError):
+                model(torch.ones(2, 5))
+    whole = sampler.strata().whole
+    assert calls(whole, "Net") == 16
+    assert own_sum(whole) == whole.wall_ns
+    assert whole.aborted_calls >= 4
+
+
+def test_a_loop_in_a_profiled_function() -> None:
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+    @profile_function
+    def train_step() -> None:
+        burn(1)
+        model(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
+
+    with sampled() as sampler:
+        for _ in range(9):
+            train_step()
+        strata = sampler.strata()
+    assert sampler.steps == 9
+    assert strata.phases.steps == 4
+    whole = strata.whole
+    assert calls(whole, "train_step") == 9
+    paths = {path for path, _ in whole.cells}
+    assert ("train_step", "Net", "Net.first") in paths
+    assert ("train_step", "(optimizer) SGD") in paths
+    assert ("train_step", UNSAMPLED_NAME) in paths
+    estimate = strata.estimate(of_functions=False)
+    assert calls(estimate, "Net.first") == 9
+    assert calls(estimate, "train_step") == 9
+
+
+def test_a_compiled_model_is_compiled_as_often_as_without_us() -> None:
+    def count_compilations(*details: Detail) -> int:
+        torch._dynamo.reset()
+        compiled: list[object] = []
+
+        def backend(graph: torch.fx.GraphModule, inputs: object) -> object:
+            compiled.append(graph)
+            return graph.forward
+
+        model: Any = torch.compile(Net(), backend=backend)
+        if not details:
+            train(model, 12)
+        else:
+            with sampled(*details):
+                train(model, 12)
+        return len(compiled)
+
+    alone = count_compilations()
+    assert count_compilations(*ALL) == alone
+    assert count_compilations(Detail.MODULES, Detail.FUNCTIONS) == alone
+    assert count_compilations(Detail.PHASES) == alone
+
+
+def test_the_same_numbers_as_a_profile_of_the_same_run() -> None:
+    work = nn.Sequential(Work(), Work())
+    with profile(functions=True) as prof, sampled(Detail.FUNCTIONS) as sampler:
+        optimizer = torch.optim.SGD(work.parameters(), 0.1)
+        for _ in range(6):
+            work(torch.ones(2)).sum().backward()
+            optimizer.step()
+    ours = {row.name: row for row in sampler.strata().whole.rows()}
+    theirs = {row.name: row for row in prof.profile.rows()}
+    for name in ("Sequential", "Sequential.0", "Sequential.1"):
+        for phase in ("forward", "backward"):
+            mine, other = ours[name].phases[phase], theirs[name].phases[phase]
+            assert mine.calls == other.calls
+            assert mine.cumulative_ns == pytest.approx(other.cumulative_ns, rel=0.1)

@@ -1,0 +1,178 @@
+"""Steps looked at more and less closely, and what they tell of all."""
+
+from __future__ import annotations
+
+import pytest
+
+from torchprof_hooks.profiles.modules import ModuleInfo
+from torchprof_hooks.profiles.names import (
+    BACKWARD_NAME,
+    OUTSIDE_NAME,
+    UNSAMPLED_NAME,
+    Phase,
+)
+from torchprof_hooks.profiles.profile import Profile
+from torchprof_hooks.profiles.strata import Strata, Stratum
+from torchprof_hooks.profiles.totals import Totals
+
+INFOS = {
+    "Net": ModuleInfo("Net"),
+    "Net.fc": ModuleInfo("Linear"),
+    "linear(2x2)": ModuleInfo("linear", kind="function"),
+    "loss(2)": ModuleInfo("loss", kind="function"),
+    "(optimizer) SGD": ModuleInfo(kind="optimizer"),
+    OUTSIDE_NAME: ModuleInfo(kind="outside"),
+    BACKWARD_NAME: ModuleInfo(kind="backward"),
+}
+
+
+def stratum(steps: int, cells: dict[tuple[tuple[str, ...], Phase], Totals]) -> Stratum:
+    return Stratum(
+        Profile(cells, INFOS, sum(t.self_ns for t in cells.values()), steps), steps
+    )
+
+
+def calls(count: int, self_ns: int) -> Totals:
+    return Totals(calls=count, self_ns=self_ns, duration_ns=self_ns)
+
+
+#: 8 steps as a whole, 2 in modules, 1 in functions; forward takes 100 in each, backward
+#: 200, the optimizer 50, the rest 10.
+PHASES = stratum(
+    8,
+    {
+        (("Net",), "forward"): calls(8, 800),
+        ((BACKWARD_NAME,), "backward"): calls(8, 1600),
+        (("(optimizer) SGD",), "optimizer"): calls(8, 400),
+        ((OUTSIDE_NAME,), "outside"): calls(0, 80),
+    },
+)
+MODULES = stratum(
+    2,
+    {
+        (("Net",), "forward"): calls(2, 40),
+        (("Net", "Net.fc"), "forward"): calls(4, 160),
+        (("Net",), "backward"): calls(2, 100),
+        (("Net", "Net.fc"), "backward"): calls(4, 280),
+        ((BACKWARD_NAME,), "backward"): calls(2, 20),
+        (("(optimizer) SGD",), "optimizer"): calls(2, 100),
+        ((OUTSIDE_NAME,), "outside"): calls(0, 20),
+    },
+)
+FUNCTIONS = stratum(
+    1,
+    {
+        (("Net",), "forward"): calls(1, 10),
+        (("Net", "Net.fc"), "forward"): calls(2, 20),
+        (("Net", "Net.fc", "linear(2x2)"), "forward"): calls(2, 90),
+        (("loss(2)",), "forward"): calls(1, 5),
+        (("Net", "Net.fc", "linear(2x2)"), "backward"): calls(2, 200),
+        ((BACKWARD_NAME,), "backward"): calls(1, 0),
+        (("(optimizer) SGD",), "optimizer"): calls(1, 50),
+        ((OUTSIDE_NAME,), "outside"): calls(0, 5),
+    },
+)
+WARM_UP = stratum(1, {(("Net",), "forward"): calls(1, 1000)})
+STRATA = Strata(WARM_UP, PHASES, MODULES, FUNCTIONS)
+
+
+def own_sum(profile: Profile) -> int:
+    return sum(totals.self_ns for totals in profile.cells.values())
+
+
+def by_name(profile: Profile, by: str, phase: Phase) -> dict[str, tuple[int, int]]:
+    """Calls and own time of the rows that have any."""
+    rows = {row.name: row.phases.get(phase, Totals()) for row in profile.rows(by)}
+    return {n: (t.calls, t.self_ns) for n, t in rows.items() if t.calls or t.self_ns}
+
+
+def test_the_whole_is_what_was_measured() -> None:
+    whole = STRATA.whole
+    assert whole.wall_ns == own_sum(whole) == 1000 + 2880 + 720 + 380
+    assert whole.steps == STRATA.steps == 12
+    net = {path: t for (path, phase), t in whole.cells.items() if phase == "forward"}
+    assert net["Net",].calls == 12
+    assert net["Net",].self_ns == 1000 + 40 + 10
+    assert net["Net", UNSAMPLED_NAME].self_ns == 800
+    assert net["Net", UNSAMPLED_NAME].calls == 0
+    assert whole.cells[(UNSAMPLED_NAME,), "backward"].self_ns == 1600
+    passes = whole.cells[(BACKWARD_NAME,), "backward"]
+    assert (passes.calls, passes.self_ns) == (11, 20)
+
+
+@pytest.mark.parametrize("of_functions", [False, True])
+def test_estimates_add_up_to_the_time_of_all_steps(of_functions: bool) -> None:
+    estimate = STRATA.estimate(of_functions=of_functions)
+    assert estimate.wall_ns == own_sum(estimate)
+    assert estimate.wall_ns == pytest.approx(STRATA.whole.wall_ns, abs=5)
+    assert estimate.steps == 12
+    without = STRATA.estimate(of_functions=of_functions, warm_up=False)
+    assert without.wall_ns == pytest.approx(estimate.wall_ns - 1000, abs=5)
+
+
+def test_modules_of_all_steps() -> None:
+    estimate = STRATA.estimate(of_functions=False, warm_up=False)
+    # forward of 11 steps: 800 + 200 + 120, divided 1 to 4
+    assert by_name(estimate, "module", "forward") == {
+        "Net": (11, 224),
+        "Net.fc": (22, 896),
+    }
+    # backward: 1600 + 400 + 200, divided 5 to 14 to 1; calls in proportion to steps
+    backward = by_name(estimate, "module", "backward")
+    assert backward["Net"] == (11, 550)
+    assert backward["Net.fc"] == (22, 1540)
+    assert by_name(estimate, "module", "optimizer") == {"(optimizer) SGD": (11, 550)}
+    assert by_name(estimate, "module", "outside") == {OUTSIDE_NAME: (0, 110)}
+
+
+def test_functions_of_all_steps() -> None:
+    estimate = STRATA.estimate(of_functions=True, warm_up=False)
+    functions = by_name(estimate, "function", "forward")
+    assert functions["linear"] == (22, 840)  # of 1120: 90 of 120
+    assert functions["loss"] == (11, 55)  # of 110: 5 of 10
+    assert by_name(estimate, "function", "backward") == {"linear": (22, 2200)}
+
+
+def test_without_close_steps_nothing_is_divided() -> None:
+    estimate = Strata(phases=PHASES).estimate(of_functions=False)
+    assert by_name(estimate, "module", "forward") == {
+        "Net": (8, 0),
+        UNSAMPLED_NAME: (0, 800),
+    }
+    assert own_sum(estimate) == 2880
+
+
+def test_what_functions_were_seen_in_alone_is_not_lost() -> None:
+    other: dict[tuple[tuple[str, ...], Phase], Totals] = {
+        (("Other",), "forward"): calls(1, 7)
+    }
+    infos = {**INFOS, "Other": ModuleInfo("Other")}
+    functions = Stratum(
+        FUNCTIONS.profile.merge(Profile(other, infos, 7)), FUNCTIONS.steps
+    )
+    estimate = Strata(phases=PHASES, modules=MODULES, functions=functions).estimate(
+        of_functions=False
+    )
+    assert by_name(estimate, "module", "forward")["Other"] == (1, 7)
+
+
+def test_all_steps_looked_at_are_as_they_were() -> None:
+    estimate = Strata(modules=MODULES).estimate(of_functions=False)
+    assert dict(estimate.cells) == dict(MODULES.profile.cells)
+
+
+def test_how_many_were_looked_at() -> None:
+    assert STRATA.looked_at(of_functions=False) == 4
+    assert STRATA.looked_at(of_functions=True) == 2
+
+
+def test_no_steps_at_all() -> None:
+    empty = Strata()
+    assert empty.whole.is_empty
+    assert empty.estimate(of_functions=True).is_empty
+
+
+def test_disturbed_steps_are_in_the_whole_alone() -> None:
+    strata = Strata(modules=MODULES, disturbed=PHASES)
+    assert strata.whole.wall_ns == 720 + 2880
+    assert strata.estimate(of_functions=False).wall_ns == 720

@@ -1,0 +1,190 @@
+"""Unmodified programs of the frameworks that people train with, and of torchrun."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import pytest
+
+from tests.program.test_program import TITLE, Run, plain
+from torchprof_hooks import Profile
+
+SCRIPTS: Final = Path(__file__).parent / "scripts"
+OURS: Final = ("-m", "torchprof_hooks")
+#: Looks at everything in all steps, whatever that costs.
+CLOSELY: Final = ("--every", "1", "--max-overhead", "1000", "--debugprint")
+STEPS: Final = 12
+#: What lightning_fit.py plants in each step.
+FORWARD_NS, BACKWARD_NS, LOADING_NS = 10_000_000, 15_000_000, 8_000_000
+
+
+class Program(NamedTuple):
+    """A script, and what it calls in each of its steps.
+
+    model: its class, which is the name of its row. inner: a module inside of it, and
+        that module's class. linears: its layers of this class.
+    """
+
+    script: str
+    model: str
+    inner: tuple[str, str]
+    linears: int
+
+
+LIGHTNING: Final = Program("lightning_fit.py", "Net", ("Net.layers.1", "Slow"), 2)
+TRANSFORMERS: Final = Program(
+    "transformers_trainer.py",
+    "LlamaForCausalLM",
+    ("LlamaForCausalLM.model.layers.1.self_attn", "LlamaAttention"),
+    15,
+)
+
+
+class Runs(NamedTuple):
+    """A program on its own, and by us: with our defaults, and closely."""
+
+    program: Program
+    alone: Run
+    default: Run
+    close: Run
+    default_profile: Profile
+    close_profile: Profile
+
+
+def side_by_side(*commands: tuple[str, ...], **options: str) -> list[Run]:
+    """Python with each of these arguments, two at a time, without any downloads."""
+    offline = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", **options}
+    with ThreadPoolExecutor(2) as pool:
+        return list(pool.map(lambda arguments: plain(*arguments, **offline), commands))
+
+
+@pytest.fixture(
+    scope="module",
+    params=[LIGHTNING, TRANSFORMERS],
+    ids=lambda program: program.script,
+)
+def runs(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Runs:
+    program: Program = request.param
+    folder = tmp_path_factory.mktemp("runs")
+    saved = [folder / "default.json", folder / "close.json"]
+    command = (str(SCRIPTS / program.script), str(folder / "output"))
+    alone, default, close = side_by_side(
+        command,
+        (*OURS, "--save", str(saved[0]), *command),
+        (*OURS, "--save", str(saved[1]), *CLOSELY, *command),
+    )
+    assert alone.code == 0, alone.err
+    return Runs(program, alone, default, close, *map(Profile.load, saved))
+
+
+def calls(profile: Profile, by: str = "module") -> Mapping[str, int]:
+    return {row.name: row.calls for row in profile.rows(by)}
+
+
+def test_it_trains_and_ends_as_without_us(runs: Runs) -> None:
+    assert runs.alone.out.count("\n") == STEPS  # losses, to the last digit
+    for run in (runs.default, runs.close):
+        assert (run.code, run.out) == (0, runs.alone.out)
+
+
+def test_one_report_and_no_other_word_of_ours(runs: Runs) -> None:
+    for run in (runs.default, runs.close):
+        assert run.reports == 1
+        assert run.before_report == runs.alone.err
+
+
+def test_the_report_has_the_model_and_the_optimizer(runs: Runs) -> None:
+    model, (_, inner) = runs.program.model, runs.program.inner
+    for run in (runs.default, runs.close):
+        report = run.err.split(TITLE)[1].splitlines()
+        for name in (model, inner, f"{inner} backward"):
+            assert any(line.endswith(f"  {name}") for line in report), name
+        assert any(line.startswith("    optimizers: ") for line in report)
+    assert "\n(optimizer) AdamW " in runs.close.err
+
+
+def test_what_the_framework_calls_is_counted(runs: Runs) -> None:
+    for profile in (runs.default_profile, runs.close_profile):
+        rows = {row.name: row for row in profile.rows()}
+        assert profile.steps == rows["(optimizer) AdamW"].calls == STEPS
+        assert rows[runs.program.model].class_name == runs.program.model
+        assert rows[runs.program.model].calls == STEPS
+
+
+def test_looked_at_closely_it_counts_inner_modules_and_functions(runs: Runs) -> None:
+    rows = {row.name: row for row in runs.close_profile.rows()}
+    name, class_name = runs.program.inner
+    assert rows[name].class_name == class_name
+    assert rows[name].phases["forward"].calls == STEPS
+    assert rows[name].phases["backward"].calls == STEPS
+    linears = runs.program.linears * STEPS
+    assert calls(runs.close_profile, "class")["Linear"] == linears
+    assert calls(runs.close_profile, "function")["linear"] == linears
+
+
+def test_own_times_add_up_to_the_wall_time(runs: Runs) -> None:
+    for profile in (runs.default_profile, runs.close_profile):
+        for by in ("module", "class", "function", "call"):
+            assert sum(row.self_ns for row in profile.rows(by)) == profile.wall_ns
+        assert 0 < profile.attributed_ns < profile.wall_ns
+
+
+@pytest.mark.parametrize("runs", [LIGHTNING], indirect=True)
+def test_passes_inside_of_an_optimizers_step_are_not_its_time(runs: Runs) -> None:
+    """Lightning gives optimizers a closure which calls the model and backward()."""
+    rows = {row.name: row for row in runs.close_profile.rows()}
+    slow = rows["Net.layers.1"].phases
+    assert slow["forward"].self_ns >= STEPS * FORWARD_NS
+    assert slow["backward"].self_ns >= STEPS * BACKWARD_NS
+    # Of the shortest calls: a busy machine makes some of them longer.
+    assert slow["forward"].min_ns < FORWARD_NS + BACKWARD_NS
+    assert slow["backward"].min_ns < FORWARD_NS + BACKWARD_NS
+    assert rows["(optimizer) AdamW"].phases["optimizer"].min_ns < FORWARD_NS
+    attributed_ns = runs.close_profile.attributed_ns
+    assert attributed_ns >= STEPS * (FORWARD_NS + BACKWARD_NS)
+    assert runs.close_profile.wall_ns - attributed_ns >= STEPS * LOADING_NS
+
+
+def test_a_signal_that_lightning_handles_ends_the_program_well(tmp_path: Path) -> None:
+    command = (str(SCRIPTS / LIGHTNING.script), str(tmp_path), "--sigterm")
+    alone, run = side_by_side(command, (*OURS, *command))
+    assert alone.out.count("\n") == 6
+    assert (run.code, run.out) == (alone.code, alone.out)
+    assert (run.before_report, run.reports) == (alone.err, 1)
+
+
+def test_ranks_of_torchrun_and_not_their_launcher(tmp_path: Path) -> None:
+    script = str(SCRIPTS / "two_ranks.py")
+    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
+    (each := tmp_path / "each").mkdir()
+    (around := tmp_path / "around").mkdir()
+
+    def options(folder: Path) -> tuple[str, ...]:
+        saved, report = folder / "profile.json", folder / "report.txt"
+        return (*OURS, "--save", str(saved), "--destination", str(report))
+
+    ranks, parent = side_by_side(
+        (*launcher, *options(each), script), (*options(around), *launcher, script)
+    )
+    assert (ranks.code, parent.code) == (0, 0), ranks.err + parent.err
+    losses = ranks.out.split()
+    assert len(losses) == 2
+    assert len(set(losses)) == 1
+    assert parent.out.split() == losses
+    assert not list(around.iterdir())
+    assert (ranks.reports, parent.reports) == (0, 0)
+    assert {path.name for path in each.iterdir()} == {
+        f"{name}-rank{rank}.{suffix}"
+        for name, suffix in (("profile", "json"), ("report", "txt"))
+        for rank in (0, 1)
+    }
+    for rank in (0, 1):
+        assert (each / f"report-rank{rank}.txt").read_text().startswith(TITLE)
+        found = calls(Profile.load(each / f"profile-rank{rank}.json"))
+        assert found["DistributedDataParallel"] == found["(optimizer) SGD"] == 6
+        assert "DistributedDataParallel.module.0" in found

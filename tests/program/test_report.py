@@ -1,0 +1,268 @@
+"""What the report of a whole program says, of real programs."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.program.test_program import EACH_STEP, NOTHING, TITLE, profiled, written
+from torchprof_hooks import Profile
+
+HEAD = """
+import time
+import torch
+from torch import nn
+import torch.nn.functional as F
+torch.set_num_threads(1)
+def busy(milliseconds):
+    end = time.perf_counter() + milliseconds / 1000
+    while time.perf_counter() < end:
+        pass
+"""
+
+GAN = (
+    HEAD
+    + """
+class Generator(nn.Sequential):
+    def forward(self, x):
+        busy(3)
+        return super().forward(x)
+class Discriminator(nn.Sequential):
+    def forward(self, x):
+        busy(2)
+        return super().forward(x)
+generator, discriminator = Generator(nn.Linear(4, 4)), Discriminator(nn.Linear(4, 1))
+steps = [torch.optim.SGD(m.parameters(), 0.1) for m in (generator, discriminator)]
+for _ in range(6):
+    fake = generator(torch.ones(2, 4))
+    discriminator(fake.detach()).sum().backward()
+    steps[1].step()
+    discriminator(fake).sum().backward()
+    steps[0].step()
+"""
+)
+
+
+def section(report: str, title: str) -> list[str]:
+    """The lines of the first section of that title."""
+    lines = report.splitlines()
+    start = lines.index(title)
+    end = lines.index("", start) if "" in lines[start:] else len(lines)
+    return lines[start + 2 : end]
+
+
+def seconds(text: str) -> float:
+    """The first time in a line."""
+    found = re.search(r"([\d.]+)s", text)
+    assert found, text
+    return float(found[1])
+
+
+def line(report: str, start: str) -> str:
+    return next(x for x in report.splitlines() if x.strip().startswith(start))
+
+
+def test_each_function_and_their_sum(tmp_path: Path) -> None:
+    run = profiled(*EACH_STEP, written(tmp_path, GAN))
+    assert run.code == 0, run.err
+    titles = [x for x in run.err.splitlines() if x.startswith("  Message: ")]
+    assert "Generator, called first at program.py:" in titles[2]
+    assert "Discriminator, called first at program.py:" in titles[1]
+    assert run.err.count("\nClass\n---\n") == 3
+    total = section(run.err, "Sum of all(2) printed profiles")
+    parts = {x.split(":")[0].strip(): seconds(x) for x in total}
+    whole = parts.pop("Sum")
+    assert sum(parts.values()) == pytest.approx(whole, abs=0.003)
+    assert parts["Time in Discriminator"] >= 12 * 0.002
+    assert parts["Time in Generator"] >= 6 * 0.003
+    assert whole == pytest.approx(
+        seconds(line(run.err, "Time since torch was imported")), abs=0.003
+    )
+
+
+def test_rows_add_up(tmp_path: Path) -> None:
+    run = profiled(*EACH_STEP, "--n-ops", "3", written(tmp_path, GAN))
+    for title in ("Class", "Ops", "Apply"):
+        *rows, remainder = section(run.err, title)[1:]
+        shares = [float(row.split("%")[0]) for row in rows]
+        rest = re.search(r"account for ([\d.]+)% ", remainder)
+        assert rest
+        assert sum(shares) + float(rest[1]) == pytest.approx(100, abs=1)
+    two = run.err.split("Sum of all(2)")[1]
+    phases = ("forward", "backward", "recompute")
+    of_phases = sum(
+        seconds(x.split(":")[1])
+        for x in section(run.err, "Program profiling")
+        if x.strip().split(":")[0] in phases
+    )
+    rows = section(two, "Class")[1:]
+    of_class = sum(float(row.split()[2].rstrip("s")) for row in rows[:-1])
+    of_class += seconds(rows[-1].partition("(")[2].partition("(")[2])
+    assert of_class == pytest.approx(of_phases, abs=0.01)
+
+
+PROFILED_FUNCTION = (
+    HEAD
+    + """
+import torchprof_hooks
+net = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(net.parameters(), 0.1)
+@torchprof_hooks.profile_function
+def train_step():
+    busy(5)
+    net(torch.ones(2, 4)).sum().backward()
+    optimizer.step()
+for _ in range(6):
+    train_step()
+"""
+)
+
+
+def test_a_profiled_function(tmp_path: Path) -> None:
+    run = profiled(*EACH_STEP, written(tmp_path, PROFILED_FUNCTION))
+    lines = section(run.err, "Function profiling")
+    assert lines[0].startswith("  Message: train_step, made at program.py:")
+    assert lines[1].startswith("  Time in 6 calls to train_step: 0.0")
+    assert seconds(lines[1]) >= 6 * 0.005
+    assert any(x.strip().startswith("optimizers: ") for x in lines)
+    assert "Steps: 6 of " in run.err
+
+
+MEMORY = (
+    HEAD
+    + """
+import torchprof_hooks
+@torchprof_hooks.profile_function
+def outer_products(x, y, z):
+    return torch.outer(x, y).sum(1) + torch.outer(y, z).sum(1) + z
+x, y, z = (torch.ones(1024) for _ in range(3))
+with torch.no_grad():
+    for _ in range(5):
+        outer_products(x, y, z)
+"""
+)
+
+
+def test_memory_of_outer_products(tmp_path: Path) -> None:
+    """By hand, in KiB: 4096 for a product, 4 for each sum. With the second product,
+    the first sum is alive: 4100; with its sum as well, 4104."""
+    options = ("--profile-memory", *EACH_STEP)
+    run = profiled(*options, written(tmp_path, MEMORY))
+    text = "\n".join(section(run.err, "Memory Profile"))
+    assert "Peak of the allocator: " in text
+    assert "step 3, replayed" in text
+    assert "cpu: 4.01MB as it ran, set by outer_products: aten::sum" in text
+    assert "8.02MB if nothing was freed" in text
+    assert "float32[1024, 1024]" in text
+    assert "One step was traced for the memory profile" in run.err
+    small = profiled(
+        *options, "--min-memory-size", "10000000", written(tmp_path, MEMORY)
+    )
+    assert "the outputs of every operation are less than 9.54MB" in small.err
+
+
+def test_memory_of_a_program_without_steps(tmp_path: Path) -> None:
+    program = HEAD + "nn.Linear(4, 4)(torch.ones(2, 4))"
+    run = profiled("--profile-memory", written(tmp_path, program))
+    assert "No step was replayed: no step was traced" in run.err
+
+
+COMPILED = (
+    HEAD
+    + """
+net = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+model = torch.compile(net, backend="aot_eager")
+optimizer = torch.optim.SGD(net.parameters(), 0.1)
+for _ in range(30):
+    model(torch.ones(2, 4)).sum().backward()
+    optimizer.step()
+from torch._dynamo.utils import counters
+print(counters["frames"]["total"])
+"""
+)
+
+
+def test_a_compiled_model_stays_compiled(tmp_path: Path) -> None:
+    path = written(tmp_path, COMPILED)
+    alone = subprocess.run(
+        [sys.executable, path], capture_output=True, text=True, check=True
+    )
+    for options in (EACH_STEP, (), ("--profile-memory", "--profile-optimizer")):
+        run = profiled(*options, path)
+        assert run.out == alone.stdout
+        text = "\n".join(section(run.err, "Compilation"))
+        assert "Dynamo" in text
+        assert "AOTAutograd" in text
+        assert "compiled" in "\n".join(section(run.err, "Class"))
+
+
+TRAIN_30 = (
+    HEAD
+    + """
+net = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(net.parameters(), 0.1)
+busy(300)
+for _ in range(30):
+    busy(2)
+    net(torch.ones(2, 4)).sum().backward()
+    optimizer.step()
+"""
+)
+
+
+def test_the_first_step_can_be_left_out(tmp_path: Path) -> None:
+    path = written(tmp_path, TRAIN_30)
+    other = "other: outside of modules"
+    kept = profiled(path).err
+    left_out = profiled("--ignore-first-call", path).err
+    assert seconds(line(kept, other).split(":")[2]) >= 0.36
+    assert seconds(line(left_out, other).split(":")[2]) <= 0.29
+    assert "which is left out here" in left_out
+
+
+def test_a_share_of_the_steps_is_said(tmp_path: Path) -> None:
+    run = profiled("--max-overhead", "0", written(tmp_path, TRAIN_30))
+    assert "Modules were looked into in 2 steps, functions in 2" in run.err
+    assert re.search(r" 30 +1 .* Linear\n", run.err)  # calls, in all steps
+
+
+ENDLESS = (
+    HEAD
+    + """
+net = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(net.parameters(), 0.1)
+while True:
+    net(torch.ones(2, 4)).sum().backward()
+    optimizer.step()
+    time.sleep(0.01)
+"""
+)
+
+
+def test_a_recent_file_survives_what_nothing_survives(tmp_path: Path) -> None:
+    saved = tmp_path / "profile.json"
+    command = [sys.executable, "-m", "torchprof_hooks", "--save", str(saved)]
+    command += ["--flush-secs", "0.2", written(tmp_path, ENDLESS)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
+        deadline = time.monotonic() + 60
+        while not saved.exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        process.send_signal(signal.SIGKILL)
+        process.wait(timeout=60)
+    found = Profile.load(saved)
+    assert found.steps >= 1
+    assert "Linear" in found.modules
+    assert json.loads(saved.read_text())["version"] == 3
+
+
+def test_one_report_for_all_endings_of_functions_alone(tmp_path: Path) -> None:
+    program = HEAD + "print(F.relu(torch.ones(2)).sum().item())"
+    run = profiled(written(tmp_path, program))
+    assert run.err.count(TITLE) + run.err.count(NOTHING.strip()) == 1

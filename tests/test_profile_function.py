@@ -1,0 +1,143 @@
+"""Functions that reports show by themselves."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from torchprof_hooks import Profile, profile, profile_function
+
+
+def double(x: torch.Tensor, *, plus: float = 0.0) -> torch.Tensor:
+    """Twice."""
+    return 2 * x + plus
+
+
+named = profile_function(double, "doubling")
+
+
+@profile_function
+def train_step(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    optimizer.zero_grad()
+    model(torch.ones(2, 3)).sum().backward()
+    optimizer.step()
+
+
+def paths(found: Profile) -> set[tuple[str, ...]]:
+    return {path for path, _ in found.cells}
+
+
+def test_it_is_the_same_function() -> None:
+    assert named(torch.ones(1), plus=1.0).item() == 3.0
+    assert (named.__name__, named.__doc__) == ("double", "Twice.")
+    assert pickle.loads(pickle.dumps(train_step)) is train_step
+
+
+def test_everything_in_it_is_a_part_of_it() -> None:
+    model = nn.Sequential(nn.Linear(3, 1))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with profile() as prof:
+        for _ in range(3):
+            train_step(model, optimizer)
+    found = prof.profile
+    assert {path[0] for path in paths(found)} == {"train_step", "(outside modules)"}
+    assert ("train_step", "Sequential", "Sequential.0") in paths(found)
+    assert ("train_step", "(optimizer) SGD") in paths(found)
+    rows = {row.name: row for row in found.rows()}
+    assert rows["train_step"].calls == rows["Sequential.0"].calls == 3
+    assert rows["Sequential.0"].phases["backward"].calls == 3
+    assert rows["Sequential.0"].phases["backward"].self_ns > 0
+    assert rows["train_step"].phases["backward"].self_ns > 0  # of the sum
+    assert sum(t.self_ns for t in found.cells.values()) == found.wall_ns
+
+
+def test_a_name_of_its_own_and_where_it_was_made() -> None:
+    with profile() as prof:
+        named(torch.ones(1))
+    info = prof.profile.modules["doubling"]
+    assert info.class_name == "doubling"
+    assert info.place.startswith("made at test_profile_function.py:")
+    assert int(info.place.rpartition(":")[2]) > 10
+
+
+def test_one_inside_another() -> None:
+    def inner(x: torch.Tensor) -> torch.Tensor:
+        return named(x)
+
+    outer = profile_function(inner, "outer")
+    with profile() as prof:
+        outer(torch.ones(1))
+    assert ("outer", "doubling") in paths(prof.profile)
+
+
+def test_a_method() -> None:
+    class Trainer:
+        def __init__(self) -> None:
+            self.steps = 0
+
+        @profile_function
+        def step(self, count: int) -> int:
+            self.steps += count
+            return self.steps
+
+    trainer = Trainer()
+    with profile() as prof:
+        assert trainer.step(2) == 2
+        assert trainer.step(count=3) == 5
+    assert prof.profile.rows()[0].calls + prof.profile.rows()[1].calls == 2
+
+
+def test_exceptions_pass() -> None:
+    def fails() -> None:
+        raise KeyError("mine")
+
+    failing = profile_function(fails)
+    with profile() as prof, pytest.raises(KeyError, match="mine"):
+        failing()
+    assert prof.profile.aborted_calls == 1
+    with pytest.raises(KeyError, match="mine"):
+        failing()
+
+
+def test_it_can_be_compiled() -> None:
+    compiled = torch.compile(named, backend="eager", fullgraph=True)
+    assert compiled(torch.ones(1)).item() == 2.0
+
+
+def generator() -> Iterator[int]:
+    yield 1
+
+
+async def coroutine() -> None:
+    await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("wrong", [generator, coroutine, nn.Linear, 3, None])
+def test_what_is_no_plain_function(wrong: Any) -> None:
+    with pytest.raises(TypeError, match=r"profile_function\(\) takes plain functions"):
+        profile_function(wrong)
+
+
+@pytest.mark.parametrize("name", ["", 3])
+def test_what_is_no_name(name: Any) -> None:
+    with pytest.raises(TypeError, match="name of a profiled function"):
+        profile_function(double, name)
+
+
+def test_models_in_it_have_the_names_that_they_have_outside() -> None:
+    model = nn.Sequential(nn.Linear(3, 1))
+
+    def evaluate(call: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+        return call(torch.ones(1, 3))
+
+    with profile() as prof:
+        profile_function(evaluate)(model)
+        model(torch.ones(1, 3))
+    assert ("evaluate", "Sequential", "Sequential.0") in paths(prof.profile)
+    assert ("Sequential", "Sequential.0") in paths(prof.profile)

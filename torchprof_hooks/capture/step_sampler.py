@@ -1,0 +1,235 @@
+"""Follows a thread step by step, each as closely as its turn and the budget say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from time import perf_counter_ns
+from typing import Any, Final
+
+import torch
+
+from torchprof_hooks.capture.backward_tracker import BackwardTracker
+from torchprof_hooks.capture.compile_shield import compile_shield
+from torchprof_hooks.capture.module_names import ModuleNames
+from torchprof_hooks.capture.optimizer_entry import optimizer_entry
+from torchprof_hooks.capture.optimizers import read_optimizer
+from torchprof_hooks.capture.own_cost import estimated_overhead_ns
+from torchprof_hooks.capture.pace import Detail, Pace
+from torchprof_hooks.capture.phase_tracker import PhaseTracker
+from torchprof_hooks.capture.precision import leaves_tf32_unused
+from torchprof_hooks.capture.root_taps import RootTaps
+from torchprof_hooks.capture.site import Site
+from torchprof_hooks.capture.snapshot import take_snapshot
+from torchprof_hooks.capture.step_rhythm import StepRhythm
+from torchprof_hooks.capture.tap import Tap
+from torchprof_hooks.profiles.program_facts import OptimizerFacts, ProgramFacts
+from torchprof_hooks.profiles.strata import Strata, Stratum
+
+#: Modules called from outside of all others that get hooks of their own. In a program
+#: with more of them, every step is looked at in modules.
+MOST_ROOTS: Final = 32
+#: Phases of what is neither a module nor a function, nor a part of backward.
+_NO_CALLS: Final = ("optimizer", "data", "outside")
+
+#: Also tells why the tracker does not measure memory, if it should.
+MakeTracker = Callable[[Detail, ModuleNames], tuple[BackwardTracker, str]]
+
+
+class _Book:
+    """What is known of all steps of one kind."""
+
+    def __init__(
+        self, detail: Detail, tracker: BackwardTracker, unmeasured: str = ""
+    ) -> None:
+        self.detail = detail
+        self.tracker = tracker
+        self.steps = 0
+        self.wall_ns = 0
+        self._steps_ns = 0
+        self._unmeasured = unmeasured
+        self._estimated_ns = 0
+
+    def end_step(self, duration_ns: int) -> int:
+        """Count one step more; what measuring it has cost, by counts."""
+        self.steps += 1
+        self.wall_ns += duration_ns
+        self._steps_ns += duration_ns
+        self.tracker.log.fold()
+        before_ns = self._estimated_ns
+        self._estimated_ns = estimated_overhead_ns(self.tracker)
+        return self._estimated_ns - before_ns
+
+    def stratum(self, running_ns: int) -> Stratum:
+        """All so far; what is running, which is no step yet, has taken `running_ns`."""
+        wall_ns = self.wall_ns + running_ns
+        profile = take_snapshot(self.tracker, wall_ns, self._unmeasured)
+        return Stratum(profile, self.steps, self._steps_ns)
+
+
+class StepSampler:
+    """Measures one thread, from `start` to `stop`, in steps (see `StepRhythm`).
+
+    The first step is the warm-up, and has a book of its own.
+
+    at_step: called between steps with the number of those that ended; whether the one
+        that begins is disturbed, and should be kept apart from the others.
+    """
+
+    def __init__(self, make_tracker: MakeTracker, pace: Pace, most: Detail) -> None:
+        names = ModuleNames()
+        self._pace = pace
+        self._most = most
+        self._books = {Detail.PHASES: _Book(Detail.PHASES, PhaseTracker(names))}
+        for detail in (Detail.MODULES, Detail.FUNCTIONS):
+            if detail <= most:
+                self._books[detail] = _Book(detail, *make_tracker(detail, names))
+        self._disturbed = _Book(Detail.PHASES, PhaseTracker(names))
+        self._warm_up = self._book = _Book(most, *make_tracker(most, names))
+        self._optimizers: dict[int, OptimizerFacts] = {}
+        self._detects_anomalies = False
+        self._rhythm = StepRhythm(self._end_step)
+        self._tap: Tap | None = None
+        self._root_taps: RootTaps | None = None
+        self._began_ns = 0
+        self.steps = 0
+        self.at_step: Callable[[int], bool] = lambda steps: False
+
+    @property
+    def spent_ns(self) -> int:
+        """What measuring has cost, about."""
+        return round(self._pace.spent_ns)
+
+    def start(self) -> None:
+        """Begin, with the warm-up; or go on after `stop`."""
+        optimizer_entry.add(self)
+        self._open(self._book)
+
+    def stop(self, by_exception: bool = False) -> None:
+        """End in the middle of a step, which counts as one if anything was called."""
+        if self._tap is None:
+            return
+        optimizer_entry.remove(self)
+        self._close(by_exception)
+        self._book.wall_ns += perf_counter_ns() - self._began_ns
+
+    def facts(self) -> ProgramFacts:
+        """What is known of the program besides its times."""
+        return ProgramFacts(
+            tuple(self._optimizers.values()),
+            self._detects_anomalies or torch.is_anomaly_enabled(),
+            leaves_tf32_unused(),
+        )
+
+    def strata(self) -> Strata:
+        """Everything measured so far."""
+        now_ns = perf_counter_ns()  # what follows takes its time
+        return Strata(
+            warm_up=self._stratum(self._warm_up, now_ns),
+            phases=self._stratum(self._books[Detail.PHASES], now_ns),
+            modules=self._stratum(self._books[Detail.MODULES], now_ns),
+            functions=self._stratum(self._books.get(Detail.FUNCTIONS), now_ns),
+            disturbed=self._stratum(self._disturbed, now_ns),
+        )
+
+    def _stratum(self, book: _Book | None, now_ns: int) -> Stratum:
+        if book is None:
+            return Stratum()
+        is_running = book is self._book and self._tap is not None
+        return book.stratum(now_ns - self._began_ns if is_running else 0)
+
+    # Steps
+
+    def optimizer_pre(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        """`optimizer` is about to step."""
+        self._book.tracker.optimizer_pre(optimizer, args, kwargs)
+
+    def optimizer_post(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        """It has: the step of the program may be over."""
+        tracker = self._book.tracker
+        tracker.optimizer_post(optimizer, args, kwargs)
+        if not tracker.works_here():
+            return
+        if id(optimizer) not in self._optimizers:
+            self._optimizers[id(optimizer)] = read_optimizer(optimizer)
+        self._detects_anomalies |= torch.is_anomaly_enabled()
+        is_inside = tracker.site is not tracker.outside
+        self._rhythm.optimizer_stepped(optimizer, is_inside)
+
+    def begin_closure(self) -> Callable[[], object]:
+        """The optimizer calls the program (see `OwningTracker`)."""
+        return self._book.tracker.begin_closure()
+
+    def _end_step(self) -> None:
+        now_ns = perf_counter_ns()
+        self.steps += 1
+        book = self._book
+        chosen = self._next_book(book, now_ns - self._began_ns)
+        asked_ns = perf_counter_ns()
+        if self.at_step(self.steps):
+            chosen = self._disturbed
+        now_ns += perf_counter_ns() - asked_ns  # not for us
+        if chosen is not book:
+            self._close()
+            self._open(chosen)
+        self._began_ns = perf_counter_ns()
+        self._pace.spend(self._began_ns - now_ns)
+
+    def _next_book(self, ended: _Book, duration_ns: int) -> _Book:
+        estimate_ns = ended.end_step(duration_ns)
+        if ended is self._warm_up:
+            self._pace.book_warm_up(duration_ns, estimate_ns)
+            return self._books[self._pace.begin()]
+        if compile_shield.has_missed:
+            return ended  # torch.compile would compile again if hooks came or went
+        if ended is self._disturbed:
+            return self._books[self._most]
+        least = self._least()
+        return self._books[
+            self._pace.next(ended.detail, duration_ns, estimate_ns, least)
+        ]
+
+    def _least(self) -> Detail:
+        """The lowest detail that can be had."""
+        has_too_many = len(self._roots()) > MOST_ROOTS
+        return Detail.MODULES if has_too_many else Detail.PHASES
+
+    # Hooks
+
+    def _open(self, book: _Book) -> None:
+        self._book = book
+        book.tracker.on_pause = self._rhythm.paused
+        is_close = book.detail > Detail.PHASES
+        self._tap = Tap(book.tracker, modules=is_close, optimizers=False)
+        if not is_close:
+            self._root_taps = RootTaps(book.tracker, self._roots())
+        self._began_ns = perf_counter_ns()
+
+    def _close(self, by_exception: bool = False) -> None:
+        self._book.tracker.on_pause = None
+        if self._root_taps is not None:
+            self._root_taps.close()
+            self._root_taps = None
+        if self._tap is not None:
+            self._tap.close(by_exception)
+            self._tap = None
+
+    def _roots(self) -> list[torch.nn.Module]:
+        """The living modules that have been called from outside of any other."""
+        roots = {}
+        for book in (self._warm_up, *self._books.values()):
+            for place in _outside_of_modules(book.tracker.outside):
+                for site in place.children.values():
+                    module = site.living_module()
+                    if module is not None:
+                        roots[id(module)] = module
+        return list(roots.values())
+
+
+def _outside_of_modules(site: Site) -> Iterator[Site]:
+    """Sites that calls of outermost modules can come from: an optimizer's closure is
+    one, for example."""
+    yield site
+    for known in site.children_by_name.values():
+        for inner in known:
+            if inner.phase in _NO_CALLS:
+                yield from _outside_of_modules(inner)

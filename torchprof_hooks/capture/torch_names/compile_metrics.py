@@ -1,0 +1,176 @@
+"""Private names under which torch.compile keeps books on itself.
+
+It does so anyway; here that is read. Where torch has not imported its compiler, or a
+name is gone, there is nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from torchprof_hooks.profiles.compilation import (
+    CacheAnswer,
+    CacheUse,
+    CompiledGraph,
+    GraphBreak,
+    GraphKind,
+)
+
+Timings = Mapping[str, tuple[int, ...]]
+
+#: How torch calls what it makes of the rest of a function after a graph break.
+_RESUMED: Final = "torch_dynamo_resume_in_"
+#: What torch says of a graph break, if it says no more than which bytecode it was at.
+_BYTECODE_REASONS: Final = {
+    "generic_jump": "Data-dependent branching",
+    "step_unsupported": "Unsupported bytecode",
+}
+_LONGEST_REASON: Final = 400
+
+#: Name of a cache -> names of the counts of hits, misses and bypasses.
+_CACHES: Final = {
+    "FX graphs": ("inductor", "fxgraph_cache_"),
+    "AOTAutograd": ("aot_autograd", "autograd_cache_"),
+}
+#: Parts of the time in which a graph that runs still makes choices.
+_RUN_TIMES: Final = ("runtime_triton_autotune_time_us", "runtime_cudagraphify_time_us")
+
+
+def compile_timings() -> Timings:
+    """How long each call of each thing took that torch times while it compiles, by
+    torch's names; the calls may be inside of each other."""
+    timings = _dynamo("compilation_time_metrics") or {}
+    return {
+        str(name): tuple(max(round(seconds * 1e9), 0) for seconds in list(calls))
+        for name, calls in list(timings.items())
+    }
+
+
+def cache_uses() -> Iterator[CacheUse]:
+    """What the caches of compiled graphs have answered."""
+    counters = _dynamo("counters") or {}
+    for name, (group, prefix) in _CACHES.items():
+        counts = dict(counters[group]) if group in counters else {}
+        use = [counts.get(prefix + each, 0) for each in ("hit", "miss", "bypass")]
+        if any(use):
+            yield CacheUse(name, *use)
+
+
+def graph_breaks() -> Iterator[tuple[GraphBreak, str]]:
+    """Graph breaks whose place is known, once for each time, with torch's own text."""
+    for found in list(_dynamo("graph_break_reasons") or ()):
+        reason = str(getattr(found, "reason", ""))
+        stack = getattr(found, "user_stack", None)
+        function, place = "", ""
+        if stack:
+            innermost = stack[-1]
+            function = _function(innermost.name)
+            place = _place(innermost.filename, innermost.lineno)
+        yield GraphBreak(function, place, one_line(reason), 1), reason
+
+
+def graph_break_counts() -> dict[str, int]:
+    """How often torch has counted a graph break, by its text of the reason. Those at
+    branches are not counted."""
+    counters = _dynamo("counters") or {}
+    return dict(counters["graph_break"]) if "graph_break" in counters else {}
+
+
+def compiled_graphs() -> Iterator[CompiledGraph]:
+    """The compilations that torch has a record of, which are the last so many."""
+    read = _dynamo("get_compilation_metrics")
+    code_by_frame: dict[str, tuple[str, str]] = {}
+    for record in read() if read is not None else ():
+        found: dict[str, Any] = getattr(record, "__dict__", {})
+        compile_id = str(found.get("compile_id") or "")
+        frame = compile_id.partition("/")[0]
+        if found.get("co_name"):
+            place = _place(found.get("co_filename"), found.get("co_firstlineno"))
+            code_by_frame[frame] = _function(found["co_name"]), place
+        yield _graph(compile_id, code_by_frame.get(frame, ("", "")), found)
+
+
+def _graph(
+    compile_id: str, code: tuple[str, str], found: Mapping[str, Any]
+) -> CompiledGraph:
+    kind = _kind(found)
+    time_us = found.get("duration_us")
+    if time_us is None:
+        time_us = 1e6 * (found.get("entire_frame_compile_time_s") or 0)
+    if kind == "run":
+        time_us = min(time_us, _sum(found, _RUN_TIMES))
+    operations = found.get("graph_op_count")
+    failure = found.get("fail_type") or ""
+    return CompiledGraph(
+        *code,
+        compile_id,
+        start_ns=1000 * int(found.get("start_time_us") or 0),
+        ns=round(1000 * time_us),
+        kind=kind,
+        operations=None if operations is None else int(operations),
+        cache=_cache_answer(found),
+        recompile_reason=one_line(found.get("recompile_reason") or ""),
+        failure=failure and one_line(str(found.get("fail_reason") or failure)),
+    )
+
+
+def _kind(found: Mapping[str, Any]) -> GraphKind:
+    if found.get("is_runtime"):
+        return "run"
+    return "backward" if found.get("is_forward") is False else "forward"
+
+
+def _cache_answer(found: Mapping[str, Any]) -> CacheAnswer:
+    """AOTAutograd's answer is about all of a graph, Inductor's about a half of it."""
+    for cache in ("aotautograd", "inductor_fx"):
+        if _sum(found, (f"{cache}_{at}_cache_hit_count" for at in _PLACES)):
+            return "hit"
+    misses = (
+        f"{cache}_{at}_cache_miss_count"
+        for cache in ("aotautograd", "inductor_fx")
+        for at in _PLACES
+    )
+    return "miss" if _sum(found, misses) else ""
+
+
+_PLACES: Final = ("local", "remote")
+
+
+def _sum(found: Mapping[str, Any], names: Iterable[str]) -> int:
+    return sum(found.get(name) or 0 for name in names)
+
+
+def one_line(reason: str) -> str:
+    """What torch says of a reason, without hints and links: its title and what it
+    explains; of a guard, what failed without the line of code that it came from."""
+    head, _, rest = reason.strip().partition("\n  Explanation:")
+    if rest:
+        text = f"{head}: {rest.partition('  Hint:')[0].partition('  Developer')[0]}"
+    else:
+        text = head.partition("\n\n")[0].partition("\nUser stack trace")[0]
+        number, separator, guard = text.partition(": ")
+        if separator and number.replace("/", "").isdigit():
+            text = guard.partition("  # ")[0]
+    for bytecode, meaning in _BYTECODE_REASONS.items():
+        if text.startswith(bytecode):
+            text = f"{meaning} ({text})"
+    return " ".join(text.split())[:_LONGEST_REASON]
+
+
+def _function(name: str) -> str:
+    """The name as users know it, for code that torch has made of the rest of one."""
+    if not name.startswith(_RESUMED):
+        return name
+    return name.removeprefix(_RESUMED).rpartition("_at_")[0] + ", resumed"
+
+
+def _place(filename: object, line: object) -> str:
+    return f"{os.path.basename(str(filename))}:{line}" if filename else ""
+
+
+def _dynamo(name: str) -> Any:
+    """What torch._dynamo.utils calls so; None while it has not been imported."""
+    return getattr(sys.modules.get("torch._dynamo.utils"), name, None)

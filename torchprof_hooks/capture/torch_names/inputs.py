@@ -1,0 +1,78 @@
+"""Private names by which the input tensors of a call are looked at, unseen by modes and
+by classes derived from Tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple
+
+import torch
+
+from torchprof_hooks.capture.torch_names.functions import tensors_in
+
+#: How many inputs of a call are told apart.
+_INPUTS_NOTED: Final = 8
+#: What is said of an input that only code of the user's could tell about.
+_UNKNOWN: Final = "?"
+_PLAIN: Final = (torch.Tensor, torch.nn.Parameter)
+
+
+class TensorKind(NamedTuple):
+    """What a tensor is, apart from its elements.
+
+    needs_grad: whether a backward pass computes its gradient. Where gradients are
+        switched off for a while, so that results do not say, it is taken to.
+    """
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    needs_grad: bool
+
+
+def _missing_functorch(tensor: torch.Tensor) -> bool:
+    """Without this, calls inside of ``torch.func.vmap`` count as those of one example
+    of the batch."""
+    return False
+
+
+_is_transformed: Any = getattr(
+    getattr(torch._C, "_functorch", None),
+    "is_functorch_wrapped_tensor",
+    _missing_functorch,
+)
+
+
+def tensor_kind(tensor: torch.Tensor) -> TensorKind | None:
+    """What `tensor` is; None if it is more than a dense array of plain sizes."""
+    if type(tensor) not in _PLAIN:
+        return None
+    with torch._C.DisableTorchFunction():
+        if (
+            tensor.layout is not torch.strided
+            or tensor.is_nested
+            or tensor.is_quantized
+            or _is_transformed(tensor)
+        ):
+            return None
+        shape = tuple(tensor.shape)
+        if any(type(size) is not int for size in shape):
+            return None
+        has_grad = tensor.requires_grad
+        if not torch.is_grad_enabled() and type(tensor) is torch.Tensor:
+            has_grad = tensor.dtype.is_floating_point or tensor.dtype.is_complex
+        return TensorKind(shape, tensor.dtype, has_grad)
+
+
+def input_types(values: Iterable[Any]) -> tuple[str, ...]:
+    """Data type and device of the first tensors in `values`, which may be lists of
+    tensors: ``float32@cpu``."""
+    if torch._C._get_tracing_state() is not None:
+        return ()  # torch.jit would write down that we looked
+    with torch._C.DisableTorchFunction():
+        return tuple(map(_input_type, tensors_in(values)[:_INPUTS_NOTED]))
+
+
+def _input_type(tensor: torch.Tensor) -> str:
+    if type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+        return _UNKNOWN
+    return f"{str(tensor.dtype).removeprefix('torch.')}@{tensor.device.type}"

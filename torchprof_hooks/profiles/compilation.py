@@ -1,0 +1,250 @@
+"""What torch.compile did in a program: how long, at what, and how often again."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
+
+#: What was compiled; "run" is what a compiled graph still chose while it ran
+#: (autotuning, CUDA graphs).
+GraphKind = Literal["forward", "backward", "run"]
+#: Whether it was taken from a cache; "" if none was asked, or torch does not say.
+CacheAnswer = Literal["hit", "miss", ""]
+
+
+@dataclass(frozen=True, slots=True)
+class CompileStage:
+    """A stage of compiling, with the stages inside of it.
+
+    ns, calls: of all compilations. The parts never take longer than the whole.
+    parts: in no order.
+    """
+
+    name: str
+    ns: int
+    calls: int
+    parts: tuple[CompileStage, ...] = ()
+
+    @property
+    def other_ns(self) -> int:
+        """What none of the parts is."""
+        return self.ns - sum(part.ns for part in self.parts)
+
+    def fitted(self) -> CompileStage:
+        """The same; without parts, if they take longer than the whole: then they are
+        not what they were taken for."""
+        return self if self.other_ns >= 0 else replace(self, parts=())
+
+    def since(self, earlier: CompileStage) -> CompileStage:
+        """What came on top of an earlier state of this stage."""
+        return CompileStage(
+            self.name,
+            self.ns - earlier.ns,
+            self.calls - earlier.calls,
+            stages_since(self.parts, earlier.parts),
+        ).fitted()
+
+
+def stages_since(
+    stages: Iterable[CompileStage], earlier: Iterable[CompileStage]
+) -> tuple[CompileStage, ...]:
+    """What came on top of earlier states of these stages."""
+    before = {stage.name: stage for stage in earlier}
+    grown = (
+        stage.since(before[stage.name]) if stage.name in before else stage
+        for stage in stages
+    )
+    return tuple(stage for stage in grown if stage.calls > 0 and stage.ns > 0)
+
+
+class CompiledGraph(NamedTuple):
+    """One compilation, of which torch has kept a record.
+
+    function, place: the code that it was of: "forward", "train.py:31".
+    compile_id: torch's number of it: of the code, and of the time it was compiled.
+    start_ns, ns: when it began, since the epoch, and how long it took.
+    operations: nodes of the graph that call something; None if torch does not say.
+    recompile_reason: what had changed, if it was not the first of the code.
+    failure: why it gave up. The code then runs as it was written.
+    """
+
+    function: str
+    place: str
+    compile_id: str
+    start_ns: int
+    ns: int
+    kind: GraphKind = "forward"
+    operations: int | None = None
+    cache: CacheAnswer = ""
+    recompile_reason: str = ""
+    failure: str = ""
+
+
+class GraphBreak(NamedTuple):
+    """Code that torch.compile left to Python, which splits a graph in two.
+
+    place: of the code; "" if torch has forgotten it.
+    times: how often it was come to, in all compilations.
+    """
+
+    function: str
+    place: str
+    reason: str
+    times: int
+
+
+class CacheUse(NamedTuple):
+    """What a cache of compiled graphs answered; `bypasses` did not ask it."""
+
+    name: str
+    hits: int
+    misses: int
+    bypasses: int = 0
+
+
+class Reasons(NamedTuple):
+    """Why something happened, so many times, to the code of a function."""
+
+    function: str
+    place: str
+    times: int
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CompilationSummary:
+    """What torch.compile did.
+
+    stages: where its time went. They do not overlap.
+    overlapping: what else torch has timed, by torch's names; all of it is inside of
+        stages, or was done meanwhile by other threads.
+    timed: compilations that `stages` are of.
+    graphs: the last compilations; torch keeps a record of so many (64, unless told
+        otherwise).
+    first_ns: duration of the first compilation that `stages` are of, by which it is
+        seen whether torch has begun to count anew.
+
+    ``torch._dynamo.reset()`` clears `stages`, `overlapping` and the places of graph
+    breaks. The records, the reasons of graph breaks and the use of caches survive it.
+    """
+
+    stages: tuple[CompileStage, ...] = ()
+    overlapping: tuple[CompileStage, ...] = ()
+    timed: int = 0
+    graphs: tuple[CompiledGraph, ...] = ()
+    graph_breaks: tuple[GraphBreak, ...] = ()
+    caches: tuple[CacheUse, ...] = ()
+    first_ns: int = 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was compiled."""
+        return not (self.compilations or self.stages or self.graphs)
+
+    @property
+    def total_ns(self) -> int:
+        """Time in torch.compile. Nothing counts twice. What was done before
+        ``torch._dynamo.reset()`` counts as far as there are records of it."""
+        staged_ns = sum(stage.ns for stage in self.stages)
+        recorded_ns = sum(graph.ns for graph in self.graphs if graph.kind != "run")
+        return max(staged_ns, recorded_ns) + self.run_ns
+
+    @property
+    def run_ns(self) -> int:
+        """What compiled graphs still chose while they ran."""
+        return sum(graph.ns for graph in self.graphs if graph.kind == "run")
+
+    @property
+    def compilations(self) -> int:
+        """How many there were, at least."""
+        return max(self.timed, self._recorded)
+
+    @property
+    def unrecorded(self) -> int:
+        """How many of them torch has dropped the record of."""
+        return self.compilations - self._recorded
+
+    @property
+    def untimed(self) -> int:
+        """How many of them the stages of were cleared."""
+        return self.compilations - self.timed
+
+    @property
+    def recompiles(self) -> tuple[Reasons, ...]:
+        """Code that was compiled again, the most often first."""
+        return _reasons(
+            (graph, graph.recompile_reason)
+            for graph in self.graphs
+            if not graph.failure
+        )
+
+    @property
+    def failures(self) -> tuple[Reasons, ...]:
+        """Code that could not be compiled, the most often first."""
+        return _reasons((graph, graph.failure) for graph in self.graphs)
+
+    @property
+    def _recorded(self) -> int:
+        return sum(graph.kind != "run" for graph in self.graphs)
+
+    def since(self, earlier: CompilationSummary) -> CompilationSummary:
+        """What was done after `earlier` was read, in the same process."""
+        known = set(earlier.graphs)
+        kept = replace(
+            self,
+            graphs=tuple(graph for graph in self.graphs if graph not in known),
+            graph_breaks=_breaks_since(self.graph_breaks, earlier.graph_breaks),
+            caches=_caches_since(self.caches, earlier.caches),
+        )
+        if self.first_ns != earlier.first_ns or self.timed < earlier.timed:
+            return kept  # torch has begun to count anew
+        return replace(
+            kept,
+            stages=stages_since(self.stages, earlier.stages),
+            overlapping=stages_since(self.overlapping, earlier.overlapping),
+            timed=self.timed - earlier.timed,
+        )
+
+
+def _reasons(found: Iterable[tuple[CompiledGraph, str]]) -> tuple[Reasons, ...]:
+    by_code: dict[tuple[str, str], Counter[str]] = {}
+    for graph, reason in found:
+        if reason:
+            code = graph.function, graph.place
+            by_code.setdefault(code, Counter())[reason] += 1
+    rows = [
+        Reasons(
+            *code, reasons.total(), tuple(text for text, _ in reasons.most_common())
+        )
+        for code, reasons in by_code.items()
+    ]
+    return tuple(sorted(rows, key=lambda row: -row.times))
+
+
+def _breaks_since(
+    now: Sequence[GraphBreak], earlier: Sequence[GraphBreak]
+) -> tuple[GraphBreak, ...]:
+    """Those that had a place may have lost it meanwhile."""
+    known = {each[:3]: each.times for each in earlier}
+    new = []
+    for each in sorted(now, key=lambda each: not each.place):
+        times = each.times - known.pop(each[:3], 0)
+        if not each.place:
+            lost = [key for key in known if key[2] == each.reason]
+            times -= sum(map(known.pop, lost))
+        new.append(each._replace(times=times))
+    return tuple(each for each in new if each.times > 0)
+
+
+def _caches_since(
+    now: Iterable[CacheUse], earlier: Iterable[CacheUse]
+) -> tuple[CacheUse, ...]:
+    before = {cache.name: cache for cache in earlier}
+    uses = []
+    for cache in now:
+        _, *counts = before.get(cache.name, CacheUse(cache.name, 0, 0))
+        new = [n - past for n, past in zip(cache[1:], counts, strict=True)]
+        uses.append(cache if min(new) < 0 else CacheUse(cache.name, *new))
+    return tuple(cache for cache in uses if any(cache[1:]))

@@ -1,0 +1,143 @@
+"""What the outputs of a traced step take of memory, and would take otherwise."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from torchprof_hooks.profiles.memory_levels import (
+    as_run_peaks,
+    without_freeing_bytes,
+    without_inplace_peaks,
+)
+from torchprof_hooks.profiles.module_places import OUTSIDE, Place, find_places
+from torchprof_hooks.profiles.names import Phase
+from torchprof_hooks.profiles.step_outputs import CREATED, Output, StepOutputs
+from torchprof_hooks.profiles.step_trace import Operation, StepTrace
+
+#: What torch puts in front of the name of an autograd node.
+_NODE: Final = "autograd::engine::evaluate_function: "
+_AUTOGRAD: Final = "torch::autograd::"
+
+
+class OutputRow(NamedTuple):
+    """What an operation returned each time, of those that are alike.
+
+    module, phase: where it was called.
+    times: how often.
+    """
+
+    module: str
+    phase: Phase
+    operation: str
+    outputs: tuple[Output, ...]
+    times: int
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the outputs of one of them."""
+        return sum(output.size_bytes for output in self.outputs)
+
+    @property
+    def total_bytes(self) -> int:
+        """Of all."""
+        return self.times * self.size_bytes
+
+    @property
+    def created_bytes(self) -> int:
+        """Of what all of them have allocated: views and writes in place take none."""
+        return self.times * sum(
+            output.size_bytes for output in self.outputs if output.kind == CREATED
+        )
+
+
+class DeviceReplay(NamedTuple):
+    """The memory of one device.
+
+    as_run_bytes: see `as_run_peaks`.
+    without_inplace_bytes: see `without_inplace_peaks`.
+    without_freeing_bytes: see there.
+    module, phase, operation: where the peak as it ran was reached; "" for the operation
+        if there was none.
+    """
+
+    device: str
+    as_run_bytes: int
+    without_inplace_bytes: int
+    without_freeing_bytes: int
+    module: str
+    phase: Phase
+    operation: str
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryReplay:
+    """The memory of one step, replayed from what its operations returned.
+
+    What was there before the step is left out, and so is what an operation allocates
+    and frees itself; see `StepOutputs`.
+
+    step: the number of the step.
+    devices: by name.
+    rows: the outputs of all operations, the largest first.
+    unowned_bytes: what was allocated, but by no operation; left out as well.
+    """
+
+    step: int
+    devices: tuple[DeviceReplay, ...]
+    rows: tuple[OutputRow, ...]
+    unowned_bytes: int = 0
+
+
+def replay_memory(trace: StepTrace) -> MemoryReplay:
+    """The replay of a traced step. Without tensors in the trace, it is empty."""
+    outputs = StepOutputs(trace)
+    places = find_places(trace)
+    return MemoryReplay(
+        trace.step,
+        tuple(_devices(outputs, places)),
+        tuple(_rows(outputs, places)),
+        outputs.unowned_bytes,
+    )
+
+
+def _devices(outputs: StepOutputs, places: list[Place]) -> Iterator[DeviceReplay]:
+    as_run = as_run_peaks(outputs)
+    without_inplace = without_inplace_peaks(outputs)
+    without_freeing = without_freeing_bytes(outputs)
+    for device in sorted({*as_run, *without_inplace}):
+        peak_bytes, place, name = 0, OUTSIDE, ""
+        if device in as_run:
+            peak_bytes, number = as_run[device]
+            place, name = places[number], _name(outputs.trace.operations[number])
+        yield DeviceReplay(
+            device,
+            peak_bytes,
+            without_inplace[device],
+            without_freeing.get(device, 0),
+            place.module,
+            place.phase,
+            name,
+        )
+
+
+def _rows(outputs: StepOutputs, places: list[Place]) -> list[OutputRow]:
+    """The same tensors returned by operations of the same name, in the same module and
+    phase (layers called the same make one row for each)."""
+    counts: Counter[tuple[Place, str, tuple[Output, ...]]] = Counter()
+    for number in outputs.numbers:
+        returned = tuple(outputs.of(number))
+        if returned:
+            name = _name(outputs.trace.operations[number])
+            counts[places[number], name, returned] += 1
+    rows = [
+        OutputRow(place.module, place.phase, name, returned, count)
+        for (place, name, returned), count in counts.items()
+    ]
+    return sorted(rows, key=lambda row: -row.size_bytes)
+
+
+def _name(operation: Operation) -> str:
+    return operation.name.removeprefix(_NODE).removeprefix(_AUTOGRAD)

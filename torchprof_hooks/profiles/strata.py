@@ -1,0 +1,204 @@
+"""Steps of a program that were looked at more and less closely, and what the close ones
+tell of all."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import Final, NamedTuple
+
+from torchprof_hooks.profiles.cells import CellKey
+from torchprof_hooks.profiles.modules import ModuleInfo
+from torchprof_hooks.profiles.names import (
+    BACKWARD_NAME,
+    BACKWARD_PHASES,
+    OUTSIDE_NAME,
+    UNSAMPLED_NAME,
+    Phase,
+)
+from torchprof_hooks.profiles.profile import Profile
+from torchprof_hooks.profiles.totals import Totals
+
+_UNSAMPLED_INFO: Final = ModuleInfo(kind="unsampled")
+#: Phases of a call, in a part of the program that was looked at as a whole.
+_INSIDE: Final = ("forward", *BACKWARD_PHASES)
+
+
+Part = tuple[str, Phase]
+
+
+class Stratum(NamedTuple):
+    """Steps of one kind, how many have ended, and what these took. The profile has what
+    came after the last one as well."""
+
+    profile: Profile = Profile()
+    steps: int = 0
+    steps_ns: int = 0
+
+
+_NO_STEPS: Final = Stratum()
+
+
+@dataclass(frozen=True, slots=True)
+class Strata:
+    """All steps of a program.
+
+    warm_up: the first one. phases, modules, functions: those after it, by how closely
+        they were looked at; of modules called from outside of all others, and of
+        optimizers and backward passes, all are known.
+    disturbed: steps that something of ours took part in; they say nothing of others.
+    """
+
+    warm_up: Stratum = _NO_STEPS
+    phases: Stratum = _NO_STEPS
+    modules: Stratum = _NO_STEPS
+    functions: Stratum = _NO_STEPS
+    disturbed: Stratum = _NO_STEPS
+
+    @property
+    def steps(self) -> int:
+        """How many there were."""
+        return sum(stratum.steps for stratum in self._all())
+
+    @property
+    def whole(self) -> Profile:
+        """What was measured in all steps, as one profile. Where modules were not looked
+        into, their time is on a row of its own."""
+        return reduce(Profile.merge, self._profiles_of_all(), Profile())
+
+    def estimate(self, *, of_functions: bool, warm_up: bool = True) -> Profile:
+        """What all steps would have shown, had modules, or functions, been looked at
+        in each.
+
+        Time in each part of the program (an outermost module, backward, ...) is that of
+        all steps, as it was; it is divided as in those that were looked at closely
+        enough. The numbers of calls of such a part are in proportion to its own. Of
+        what lies in no part like that, nothing is estimated.
+
+        warm_up: whether the first step is to be in it.
+        """
+        close = [self.functions] if of_functions else self._close_enough()
+        later = Stratum(
+            reduce(Profile.merge, (s.profile for s in self._later()), Profile()),
+            sum(stratum.steps for stratum in self._later()),
+        )
+        seen = Stratum(
+            reduce(Profile.merge, (s.profile for s in close), Profile()),
+            sum(stratum.steps for stratum in close),
+        )
+        estimated = _divided(later, seen)
+        return estimated.merge(self.warm_up.profile) if warm_up else estimated
+
+    def looked_at(self, *, of_functions: bool) -> int:
+        """In how many steps modules, or functions, were looked at, with the first."""
+        steps = self.warm_up.steps + self.functions.steps
+        return steps if of_functions else steps + self.modules.steps
+
+    def _close_enough(self) -> list[Stratum]:
+        """Where to look for modules. Looking at functions takes time of its own, which
+        falls on some modules more than on others."""
+        alone = _parts(self.modules.profile)
+        needed = _parts(self.functions.profile)
+        if needed.keys() <= alone.keys():
+            return [self.modules]
+        return [self.modules, self.functions]
+
+    def _later(self) -> tuple[Stratum, ...]:
+        return self.phases, self.modules, self.functions
+
+    def _all(self) -> tuple[Stratum, ...]:
+        return self.warm_up, *self._later(), self.disturbed
+
+    def _profiles_of_all(self) -> Iterator[Profile]:
+        for stratum in self._all():
+            is_coarse = stratum is self.phases or stratum is self.disturbed
+            found = stratum.profile
+            yield _not_looked_into(found) if is_coarse else found
+
+
+def _part(profile: Profile, key: CellKey) -> Part:
+    """The part of a program that a cell is in: an outermost module, or what is no
+    module; backward as a whole; or the code outside of all."""
+    path, phase = key
+    if phase in BACKWARD_PHASES:
+        return BACKWARD_NAME, "backward"
+    if profile.modules[path[0]].kind == "function":
+        return OUTSIDE_NAME, "outside"
+    return path[0], phase
+
+
+def _parts(profile: Profile) -> Counter[Part]:
+    """Time of each part."""
+    found: Counter[Part] = Counter()
+    for key, totals in profile.cells.items():
+        found[_part(profile, key)] += totals.self_ns
+    return found
+
+
+def _divided(all_steps: Stratum, seen: Stratum) -> Profile:
+    """The time of `all_steps`, divided as in the steps `seen` among them."""
+    profile, pattern = all_steps.profile, seen.profile
+    wanted, found = _parts(profile), _parts(pattern)
+    cells: dict[CellKey, Totals] = {}
+    for key, totals in pattern.cells.items():
+        part = _part(pattern, key)
+        if found[part]:
+            share = _share_of_calls(all_steps, seen, part)
+            cells[key] = _scaled(totals, wanted[part] / found[part], share)
+    coarse = _not_looked_into(profile)
+    for key, totals in coarse.cells.items():
+        part = _part(coarse, key)
+        if not found[part]:  # never seen from close by
+            cells[key] = cells[key] + totals if key in cells else totals
+    return Profile(
+        cells,
+        {**coarse.modules, **pattern.modules},
+        sum(totals.self_ns for totals in cells.values()),
+        profile.steps,
+        profile.aborted_calls,
+        profile.overhead_ns,
+        profile.devices,
+        profile.memory,
+        profile.undivided_passes,
+    )
+
+
+def _share_of_calls(all_steps: Stratum, seen: Stratum, part: Part) -> float:
+    key: CellKey = (part[:1], part[1])
+    whole, known = (
+        stratum.profile.cells.get(key, Totals()).calls for stratum in (all_steps, seen)
+    )
+    return whole / known if known else all_steps.steps / max(seen.steps, 1)
+
+
+def _scaled(totals: Totals, time: float, calls: float) -> Totals:
+    return replace(
+        totals,
+        calls=round(totals.calls * calls),
+        self_ns=round(totals.self_ns * time),
+        duration_ns=round(totals.duration_ns * time),
+        device_self_ns=round(totals.device_self_ns * calls),
+        flops=round(totals.flops * calls),
+    )
+
+
+def _not_looked_into(profile: Profile) -> Profile:
+    """The same, where the time inside of modules and of backward is on a row of its
+    own; calls stay where they are."""
+    cells: dict[CellKey, Totals] = {}
+
+    def add(path: tuple[str, ...], phase: Phase, totals: Totals) -> None:
+        key = path, phase
+        cells[key] = cells[key] + totals if key in cells else totals
+
+    for (path, phase), totals in profile.cells.items():
+        if phase not in _INSIDE:
+            add(path, phase, totals)
+            continue
+        around = path[:-1] if path[-1] == BACKWARD_NAME else path
+        add(path, phase, totals.without_time())
+        add((*around, UNSAMPLED_NAME), phase, totals.without_calls())
+    infos = {**profile.modules, UNSAMPLED_NAME: _UNSAMPLED_INFO}
+    return replace(profile, cells=cells, modules=infos)

@@ -1,0 +1,139 @@
+"""One function of a program (an outermost module, or a profiled function), as a whole;
+and all of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from torchprof_hooks.profiles.names import UNSAMPLED_NAME, Phase
+from torchprof_hooks.profiles.part import part_of
+from torchprof_hooks.profiles.profile import Profile
+from torchprof_hooks.profiles.program import ProgramProfile
+from torchprof_hooks.reports.table import plural
+
+#: What phases are called, in the order in which they are shown.
+PHASE_TITLES: dict[Phase, str] = {
+    "forward": "forward",
+    "backward": "backward",
+    "recompute": "recompute",
+    "optimizer": "optimizers",
+    "data": "data loading",
+    "outside": "other: outside of modules",
+    "profiler": "the profiler's own planning",
+}
+
+
+def part_section(program: ProgramProfile, name: str) -> str:
+    """The section as text.
+
+    Example::
+
+        Function profiling
+        ==================
+          Message: GPT2LMHeadModel, called first at train.py:31
+          Time in 300 calls to GPT2LMHeadModel: 6.500s (0.021667s per call)
+            forward: 4.300s (66.2%)
+            backward: 2.200s (33.8%)
+          Time in functions: 5.200s (80.0%), outside of them (Python, calling): 1.300s
+    """
+    title = "Function profiling"
+    return "\n".join([title, "=" * len(title), *_part_lines(program, name)])
+
+
+def _part_lines(program: ProgramProfile, name: str) -> Iterator[str]:
+    part = part_of(program.by_module, name)
+    info = program.whole.modules[name]
+    place = f", {info.place}" if info.place else ""
+    yield f"  Message: {name}{place}"
+    calls = sum(
+        totals.calls
+        for (path, phase), totals in part.cells.items()
+        if path == (name,) and phase == "forward"
+    )
+    seconds = part.wall_ns / 1e9
+    per_call = f" ({seconds / calls:.6f}s per call)" if calls else ""
+    yield f"  Time in {plural(calls, 'call')} to {name}: {seconds:.3f}s{per_call}"
+    yield from phase_lines(part)
+    functions = part_of(program.by_function, name)
+    yield from _function_lines(functions)
+    yield from _device_lines(part)
+
+
+def phase_lines(profile: Profile) -> Iterator[str]:
+    """What each phase took, with its share."""
+    times = phase_times_ns(profile)
+    for phase, text in PHASE_TITLES.items():
+        phase_ns = times[phase]
+        if phase_ns:
+            share = 100 * phase_ns / max(profile.wall_ns, 1)
+            yield f"    {text}: {phase_ns / 1e9:.3f}s ({share:.1f}%)"
+
+
+def phase_times_ns(profile: Profile) -> Counter[Phase]:
+    """Own times by phase. Functions count for the modules that called them."""
+    times: Counter[Phase] = Counter()
+    for row in profile.rows("module"):
+        for phase, totals in row.phases.items():
+            times[phase] += totals.self_ns
+    return times
+
+
+def _function_lines(profile: Profile) -> Iterator[str]:
+    kinds = {path[-1]: profile.modules[path[-1]].kind for path, _ in profile.cells}
+    inside_ns = sum(
+        totals.self_ns
+        for (path, _), totals in profile.cells.items()
+        if kinds[path[-1]] == "function"
+    )
+    known_ns = profile.wall_ns - sum(
+        totals.self_ns
+        for (path, _), totals in profile.cells.items()
+        if path[-1] == UNSAMPLED_NAME
+    )
+    if inside_ns:
+        share = 100 * inside_ns / known_ns
+        yield (
+            f"  Time in functions: {inside_ns / 1e9:.3f}s ({share:.1f}%), outside of "
+            f"them (Python, calling them): {(known_ns - inside_ns) / 1e9:.3f}s"
+        )
+
+
+def _device_lines(profile: Profile) -> Iterator[str]:
+    device_ns = sum(totals.device_self_ns for totals in profile.cells.values())
+    if device_ns:
+        devices = ", ".join(profile.devices)
+        yield f"  Time on {devices}: {device_ns / 1e9:.3f}s (not a part of the above)"
+
+
+def sum_section(program: ProgramProfile, names: Sequence[str]) -> str:
+    """All functions of a program together, and what is in none of them.
+
+    names: those that have a section of their own.
+
+    Example::
+
+        Sum of all(2) printed profiles
+        ==============================
+          Time in Generator: 6.500s (52.0%)
+          Time in Discriminator: 4.000s (32.0%)
+          Time in 1 other function: 0.020s (0.2%)
+          Time outside of all: 1.980s (15.8%)
+          Sum: 12.500s
+    """
+    title = f"Sum of all({len(names)}) printed profiles"
+    return "\n".join([title, "=" * len(title), *_sum_lines(program, names)])
+
+
+def _sum_lines(program: ProgramProfile, names: Sequence[str]) -> Iterator[str]:
+    profile = program.by_module
+    times = {name: part_of(profile, name).wall_ns for name in program.parts}
+    named = {f"in {name}": times.pop(name) for name in names}
+    if times:
+        others = plural(len(times), "other function")
+        named[f"in {others}"] = sum(times.values())
+    named["outside of all"] = profile.wall_ns - sum(named.values())
+    for text, part_ns in named.items():
+        share = 100 * part_ns / max(profile.wall_ns, 1)
+        yield f"  Time {text}: {part_ns / 1e9:.3f}s ({share:.1f}%)"
+    yield f"  Sum: {profile.wall_ns / 1e9:.3f}s"

@@ -1,0 +1,80 @@
+"""What the name of a function call tells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from torchprof_hooks.profiles.rows import Row
+
+Shape = tuple[int, ...]
+
+#: Stands for a size that is not known.
+UNKNOWN: Final = 0
+
+#: Functions that multiply two of their inputs, -> which ones; the first of the two is
+#: multiplied by rows.
+_FACTORS: Final = {
+    "addmm": (1, 2),
+    "addbmm": (1, 2),
+    "baddbmm": (1, 2),
+    "bmm": (0, 1),
+    "linear": (0, 1),
+    "matmul": (0, 1),
+    "mm": (0, 1),
+    "einsum": (0, 1),
+}
+#: Products of another kind.
+_OTHER_PRODUCTS: Final = frozenset(
+    f"conv{kind}{dims}d" for kind in ("", "_transpose") for dims in "123"
+) | {"bilinear", "chain_matmul", "dot", "inner", "linalg_multi_dot", "mv", "tensordot"}
+
+
+def multiplies(row: Row) -> bool:
+    """Whether a function is a product of matrices, or a convolution."""
+    return row.class_name in _FACTORS or row.class_name in _OTHER_PRODUCTS
+
+
+class Factors(NamedTuple):
+    """The shapes of two matrices, or batches of these, that are multiplied."""
+
+    left: Shape
+    right: Shape
+
+
+def factors(row: Row) -> Factors | None:
+    """What is multiplied, None if it is nothing like that or not known."""
+    where = _FACTORS.get(row.class_name)
+    shapes = shapes_of(row)
+    if where is None or len(shapes) <= max(where):
+        return None
+    left, right = (shapes[index] for index in where)
+    return Factors(left, right) if len(left) > 1 < len(right) else None
+
+
+def shapes_of(row: Row) -> tuple[Shape, ...]:
+    """The shapes in the name of a call, as many as it shows:
+    ``Net.fc: linear(2x3, 4x3)`` -> (2, 3), (4, 3)."""
+    _, _, inside = row.name.removesuffix(")").rpartition("(")
+    return tuple(_shapes(inside))
+
+
+def _shapes(text: str) -> Iterator[Shape]:
+    for part in text.split(", ") if text else ():
+        times, star, shape = part.rpartition(" * ")
+        sizes = [] if shape == "scalar" else shape.split("x")
+        if not all(size.isdecimal() or size == "?" for size in sizes):
+            return  # "..." or "other shapes"
+        parsed = tuple(UNKNOWN if size == "?" else int(size) for size in sizes)
+        yield from [parsed] * (int(times) if star else 1)
+
+
+def tensor_types(row: Row) -> frozenset[str]:
+    """Data types of a call's inputs, of which those are left out that have one element
+    and no dimension: they do not count where types meet."""
+    shapes = shapes_of(row)
+    return frozenset(
+        kind.partition("@")[0]
+        for index, kind in enumerate(row.inputs)
+        if index >= len(shapes) or shapes[index]
+    )

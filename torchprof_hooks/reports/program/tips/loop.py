@@ -1,0 +1,142 @@
+"""Tips on the loop around modules: what it waits for, and how it calls."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from math import inf
+from typing import Final
+
+from torchprof_hooks.profiles.names import OUTSIDE_NAME
+from torchprof_hooks.profiles.rows import Row
+from torchprof_hooks.profiles.totals import Totals
+from torchprof_hooks.reports.program.part import phase_times_ns
+from torchprof_hooks.reports.program.tips.evidence import (
+    Evidence,
+    Share,
+    forward_ns,
+    uses_device,
+)
+
+#: From which share of the time on waiting for data is mentioned.
+LEAST_DATA: Final = 0.1
+#: The same for code of the loop, which may well be there for something.
+LEAST_OUTSIDE: Final = 0.25
+#: How often in a step the program may wait for a device: for the loss, every few steps.
+LEAST_READS: Final = 0.5
+#: From how many functions in a step on it matters what calling one costs, ...
+MANY_CALLS: Final = 200
+#: ... at which mean time that is a large part of it (a call costs some microseconds:
+#: twice the work in calls like that takes hardly longer), ...
+SMALL_CALL_NS: Final = 10_000
+#: ... and from which share of the time on.
+LEAST_CALLS: Final = 0.1
+
+#: Functions that return Python values, results on the CPU, or results whose size
+#: depends on elements: they wait for the device.
+_READS: Final = frozenset(
+    [
+        "__bool__",
+        "__complex__",
+        "__float__",
+        "__index__",
+        "__int__",
+        "allclose",
+        "argwhere",
+        "contains",
+        "cpu",
+        "equal",
+        "is_nonzero",
+        "item",
+        "masked_select",
+        "nonzero",
+        "tolist",
+        "unique",
+        "unique_consecutive",
+    ]
+)
+
+
+def data_loading(evidence: Evidence) -> Iterator[str]:
+    """A loop that waits for batches."""
+    profile = evidence.program.by_module
+    share = Share(phase_times_ns(profile)["data"], profile.wall_ns)
+    if share.fraction >= LEAST_DATA:
+        yield (
+            f"The loop waits for data {share}: give the DataLoader more workers "
+            "(num_workers), or have it do less per sample."
+        )
+
+
+def code_outside(evidence: Evidence) -> Iterator[str]:
+    """A loop that is busy with something else, after its first step."""
+    strata = evidence.program.strata
+    if not strata.functions.steps:
+        return  # functions that the loop calls would count as its own code
+    profile = strata.estimate(of_functions=True, warm_up=False)
+    outside = profile.cells.get(((OUTSIDE_NAME,), "outside"), Totals())
+    share = Share(outside.self_ns, profile.wall_ns)
+    if share.fraction >= LEAST_OUTSIDE:
+        yield (
+            f"After the first step, about {share} is in no module, function, backward, "
+            "optimizer or DataLoader, but in other code of the program, such as "
+            "preparing batches, logging or saving."
+        )
+
+
+def reads_from_device(evidence: Evidence) -> Iterator[str]:
+    """Functions that wait for a device."""
+    rows = [row for row in evidence.calls if uses_device(row) and _waits(row)]
+    times = Counter[str]()
+    for row in rows:
+        times[row.class_name] += row.calls
+    per_turn = evidence.per_turn(times.total())
+    if per_turn < LEAST_READS:
+        return
+    noun = evidence.turns.noun
+    each = ", ".join(
+        f"{name} {evidence.per_turn(calls):.1f}" for name, calls in times.most_common()
+    )
+    host = Share(sum(map(forward_ns, rows)), evidence.program.by_function.wall_ns)
+    dearest = max(rows, key=forward_ns)
+    yield (
+        f"Elements are read from a device about {per_turn:.1f} times per {noun} "
+        f"({each}), for about {host}, the most in {dearest.name}: each time, the "
+        "program waits until the device has done all before it, and prepares nothing "
+        "meanwhile. Keep results on the device and read them every so many steps."
+    )
+
+
+def _waits(row: Row) -> bool:
+    if row.class_name == "getitem":  # by a mask
+        return any(kind.startswith(("bool@", "uint8@")) for kind in row.inputs[1:])
+    if row.class_name == "where":  # only a condition: its nonzero elements
+        return len(row.inputs) == 1
+    return row.class_name in _READS
+
+
+def small_functions(evidence: Evidence) -> Iterator[str]:
+    """Functions so short that calling them is much of the work."""
+    per_turn = evidence.per_turn(sum(row.calls for row in evidence.calls))
+    totals = [each for row in evidence.calls for each in row.phases.values()]
+    calls = sum(each.calls for each in totals)
+    if per_turn <= MANY_CALLS:
+        return
+    on_device = any(map(uses_device, evidence.calls))
+    profile = evidence.program.by_function
+    share = Share(sum(each.self_ns for each in totals), profile.wall_ns)
+    longest_ns = max(share.part_ns, _device_ns(evidence) if on_device else 0)
+    if longest_ns < SMALL_CALL_NS * calls and share.fraction >= LEAST_CALLS:
+        graphs = ' (mode="reduce-overhead" on a GPU)' if on_device else ""
+        yield (
+            f"About {per_turn:.0f} functions per {evidence.turns.noun} and their "
+            f"backward take {share.part_ns / calls / 1e3:.1f}us per call, {share}: so "
+            "short that calling them is a large part of it. Larger batches take little "
+            f"longer; torch.compile{graphs} calls fewer functions."
+        )
+
+
+def _device_ns(evidence: Evidence) -> float:
+    """How long a device took. One that is busy all the time hides what calls cost."""
+    cells = evidence.program.by_function.cells.values()
+    return sum(totals.device_self_ns for totals in cells) or inf

@@ -1,0 +1,87 @@
+"""The section Tips."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from textwrap import fill
+from typing import Final
+
+from torchprof_hooks.profiles.program import ProgramProfile
+from torchprof_hooks.reports.program.tips.attention import eager_attention
+from torchprof_hooks.reports.program.tips.compiling import (
+    compile_failures,
+    compile_time,
+    graph_breaks,
+    recompiles,
+)
+from torchprof_hooks.reports.program.tips.evidence import Evidence
+from torchprof_hooks.reports.program.tips.loop import (
+    code_outside,
+    data_loading,
+    reads_from_device,
+    small_functions,
+)
+from torchprof_hooks.reports.program.tips.settings import (
+    anomaly_detection,
+    recomputing,
+    unfused_optimizers,
+)
+from torchprof_hooks.reports.program.tips.types import (
+    autocast_inference,
+    double_precision,
+    unaligned_sizes,
+    unused_tf32,
+)
+
+Finder = Callable[[Evidence], Iterator[str]]
+
+#: In the order in which they are shown.
+_FINDERS: Final[tuple[Finder, ...]] = (
+    data_loading,
+    reads_from_device,
+    code_outside,
+    anomaly_detection,
+    graph_breaks,
+    recompiles,
+    compile_failures,
+    compile_time,
+    unfused_optimizers,
+    eager_attention,
+    recomputing,
+    double_precision,
+    unused_tf32,
+    autocast_inference,
+    unaligned_sizes,
+    small_functions,
+)
+_WIDTH: Final = 100
+
+
+def tips_section(program: ProgramProfile) -> str:
+    """The section as text; a tip is there only if its condition holds.
+
+    Times by function are estimates for all steps, and so are called "about".
+
+    Example::
+
+        Tips
+        ---
+          - The loop waits for data 45.0% of the time (4.500s): try more workers ...
+          - AdamW takes 12.0% of the time (1.200s) for 150 tensors on cpu: AdamW(...,
+            fused=True) does the same faster.
+    """
+    evidence = Evidence(program)
+    tips = [_item(tip) for find in _FINDERS for tip in find(evidence)]
+    lines = tips or ["  None: nothing that is looked for was found."]
+    return "\n".join(["Tips", "---", *lines])
+
+
+def _item(tip: str) -> str:
+    return fill(
+        tip,
+        _WIDTH,
+        initial_indent="  - ",
+        subsequent_indent="    ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

@@ -1,0 +1,116 @@
+"""Tips on data types and sizes of what functions are given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from torchprof_hooks.profiles.rows import Row
+from torchprof_hooks.reports.program.tips.call_names import (
+    factors,
+    multiplies,
+    tensor_types,
+)
+from torchprof_hooks.reports.program.tips.evidence import Evidence, has_backward
+
+#: From which share of the time on double precision is mentioned: half of it can be won.
+LEAST_DOUBLE: Final = 0.02
+#: The same for single precision without tensor cores, of which most can be won.
+LEAST_TF32: Final = 0.05
+#: The same for products of which only a part can be won.
+LEAST_PRODUCTS: Final = 0.05
+#: What sizes should be a multiple of: eight numbers of two bytes are what a tensor core
+#: reads at once.
+ALIGNMENT: Final = 8
+
+_SIZES_SHOWN: Final = 3
+
+_HALF: Final = frozenset({"bfloat16", "float16"})
+_FLOATING: Final = _HALF | {"float32", "float64"}
+
+
+def double_precision(evidence: Evidence) -> Iterator[str]:
+    """Functions that work in float64."""
+    rows = [row for row in evidence.calls if "float64" in tensor_types(row)]
+    share = evidence.share(rows)
+    if share.fraction >= LEAST_DOUBLE:
+        yield (
+            f"Functions with float64 inputs take about {share}, "
+            f"{evidence.most(rows)}: float32 takes half the memory and about half the "
+            "time, on most GPUs far less. NumPy makes float64 by default."
+        )
+
+
+def unused_tf32(evidence: Evidence) -> Iterator[str]:
+    """Products in float32 that could be computed by tensor cores. Where there is half
+    precision, autocast may have them computed in it."""
+    has_half = any(tensor_types(row) & _HALF for row in evidence.calls)
+    if has_half or not evidence.program.facts.leaves_tf32_unused:
+        return
+    rows = [
+        row
+        for row in evidence.calls
+        if factors(row) and set(row.inputs) == {"float32@cuda"}
+    ]
+    share = evidence.share(rows)
+    if share.fraction >= LEAST_TF32:
+        yield (
+            f"float32 matrix products take about {share}, "
+            f"{evidence.most(rows)}: if 10 bits of precision will do for their inputs, "
+            'torch.set_float32_matmul_precision("high") has tensor cores compute them.'
+        )
+
+
+def autocast_inference(evidence: Evidence) -> Iterator[str]:
+    """Products whose inputs are converted again and again, though nothing is trained.
+    Only autocast lets types meet here; in training, it is there for that."""
+    rows = [
+        row
+        for row in evidence.calls
+        if multiplies(row)
+        and len(tensor_types(row) & _FLOATING) > 1
+        and not has_backward(row)
+    ]
+    share = evidence.share(rows)
+    if share.fraction >= LEAST_PRODUCTS:
+        met = " and ".join(sorted(tensor_types(rows[0]) & _FLOATING))
+        yield (
+            f"Autocast converts inputs ({met}) of products without a backward that "
+            f"take about {share}, {evidence.most(rows)}: for inference, convert the "
+            "model once (model.to(torch.bfloat16), say)."
+        )
+
+
+def unaligned_sizes(evidence: Evidence) -> Iterator[str]:
+    """Products in half precision of sizes that do not suit tensor cores."""
+    rows = [row for row in evidence.calls if _is_half_on_cuda(row) and _unaligned(row)]
+    share = evidence.share(rows)
+    if share.fraction >= LEAST_PRODUCTS:
+        sizes = sorted({_unaligned(row) for row in rows})
+        shown = ", ".join(map(str, sizes[:_SIZES_SHOWN]))
+        more = ", ..." if len(sizes) > _SIZES_SHOWN else ""
+        yield (
+            f"Half-precision products of sizes that are no multiple of {ALIGNMENT} "
+            f"({shown}{more}) take about {share}, {evidence.most(rows)}: tensor cores "
+            f"work best on multiples of {ALIGNMENT}, to which sizes can be padded."
+        )
+
+
+def _is_half_on_cuda(row: Row) -> bool:
+    """Whether a product is computed in half precision: if one input has it, autocast
+    converts the others."""
+    types = {kind.partition("@")[0] for kind in row.inputs}
+    on_cuda = all(kind.endswith("@cuda") for kind in row.inputs)
+    return on_cuda and bool(types & _HALF) and types <= _HALF | {"float32"}
+
+
+def _unaligned(row: Row) -> int:
+    """The first size of a product that does not fit, 0 if there is none. Looked at are
+    those in which matrices lie in memory row by row: what is summed over, and the
+    columns of the result. How many rows there are does not matter."""
+    found = factors(row)
+    if found is None or row.class_name == "einsum":
+        return 0
+    columns = found.right[0] if row.class_name == "linear" else found.right[-1]
+    sizes = (found.left[-1], columns)
+    return next((size for size in sizes if size % ALIGNMENT), 0)
