@@ -11,8 +11,12 @@ help:  ## list the targets
 demo: $(VENV)/demo.installed  ## train a small language model and print its profile
 	$(BIN)/python examples/char_lm.py
 
+# Tests that look at no clock run side by side; those that plant work must be alone.
+SIDE_BY_SIDE := tests/program tests/models tests/databases tests/test_bounds.py tests/test_examples.py
+
 test: $(VENV)/test.installed  ## run all tests
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses 2 $(SIDE_BY_SIDE)
+	$(BIN)/python -m pytest $(addprefix --ignore=,$(SIDE_BY_SIDE))
 
 lint: $(VENV)/dev.installed  ## check style and types
 	$(BIN)/ruff check .

@@ -54,7 +54,12 @@ def rows(found: Profile, phase: Any) -> dict[str, int]:
 def test_listeners_come_and_go_while_they_are_told() -> None:
     entry = OptimizerEntry()
     other = Called()
-    first = Called(lambda: (entry.remove(first), entry.add(other)))
+
+    def take_over() -> None:
+        entry.remove(first)
+        entry.add(other)
+
+    first = Called(take_over)
     entry.add(first)
     step()
     step()
@@ -66,7 +71,11 @@ def test_listeners_come_and_go_while_they_are_told() -> None:
 
 def test_the_last_one_leaves_in_the_middle_of_a_step() -> None:
     entry = OptimizerEntry()
-    only = Called(lambda: entry.remove(only))
+
+    def leave() -> None:
+        entry.remove(only)
+
+    only = Called(leave)
     entry.add(only)
     step()
     step()

@@ -79,12 +79,12 @@ def global_stats(program: ProgramProfile) -> str:
 
     Example::
 
-        Global stats: 12.340s since the program began, 9.500s in modules and optimizers,
-        0.000s in torch.compile
+        Global stats: 12.340s since the program began, 9.500s in modules, functions and
+        optimizers, 0.000s in torch.compile
     """
     seconds, inside = program.program_ns / 1e9, program.by_module.attributed_ns / 1e9
     compiling = program.compilation.total_ns / 1e9
     return (
         f"Global stats: {seconds:.3f}s since the program began, {inside:.3f}s in "
-        f"modules and optimizers, {compiling:.3f}s in torch.compile"
+        f"modules, functions and optimizers, {compiling:.3f}s in torch.compile"
     )

@@ -1,0 +1,261 @@
+"""The report of a whole program, made of numbers by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+from torchprof_hooks.profiles.modules import ModuleInfo
+from torchprof_hooks.profiles.names import (
+    BACKWARD_NAME,
+    DATA_NAME,
+    OUTSIDE_NAME,
+    Phase,
+)
+from torchprof_hooks.profiles.profile import Profile
+from torchprof_hooks.profiles.program import ProgramProfile
+from torchprof_hooks.profiles.strata import Strata, Stratum
+from torchprof_hooks.profiles.totals import Totals
+from torchprof_hooks.reports.program import report
+from torchprof_hooks.reports.program.groups import Tables, group_section
+from torchprof_hooks.reports.program.part import part_section, sum_section
+from torchprof_hooks.reports.program.report import Layout, program_report
+from torchprof_hooks.reports.program.totals import global_stats, totals_section
+
+S = 10**9
+MS = 10**6
+
+LINEAR = "linear(2x4, 4x4)"
+INFOS = {
+    "Net": ModuleInfo("Net", place="called first at train.py:9"),
+    "Net.a": ModuleInfo("Linear"),
+    "Net.b": ModuleInfo("Linear"),
+    LINEAR: ModuleInfo("linear", "function", implementation="C"),
+    "mse(2, 2)": ModuleInfo("mse", "function", implementation="Py"),
+    "Judge": ModuleInfo("Judge", compiled=True),
+    "(optimizer) SGD": ModuleInfo(kind="optimizer"),
+    DATA_NAME: ModuleInfo(kind="data"),
+    OUTSIDE_NAME: ModuleInfo(kind="outside"),
+    BACKWARD_NAME: ModuleInfo(kind="backward"),
+}
+
+
+def calls(count: int, milliseconds: float, flops: int = 0, device: int = 0) -> Totals:
+    return Totals(
+        calls=count,
+        self_ns=round(milliseconds * MS),
+        flops=flops,
+        device_self_ns=device * MS,
+    )
+
+
+def stratum(steps: int, cells: dict[tuple[tuple[str, ...], Phase], Totals]) -> Stratum:
+    wall_ns = sum(totals.self_ns for totals in cells.values())
+    return Stratum(Profile(cells, INFOS, wall_ns, steps), steps, wall_ns)
+
+
+FUNCTIONS = stratum(
+    10,
+    {
+        (("Net",), "forward"): calls(10, 50),
+        (("Net", "Net.a"), "forward"): calls(10, 10),
+        (("Net", "Net.a", LINEAR), "forward"): calls(10, 100, flops=640 * MS),
+        (("Net", "Net.a", LINEAR), "backward"): calls(10, 200, flops=640 * MS),
+        (("Net", "Net.b"), "forward"): calls(10, 10),
+        (("Net", "Net.b", LINEAR), "forward"): calls(10, 130),
+        (("mse(2, 2)",), "forward"): calls(10, 20),
+        (("Judge",), "forward"): calls(20, 300),
+        ((BACKWARD_NAME,), "backward"): calls(10, 0),
+        (("(optimizer) SGD",), "optimizer"): calls(10, 80),
+        ((DATA_NAME,), "data"): calls(10, 60),
+        ((OUTSIDE_NAME,), "outside"): calls(0, 40),
+    },
+)
+PROGRAM = ProgramProfile("train.py", Strata(functions=FUNCTIONS), 3 * S, 7 * MS)
+
+
+def test_totals() -> None:
+    assert (
+        totals_section(PROGRAM)
+        == """\
+Program profiling
+=================
+  Message: train.py
+  Time since the program began: 3.000s
+  Time since torch was imported: 1.000s
+    forward: 0.600s (60.0%)
+    backward: 0.200s (20.0%)
+    optimizers: 0.080s (8.0%)
+    data loading: 0.060s (6.0%)
+    other: outside of modules: 0.060s (6.0%)
+  Steps: 10 of 0.100000s (10.00 per s); the first took 0.000000s
+  Measuring took about 0.007s (0.7%)"""
+    )
+
+
+def test_totals_of_steps_of_all_kinds() -> None:
+    warm_up = stratum(1, {(("Net",), "forward"): calls(1, 1000)})
+    phases = stratum(
+        30,
+        {
+            (("Net",), "forward"): calls(30, 900),
+            (("Judge",), "forward"): calls(60, 900),
+            ((BACKWARD_NAME,), "backward"): calls(30, 600),
+            ((OUTSIDE_NAME,), "outside"): calls(0, 600),
+        },
+    )
+    disturbed = stratum(1, {((OUTSIDE_NAME,), "outside"): calls(0, 500)})
+    strata = Strata(warm_up, phases, functions=FUNCTIONS, disturbed=disturbed)
+    lines = totals_section(ProgramProfile("train.py", strata, 9 * S)).splitlines()
+    assert lines[-4:] == [
+        "  Steps: 42 of 0.100000s (10.00 per s); the first took 1.000000s",
+        "  One step was traced for the memory profile and is not in the tables: 0.500s",
+        "  Modules were looked into in 11 steps, functions in 11; the tables are "
+        "estimates for all steps",
+        "  Measuring took about 0.000s (0.0%)",
+    ]
+    without = ProgramProfile("train.py", strata, 9 * S, has_warm_up=False)
+    assert "first took 1.000000s, which is left out here" in totals_section(without)
+    assert "    forward: 3.400s (68.0%)" in lines
+    assert "    forward: 2.400s (60.0%)" in totals_section(without).splitlines()
+
+
+def test_one_function() -> None:
+    assert (
+        part_section(PROGRAM, "Net")
+        == """\
+Function profiling
+==================
+  Message: Net, called first at train.py:9
+  Time in 10 calls to Net: 0.500s (0.050000s per call)
+    forward: 0.300s (60.0%)
+    backward: 0.200s (40.0%)
+  Time in functions: 0.430s (86.0%), outside of them (Python, calling them): 0.070s"""
+    )
+
+
+def test_time_on_a_device() -> None:
+    cells = {(("Net",), "forward"): calls(10, 50, device=30)}
+    profile = replace(stratum(10, cells).profile, devices=("cuda",))  # type: ignore[arg-type]
+    strata = Strata(functions=Stratum(profile, 10))
+    lines = part_section(ProgramProfile("x", strata, S), "Net").splitlines()
+    assert lines[-1] == "  Time on cuda: 0.030s (not a part of the above)"
+
+
+def test_the_sum() -> None:
+    assert (
+        sum_section(PROGRAM, ["Net"])
+        == """\
+Sum of all(1) printed profiles
+==============================
+  Time in Net: 0.500s (50.0%)
+  Time in 1 other function: 0.300s (30.0%)
+  Time outside of all: 0.200s (20.0%)
+  Sum: 1.000s"""
+    )
+
+
+def table(by: str, part: str = "", max_rows: int = 20, width: int = 512) -> list[str]:
+    lines = group_section(Tables(PROGRAM, part, width), by, max_rows).splitlines()
+    return [" ".join(line.split()) for line in lines]
+
+
+def test_classes() -> None:
+    assert table("class") == [
+        "Class",
+        "---",
+        "<% time> <sum %> <apply time> <time per call> <type> <#call> <#apply> "
+        "<GFLOP/s> <Class name>",
+        "37.5% 37.5% 0.300s 1.500e-02s compiled 20 1 - Judge",
+        "31.2% 68.8% 0.250s 1.250e-02s Py 20 2 2.56 Linear",
+        "25.0% 93.8% 0.200s - Py 0 2 3.20 Linear backward",
+        "6.2% 100.0% 0.050s 5.000e-03s Py 10 1 - Net",
+        "... (remaining 0 rows account for 0.00% (0.000s) of the runtime)",
+    ]
+
+
+def test_functions() -> None:
+    assert table("function")[3:] == [
+        "51.1% 51.1% 0.230s 1.150e-02s C 20 2 2.78 linear",
+        "44.4% 95.6% 0.200s 2.000e-02s C 10 2 3.20 linear backward",
+        "4.4% 100.0% 0.020s 2.000e-03s Py 10 1 - mse",
+        "... (remaining 0 rows account for 0.00% (0.000s) of the runtime)",
+    ]
+
+
+def test_calls_of_a_part_and_what_remains() -> None:
+    assert table("call", "Net", max_rows=1)[3:] == [
+        f"46.5% 46.5% 0.200s 2.000e-02s C 10 1 3.20 Net.a: {LINEAR} backward",
+        "... (remaining 2 rows account for 53.49% (0.230s) of the runtime)",
+    ]
+
+
+def test_long_names_are_cut() -> None:
+    lines = group_section(Tables(PROGRAM, "", 90), "call", 20).splitlines()
+    assert max(map(len, lines)) == 90
+
+
+def test_nothing_measured() -> None:
+    nothing = Tables(ProgramProfile("x", Strata(), S))
+    for by, title in (("class", "Class"), ("function", "Ops"), ("call", "Apply")):
+        text = group_section(nothing, by, 20)
+        assert text == f"{title}\n---\n   (nothing was measured here)"
+
+
+def titles(text: str) -> list[str]:
+    lines = text.splitlines()
+    return [
+        line for line, below in pairwise(lines) if below in ("---", "=" * len(line))
+    ]
+
+
+def test_the_order_of_sections() -> None:
+    tables = ["Class", "Ops", "Apply"]
+    assert titles(program_report(PROGRAM, Layout(with_memory=True))) == [
+        "Program profiling",
+        "Function profiling",
+        *tables,
+        "Function profiling",
+        *tables,
+        "Sum of all(2) printed profiles",
+        *tables,
+        "Memory Profile",
+        "Tips",
+    ]
+
+
+def test_one_large_function_has_no_tables_of_its_own() -> None:
+    cells = {
+        key: totals
+        for key, totals in FUNCTIONS.profile.cells.items()
+        if key[0] != ("Judge",)
+    }
+    program = ProgramProfile("x", Strata(functions=stratum(10, cells)), S)
+    assert titles(program_report(program)) == [
+        "Program profiling",
+        "Function profiling",
+        "Class",
+        "Ops",
+        "Apply",
+        "Tips",
+    ]
+
+
+def test_a_section_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> str:
+        raise ValueError("no such luck")
+
+    monkeypatch.setattr(report, "group_section", fail)
+    text = program_report(PROGRAM)
+    assert "Ops\n---\n(failed: ValueError: no such luck)" in text
+    assert totals_section(PROGRAM) in text
+    assert "Tips\n---\n" in text
+
+
+def test_global_stats() -> None:
+    assert global_stats(PROGRAM) == (
+        "Global stats: 3.000s since the program began, 0.900s in modules, functions "
+        "and optimizers, 0.000s in torch.compile"
+    )
