@@ -6,25 +6,31 @@ from collections import Counter
 
 import pytest
 
-from torchprof_hooks.capture.pace import COLD, Detail, Pace
+from torchprof_hooks.capture.pace import NANOSECONDS_PER_SPAN, Detail, Pace, Turn
 
 MS = 10**6
 
 
 def run(
-    pace: Pace, steps: int, step_ms: float, prices_ms: dict[Detail, float]
+    pace: Pace,
+    steps: int,
+    step_ms: float,
+    prices_ms: dict[Detail, float],
+    of_true: float = 1.0,
 ) -> list[Detail]:
-    """The details of so many steps after the warm-up, each with its price; the counts
-    are as much too low as they are taken to be."""
-    detail = pace.begin()
-    details = []
-    for _ in range(steps):
-        details.append(detail)
-        price_ms = prices_ms.get(detail, 0.0)
-        duration_ns = round((step_ms + price_ms) * MS)
-        estimate_ns = price_ms * MS / COLD
-        detail = pace.next(detail, duration_ns, estimate_ns, Detail.PHASES)
-    return details
+    """The details of so many steps after the warm-up, each with its price.
+
+    of_true: the share of the price that the number of spans suggests.
+    """
+    turn = pace.begin()
+    details: list[Detail] = []
+    while len(details) < steps:
+        details += [turn.detail] * turn.steps
+        price_ms = prices_ms.get(turn.detail, 0.0)
+        duration_ns = round(turn.steps * (step_ms + price_ms) * MS)
+        spans = round(of_true * price_ms * MS / NANOSECONDS_PER_SPAN)
+        turn = pace.next(turn, duration_ns, spans, Detail.PHASES)
+    return details[:steps]
 
 
 def spent_share(
@@ -67,9 +73,12 @@ def test_modules_are_the_most() -> None:
     assert set(details) == {Detail.MODULES}
 
 
-def test_functions_get_their_turn_where_modules_take_all() -> None:
+def test_modules_and_functions_share_a_budget_that_is_too_small() -> None:
     details = run(Pace(0.02, 20, Detail.FUNCTIONS), 4000, 12.0, PRICES)
-    assert Counter(details)[Detail.FUNCTIONS] >= 4000 * 0.02 * 12 / 6 / 4
+    counts = Counter(details)
+    budget_ms = 4000 * 0.02 * 12
+    for detail in (Detail.MODULES, Detail.FUNCTIONS):
+        assert counts[detail] * PRICES[detail] >= budget_ms / 4
 
 
 @pytest.mark.parametrize("period", [2, 3, 5])
@@ -81,22 +90,13 @@ def test_no_rhythm_of_the_program_is_followed(period: int) -> None:
     assert all(abs(counts[i] - even) < 0.25 * even for i in range(period))
 
 
-def test_durations_tell_of_more_than_counts() -> None:
-    pace = Pace(0.02, 20, Detail.FUNCTIONS)
-    detail = pace.begin()
-    details = []
-    for _ in range(3000):
-        details.append(detail)
-        price_ms = PRICES.get(detail, 0.0)
-        duration_ns = round((12.0 + price_ms) * MS)
-        # counts know of a tenth
-        detail = pace.next(detail, duration_ns, price_ms * MS / 10, Detail.PHASES)
-    assert spent_share(details[500:], 12.0, PRICES) < 0.023
-    assert pace.spent_ns == pytest.approx(
-        sum(PRICES.get(d, 0.0) for d in details) * MS, rel=0.2
-    )
+@pytest.mark.parametrize("of_true", [0.1, 1.9])
+def test_durations_tell_more_than_numbers_of_spans(of_true: float) -> None:
+    details = run(Pace(0.02, 20, Detail.FUNCTIONS), 6000, 12.0, PRICES, of_true)
+    assert spent_share(details[1000:], 12.0, PRICES) < 0.023
 
 
 def test_what_is_never_less() -> None:
     pace = Pace(0.0, 20, Detail.FUNCTIONS)
-    assert pace.next(Detail.FUNCTIONS, MS, MS, Detail.MODULES) == Detail.MODULES
+    turn = pace.next(Turn(Detail.FUNCTIONS), MS, 1, Detail.MODULES)
+    assert turn == Turn(Detail.MODULES)

@@ -18,7 +18,7 @@ from tests.planted import MS, Work, burn
 from torchprof_hooks import profile, profile_function
 from torchprof_hooks.capture.backward_tracker import BackwardTracker
 from torchprof_hooks.capture.module_names import ModuleNames
-from torchprof_hooks.capture.pace import Detail, Pace
+from torchprof_hooks.capture.pace import Detail, Pace, Turn
 from torchprof_hooks.capture.step_sampler import MOST_ROOTS, StepSampler
 from torchprof_hooks.profiler import Settings, make_tracker
 from torchprof_hooks.profiles.names import UNSAMPLED_NAME
@@ -34,16 +34,14 @@ class Fixed(Pace):
         self._details = details
         self._taken = 0
 
-    def begin(self) -> Detail:
+    def begin(self) -> Turn:
         self._taken = 1
-        return self._details[0]
+        return Turn(self._details[0])
 
-    def next(
-        self, ended: Detail, duration_ns: int, estimate_ns: float, least: Detail
-    ) -> Detail:
+    def next(self, ended: Turn, duration_ns: int, spans: int, least: Detail) -> Turn:
         chosen = self._details[self._taken % len(self._details)]
         self._taken += 1
-        return max(chosen, least)
+        return Turn(max(chosen, least))
 
 
 ALL = (Detail.FUNCTIONS, Detail.PHASES, Detail.MODULES, Detail.PHASES)

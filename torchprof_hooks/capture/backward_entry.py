@@ -10,13 +10,12 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Iterable
-from contextlib import ExitStack
 from typing import Any
 
 import torch
 from torch.compiler import is_dynamo_compiling
 
-from torchprof_hooks.capture.backward_pass import PassRequest
+from torchprof_hooks.capture.backward_pass import NO_REQUEST, PassRequest
 from torchprof_hooks.capture.backward_tracker import BackwardTracker
 from torchprof_hooks.capture.torch_names.autograd import (
     NO_SEQUENCE_NUMBER,
@@ -82,18 +81,28 @@ class BackwardEntry:
             try:
                 for tracker in self._trackers_here():
                     begun.append((tracker, len(tracker.passes)))
-                    tracker.begin_pass(_request(outputs, *args))
+                    divides = tracker.divides_passes
+                    request = _request(outputs, *args) if divides else NO_REQUEST
+                    tracker.begin_pass(request)
                 results = run_backward(outputs, *args, **kwargs)
                 failed = False
                 return results
             finally:
-                with ExitStack() as ends:  # each, also when a hook raises at one
-                    for tracker, passes_before in begun:
-                        if len(tracker.passes) > passes_before:
-                            ends.callback(tracker.end_pass, results, failed)
+                _end(begun, results, failed)
 
         self._ours = run_measured_backward
         return run_measured_backward
+
+
+def _end(begun: list[tuple[BackwardTracker, int]], results: Any, failed: bool) -> None:
+    """Tell each tracker that its pass is over, also when a hook raises at one."""
+    if begun:
+        tracker, passes_before = begun.pop()
+        try:
+            if len(tracker.passes) > passes_before:
+                tracker.end_pass(results, failed)
+        finally:
+            _end(begun, results, failed)
 
 
 def _request(

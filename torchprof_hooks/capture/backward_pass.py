@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from _thread import get_ident
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from torch.overrides import TorchFunctionMode
 
@@ -23,6 +23,10 @@ class PassRequest(NamedTuple):
     keeps_graph: bool
     makes_graph: bool
     stop: int
+
+
+#: For those who do not look.
+NO_REQUEST: Final = PassRequest([], keeps_graph=False, makes_graph=False, stop=-1)
 
 
 class BackwardPass:

@@ -47,6 +47,9 @@ class BackwardTracker(OwningTracker):
     a pass, unless it runs inside of another one.
     """
 
+    #: Whether passes are divided among the calls that their nodes belong to.
+    divides_passes = True
+
     def __init__(self, names: ModuleNames | None = None) -> None:
         super().__init__(names)
         self.passes: list[BackwardPass] = []

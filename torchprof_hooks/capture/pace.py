@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from enum import IntEnum
+from math import ceil
 from random import Random
 from statistics import median
-from typing import Final
+from typing import Final, NamedTuple
 
 
 class Detail(IntEnum):
@@ -17,16 +18,30 @@ class Detail(IntEnum):
     FUNCTIONS = 2
 
 
-#: What hooks cost in a program is more than when they were calibrated, in a loop that
-#: keeps them in the processor's caches: about twice as much for GPT-2.
-COLD: Final = 2.0
+#: Nanoseconds that a closed span of a module or function costs, before anything is
+#: known of the program and the machine: what was measured with GPT-2, where the caches
+#: are cold. The cost is never taken to be less than half of that.
+NANOSECONDS_PER_SPAN: Final = 6000
+#: The same for a step that is looked at in phases: each span of it goes a longer way.
+#: Every step pays that for a forward, a backward and an optimizer.
+NANOSECONDS_PER_PHASE: Final = 15_000
+_ALWAYS_NS: Final = 3 * NANOSECONDS_PER_PHASE
 #: Durations that are remembered of each detail, and how many make a median.
 _REMEMBERED: Final = 32
 _ENOUGH: Final = 8
 #: Share of steps that are looked at in phases although more could be afforded.
 _RENEWED: Final = 0.05
 #: Steps' worth of saved-up budget that may be spent at once.
-_SAVED_STEPS: Final = 20
+_SAVED_STEPS: Final = 50
+#: Steps after which to see again whether there is something to spend.
+_LONGEST_WAIT: Final = 32
+
+
+class Turn(NamedTuple):
+    """So many steps, looked at in the same detail."""
+
+    detail: Detail
+    steps: int = 1
 
 
 class Pace:
@@ -34,8 +49,8 @@ class Pace:
 
     Measuring spends from a budget, to which each step adds a share of its duration.
     While it is overdrawn, steps are looked at in phases only. What a measured step
-    costs is taken from counts of hooked calls at first; once there are enough durations
-    to compare, from these if they tell of more.
+    costs is taken from its number of spans at first; once there are enough durations to
+    compare, from these.
 
     Steps are drawn at random around their turn: programs have rhythms of their own
     (every second step is that of a GAN's generator), which a fixed one could follow.
@@ -56,39 +71,41 @@ class Pace:
         )
         self._saved_ns = 0.0
         self._is_limited = max_overhead < 1
-        self._waited = 0
-        self._steps_to_wait = 0
         self._steps_to_functions = 0
         self._random = Random(0)  # not the program's
+        self._spent: Counter[Detail] = Counter()
         self.spent_ns = 0.0
 
-    def next(
-        self, ended: Detail, duration_ns: int, estimate_ns: float, least: Detail
-    ) -> Detail:
-        """The detail of the next step.
+    def next(self, ended: Turn, duration_ns: int, spans: int, least: Detail) -> Turn:
+        """How to look at the next steps.
 
         Args:
-            ended: that of the step that just ended.
-            duration_ns: what it took.
-            estimate_ns: what measuring it has cost, by calibrated counts.
-            least: the lowest that may be chosen.
+            ended: the steps that just ended.
+            duration_ns: what they took together.
+            spans: how many calls, and backward passes of calls, were measured in them.
+            least: the lowest detail that may be chosen.
         """
-        self._durations[ended].append(duration_ns)
-        self._book(duration_ns, self._cost_ns(ended, estimate_ns))
-        self._steps_to_functions -= 1
-        chosen = self._choose()
-        if chosen == Detail.FUNCTIONS:
-            self._steps_to_functions = self._draw_turn()
-        return max(chosen, least)
+        step_ns = duration_ns // ended.steps
+        self._durations[ended.detail].append(step_ns)
+        cost_ns = self._cost_ns(ended, spans)
+        self._spent[ended.detail] += round(cost_ns)
+        self._book(duration_ns, cost_ns, ended.steps)
+        self._steps_to_functions -= ended.steps
+        if self._is_limited and least == Detail.PHASES:
+            if self._saved_ns < 0:
+                return Turn(Detail.PHASES, self._steps_to_wait(step_ns))
+            if self._must_compare():
+                return Turn(Detail.PHASES)
+        return Turn(self._choose())
 
-    def begin(self) -> Detail:
-        """The detail of the first step after the warm-up."""
+    def begin(self) -> Turn:
+        """How to look at the first step after the warm-up."""
         self._steps_to_functions = self._draw_turn()
-        return self._most
+        return Turn(self._most)
 
-    def book_warm_up(self, duration_ns: int, estimate_ns: float) -> None:
-        """The first step is over, of which nothing can be learned."""
-        self._book(duration_ns, COLD * estimate_ns)
+    def book_warm_up(self, duration_ns: int, spans: int) -> None:
+        """The first step is over, whose duration tells nothing."""
+        self._book(duration_ns, NANOSECONDS_PER_SPAN * spans)
 
     def spend(self, cost_ns: int) -> None:
         """Something else of ours has taken time, between two steps."""
@@ -96,19 +113,22 @@ class Pace:
         self._saved_ns -= cost_ns
 
     def _choose(self) -> Detail:
-        if self._is_limited and (self._must_wait() or self._must_compare()):
-            return Detail.PHASES
-        return self._most if self._steps_to_functions <= 0 else Detail.MODULES
+        is_due = self._steps_to_functions <= 0
+        # Each gets half of what there is, or there would be nothing left for modules.
+        is_fair = self._spent[Detail.FUNCTIONS] <= self._spent[Detail.MODULES]
+        if not is_due or (self._is_limited and not is_fair):
+            return Detail.MODULES
+        self._steps_to_functions = self._draw_turn()
+        return self._most
 
-    def _must_wait(self) -> bool:
-        if self._saved_ns < 0:
-            self._waited += 1
-            return True
-        if self._waited:  # not as soon as possible
-            self._steps_to_wait = self._random.randint(0, self._waited)
-            self._waited = 0
-        self._steps_to_wait -= 1
-        return self._steps_to_wait >= 0
+    def _steps_to_wait(self, step_ns: int) -> int:
+        """Until there is something to spend again, and some more: not as soon as
+        possible, for the sake of chance."""
+        income_ns = self._max_overhead * step_ns - _ALWAYS_NS
+        steps = _LONGEST_WAIT
+        if income_ns > 0:
+            steps = min(ceil(-self._saved_ns / income_ns), _LONGEST_WAIT)
+        return steps + self._random.randint(0, steps)
 
     def _must_compare(self) -> bool:
         """Whether a step should be looked at in phases for the sake of its duration."""
@@ -118,16 +138,18 @@ class Pace:
     def _draw_turn(self) -> int:
         return self._random.randint((self._every + 1) // 2, self._every * 3 // 2)
 
-    def _book(self, duration_ns: int, cost_ns: float) -> None:
+    def _book(self, duration_ns: int, cost_ns: float, steps: int = 1) -> None:
         self.spent_ns += cost_ns
         income_ns = self._max_overhead * max(duration_ns - cost_ns, 0)
-        most_ns = _SAVED_STEPS * income_ns
+        most_ns = _SAVED_STEPS * income_ns / steps
         self._saved_ns = min(self._saved_ns + income_ns, most_ns) - cost_ns
 
-    def _cost_ns(self, detail: Detail, estimate_ns: float) -> float:
+    def _cost_ns(self, ended: Turn, spans: int) -> float:
+        detail = ended.detail
         if detail == Detail.PHASES:
-            return estimate_ns
+            return NANOSECONDS_PER_PHASE * spans
+        cost_ns: float = NANOSECONDS_PER_SPAN * spans
         bare, measured = self._durations[Detail.PHASES], self._durations[detail]
-        if len(bare) < _ENOUGH or len(measured) < _ENOUGH:
-            return COLD * estimate_ns
-        return max(estimate_ns, median(measured) - median(bare))
+        if len(bare) >= _ENOUGH and len(measured) >= _ENOUGH:
+            cost_ns = max(median(measured) - median(bare), cost_ns / 2)
+        return _ALWAYS_NS + cost_ns

@@ -36,11 +36,17 @@ class SpanLog:
         self.min_ns = np.zeros(0, np.int64)
         self.max_ns = np.zeros(0, np.int64)
         self.squares: list[int] = []
+        self._folded = 0
         self.first_ended: list[int] = []  # codes in the order of their first span
         #: Is given the spans of each batch, one row (code, start, end) each.
         self.on_fold: Callable[[Int64s], None] | None = None
         # Reentrant: a signal handler may ask for a report while this thread is folding.
         self._lock = threading.RLock()
+
+    @property
+    def spans(self) -> int:
+        """How many have been closed."""
+        return self._folded + len(self.entries) // FIELDS
 
     def fold(self) -> None:
         """Book the logged spans and empty the log."""
@@ -51,6 +57,7 @@ class SpanLog:
                 return
             spans = np.fromiter(self.entries, np.int64, count).reshape(-1, FIELDS)
             del self.entries[:count]
+            self._folded += len(spans)
             self._book(spans[:, 0], spans[:, 2] - spans[:, 1])
             if self.on_fold is not None:
                 self.on_fold(spans)

@@ -13,8 +13,7 @@ from torchprof_hooks.capture.compile_shield import compile_shield
 from torchprof_hooks.capture.module_names import ModuleNames
 from torchprof_hooks.capture.optimizer_entry import optimizer_entry
 from torchprof_hooks.capture.optimizers import read_optimizer
-from torchprof_hooks.capture.own_cost import estimated_overhead_ns
-from torchprof_hooks.capture.pace import Detail, Pace
+from torchprof_hooks.capture.pace import Detail, Pace, Turn
 from torchprof_hooks.capture.phase_tracker import PhaseTracker
 from torchprof_hooks.capture.precision import leaves_tf32_unused
 from torchprof_hooks.capture.root_taps import RootTaps
@@ -47,23 +46,23 @@ class _Book:
         self.wall_ns = 0
         self._steps_ns = 0
         self._unmeasured = unmeasured
-        self._estimated_ns = 0
+        self._spans = 0
 
-    def end_step(self, duration_ns: int) -> int:
-        """Count one step more; what measuring it has cost, by counts."""
-        self.steps += 1
+    def end_steps(self, duration_ns: int, count: int) -> int:
+        """Count steps that took so long. Returns the number of spans in them."""
+        self.steps += count
         self.wall_ns += duration_ns
         self._steps_ns += duration_ns
-        self.tracker.log.fold()
-        before_ns = self._estimated_ns
-        self._estimated_ns = estimated_overhead_ns(self.tracker)
-        return self._estimated_ns - before_ns
+        before, self._spans = self._spans, self.tracker.log.spans
+        return self._spans - before
 
-    def stratum(self, running_ns: int) -> Stratum:
-        """All so far; what is running, which is no step yet, has taken `running_ns`."""
+    def stratum(self, running_ns: int = 0, steps: int = 0) -> Stratum:
+        """All so far. What is not counted yet has taken `running_ns`; so many steps of
+        it have ended."""
         wall_ns = self.wall_ns + running_ns
         profile = take_snapshot(self.tracker, wall_ns, self._unmeasured)
-        return Stratum(profile, self.steps, self._steps_ns)
+        steps_ns = self._steps_ns + (running_ns if steps else 0)
+        return Stratum(profile, self.steps + steps, steps_ns)
 
 
 class StepSampler:
@@ -71,8 +70,8 @@ class StepSampler:
 
     The first step is the warm-up, and has a book of its own.
 
-    at_step: called between steps with the number of those that ended; whether the one
-        that begins is disturbed, and should be kept apart from the others.
+    at_step: called now and then between steps, with the number of those that ended;
+        whether the one that begins is disturbed, and should be kept apart from others.
     """
 
     def __init__(self, make_tracker: MakeTracker, pace: Pace, most: Detail) -> None:
@@ -87,8 +86,11 @@ class StepSampler:
         self._warm_up = self._book = _Book(most, *make_tracker(most, names))
         self._optimizers: dict[int, OptimizerFacts] = {}
         self._detects_anomalies = False
+        self._turn = Turn(most)
+        self._steps_left = 1
         self._rhythm = StepRhythm(self._end_step)
         self._tap: Tap | None = None
+        self._roots: list[torch.nn.Module] = []
         self._root_taps: RootTaps | None = None
         self._began_ns = 0
         self.steps = 0
@@ -105,12 +107,14 @@ class StepSampler:
         self._open(self._book)
 
     def stop(self, by_exception: bool = False) -> None:
-        """End in the middle of a step, which counts as one if anything was called."""
+        """End, most likely in the middle of a step."""
         if self._tap is None:
             return
         optimizer_entry.remove(self)
         self._close(by_exception)
         self._book.wall_ns += perf_counter_ns() - self._began_ns
+        self._book.steps += self._steps_done
+        self._turn, self._steps_left = Turn(self._book.detail), 1
 
     def facts(self) -> ProgramFacts:
         """What is known of the program besides its times."""
@@ -135,7 +139,14 @@ class StepSampler:
         if book is None:
             return Stratum()
         is_running = book is self._book and self._tap is not None
-        return book.stratum(now_ns - self._began_ns if is_running else 0)
+        if not is_running:
+            return book.stratum()
+        return book.stratum(now_ns - self._began_ns, self._steps_done)
+
+    @property
+    def _steps_done(self) -> int:
+        """Of the steps that are looked at in the same way, those that have ended."""
+        return self._turn.steps - self._steps_left
 
     # Steps
 
@@ -160,12 +171,16 @@ class StepSampler:
         return self._book.tracker.begin_closure()
 
     def _end_step(self) -> None:
-        now_ns = perf_counter_ns()
         self.steps += 1
+        self._steps_left -= 1
+        if self._steps_left > 0:
+            return
+        now_ns = perf_counter_ns()
         book = self._book
         chosen = self._next_book(book, now_ns - self._began_ns)
         asked_ns = perf_counter_ns()
         if self.at_step(self.steps):
+            self._turn, self._steps_left = Turn(Detail.PHASES), 1
             chosen = self._disturbed
         now_ns += perf_counter_ns() - asked_ns  # not for us
         if chosen is not book:
@@ -175,23 +190,26 @@ class StepSampler:
         self._pace.spend(self._began_ns - now_ns)
 
     def _next_book(self, ended: _Book, duration_ns: int) -> _Book:
-        estimate_ns = ended.end_step(duration_ns)
+        spans = ended.end_steps(duration_ns, self._turn.steps)
+        if ended.detail > Detail.PHASES:
+            self._roots = self._find_roots()
         if ended is self._warm_up:
-            self._pace.book_warm_up(duration_ns, estimate_ns)
-            return self._books[self._pace.begin()]
+            self._pace.book_warm_up(duration_ns, spans)
+            return self._take(self._pace.begin())
         if compile_shield.has_missed:
+            self._steps_left = 1
             return ended  # torch.compile would compile again if hooks came or went
         if ended is self._disturbed:
-            return self._books[self._most]
-        least = self._least()
-        return self._books[
-            self._pace.next(ended.detail, duration_ns, estimate_ns, least)
-        ]
+            return self._take(Turn(self._most))
+        # Too many hooks of their own would cost as much as those on all modules.
+        has_too_many = len(self._roots) > MOST_ROOTS
+        least = Detail.MODULES if has_too_many else Detail.PHASES
+        return self._take(self._pace.next(self._turn, duration_ns, spans, least))
 
-    def _least(self) -> Detail:
-        """The lowest detail that can be had."""
-        has_too_many = len(self._roots()) > MOST_ROOTS
-        return Detail.MODULES if has_too_many else Detail.PHASES
+    def _take(self, turn: Turn) -> _Book:
+        self._turn = turn
+        self._steps_left = turn.steps
+        return self._books[turn.detail]
 
     # Hooks
 
@@ -201,7 +219,7 @@ class StepSampler:
         is_close = book.detail > Detail.PHASES
         self._tap = Tap(book.tracker, modules=is_close, optimizers=False)
         if not is_close:
-            self._root_taps = RootTaps(book.tracker, self._roots())
+            self._root_taps = RootTaps(book.tracker, self._roots)
         self._began_ns = perf_counter_ns()
 
     def _close(self, by_exception: bool = False) -> None:
@@ -213,7 +231,7 @@ class StepSampler:
             self._tap.close(by_exception)
             self._tap = None
 
-    def _roots(self) -> list[torch.nn.Module]:
+    def _find_roots(self) -> list[torch.nn.Module]:
         """The living modules that have been called from outside of any other."""
         roots = {}
         for book in (self._warm_up, *self._books.values()):

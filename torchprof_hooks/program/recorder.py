@@ -48,6 +48,7 @@ class Recorder:
         self._sampler.at_step = self._at_step
         self._memory = MemoryStep() if flags.profile_memory else None
         self._compiled_before = _compilation_since(CompilationSummary())
+        self._has_traced = False
         self._flushed_at = time.monotonic()
         self._is_reported = False
 
@@ -79,7 +80,9 @@ class Recorder:
         if self._memory is None:
             return False
         self._memory.end(steps)
-        return steps == _TRACED_STEP and self._memory.begin()
+        is_due = steps >= _TRACED_STEP and not self._has_traced
+        self._has_traced = self._has_traced or is_due
+        return is_due and self._memory.begin()
 
     def _flush_if_due(self) -> None:
         if time.monotonic() - self._flushed_at >= self._flags.flush_secs:
