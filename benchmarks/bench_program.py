@@ -75,7 +75,7 @@ def deviation(found: Profile, true: Profile) -> float:
 def shares(profile: Profile) -> dict[tuple[str, str], float]:
     """Of the own time of all modules in a phase, what each takes with inner calls."""
     rows = [row for row in profile.rows() if row.kind == "module"]
-    found = {}
+    found: dict[tuple[str, str], float] = {}
     for phase in MODULE_PHASES:
         whole_ns = sum(row.phases[phase].self_ns for row in rows)
         for row in rows:

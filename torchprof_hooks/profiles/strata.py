@@ -179,8 +179,8 @@ def _scaled(totals: Totals, time: float, calls: float) -> Totals:
         calls=round(totals.calls * calls),
         self_ns=round(totals.self_ns * time),
         duration_ns=round(totals.duration_ns * time),
-        device_self_ns=round(totals.device_self_ns * calls),
-        flops=round(totals.flops * calls),
+        device_self_ns=round(totals.device_self_ns * time),
+        flops=round(totals.flops * time),  # so many per second
     )
 
 

@@ -36,7 +36,19 @@ class Tables(NamedTuple):
     def profile(self, by: str) -> Profile:
         """What is to be grouped."""
         program = self.program
-        profile = program.by_module if by == "class" else program.by_function
+        return self._only(program.by_module if by == "class" else program.by_function)
+
+    def rates(self, by: str) -> Mapping[tuple[str, Phase], float]:
+        """GFLOP/s of rows in a phase, where that is known: of functions, and so of the
+        modules that call them."""
+        return {
+            (row.name, phase): totals.flops / totals.self_ns
+            for row in self._only(self.program.by_function).rows(by)
+            for phase, totals in row.phases.items()
+            if totals.flops and totals.self_ns
+        }
+
+    def _only(self, profile: Profile) -> Profile:
         return part_of(profile, self.part) if self.part else profile
 
 
@@ -45,7 +57,7 @@ class Item(NamedTuple):
 
     implementation: what runs them: "C", "Py", "C/Py".
     applies: at how many places they are called.
-    flops: of all of them, where that is known.
+    rate: GFLOP/s, 0.0 if that is not known.
     """
 
     name: str
@@ -54,7 +66,7 @@ class Item(NamedTuple):
     calls: int
     implementation: str
     applies: int
-    flops: int
+    rate: float
 
 
 def group_section(tables: Tables, by: str, max_rows: int) -> str:
@@ -71,9 +83,7 @@ def group_section(tables: Tables, by: str, max_rows: int) -> str:
            ... (remaining 14 rows account for 3.10% (0.310s) of the runtime)
     """
     title, kind = _TITLES[by]
-    items = sorted(
-        _items(tables.profile(by), by), key=lambda item: (-item.self_ns, item.name)
-    )
+    items = sorted(_items(tables, by), key=lambda item: (-item.self_ns, item.name))
     total_ns = sum(item.self_ns for item in items)
     if not total_ns:
         return f"{title}\n---\n   (nothing was measured here)"
@@ -93,7 +103,8 @@ def group_section(tables: Tables, by: str, max_rows: int) -> str:
     return "\n".join([*lines, _remainder(items[max_rows:], total_ns)])
 
 
-def _items(profile: Profile, by: str) -> Iterator[Item]:
+def _items(tables: Tables, by: str) -> Iterator[Item]:
+    profile, rates = tables.profile(by), tables.rates(by)
     kind = "module" if by == "class" else "function"
     applies = _places(profile, by)
     implementations = _implementations(profile, by)
@@ -109,7 +120,7 @@ def _items(profile: Profile, by: str) -> Iterator[Item]:
                     totals.calls,
                     "/".join(sorted(implementations.get(row.name, ()))),
                     applies[row.name],
-                    totals.flops,
+                    rates.get((row.name, phase), 0.0),
                 )
 
 
@@ -154,7 +165,7 @@ def _lines(items: Iterable[Item], total_ns: int) -> Iterator[str]:
             item.implementation or "-",
             item.calls,
             item.applies,
-            f"{item.flops / item.self_ns:.2f}" if item.flops and item.self_ns else "-",
+            f"{item.rate:.2f}" if item.rate else "-",
             item.name + phase,
         )
 
