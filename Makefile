@@ -12,7 +12,7 @@ demo: $(VENV)/demo.installed  ## train a small language model and print its prof
 	$(BIN)/python examples/char_lm.py
 
 # Tests that look at no clock run side by side; those that plant work must be alone.
-SIDE_BY_SIDE := tests/program tests/models tests/databases tests/test_bounds.py tests/test_examples.py
+SIDE_BY_SIDE := tests/program tests/models tests/databases tests/test_bounds.py tests/test_examples.py tests/test_docs.py
 
 test: $(VENV)/test.installed  ## run all tests
 	$(BIN)/python -m pytest --numprocesses 2 $(SIDE_BY_SIDE)

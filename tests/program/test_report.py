@@ -266,3 +266,15 @@ def test_one_report_for_all_endings_of_functions_alone(tmp_path: Path) -> None:
     program = HEAD + "print(F.relu(torch.ones(2)).sum().item())"
     run = profiled(written(tmp_path, program))
     assert run.err.count(TITLE) + run.err.count(NOTHING.strip()) == 1
+
+
+def test_the_report_can_be_shown_again(tmp_path: Path) -> None:
+    saved = str(tmp_path / "profile.json")
+    run = profiled("--profile-memory", "--save", saved, written(tmp_path, TRAIN_30))
+    again = profiled("show", saved, "--format", "report", "--max-rows", "20")
+    printed = run.err[run.err.index(TITLE) :]
+    assert again.out.splitlines() == printed.splitlines()
+    Profile.load(saved).save(saved)
+    other = profiled("show", saved, "--format", "report")
+    assert (other.code, other.err.count("\n")) == (2, 1)
+    assert "not the profile of a whole program" in other.err

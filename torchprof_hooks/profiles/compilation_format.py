@@ -5,6 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any, get_args
 
+from torchprof_hooks.profiles.checked import (
+    checked_integer,
+    checked_text,
+)
 from torchprof_hooks.profiles.compilation import (
     CacheAnswer,
     CacheUse,
@@ -50,11 +54,11 @@ def from_json(content: Any) -> CompilationSummary:
         return CompilationSummary(
             stages=tuple(map(_stage, content["stages"])),
             overlapping=tuple(map(_stage, content["overlapping"])),
-            timed=_integer(content["timed"]),
+            timed=checked_integer(content["timed"]),
             graphs=tuple(map(_graph, content["graphs"])),
             graph_breaks=tuple(map(_graph_break, content["graph_breaks"])),
             caches=tuple(map(_cache, content["caches"])),
-            first_ns=_integer(content["first_ns"]),
+            first_ns=checked_integer(content["first_ns"]),
         )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"a summary of compiling is damaged: {error!r}") from error
@@ -62,9 +66,9 @@ def from_json(content: Any) -> CompilationSummary:
 
 def _stage(fields: dict[str, Any]) -> CompileStage:
     return CompileStage(
-        _text(fields["name"]),
-        _integer(fields["ns"]),
-        _integer(fields["calls"]),
+        checked_text(fields["name"]),
+        checked_integer(fields["ns"]),
+        checked_integer(fields["calls"]),
         tuple(map(_stage, fields["parts"])),
     )
 
@@ -74,38 +78,29 @@ def _graph(fields: dict[str, Any]) -> CompiledGraph:
     if kind not in get_args(GraphKind) or cache not in get_args(CacheAnswer):
         raise ValueError(f"{kind!r} or {cache!r} is unknown")
     return CompiledGraph(
-        function=_text(fields["function"]),
-        place=_text(fields["place"]),
-        compile_id=_text(fields["compile_id"]),
-        start_ns=_integer(fields["start_ns"]),
-        ns=_integer(fields["ns"]),
+        function=checked_text(fields["function"]),
+        place=checked_text(fields["place"]),
+        compile_id=checked_text(fields["compile_id"]),
+        start_ns=checked_integer(fields["start_ns"]),
+        ns=checked_integer(fields["ns"]),
         kind=kind,
-        operations=None if operations is None else _integer(operations),
+        operations=None if operations is None else checked_integer(operations),
         cache=cache,
-        recompile_reason=_text(fields["recompile_reason"]),
-        failure=_text(fields["failure"]),
+        recompile_reason=checked_text(fields["recompile_reason"]),
+        failure=checked_text(fields["failure"]),
     )
 
 
 def _graph_break(fields: dict[str, Any]) -> GraphBreak:
     function, place, reason = map(fields.__getitem__, GraphBreak._fields[:3])
     return GraphBreak(
-        _text(function), _text(place), _text(reason), _integer(fields["times"])
+        checked_text(function),
+        checked_text(place),
+        checked_text(reason),
+        checked_integer(fields["times"]),
     )
 
 
 def _cache(fields: dict[str, Any]) -> CacheUse:
-    counts = [_integer(fields[name]) for name in CacheUse._fields[1:]]
-    return CacheUse(_text(fields["name"]), *counts)
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{value!r} is not a text")
-    return value
-
-
-def _integer(value: Any) -> int:
-    if type(value) is not int:
-        raise TypeError(f"{value!r} is not a whole number")
-    return value
+    counts = [checked_integer(fields[name]) for name in CacheUse._fields[1:]]
+    return CacheUse(checked_text(fields["name"]), *counts)

@@ -30,6 +30,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
+from torchprof_hooks.profiles.checked import (
+    checked_integer,
+    checked_list,
+    checked_text,
+    checked_texts,
+    one_of,
+)
 from torchprof_hooks.profiles.memory import NO_MEMORY, MemorySummary, MemoryTotals
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import Kind, Phase
@@ -131,86 +138,61 @@ def _cell_memory(totals: MemoryTotals) -> dict[str, Any]:
 
 def _arguments(content: dict[str, Any]) -> dict[str, Any]:
     modules = {
-        _text(name): _module(fields) for name, fields in content["modules"].items()
+        checked_text(name): _module(fields)
+        for name, fields in content["modules"].items()
     }
     cells: dict[tuple[tuple[str, ...], Any], Totals] = {}
-    for cell in _list(content["cells"]):
-        path = _texts(cell["path"])
+    for cell in checked_list(content["cells"]):
+        path = checked_texts(cell["path"])
         if not path or not modules.keys() >= set(path):
             raise ValueError(f"a cell has the path {path}")
-        key = path, _one_of(get_args(Phase), cell["phase"])
+        key = path, one_of(get_args(Phase), cell["phase"])
         if key in cells:
             raise ValueError(f"two cells have the path {path} and the same phase")
         cells[key] = _totals(cell)
     return {
         "cells": cells,
         "modules": modules,
-        "devices": _texts(content["devices"]),
+        "devices": checked_texts(content["devices"]),
         "memory": None if content["memory"] is None else _memory(content["memory"]),
-        **{name: _integer(content[name]) for name in _COUNTS},
+        **{name: checked_integer(content[name]) for name in _COUNTS},
     }
 
 
 def _module(fields: dict[str, Any]) -> ModuleInfo:
     return ModuleInfo(
-        _text(fields["class_name"]),
-        _one_of(get_args(Kind), fields["kind"]),
-        _texts(fields["aliases"]),
-        _one_of((False, True), fields["compiled"]),
-        _integer(fields["order"]),
-        _text(fields.get("implementation", "")),
-        _texts(fields.get("inputs", [])),
-        _text(fields.get("place", "")),
+        checked_text(fields["class_name"]),
+        one_of(get_args(Kind), fields["kind"]),
+        checked_texts(fields["aliases"]),
+        one_of((False, True), fields["compiled"]),
+        checked_integer(fields["order"]),
+        checked_text(fields.get("implementation", "")),
+        checked_texts(fields.get("inputs", [])),
+        checked_text(fields.get("place", "")),
     )
 
 
 def _totals(fields: dict[str, Any]) -> Totals:
-    numbers: dict[str, Any] = {name: _integer(fields[name]) for name in _CELL_FIELDS}
+    numbers: dict[str, Any] = {
+        name: checked_integer(fields[name]) for name in _CELL_FIELDS
+    }
     return Totals(
         **numbers,
         memory=_memory_totals(fields.get("memory", _NO_BYTES)),
-        flops=_integer(fields.get("flops", 0)),
+        flops=checked_integer(fields.get("flops", 0)),
     )
 
 
 def _memory_totals(fields: dict[str, Any]) -> MemoryTotals:
-    return MemoryTotals(**{name: _integer(fields[name]) for name in _NO_BYTES})
+    return MemoryTotals(**{name: checked_integer(fields[name]) for name in _NO_BYTES})
 
 
 def _memory(fields: dict[str, Any]) -> MemorySummary:
     return MemorySummary(
-        _text(fields["source"]),
-        _one_of((False, True), fields["is_net"]),
-        _integer(fields["peak_bytes"]),
-        _texts(fields["peak_path"]),
-        _one_of(get_args(Phase), fields["peak_phase"]),
-        _text(fields["unavailable"]),
+        checked_text(fields["source"]),
+        one_of((False, True), fields["is_net"]),
+        checked_integer(fields["peak_bytes"]),
+        checked_texts(fields["peak_path"]),
+        one_of(get_args(Phase), fields["peak_phase"]),
+        checked_text(fields["unavailable"]),
     )
-
-
-def _texts(value: Any) -> tuple[str, ...]:
-    return tuple(_text(name) for name in _list(value))
-
-
-def _list(value: Any) -> list[Any]:
-    if not isinstance(value, list):
-        raise TypeError(f"{value!r} is not a list")
-    return value
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{value!r} is not a text")
-    return value
-
-
-def _integer(value: Any) -> int:
-    if type(value) is not int:
-        raise TypeError(f"{value!r} is not a whole number")
-    return value
-
-
-def _one_of(valid: tuple[Any, ...], value: Any) -> Any:
-    if value not in valid:
-        raise ValueError(f"{value!r} is none of {valid}")
-    return value

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import Any, get_args
 
+from torchprof_hooks.profiles.checked import (
+    checked_integer,
+    checked_text,
+)
 from torchprof_hooks.profiles.memory_replay import (
     DeviceReplay,
     MemoryReplay,
@@ -46,10 +50,10 @@ def from_json(content: Any) -> MemoryReplay:
     """
     try:
         return MemoryReplay(
-            _integer(content["step"]),
+            checked_integer(content["step"]),
             tuple(map(_device, content["devices"])),
             tuple(map(_row, content["rows"])),
-            _integer(content["unowned_bytes"]),
+            checked_integer(content["unowned_bytes"]),
         )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"a memory replay is damaged: {error!r}") from error
@@ -64,23 +68,23 @@ def _output_to_json(output: Output) -> list[Any]:
 
 def _device(fields: dict[str, Any]) -> DeviceReplay:
     return DeviceReplay(
-        device=_text(fields["device"]),
-        as_run_bytes=_integer(fields["as_run_bytes"]),
-        without_inplace_bytes=_integer(fields["without_inplace_bytes"]),
-        without_freeing_bytes=_integer(fields["without_freeing_bytes"]),
-        module=_text(fields["module"]),
+        device=checked_text(fields["device"]),
+        as_run_bytes=checked_integer(fields["as_run_bytes"]),
+        without_inplace_bytes=checked_integer(fields["without_inplace_bytes"]),
+        without_freeing_bytes=checked_integer(fields["without_freeing_bytes"]),
+        module=checked_text(fields["module"]),
         phase=_phase(fields["phase"]),
-        operation=_text(fields["operation"]),
+        operation=checked_text(fields["operation"]),
     )
 
 
 def _row(fields: dict[str, Any]) -> OutputRow:
     return OutputRow(
-        _text(fields["module"]),
+        checked_text(fields["module"]),
         _phase(fields["phase"]),
-        _text(fields["operation"]),
+        checked_text(fields["operation"]),
         tuple(_output(*each) for each in fields["outputs"]),
-        _integer(fields["times"]),
+        checked_integer(fields["times"]),
     )
 
 
@@ -91,8 +95,8 @@ def _output(
         raise ValueError(f"{kind!r} is no kind of output")
     tensor = None
     if shape is not None:
-        tensor = TensorType(_text(dtype), tuple(map(_integer, shape)))
-    return Output(kind, tensor, _integer(size_bytes))
+        tensor = TensorType(checked_text(dtype), tuple(map(checked_integer, shape)))
+    return Output(kind, tensor, checked_integer(size_bytes))
 
 
 def _phase(value: Any) -> Phase:
@@ -100,15 +104,3 @@ def _phase(value: Any) -> Phase:
         raise ValueError(f"{value!r} is no phase")
     phase: Phase = value
     return phase
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{value!r} is not a text")
-    return value
-
-
-def _integer(value: Any) -> int:
-    if type(value) is not int:
-        raise TypeError(f"{value!r} is not a whole number")
-    return value

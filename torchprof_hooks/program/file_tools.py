@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial, reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from torchprof_hooks.profiles.compare import compare
 from torchprof_hooks.profiles.names import GROUPINGS
@@ -20,12 +20,17 @@ from torchprof_hooks.reports.export import collapsed, rows_csv, rows_json, speed
 from torchprof_hooks.reports.table import plural
 from torchprof_hooks.reports.units import format_times
 
+T = TypeVar("T")
+
 if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
 
 #: Exit codes besides 0.
 SLOWER: Final = 1
 TROUBLE: Final = 2
+
+#: The format that is a program's report.
+_REPORT: Final = "report"
 
 _ROW_FORMATS: Final[Mapping[str, Callable[[Profile, str], str]]] = {
     "json": rows_json.render,
@@ -77,11 +82,12 @@ def _add_show(subparsers: Subparsers) -> None:
         "show",
         help="print a profile, or turn it into another format",
         description="Print a profile. Stacks (speedscope, collapsed) are for flame "
-        "graphs: own times in nanoseconds.",
+        "graphs: own times in nanoseconds. A report is that of a whole program, as it "
+        "was printed when it ended.",
     )
     parser.add_argument("file", type=Path)
     _add_by(parser, "rows are one per module, class, function or call site")
-    formats = ("text", *_ROW_FORMATS, *_STACK_FORMATS)
+    formats = ("text", _REPORT, *_ROW_FORMATS, *_STACK_FORMATS)
     parser.add_argument("--format", choices=formats, default="text")
     _add_max_rows(parser)
     parser.set_defaults(command=_show)
@@ -157,8 +163,23 @@ def _positive(written: str) -> int:
 def _show(args: argparse.Namespace) -> int:
     if args.by and args.format in _STACK_FORMATS:
         raise _ToolError(f"--by is for rows, but --format {args.format} has stacks")
-    _write(_rendered(_load(args.file), args))
+    if args.format == _REPORT:
+        if args.by:
+            raise _ToolError("--by is for rows, but --format report has all of them")
+        _write(_report(args))
+    else:
+        _write(_rendered(_load(args.file), args))
     return 0
+
+
+def _report(args: argparse.Namespace) -> str:
+    from torchprof_hooks.profiles.program_format import load_program
+    from torchprof_hooks.reports.program.report import Layout, program_report
+
+    program = _read(load_program, args.file)
+    with_memory = program.replay is not None or bool(program.not_replayed)
+    rows = args.max_rows
+    return program_report(program, Layout(rows, rows, with_memory=with_memory))
 
 
 def _rendered(profile: Profile, args: argparse.Namespace) -> str:
@@ -190,8 +211,12 @@ def _merge(args: argparse.Namespace) -> int:
 
 
 def _load(path: Path) -> Profile:
+    return _read(Profile.load, path)
+
+
+def _read(load: Callable[[Path], T], path: Path) -> T:
     try:
-        return Profile.load(path)
+        return load(path)
     except OSError as error:
         raise _ToolError(f"cannot read {path}: {error.strerror}") from None
     except ValueError as error:

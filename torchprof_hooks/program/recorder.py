@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 from contextlib import suppress
+from dataclasses import replace
 from types import FrameType
 from typing import Final
 
@@ -19,8 +20,6 @@ from torchprof_hooks.capture.step_sampler import StepSampler
 from torchprof_hooks.measure.device_clock import default_device_clock
 from torchprof_hooks.profiler import Settings, make_tracker
 from torchprof_hooks.profiles.compilation import CompilationSummary
-from torchprof_hooks.profiles.memory_replay import MemoryReplay
-from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.program import ProgramProfile
 from torchprof_hooks.program.beginning import BEGAN_NS
 from torchprof_hooks.program.destination import rank_file, write_report
@@ -87,16 +86,17 @@ class Recorder:
     def _flush_if_due(self) -> None:
         if time.monotonic() - self._flushed_at >= self._flags.flush_secs:
             with suppress(OSError):  # the end will tell
-                self._save(self._sampler.strata().whole)
+                self._save(self._so_far())
             self._flushed_at = time.monotonic()
 
-    def _save(self, profile: Profile) -> None:
-        profile.save(rank_file(self._flags.save))
+    def _save(self, program: ProgramProfile) -> None:
+        from torchprof_hooks.profiles.program_format import save_program
 
-    def _finish(self) -> ProgramProfile:
+        save_program(program, rank_file(self._flags.save))
+
+    def _so_far(self) -> ProgramProfile:
         now_ns = time.perf_counter_ns()
         strata = self._sampler.strata()
-        replay, reason = self._replay()
         return ProgramProfile(
             message=" ".join(sys.argv) or "an interactive session",
             strata=strata,
@@ -104,17 +104,16 @@ class Recorder:
             overhead_ns=self._sampler.spent_ns,
             has_warm_up=not self._flags.ignore_first_call,
             compilation=_compilation_since(self._compiled_before),
-            replay=replay,
-            not_replayed=reason,
             facts=self._sampler.facts(),
         )
 
-    def _replay(self) -> tuple[MemoryReplay | None, str]:
+    def _finish(self) -> ProgramProfile:
+        program = self._so_far()
         if self._memory is None:
-            return None, ""
+            return program
         self._memory.drop()  # a step that has not ended
         replay = self._memory.replay()
-        return replay, self._memory.reason
+        return replace(program, replay=replay, not_replayed=self._memory.reason)
 
     def _write(self, program: ProgramProfile) -> None:
         from torchprof_hooks.reports.program.report import Layout, program_report
@@ -123,7 +122,7 @@ class Recorder:
 
         flags = self._flags
         if flags.save:
-            self._save(program.whole)
+            self._save(program)
         parts = []
         if flags.profile:
             layout = Layout(

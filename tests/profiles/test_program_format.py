@@ -1,0 +1,76 @@
+"""Files of whole programs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.profiles.test_strata import FUNCTIONS, MODULES, PHASES, WARM_UP
+from torchprof_hooks import Profile
+from torchprof_hooks.profiles.compilation import CompilationSummary, CompileStage
+from torchprof_hooks.profiles.memory_replay import DeviceReplay, MemoryReplay
+from torchprof_hooks.profiles.program import ProgramProfile
+from torchprof_hooks.profiles.program_facts import OptimizerFacts, ProgramFacts
+from torchprof_hooks.profiles.program_format import load_program, save_program
+from torchprof_hooks.profiles.strata import Strata
+
+DEVICE = DeviceReplay("cpu", 3, 4, 5, "Net", "forward", "aten::add")
+PROGRAM = ProgramProfile(
+    "train.py",
+    Strata(WARM_UP, PHASES, MODULES, FUNCTIONS),
+    12345,
+    overhead_ns=678,
+    has_warm_up=False,
+    compilation=CompilationSummary(stages=(CompileStage("Dynamo", 5, 1),), timed=1),
+    replay=MemoryReplay(3, (DEVICE,), (), 7),
+    not_replayed="",
+    facts=ProgramFacts((OptimizerFacts("SGD", 4, True, False, "cpu"),), True),
+)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "profile.json"
+    save_program(PROGRAM, path)
+    return path
+
+
+def changed(path: Path, **parts: Any) -> Path:
+    content = json.loads(path.read_text())
+    content["program"].update(parts)
+    path.write_text(json.dumps(content))
+    return path
+
+
+def test_it_comes_back_as_it_was(path: Path) -> None:
+    assert load_program(path) == PROGRAM
+
+
+def test_it_is_the_file_of_a_profile_as_well(path: Path) -> None:
+    assert Profile.load(path) == PROGRAM.whole
+
+
+def test_a_profile_of_no_program(path: Path) -> None:
+    Profile.load(path).save(path)
+    with pytest.raises(ValueError, match="not the profile of a whole program"):
+        load_program(path)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"message": 3},
+        {"strata": {}},
+        {"has_warm_up": "yes"},
+        {"facts": {"optimizers": [{"name": "SGD"}]}},
+        {"facts": {"optimizers": [], "unheard_of": 1}},
+        {"replay": {}},
+        {"compilation": None},
+    ],
+)
+def test_damaged(path: Path, parts: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="damaged"):
+        load_program(changed(path, **parts))

@@ -1,0 +1,46 @@
+"""The pages of the documentation show what the program prints."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+REPORT_PAGE = (ROOT / "docs" / "exit_report.md").read_text(encoding="utf-8")
+NUMBER = re.compile(r"[\d.,]+")
+
+
+def shown(page: str) -> list[str]:
+    """The outputs that a page shows."""
+    return re.findall(r"```text\n(.*?)\n```", page, flags=re.DOTALL)
+
+
+def fixed_parts(text: str) -> Iterator[str]:
+    """The first line of each section, headers of tables, and labels of lines."""
+    lines = text.splitlines()
+    yield lines[0]
+    for line in lines[2:]:
+        if line.startswith("<"):
+            yield line
+        elif ":" in line and not NUMBER.match(line.strip()):
+            yield NUMBER.split(line.split(":")[0])[0]
+
+
+def test_the_exit_report() -> None:
+    command = [sys.executable, "-m", "torchprof_hooks", "--profile-memory"]
+    command += ["--output-line-width", "110"]
+    done = subprocess.run(
+        [*command, str(ROOT / "examples" / "char_lm.py"), "--steps=5"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    of_demo = [text for text in shown(REPORT_PAGE) if "torch.compile" not in text]
+    assert len(of_demo) == 7
+    for text in of_demo:
+        for part in fixed_parts(text):
+            is_tip = part.lstrip().startswith("- ")  # depends on the times
+            assert part in done.stderr or is_tip, part
