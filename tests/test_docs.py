@@ -31,7 +31,7 @@ def fixed_parts(text: str) -> Iterator[str]:
 
 def test_the_exit_report() -> None:
     command = [sys.executable, "-m", "torchprof_hooks", "--profile-memory"]
-    command += ["--output-line-width", "110"]
+    command += ["--output-line-width", "120"]
     done = subprocess.run(
         [*command, str(ROOT / "examples" / "char_lm.py"), "--steps=5"],
         capture_output=True,

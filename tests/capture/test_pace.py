@@ -63,6 +63,13 @@ def test_a_budget_for_everything() -> None:
     assert 80 <= counts[Detail.FUNCTIONS] <= 120
 
 
+def test_a_few_early_looks_at_functions_are_paid_for_later() -> None:
+    details = run(Pace(0.001, 20, Detail.FUNCTIONS), 60_000, 12.0, PRICES)
+    looked_at = [i for i, detail in enumerate(details) if detail == Detail.FUNCTIONS]
+    assert looked_at[:5] == [0, 4, 16, 64, 256]
+    assert spent_share(details, 12.0, PRICES) <= 0.0011
+
+
 def test_no_budget() -> None:
     details = run(Pace(0.0, 20, Detail.FUNCTIONS), 200, 10.0, PRICES)
     assert details == [Detail.FUNCTIONS] + [Detail.PHASES] * 199

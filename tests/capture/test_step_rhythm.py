@@ -21,6 +21,10 @@ FORWARD = site("forward", MODULE)
 BACKWARD = site("backward")
 
 
+class Optimizer:
+    """Anything that can die."""
+
+
 class Steps:
     """Counts the steps that end."""
 
@@ -48,7 +52,7 @@ def steps() -> Steps:
 
 
 def test_one_optimizer(steps: Steps) -> None:
-    optimizer = object()
+    optimizer = Optimizer()
     for _ in range(3):
         steps.train()  # gradients are accumulated
         steps.train(optimizer)
@@ -56,7 +60,7 @@ def test_one_optimizer(steps: Steps) -> None:
 
 
 def test_optimizers_that_take_turns_are_one_step(steps: Steps) -> None:
-    first, second = object(), object()
+    first, second = Optimizer(), Optimizer()
     steps.train(first)
     for _ in range(5):
         steps.train(second)
@@ -65,7 +69,7 @@ def test_optimizers_that_take_turns_are_one_step(steps: Steps) -> None:
 
 
 def test_the_rarest_of_optimizers_ends_the_step(steps: Steps) -> None:
-    critic, generator = object(), object()
+    critic, generator = Optimizer(), Optimizer()
     ended_at: list[str] = []
     for _ in range(4):
         for _ in range(5):
@@ -89,12 +93,12 @@ def test_a_graph_is_waited_for(steps: Steps) -> None:
     steps.infer()  # of the teacher
     assert steps.ended == 0
     steps.rhythm.paused(BACKWARD)
-    steps.rhythm.optimizer_stepped(object(), inside_call=False)
+    steps.rhythm.optimizer_stepped(Optimizer(), inside_call=False)
     assert steps.ended == 1
 
 
 def test_a_step_within_a_call_ends_with_the_call(steps: Steps) -> None:
-    steps.train(object(), inside_call=True)
+    steps.train(Optimizer(), inside_call=True)
     assert steps.ended == 0
     steps.rhythm.paused(FORWARD)
     assert steps.ended == 1
@@ -106,7 +110,7 @@ def repeat(times: int, call: Callable[[], object]) -> None:
 
 
 def test_an_evaluation_after_training(steps: Steps) -> None:
-    optimizer = object()
+    optimizer = Optimizer()
     steps.train(optimizer)
     repeat(LONGEST_STEP - 1, steps.infer)
     assert steps.ended == 1
@@ -122,3 +126,11 @@ def test_an_evaluation_after_training(steps: Steps) -> None:
 def test_training_without_an_optimizer_of_torchs(steps: Steps) -> None:
     repeat(LONGEST_STEP, steps.train)
     assert steps.ended == 2
+
+
+def test_optimizers_made_anew_are_not_waited_for(steps: Steps) -> None:
+    for _ in range(5):
+        optimizer = Optimizer()
+        repeat(3, lambda used=optimizer: steps.train(used))  # type: ignore[misc]
+        del optimizer
+    assert steps.ended == 15

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -13,13 +14,16 @@ import torch
 from torch import nn
 from torch.nn.modules import module as torch_module
 from torch.optim import optimizer as optimizer_module
+from torch.overrides import TorchFunctionMode
 
 from tests.planted import MS, Work, burn
 from torchprof_hooks import profile, profile_function
 from torchprof_hooks.capture.backward_tracker import BackwardTracker
+from torchprof_hooks.capture.function_mode import FunctionMode
 from torchprof_hooks.capture.module_names import ModuleNames
 from torchprof_hooks.capture.pace import Detail, Pace, Turn
 from torchprof_hooks.capture.step_sampler import MOST_ROOTS, StepSampler
+from torchprof_hooks.capture.torch_names.functions import function_modes
 from torchprof_hooks.profiler import Settings, make_tracker
 from torchprof_hooks.profiles.names import UNSAMPLED_NAME
 from torchprof_hooks.profiles.profile import Profile
@@ -185,6 +189,61 @@ def test_copies_of_a_model_with_hooks_are_not_measured() -> None:
     assert calls(strata.phases.profile, "Net") == 1
 
 
+def test_a_saved_model_can_be_read_without_this_package() -> None:
+    model = Net()
+    with sampled(Detail.PHASES):
+        train(model, 2)
+        assert hooks_of(model) == 2
+        saved = pickle.dumps(model)
+        copied = copy.deepcopy(model)
+    assert b"torchprof_hooks" not in saved
+    x = torch.ones(2, 4)
+    assert copied(x).tolist() == model(x).tolist()
+    assert torch.compile(copied, backend="eager")(x).tolist() == model(x).tolist()
+
+
+@pytest.mark.parametrize("detail", ALL)
+def test_a_model_dies_when_the_program_drops_it(detail: Detail) -> None:
+    with sampled(detail):
+        for _ in range(5):
+            model = Net()
+            train(model, 2)
+            living = weakref.ref(model), weakref.ref(model.first.weight)
+            del model
+            assert [reference() for reference in living] == [None, None]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_scripted_models() -> None:
+    model = torch.jit.script(Net())
+    with sampled(Detail.PHASES) as sampler:
+        train(model, 5)
+        strata = sampler.strata()
+    assert calls(strata.phases.profile, "Net") == 4
+    assert hooks_of(model) == 0
+
+
+def test_modes_of_the_program_end_in_the_middle_of_a_step() -> None:
+    class Mode(TorchFunctionMode):
+        def __torch_function__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            return func(*args, **(kwargs or {}))
+
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    compiled = torch.compile(torch.sin, backend="eager")
+    with sampled(Detail.FUNCTIONS, Detail.PHASES):
+        for _ in range(6):
+            with Mode(), torch.device("cpu"):
+                compiled(torch.ones(2))
+                model(torch.ones(2, 4)).sum().backward()
+                optimizer.step()  # hooks come and go in here
+            left = [mode for mode in function_modes() if type(mode) is not FunctionMode]
+            assert not left
+    assert not function_modes()
+
+
 def test_a_disturbed_step_is_kept_apart() -> None:
     with sampled(Detail.MODULES) as sampler:
         sampler.at_step = lambda steps: steps == 2
@@ -214,13 +273,16 @@ def test_a_program_of_many_models_is_always_looked_at_in_modules() -> None:
 
 def test_inference_in_steps_of_calls() -> None:
     model = Net()
-    with sampled() as sampler, torch.no_grad():
+    with sampled(Detail.FUNCTIONS, Detail.PHASES) as sampler, torch.no_grad():
         for _ in range(9):
             model(torch.ones(2, 4))
+        for _ in range(5):
+            nn.Linear(4, 4)(torch.ones(2, 4))  # which nobody could know of
         strata = sampler.strata()
-    assert sampler.steps == 9
-    assert calls(strata.whole, "Net") == 9
-    assert strata.phases.steps == 4
+    assert sampler.steps == 14
+    assert calls(strata.whole, "Net") == calls(strata.whole, "Net.first") == 9
+    assert calls(strata.whole, "Linear") == 5
+    assert strata.phases.steps == 0
 
 
 def test_an_exception_in_a_step() -> None:

@@ -59,7 +59,9 @@ class Run:
         self.before_report = done.stderr.split(TITLE)[0]
 
 
-def plain(*arguments: str, flags: str = "", **options: str) -> Run:
+def plain(
+    *arguments: str, flags: str = "", typed: str = "typed in", **options: str
+) -> Run:
     """Python with these arguments, and nothing of ours."""
     environment = {**os.environ, "TORCHPROF_HOOKS_FLAGS": flags, **options}
     if not flags:
@@ -72,7 +74,7 @@ def plain(*arguments: str, flags: str = "", **options: str) -> Run:
             text=True,
             check=False,
             env=environment,
-            input="typed in",
+            input=typed,
             timeout=120,
         )
     )
@@ -283,19 +285,41 @@ def test_destinations(script: Path, tmp_path: Path) -> None:
     assert TITLE in report.read_text()
 
 
+def test_code_and_standard_input_are_run_too() -> None:
+    code = "import sys, torch; torch.nn.Linear(3, 3); print(sys.argv)"
+    run = profiled("-c", code, "--n-ops", "x")
+    assert (run.code, run.out) == (0, "['-c', '--n-ops', 'x']\n")
+    assert TITLE in run.err
+    run = profiled("--n-ops", "3", "-", "x", typed=code)
+    assert (run.code, run.out) == (0, "['-', 'x']\n")
+    assert TITLE in run.err
+
+
 def test_ranks_write_files_of_their_own(script: Path, tmp_path: Path) -> None:
     save = f"--save={tmp_path / 'profile.json'}"
     profiled(save, str(script), RANK="3", WORLD_SIZE="8")
     assert (tmp_path / "profile-rank3.json").exists()
 
 
-def test_a_report_that_cannot_be_written_is_one_line(
+def test_a_report_that_cannot_be_written_goes_to_standard_error(
     script: Path, tmp_path: Path
 ) -> None:
-    run = profiled(f"--destination={tmp_path / 'no' / 'where'}", str(script))
+    where = tmp_path / "no" / "where"
+    run = profiled(f"--destination={where}", str(script))
     assert (run.code, run.out) == (0, "trained\n")
-    assert run.err.startswith("torchprof_hooks: no report: FileNotFoundError")
-    assert run.err.count("\n") == 1
+    assert run.err.startswith("torchprof_hooks: no file for the report: ")
+    assert str(where) in run.err.partition("\n")[0]
+    assert TITLE in run.err
+
+
+def test_a_profile_that_cannot_be_saved_does_not_cost_the_report(
+    script: Path, tmp_path: Path
+) -> None:
+    where = tmp_path / "no" / "profile.json"
+    run = profiled(f"--save={where}", str(script))
+    assert (run.code, run.out) == (0, "trained\n")
+    assert run.err.startswith(f"torchprof_hooks: {where} is not saved: ")
+    assert TITLE in run.err
 
 
 def test_the_saved_profile_is_that_of_the_program(script: Path, tmp_path: Path) -> None:

@@ -83,8 +83,8 @@ def test_totals() -> None:
 Program profiling
 =================
   Message: train.py
-  Time since the program began: 3.000s
-  Time since torch was imported: 1.000s
+  Time since torchprof_hooks was loaded: 3.000s
+  Time measured: 1.000s
     forward: 0.600s (60.0%)
     backward: 0.200s (20.0%)
     optimizers: 0.080s (8.0%)
@@ -120,6 +120,20 @@ def test_totals_of_steps_of_all_kinds() -> None:
     assert "first took 1.000000s, which is left out here" in totals_section(without)
     assert "    forward: 3.400s (68.0%)" in lines
     assert "    forward: 2.400s (60.0%)" in totals_section(without).splitlines()
+
+
+def test_functions_that_were_not_looked_at_are_not_in_the_totals() -> None:
+    warm_up = stratum(1, {(("Net",), "forward"): calls(1, 1000)})
+    phases = stratum(9, {(("Net",), "forward"): calls(9, 900)})
+    text = totals_section(ProgramProfile("train.py", Strata(warm_up, phases), 9 * S))
+    expected = "  Modules were looked into in 1 step; the tables are estimates for all"
+    assert expected in text
+    close = Strata(warm_up, modules=phases)
+    assert "looked into" not in totals_section(ProgramProfile("train.py", close, 9 * S))
+
+
+def test_measuring_took_what_the_report_says_in_the_profile_too() -> None:
+    assert PROGRAM.whole.overhead_ns == PROGRAM.overhead_ns == 7 * MS
 
 
 def test_one_function() -> None:
@@ -256,6 +270,6 @@ def test_a_section_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_global_stats() -> None:
     assert global_stats(PROGRAM) == (
-        "Global stats: 3.000s since the program began, 0.900s in modules, functions "
-        "and optimizers, 0.000s in torch.compile"
+        "Global stats: 3.000s since torchprof_hooks was loaded, 0.900s in modules, "
+        "functions and optimizers, 0.000s in torch.compile"
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -90,9 +90,9 @@ def hide_modes() -> list[FunctionMode]:
     return modes
 
 
-def show_modes(modes: Iterable[FunctionMode]) -> None:
+def show_modes(modes: Sequence[FunctionMode]) -> None:
     """Undo `hide_modes`, but for those that were closed meanwhile."""
-    for mode in modes:
+    for mode in reversed(modes):
         if not mode.is_closed:
             push_function_mode(mode)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from contextlib import nullcontext
+from typing import Any, Final, Protocol
 
 import torch
 from torch.compiler import is_dynamo_compiling
@@ -12,6 +13,8 @@ from torchprof_hooks.capture.torch_names.modules import (
     pre_hooks_of,
 )
 from torchprof_hooks.capture.tracker import Tracker
+
+_Module: Final = torch.nn.Module
 
 
 class TrackersByThread(Protocol):
@@ -40,9 +43,11 @@ class ModuleTap:
     ) -> None:
         self.name = name
         self.hook = hook
+        pre, post = _PreHook(self, threads), _PostHook(self, threads)
+        # Not by the module's own methods, which those of TorchScript do not have.
         self._handles = [
-            module.register_forward_pre_hook(_PreHook(self, threads), with_kwargs=True),
-            module.register_forward_hook(_PostHook(self, threads), always_call=True),
+            _Module.register_forward_pre_hook(module, pre, with_kwargs=True),
+            _Module.register_forward_hook(module, post, always_call=True),
         ]
         # Also when the module dies with its hooks still on.
         self._release = threads.acquire_for(module)
@@ -62,15 +67,17 @@ def module_taps(module: torch.nn.Module) -> dict[str, ModuleTap]:
 
 class _ModuleHook:
     """A hook in a module's own table, which goes along when the module is copied or
-    pickled. The copy is not measured: in it, the hook is a function that does nothing.
+    pickled. The copy is not measured: in it, the hook is something that does nothing,
+    whatever it is called with. That is Python's own: files of models can be read where
+    this package is not installed.
     """
 
     def __init__(self, tap: ModuleTap, threads: TrackersByThread) -> None:
         self.tap = tap
         self._threads = threads
 
-    def __reduce__(self) -> tuple[Callable[[], object], tuple[()]]:
-        return _hook_of_copies, ()
+    def __reduce__(self) -> tuple[Callable[..., object], tuple[object, str]]:
+        return getattr, (nullcontext(), "__exit__")
 
 
 class _PreHook(_ModuleHook):
@@ -83,11 +90,3 @@ class _PostHook(_ModuleHook):
     def __call__(self, module: torch.nn.Module, args: Any, outputs: Any) -> None:
         if not is_dynamo_compiling():
             self._threads.here().forward_post(module, args, outputs)
-
-
-def _hook_of_copies() -> Callable[..., None]:
-    return _not_measured
-
-
-def _not_measured(*_: Any) -> None:
-    return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final
@@ -28,6 +29,7 @@ class StepRhythm:
     def __init__(self, end_step: Callable[[], object]) -> None:
         self._end_step = end_step
         self._optimizer_steps: Counter[int] = Counter()  # the one seen first is first
+        self._living: dict[int, weakref.ref[Any]] = {}
         self._pauses = 0
         self._has_graph = False
         self._is_over = False  # but for the call around
@@ -35,6 +37,8 @@ class StepRhythm:
     def optimizer_stepped(self, optimizer: Any, inside_call: bool) -> None:
         """`optimizer` has made a step."""
         steps = self._optimizer_steps
+        if not self.knows(optimizer):
+            self._watch(optimizer)
         steps[id(optimizer)] += 1
         if id(optimizer) == min(reversed(steps), key=steps.__getitem__):
             if inside_call:
@@ -51,14 +55,34 @@ class StepRhythm:
             self._end()
         elif self._pauses >= LONGEST_STEP:
             self._optimizer_steps.clear()
+            self._living.clear()
             self._end()
         elif site.module is not None and torch.is_grad_enabled():
             self._has_graph = True
         elif site.module is not None and self._is_free():
             self._end()
 
+    def knows(self, optimizer: Any) -> bool:
+        """Whether `optimizer` has stepped, and is not forgotten."""
+        return id(optimizer) in self._optimizer_steps
+
+    def _watch(self, optimizer: Any) -> None:
+        """Do not wait for `optimizer` once it is gone: ids are used again."""
+        key = id(optimizer)
+
+        def forget(reference: object) -> None:
+            self._optimizer_steps.pop(key, None)
+            self._living.pop(key, None)
+
+        self._living[key] = weakref.ref(optimizer, forget)
+
+    @property
+    def has_optimizer(self) -> bool:
+        """Whether steps are those of an optimizer."""
+        return bool(self._optimizer_steps)
+
     def _is_free(self) -> bool:
-        return not self._optimizer_steps and not self._has_graph
+        return not self.has_optimizer and not self._has_graph
 
     def _end(self) -> None:
         self._pauses = 0

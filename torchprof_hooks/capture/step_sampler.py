@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator
 from time import perf_counter_ns
 from typing import Any, Final
@@ -13,7 +14,7 @@ from torchprof_hooks.capture.compile_shield import compile_shield
 from torchprof_hooks.capture.module_names import ModuleNames
 from torchprof_hooks.capture.optimizer_entry import optimizer_entry
 from torchprof_hooks.capture.optimizers import read_optimizer
-from torchprof_hooks.capture.pace import Detail, Pace, Turn
+from torchprof_hooks.capture.pace import NANOSECONDS_PER_SPAN, Detail, Pace, Turn
 from torchprof_hooks.capture.phase_tracker import PhaseTracker
 from torchprof_hooks.capture.precision import leaves_tf32_unused
 from torchprof_hooks.capture.root_taps import RootTaps
@@ -56,6 +57,11 @@ class _Book:
         before, self._spans = self._spans, self.tracker.log.spans
         return self._spans - before
 
+    @property
+    def open_spans(self) -> int:
+        """Spans that were not asked for yet."""
+        return self.tracker.log.spans - self._spans
+
     def stratum(self, running_ns: int = 0, steps: int = 0) -> Stratum:
         """All so far. What is not counted yet has taken `running_ns`; so many steps of
         it have ended."""
@@ -84,13 +90,14 @@ class StepSampler:
                 self._books[detail] = _Book(detail, *make_tracker(detail, names))
         self._disturbed = _Book(Detail.PHASES, PhaseTracker(names))
         self._warm_up = self._book = _Book(most, *make_tracker(most, names))
-        self._optimizers: dict[int, OptimizerFacts] = {}
+        self._optimizers: dict[OptimizerFacts, None] = {}  # each once, in order
         self._detects_anomalies = False
         self._turn = Turn(most)
         self._steps_left = 1
         self._rhythm = StepRhythm(self._end_step)
         self._tap: Tap | None = None
-        self._roots: list[torch.nn.Module] = []
+        # Weak: the program's modules die when they would without us.
+        self._roots: list[weakref.ref[torch.nn.Module]] = []
         self._root_taps: RootTaps | None = None
         self._began_ns = 0
         self.steps = 0
@@ -98,8 +105,10 @@ class StepSampler:
 
     @property
     def spent_ns(self) -> int:
-        """What measuring has cost, about."""
-        return round(self._pace.spent_ns)
+        """What measuring has cost, about; with the step that is running."""
+        book = self._book
+        spans = book.open_spans if book.detail > Detail.PHASES else 0
+        return round(self._pace.spent_ns) + NANOSECONDS_PER_SPAN * spans
 
     def start(self) -> None:
         """Begin, with the warm-up; or go on after `stop`."""
@@ -119,7 +128,7 @@ class StepSampler:
     def facts(self) -> ProgramFacts:
         """What is known of the program besides its times."""
         return ProgramFacts(
-            tuple(self._optimizers.values()),
+            tuple(self._optimizers),
             self._detects_anomalies or torch.is_anomaly_enabled(),
             leaves_tf32_unused(),
         )
@@ -160,8 +169,8 @@ class StepSampler:
         tracker.optimizer_post(optimizer, args, kwargs)
         if not tracker.works_here():
             return
-        if id(optimizer) not in self._optimizers:
-            self._optimizers[id(optimizer)] = read_optimizer(optimizer)
+        if not self._rhythm.knows(optimizer):
+            self._optimizers[read_optimizer(optimizer)] = None
         self._detects_anomalies |= torch.is_anomaly_enabled()
         is_inside = tracker.site is not tracker.outside
         self._rhythm.optimizer_stepped(optimizer, is_inside)
@@ -173,7 +182,7 @@ class StepSampler:
     def _end_step(self) -> None:
         self.steps += 1
         self._steps_left -= 1
-        if self._steps_left > 0:
+        if self._steps_left > 0 and self._rhythm.has_optimizer:
             return
         now_ns = perf_counter_ns()
         book = self._book
@@ -190,7 +199,8 @@ class StepSampler:
         self._pace.spend(self._began_ns - now_ns)
 
     def _next_book(self, ended: _Book, duration_ns: int) -> _Book:
-        spans = ended.end_steps(duration_ns, self._turn.steps)
+        turn = Turn(self._turn.detail, self._steps_done)
+        spans = ended.end_steps(duration_ns, turn.steps)
         if ended.detail > Detail.PHASES:
             self._roots = self._find_roots()
         if ended is self._warm_up:
@@ -201,10 +211,12 @@ class StepSampler:
             return ended  # torch.compile would compile again if hooks came or went
         if ended is self._disturbed:
             return self._take(Turn(self._most))
-        # Too many hooks of their own would cost as much as those on all modules.
-        has_too_many = len(self._roots) > MOST_ROOTS
-        least = Detail.MODULES if has_too_many else Detail.PHASES
-        return self._take(self._pace.next(self._turn, duration_ns, spans, least))
+        # Too many hooks of their own would cost as much as those on all modules; and
+        # without an optimizer, the end of a step is only seen by hooks on modules: also
+        # on those that were never called before.
+        is_bound = len(self._roots) > MOST_ROOTS or not self._rhythm.has_optimizer
+        least = Detail.MODULES if is_bound else Detail.PHASES
+        return self._take(self._pace.next(turn, duration_ns, spans, least))
 
     def _take(self, turn: Turn) -> _Book:
         self._turn = turn
@@ -219,7 +231,9 @@ class StepSampler:
         is_close = book.detail > Detail.PHASES
         self._tap = Tap(book.tracker, modules=is_close, optimizers=False)
         if not is_close:
-            self._root_taps = RootTaps(book.tracker, self._roots)
+            living = (root() for root in self._roots)
+            modules = [module for module in living if module is not None]
+            self._root_taps = RootTaps(book.tracker, modules)
         self._began_ns = perf_counter_ns()
 
     def _close(self, by_exception: bool = False) -> None:
@@ -231,7 +245,7 @@ class StepSampler:
             self._tap.close(by_exception)
             self._tap = None
 
-    def _find_roots(self) -> list[torch.nn.Module]:
+    def _find_roots(self) -> list[weakref.ref[torch.nn.Module]]:
         """The living modules that have been called from outside of any other."""
         roots = {}
         for book in (self._warm_up, *self._books.values()):
@@ -239,7 +253,7 @@ class StepSampler:
                 for site in place.children.values():
                     module = site.living_module()
                     if module is not None:
-                        roots[id(module)] = module
+                        roots[id(module)] = weakref.ref(module)
         return list(roots.values())
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from torchprof_hooks.profiles.compilation import CompilationSummary
@@ -40,7 +40,7 @@ class ProgramProfile:
     @cached_property
     def whole(self) -> Profile:
         """What was measured, as it was."""
-        return self.strata.whole
+        return replace(self.strata.whole, overhead_ns=self.overhead_ns)
 
     @cached_property
     def by_module(self) -> Profile:

@@ -129,24 +129,41 @@ def _part(profile: Profile, key: CellKey) -> Part:
     return path[0], phase
 
 
-def _parts(profile: Profile) -> Counter[Part]:
-    """Time of each part."""
+def _parts(profile: Profile, *, of_functions: bool = False) -> Counter[Part]:
+    """Time of each part, or that of the functions in it."""
     found: Counter[Part] = Counter()
     for key, totals in profile.cells.items():
-        found[_part(profile, key)] += totals.self_ns
+        if not of_functions or profile.modules[key[0][-1]].kind == "function":
+            found[_part(profile, key)] += totals.self_ns
     return found
+
+
+def _factors(
+    wanted_ns: int, found_ns: int, functions_ns: int, share_of_calls: float
+) -> tuple[float, float]:
+    """What to multiply times of a part with: those that are no function's, and those of
+    functions. Looking at functions takes time between them, not in them: they take as
+    long as they did, as often as they were called, and the rest is what remains."""
+    rest_ns = found_ns - functions_ns
+    of_functions = share_of_calls * functions_ns
+    if not rest_ns or of_functions > wanted_ns:
+        return wanted_ns / found_ns, wanted_ns / found_ns
+    return (wanted_ns - of_functions) / rest_ns, share_of_calls
 
 
 def _divided(all_steps: Stratum, seen: Stratum) -> Profile:
     """The time of `all_steps`, divided as in the steps `seen` among them."""
     profile, pattern = all_steps.profile, seen.profile
     wanted, found = _parts(profile), _parts(pattern)
+    of_functions = _parts(pattern, of_functions=True)
     cells: dict[CellKey, Totals] = {}
     for key, totals in pattern.cells.items():
         part = _part(pattern, key)
         if found[part]:
             share = _share_of_calls(all_steps, seen, part)
-            cells[key] = _scaled(totals, wanted[part] / found[part], share)
+            factors = _factors(wanted[part], found[part], of_functions[part], share)
+            is_function = pattern.modules[key[0][-1]].kind == "function"
+            cells[key] = _scaled(totals, factors[is_function], share)
     coarse = _not_looked_into(profile)
     for key, totals in coarse.cells.items():
         part = _part(coarse, key)

@@ -14,6 +14,8 @@ from torchprof_hooks.program.launch import launch
 
 #: Commands for files of profiles.
 FILE_TOOLS: Final = ("show", "compare", "merge")
+#: How a program begins that is not a script: as for Python.
+_PROGRAMS: Final = ("-m", "-c", "-")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -38,13 +40,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Our options, and from "-m" or the script on what is the program's; argparse would
-    look for ours among those of the program."""
+    """Our options, and from the script on ("-m", "-c", or "-" for standard input) what
+    is the program's; argparse would look for ours among those of the program."""
     with_value = {_option(flag) for flag in fields(Flags) if flag.default is not False}
     position = 0
     while position < len(arguments):
         argument = arguments[position]
-        if argument == "-m" or not argument.startswith("-"):
+        if argument in _PROGRAMS or not argument.startswith("-"):
             break
         position += 2 if argument in with_value else 1
     return list(arguments[:position]), list(arguments[position:])
@@ -53,7 +55,7 @@ def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 def _make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m torchprof_hooks",
-        usage="%(prog)s [options] (script.py | -m module) [arguments]\n"
+        usage="%(prog)s [options] (script.py | -m module | -c code | -) [arguments]\n"
         f"       %(prog)s ({' | '.join(FILE_TOOLS)}) ...",
         description="Run a program, and print when it ends where its time went; or "
         "look at files of profiles.",

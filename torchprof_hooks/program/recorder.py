@@ -68,6 +68,7 @@ class Recorder:
             if program.whole.is_empty and not program.whole.steps:
                 print(_NOTHING, file=sys.stderr)
             else:
+                self._save_at_end(program)
                 self._write(program)
         except Exception as error:  # the program has ended well, for all that
             print(f"torchprof_hooks: no report: {error!r}", file=sys.stderr)
@@ -93,6 +94,15 @@ class Recorder:
         from torchprof_hooks.profiles.program_format import save_program
 
         save_program(program, rank_file(self._flags.save))
+
+    def _save_at_end(self, program: ProgramProfile) -> None:
+        if not self._flags.save:
+            return
+        try:
+            self._save(program)
+        except Exception as error:  # there is still the report
+            where = rank_file(self._flags.save)
+            print(f"torchprof_hooks: {where} is not saved: {error}", file=sys.stderr)
 
     def _so_far(self) -> ProgramProfile:
         now_ns = time.perf_counter_ns()
@@ -121,8 +131,6 @@ class Recorder:
         from torchprof_hooks.reports.text import render
 
         flags = self._flags
-        if flags.save:
-            self._save(program)
         parts = []
         if flags.profile:
             layout = Layout(
@@ -138,7 +146,12 @@ class Recorder:
             parts.append(render(program.whole))
         if flags.print_global_stats:
             parts.append(global_stats(program))
-        write_report("\n\n".join(parts), flags.destination)
+        report = "\n\n".join(parts)
+        try:
+            write_report(report, flags.destination)
+        except OSError as error:
+            print(f"torchprof_hooks: no file for the report: {error}", file=sys.stderr)
+            write_report(report, "stderr")  # it may have taken days
 
     def _on_sigterm(self, number: int, frame: FrameType | None) -> None:
         if signal.getsignal(number) != self._on_sigterm:

@@ -11,10 +11,34 @@ from torch import autograd
 from torch.compiler import is_dynamo_compiling
 from torch.overrides import TorchFunctionMode
 
+#: What the mode that sets the default device has; ``with torch.device(...)`` puts one
+#: on top, which has not.
+_ENTERED_AT_BOTTOM: Final = "old_device"
+
 
 def push_function_mode(mode: TorchFunctionMode) -> None:
-    """Have `mode` see the torch functions that this thread calls."""
-    mode.__enter__()  # type: ignore[no-untyped-call]
+    """Have `mode` see the torch functions that this thread calls, and that its other
+    modes call in turn.
+
+    It goes below these: a mode of the program's takes the topmost off when it ends,
+    which must be itself. Only the mode of ``set_default_device`` stays at the very
+    bottom, where torch looks for it. Where torch hides its stack of modes, `mode` goes
+    on top.
+    """
+    try:
+        above: list[TorchFunctionMode] = []
+        try:
+            while torch._C._len_torch_function_stack():
+                other = torch._C._pop_torch_function_stack()
+                above.append(other)
+                if hasattr(other, _ENTERED_AT_BOTTOM):
+                    torch._C._push_on_torch_function_stack(above.pop())
+                    break
+        finally:  # also when an interrupt comes in between
+            for pushed in (mode, *reversed(above)):
+                torch._C._push_on_torch_function_stack(pushed)
+    except AttributeError:
+        mode.__enter__()  # type: ignore[no-untyped-call]
 
 
 def remove_function_mode(mode: TorchFunctionMode) -> None:
@@ -66,7 +90,7 @@ def make_override_check(is_ours: Callable[[TorchFunctionMode], bool]) -> Overrid
         try:
             return original(args)
         finally:
-            for mode in modes:
+            for mode in reversed(modes):
                 push_function_mode(mode)
 
     has_torch_function.original = original  # type: ignore[attr-defined]

@@ -101,12 +101,13 @@ def hide_global_hooks(ids: set[int]) -> Callable[[set[int]], None]:
 
     def show(wanted: set[int]) -> None:
         for table, hooks in zip(tables, before, strict=True):
-            now = dict(table)
-            table.clear()
-            for number, hook in hooks:
-                if number in now or number in wanted & ids:
-                    table[number] = hook
-            table.update(now)
+            known = [number for number, _ in hooks]
+            added = [number for number in table if number not in known]
+            table.update((n, hook) for n, hook in hooks if n in wanted & ids)
+            # Moved one by one: at no moment does another thread miss one of the user's.
+            for number in (*known, *added):
+                if number in table:
+                    table.move_to_end(number)
 
     return show
 

@@ -172,7 +172,8 @@ def _lines(items: Iterable[Item], total_ns: int) -> Iterator[str]:
 
 def _remainder(items: list[Item], total_ns: int) -> str:
     rest_ns = sum(item.self_ns for item in items)
+    verb = "accounts" if len(items) == 1 else "account"
     return (
-        f"   ... (remaining {plural(len(items), 'row')} account for "
+        f"   ... (remaining {plural(len(items), 'row')} {verb} for "
         f"{100 * rest_ns / total_ns:.2f}% ({rest_ns / 1e9:.3f}s) of the runtime)"
     )

@@ -52,7 +52,7 @@ def program_report(program: ProgramProfile, layout: Layout = DEFAULT) -> str:
         Program profiling
         =================
           Message: train.py
-          Time since the program began: 12.340s
+          Time since torchprof_hooks was loaded: 12.340s
           ...
 
         Class

@@ -17,8 +17,8 @@ def totals_section(program: ProgramProfile) -> str:
         Program profiling
         =================
           Message: train.py
-          Time since the program began: 12.340s
-          Time since torch was imported: 10.000s
+          Time since torchprof_hooks was loaded: 12.340s
+          Time measured: 10.000s
             forward: 3.000s (30.0%)
             backward: 6.000s (60.0%)
             ...
@@ -33,8 +33,11 @@ def totals_section(program: ProgramProfile) -> str:
 def _lines(program: ProgramProfile) -> Iterator[str]:
     wall_ns = program.whole.wall_ns
     yield f"  Message: {program.message}"
-    yield f"  Time since the program began: {program.program_ns / 1e9:.3f}s"
-    yield f"  Time since torch was imported: {wall_ns / 1e9:.3f}s"
+    seconds = program.program_ns / 1e9
+    yield f"  Time since torchprof_hooks was loaded: {seconds:.3f}s"
+    in_tables_ns = program.by_module.wall_ns
+    left_out = "" if program.has_warm_up else f", {in_tables_ns / 1e9:.3f}s of it below"
+    yield f"  Time measured: {wall_ns / 1e9:.3f}s{left_out}"
     yield from phase_lines(program.by_module)
     compilation = program.compilation
     if not compilation.is_empty:
@@ -54,6 +57,8 @@ def _step_lines(program: ProgramProfile) -> Iterator[str]:
     if not later:
         yield f"  Steps: {strata.steps}"
         return
+    if not program.whole.steps:
+        yield "  No optimizer has stepped: a step is a call, or a number of them"
     later_ns = sum(
         stratum.steps_ns
         for stratum in (strata.phases, strata.modules, strata.functions)
@@ -69,12 +74,22 @@ def _step_lines(program: ProgramProfile) -> Iterator[str]:
             f"  One step was traced for the memory profile and is not in the tables: "
             f"{disturbed_s:.3f}s"
         )
+    yield from _sample_lines(program)
+
+
+def _sample_lines(program: ProgramProfile) -> Iterator[str]:
+    strata = program.strata
     modules = strata.looked_at(of_functions=False)
     functions = strata.looked_at(of_functions=True)
+    whole = program.whole
+    kinds = {whole.modules[path[-1]].kind for path, _ in whole.cells}
+    if "function" not in kinds:  # they were not to be looked at, or there are none
+        functions = modules
     if min(modules, functions) < strata.steps:
+        and_functions = f", functions in {functions}" if "function" in kinds else ""
         yield (
-            f"  Modules were looked into in {plural(modules, 'step')}, functions in "
-            f"{functions}; the tables are estimates for all steps"
+            f"  Modules were looked into in {plural(modules, 'step')}{and_functions}; "
+            "the tables are estimates for all steps"
         )
 
 
@@ -83,12 +98,13 @@ def global_stats(program: ProgramProfile) -> str:
 
     Example::
 
-        Global stats: 12.340s since the program began, 9.500s in modules, functions and
-        optimizers, 0.000s in torch.compile
+        Global stats: 12.340s since torchprof_hooks was loaded, 9.500s in modules,
+        functions and optimizers, 0.000s in torch.compile
     """
     seconds, inside = program.program_ns / 1e9, program.by_module.attributed_ns / 1e9
     compiling = program.compilation.total_ns / 1e9
     return (
-        f"Global stats: {seconds:.3f}s since the program began, {inside:.3f}s in "
-        f"modules, functions and optimizers, {compiling:.3f}s in torch.compile"
+        f"Global stats: {seconds:.3f}s since torchprof_hooks was loaded, "
+        f"{inside:.3f}s in modules, functions and optimizers, {compiling:.3f}s in "
+        "torch.compile"
     )
