@@ -24,7 +24,7 @@ class Detail(IntEnum):
 NANOSECONDS_PER_SPAN: Final = 6000
 #: The same for a step that is looked at in phases: each span of it goes a longer way.
 #: Every step pays that for a forward, a backward and an optimizer.
-NANOSECONDS_PER_PHASE: Final = 15_000
+NANOSECONDS_PER_PHASE: Final = 35_000
 _ALWAYS_NS: Final = 3 * NANOSECONDS_PER_PHASE
 #: Durations that are remembered of each detail, and how many make a median.
 _REMEMBERED: Final = 32
@@ -39,7 +39,7 @@ _LONGEST_WAIT: Final = 32
 
 #: Steps in which functions are looked at although that is not paid for yet: the first
 #: one alone, when caches are cold, tells little. What they cost is saved afterwards.
-_EARLY: Final = (4, 16, 64, 256)
+_EARLY: Final = tuple(4**n for n in range(1, 12))
 
 
 class Turn(NamedTuple):
