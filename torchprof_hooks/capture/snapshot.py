@@ -15,6 +15,7 @@ from torchprof_hooks.capture.own_cost import estimated_overhead_ns
 from torchprof_hooks.capture.site import Site
 from torchprof_hooks.capture.span_log import Int64s
 from torchprof_hooks.capture.tracker import Tracker
+from torchprof_hooks.profiles.cells import CellKey, add_cell
 from torchprof_hooks.profiles.memory import MemorySummary, MemoryTotals
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import (
@@ -24,7 +25,7 @@ from torchprof_hooks.profiles.names import (
     PROFILER_NAME,
     Kind,
 )
-from torchprof_hooks.profiles.profile import CellKey, Profile
+from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.totals import Totals
 
 #: Paths of what is outside of all calls: also of an optimizer's closure.
@@ -54,8 +55,7 @@ def take_snapshot(tracker: Tracker, wall_ns: int, unmeasured: str = "") -> Profi
     for site, found in zip(sites, _totals_of_sites(tracker, sites), strict=True):
         totals = found if site.is_counted else found.without_calls()
         if site.path not in _ALL_OUTSIDE and _is_used(totals):
-            key = site.path, site.phase
-            cells[key] = cells[key] + totals if key in cells else totals
+            add_cell(cells, (site.path, site.phase), totals)
     booked_ns = sum(totals.self_ns for totals in cells.values())
     planning_ns = sum(
         totals.self_ns for (_, phase), totals in cells.items() if phase == "profiler"

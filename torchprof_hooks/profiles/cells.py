@@ -62,13 +62,13 @@ def without_functions(cells: Cells, infos: Infos) -> tuple[Cells, Infos]:
     for (path, phase), totals in cells.items():
         around = tuple(name for name in path if infos[name].kind != "function")
         if infos[path[-1]].kind != "function":
-            _add(kept, (around, phase), totals)
+            add_cell(kept, (around, phase), totals)
             continue
         if not around:
             is_backward = phase in BACKWARD_PHASES
             around = (BACKWARD_NAME if is_backward else OUTSIDE_NAME,)
         phase_there = _PHASE_OF_KIND.get(infos[around[-1]].kind, phase)
-        _add(kept, (around, phase_there), totals.without_calls())
+        add_cell(kept, (around, phase_there), totals.without_calls())
     return kept, infos
 
 
@@ -79,9 +79,9 @@ def without_modules(cells: Cells, infos: Infos) -> tuple[Cells, Infos]:
     for (path, phase), totals in cells.items():
         inner = tuple(name for name in path if infos[name].kind != "module")
         if infos[path[-1]].kind == "module":
-            _add(kept, ((*inner, MODULES_NAME), phase), totals.without_calls())
+            add_cell(kept, ((*inner, MODULES_NAME), phase), totals.without_calls())
         else:
-            _add(kept, (inner, phase), totals)
+            add_cell(kept, (inner, phase), totals)
     return kept, infos
 
 
@@ -99,5 +99,6 @@ def call_site(path: Chain, infos: Infos) -> str:
     return f"{module}: {name}" if is_inside else name
 
 
-def _add(cells: dict[CellKey, Totals], key: CellKey, totals: Totals) -> None:
+def add_cell(cells: dict[CellKey, Totals], key: CellKey, totals: Totals) -> None:
+    """Add to what is in the cell, or make it."""
     cells[key] = cells[key] + totals if key in cells else totals

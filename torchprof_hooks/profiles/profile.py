@@ -11,7 +11,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from torchprof_hooks.profiles.cells import CellKey, has_functions, without_functions
+from torchprof_hooks.profiles.cells import (
+    CellKey,
+    add_cell,
+    has_functions,
+    without_functions,
+)
 from torchprof_hooks.profiles.memory import MemorySummary, merge_summaries
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.totals import Totals
@@ -119,7 +124,7 @@ class Profile:
         """Both runs as one, whichever order they are merged in."""
         cells = dict(self.cells)
         for key, totals in other.cells.items():
-            cells[key] = cells[key] + totals if key in cells else totals
+            add_cell(cells, key, totals)
         modules = dict(self.modules)
         for name, info in other.modules.items():
             modules[name] = modules[name].merge(info) if name in modules else info

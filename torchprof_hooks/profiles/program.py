@@ -53,12 +53,13 @@ class ProgramProfile:
         return self.strata.estimate(of_functions=True, warm_up=self.has_warm_up)
 
     @cached_property
-    def parts(self) -> tuple[str, ...]:
-        """Names of the modules (and profiled functions) that were called from outside
-        of all others, the most expensive first."""
+    def part_times_ns(self) -> dict[str, int]:
+        """By name, what the modules (and profiled functions) took that were called from
+        outside of all others, with all that belongs to them; the most expensive first.
+        """
         times: dict[str, int] = {}
         profile = self.by_module
         for (path, _), totals in profile.cells.items():
             if profile.modules[path[0]].kind == "module":
                 times[path[0]] = times.get(path[0], 0) + totals.self_ns
-        return tuple(sorted(times, key=lambda name: (-times[name], name)))
+        return dict(sorted(times.items(), key=lambda item: (-item[1], item[0])))

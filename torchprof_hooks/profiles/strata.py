@@ -4,12 +4,12 @@ tell of all."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Final, NamedTuple
 
-from torchprof_hooks.profiles.cells import CellKey
+from torchprof_hooks.profiles.cells import CellKey, add_cell
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import (
     BACKWARD_NAME,
@@ -66,7 +66,7 @@ class Strata:
     def whole(self) -> Profile:
         """What was measured in all steps, as one profile. Where modules were not looked
         into, their time is on a row of its own."""
-        return reduce(Profile.merge, self._profiles_of_all(), Profile())
+        return _merged(self._profiles_of_all())
 
     def estimate(self, *, of_functions: bool, warm_up: bool = True) -> Profile:
         """What all steps would have shown, had modules, or functions, been looked at
@@ -80,15 +80,7 @@ class Strata:
         warm_up: whether the first step is to be in it.
         """
         close = [self.functions] if of_functions else self._close_enough()
-        later = Stratum(
-            reduce(Profile.merge, (s.profile for s in self._later()), Profile()),
-            sum(stratum.steps for stratum in self._later()),
-        )
-        seen = Stratum(
-            reduce(Profile.merge, (s.profile for s in close), Profile()),
-            sum(stratum.steps for stratum in close),
-        )
-        estimated = _divided(later, seen)
+        estimated = _divided(_together(self._later()), _together(close))
         return estimated.merge(self.warm_up.profile) if warm_up else estimated
 
     def looked_at(self, *, of_functions: bool) -> int:
@@ -116,6 +108,16 @@ class Strata:
             is_coarse = stratum is self.phases or stratum is self.disturbed
             found = stratum.profile
             yield _not_looked_into(found) if is_coarse else found
+
+
+def _merged(profiles: Iterable[Profile]) -> Profile:
+    return reduce(Profile.merge, profiles, Profile())
+
+
+def _together(strata: Iterable[Stratum]) -> Stratum:
+    """The profiles as one, and how many steps there are in all."""
+    kept = tuple(strata)
+    return Stratum(_merged(s.profile for s in kept), sum(s.steps for s in kept))
 
 
 def _part(profile: Profile, key: CellKey) -> Part:
@@ -168,7 +170,7 @@ def _divided(all_steps: Stratum, seen: Stratum) -> Profile:
     for key, totals in coarse.cells.items():
         part = _part(coarse, key)
         if not found[part]:  # never seen from close by
-            cells[key] = cells[key] + totals if key in cells else totals
+            add_cell(cells, key, totals)
     return Profile(
         cells,
         {**coarse.modules, **pattern.modules},
@@ -206,16 +208,13 @@ def _not_looked_into(profile: Profile) -> Profile:
     own; calls stay where they are."""
     cells: dict[CellKey, Totals] = {}
 
-    def add(path: tuple[str, ...], phase: Phase, totals: Totals) -> None:
-        key = path, phase
-        cells[key] = cells[key] + totals if key in cells else totals
-
     for (path, phase), totals in profile.cells.items():
         if phase not in _INSIDE:
-            add(path, phase, totals)
+            add_cell(cells, (path, phase), totals)
             continue
         around = path[:-1] if path[-1] == BACKWARD_NAME else path
-        add(path, phase, totals.without_time())
-        add((*around, UNSAMPLED_NAME), phase, totals.without_calls())
+        add_cell(cells, (path, phase), totals.without_time())
+        inside = (*around, UNSAMPLED_NAME)
+        add_cell(cells, (inside, phase), totals.without_calls())
     infos = {**profile.modules, UNSAMPLED_NAME: _UNSAMPLED_INFO}
     return replace(profile, cells=cells, modules=infos)

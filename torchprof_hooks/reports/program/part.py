@@ -80,11 +80,10 @@ def phase_times_ns(profile: Profile) -> Counter[Phase]:
 
 
 def _function_lines(profile: Profile) -> Iterator[str]:
-    kinds = {path[-1]: profile.modules[path[-1]].kind for path, _ in profile.cells}
     inside_ns = sum(
         totals.self_ns
         for (path, _), totals in profile.cells.items()
-        if kinds[path[-1]] == "function"
+        if profile.modules[path[-1]].kind == "function"
     )
     known_ns = profile.wall_ns - sum(
         totals.self_ns
@@ -127,7 +126,7 @@ def sum_section(program: ProgramProfile, names: Sequence[str]) -> str:
 
 def _sum_lines(program: ProgramProfile, names: Sequence[str]) -> Iterator[str]:
     profile = program.by_module
-    times = {name: part_of(profile, name).wall_ns for name in program.parts}
+    times = dict(program.part_times_ns)
     named = {f"in {name}": times.pop(name) for name in names}
     if times:
         others = plural(len(times), "other function")

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final, NamedTuple
 
-from torchprof_hooks.profiles.part import part_of
 from torchprof_hooks.profiles.program import ProgramProfile
 from torchprof_hooks.reports.program.compilation import compilation_section
 from torchprof_hooks.reports.program.groups import Tables, group_section
@@ -94,7 +93,7 @@ def _sections(program: ProgramProfile, layout: Layout) -> Iterator[Section]:
 
 
 def _large_parts(program: ProgramProfile) -> tuple[str, ...]:
-    times = {name: part_of(program.by_module, name).wall_ns for name in program.parts}
+    times = program.part_times_ns
     least_ns = LEAST_SHARE * sum(times.values())
     return tuple(name for name, part_ns in times.items() if part_ns >= least_ns)
 

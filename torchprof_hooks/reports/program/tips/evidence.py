@@ -67,7 +67,7 @@ class Evidence:
         cells = self.program.by_module.cells
         calls = sum(
             cells[(name,), "forward"].calls
-            for name in self.program.parts
+            for name in self.program.part_times_ns
             if ((name,), "forward") in cells
         )
         return Turns(calls, "call of the model")
