@@ -58,7 +58,7 @@ class ClassProfiler:
             return  # a fork: what was measured before it is the parent's to report
         from torchprof_hooks.reports.text import render
 
-        report = render(self.profile, self._unit)
+        report = render(self.profile.corrected(), self._unit)
         print(f"{self._cls.__qualname__}\n{report}", file=self._file or sys.stderr)
 
 

@@ -100,6 +100,7 @@ class Profiler:
         *,
         width: int = 120,
         max_rows: int = 40,
+        corrected: bool = True,
     ) -> None:
         """Print the tree of modules, in the order of their calls.
 
@@ -109,13 +110,16 @@ class Profiler:
                 for each cell ("auto_foreach").
             width: characters per line that the table may take.
             max_rows: modules shown; what the rest took is stated in one line.
+            corrected: whether what measuring itself took is a row of its own, or a part
+                of the rows in whose time it was spent (see `Profile.corrected`).
 
         Raises:
             ValueError: `unit` is none of these, or `max_rows` is not positive.
         """
         from torchprof_hooks.reports.text import render
 
-        report = render(self.profile, unit, width=width, max_rows=max_rows)
+        profile = self.profile.corrected() if corrected else self.profile
+        report = render(profile, unit, width=width, max_rows=max_rows)
         print(report, file=file or sys.stdout)
 
     def _own_rounds(self) -> _ThreadRounds:

@@ -53,7 +53,6 @@ class BackwardTracker(OwningTracker):
     def __init__(self, names: ModuleNames | None = None) -> None:
         super().__init__(names)
         self.passes: list[BackwardPass] = []
-        self.boundaries = 0  # how many were met: for the estimate of our own cost
         self.undivided_passes = 0  # for nodes of several threads with one number
         self._hooks: NodePreHook = NodeHookCarrier()
         self._hooked: set[int] = set()
@@ -177,7 +176,6 @@ class BackwardTracker(OwningTracker):
             move = move_between(running.owner, move.owner)
         if running.task == -1:
             running.task = current_graph_task()
-        self.boundaries += 1
         self._make_move(move, running, now_ns)
 
     def _make_move(self, move: Move, running: BackwardPass, now_ns: int) -> None:
@@ -185,8 +183,9 @@ class BackwardTracker(OwningTracker):
             self._append((site.code, site.start_ns, now_ns))
         for site in move.opens:
             site.start_ns = now_ns
-        running.owner = move.owner
-        self.site = move.owner.site
+        running.owner = owner = move.owner
+        self.site = site = owner.site
+        site.arrivals += 1
         if running.makes_graph:
             self._own_made_nodes(move)
 

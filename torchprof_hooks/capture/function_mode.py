@@ -61,12 +61,13 @@ class FunctionMode(TorchFunctionMode):
         tracker = self._tracker
         if tracker is None:
             return func(*args, **(kwargs or {}))
+        caller = tracker.site
         try:
-            site = tracker.site.functions[func]
+            site = caller.functions[func]
         except (KeyError, TypeError):
             site = tracker.find_function(func)
         if site is None:
-            tracker.passed_over += 1
+            caller.passed_over += 1
             return func(*args, **(kwargs or {}))
         return tracker.call(site, func, args, kwargs or {})
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import FunctionType
 from typing import Any, Final
 
 from torchprof_hooks.capture.backward_tracker import BackwardTracker
@@ -65,6 +66,7 @@ class FunctionSites(BackwardTracker):
                 return self.site_of_function(OTHER_FUNCTIONS)
             path = (*self._path_inside(caller), element)
             known = [self.new_site(caller, path, phase, function=name)]
+            known[0].is_python = isinstance(function, FunctionType)
             caller.children_by_name[element, phase] = known
             runs = "" if function is None else implementation_of(function)
             self._note(element, ModuleInfo(name, "function", implementation=runs))
@@ -93,6 +95,7 @@ class FunctionSites(BackwardTracker):
             kept = shapes if len(site.by_shapes) < SHAPES_KEPT else OTHER_SHAPES
             known_sites = len(self.sites)
             shaped = self.site_of_function(site.function or "", kept)
+            shaped.is_python = site.is_python
             site.by_shapes[kept] = shaped
             types = input_types((*args, *kwargs.values()))
             known = self.names.infos[site.name]

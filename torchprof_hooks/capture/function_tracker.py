@@ -73,7 +73,6 @@ class FunctionTracker(FunctionSites):
         self.is_replaced_function: Callable[[Any], bool] = lambda function: False
         #: Called when a function turns up that is not known at its place yet.
         self.at_unknown: Callable[[], object] = lambda: None
-        self.passed_over = 0  # calls seen that were none of interest
         self._wants = wants
         self.name_nodes(follows_functions)
 

@@ -33,9 +33,6 @@ class MeterTracker(FunctionTracker):
     def __init__(self, meters: Sequence[Meter], **options: Any) -> None:
         super().__init__(**options)
         self.meters = meters
-        self.readings = (
-            0  # how often the meters were read: for the estimate of our cost
-        )
 
     # Forward
 
@@ -46,7 +43,7 @@ class MeterTracker(FunctionTracker):
         caller = self.site
         super().forward_pre(module, args)
         if self.site.key == id(module) and self.site is not caller:
-            self._opened(self.site, self._read(caller))
+            self._opened(self.site, self._read(caller, caller))
             self.site.start_ns = perf_counter_ns()
 
     def forward_post(self, module: torch.nn.Module, args: Any, outputs: Any) -> None:
@@ -55,7 +52,7 @@ class MeterTracker(FunctionTracker):
             return
         site = self.site
         start_ns = perf_counter_ns()
-        readings = self._read(site)
+        readings = self._read(site, site.caller)
         site.start_ns += perf_counter_ns() - start_ns
         super().forward_post(module, args, outputs)
         if site.key == id(module):
@@ -70,11 +67,11 @@ class MeterTracker(FunctionTracker):
             site.low = next_sequence_number()
             site.start_ns = perf_counter_ns()
             self.site = site
-            self._opened(site, self._read(caller))
+            self._opened(site, self._read(caller, caller))
             site.start_ns = perf_counter_ns()
             outputs = function(*args, **kwargs)
             end_ns = perf_counter_ns()
-            readings = self._read(site)
+            readings = self._read(site, caller)
             self.function_returned(site, end_ns, outputs)
             self._closed(site, readings)
         except BaseException as error:
@@ -86,13 +83,13 @@ class MeterTracker(FunctionTracker):
 
     def open_entry(self, site: Site) -> None:
         """Begin an entry (see the parent class)."""
-        readings = self._read(self.site)
+        readings = self._read(self.site, self.site)
         super().open_entry(site)
         self._opened(site, readings)
 
     def close_entry(self, site: Site, outputs: object = None) -> None:
         """End the current entry (see the parent class)."""
-        readings = self._read(site)
+        readings = self._read(site, site)
         super().close_entry(site, outputs)
         self._closed(site, readings)
 
@@ -101,18 +98,19 @@ class MeterTracker(FunctionTracker):
         caller = self.site
         site = super().begin_region(call)
         if site is not None:
-            self._opened(site, self._read(caller))
+            self._opened(site, self._read(caller, caller))
             site.start_ns = perf_counter_ns()
         return site
 
     def end_region(self, site: Site, call: CompiledCall) -> None:
         """The function that `begin_region` gave a site for is over."""
-        readings = self._read(site)
+        readings = self._read(site, site)
         super().end_region(site, call)
         self._closed(site, readings)
 
     def _make_move(self, move: Move, running: BackwardPass, now_ns: int) -> None:
-        readings = self._read(self.site)
+        around = move.opens[0].caller if move.opens else move.owner.site
+        readings = self._read(self.site, around)
         super()._make_move(move, running, now_ns)
         for site in move.closes:
             self._closed(site, readings)
@@ -129,15 +127,11 @@ class MeterTracker(FunctionTracker):
         for meter in self.meters:
             meter.start()
 
-    def try_reading(self) -> None:
-        """Read the meters for nothing but to see how long that takes."""
-        owner = self.site
-        for meter in self.meters:
-            meter.read(owner)
-
-    def _read(self, owner: Site) -> list[Any]:
-        self.readings += 1
-        return [meter.read(owner) for meter in self.meters]
+    def _read(self, owner: Site, in_time_of: Site) -> list[Any]:
+        start_ns = perf_counter_ns()
+        readings = [meter.read(owner) for meter in self.meters]
+        in_time_of.reading_ns += perf_counter_ns() - start_ns
+        return readings
 
     def _opened(self, site: Site, readings: list[Any]) -> None:
         site.readings = readings

@@ -56,15 +56,30 @@ class DeviceMeter:
             return
         self._waiting.append((site.code, start, end))
         if len(self._waiting) > RESOLVE_AT:
-            while self._waiting and self.clock.is_done(self._waiting[0][2]):
-                self._resolve(*self._waiting.popleft())
+            self._resolve_done()
 
     def settle(self) -> None:
         """Wait for the device and book everything. For reading, not for the loop."""
-        while self._waiting:
-            code, start, end = self._waiting.popleft()
+        while (span := self._next_span()) is not None:
+            _, start, end = span
+            self.clock.wait(start)
             self.clock.wait(end)
-            self._resolve(code, start, end)
+            self._resolve(*span)
+
+    def _resolve_done(self) -> None:
+        while (span := self._next_span()) is not None:
+            _, start, end = span
+            # The end may be in another queue than the start, and be passed first.
+            if not (self.clock.is_done(end) and self.clock.is_done(start)):
+                self._waiting.appendleft(span)
+                return
+            self._resolve(*span)
+
+    def _next_span(self) -> tuple[int, Any, Any] | None:
+        try:
+            return self._waiting.popleft()
+        except IndexError:  # asking before would be too early: another thread may read
+            return None
 
     def _resolve(self, code: int, start: Any, end: Any) -> None:
         elapsed_ns = self.clock.elapsed_ns(start, end)

@@ -27,6 +27,7 @@ class Site:
     """
 
     __slots__ = (
+        "arrivals",
         "backward",
         "by_shapes",
         "caller",
@@ -39,13 +40,16 @@ class Site:
         "is_counted",
         "is_entry",
         "is_hidden",
+        "is_python",
         "is_region",
         "key",
         "low",
         "module",
+        "passed_over",
         "path",
         "peak_bytes",
         "phase",
+        "reading_ns",
         "readings",
         "start_ns",
     )
@@ -63,6 +67,7 @@ class Site:
         self.path = path
         self.phase = phase
         self.function = function  # name of the function that is called here, if one is
+        self.is_python = False  # whether that is written in Python
         self.is_region = False  # whether it was compiled: nothing inside is looked at
         self.caller = self if caller is None else caller  # the outermost is its own
         self.key = NO_MODULE
@@ -86,6 +91,10 @@ class Site:
         self.low = 0  # sequence number of the first node that the call can own
         self.readings: list[Any] | None = None  # of the meters, when it began
         self.peak_bytes = 0  # highest level of memory in use since it began
+        # What our hooks did in this site's time, besides calls (see `own_cost`):
+        self.arrivals = 0  # of backward passes, from the nodes of other calls
+        self.passed_over = 0  # calls of what is no function
+        self.reading_ns = 0  # meters
 
     def adopt(self, module: torch.nn.Module) -> None:
         """From now on, calls of `module` are calls at this site."""

@@ -11,11 +11,12 @@ from torchprof_hooks.capture.backward_tracker import BackwardTracker
 from torchprof_hooks.capture.flop_count import flops_of_sites
 from torchprof_hooks.capture.meter_tracker import MeterTracker, meters_of
 from torchprof_hooks.capture.meters import DeviceMeter, MemoryMeter
-from torchprof_hooks.capture.own_cost import estimated_overhead_ns
+from torchprof_hooks.capture.own_cost import overhead_of_sites
 from torchprof_hooks.capture.site import Site
 from torchprof_hooks.capture.span_log import Int64s
 from torchprof_hooks.capture.tracker import Tracker
 from torchprof_hooks.profiles.cells import CellKey, add_cell
+from torchprof_hooks.profiles.correction import overhead_ns
 from torchprof_hooks.profiles.memory import MemorySummary, MemoryTotals
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import (
@@ -51,16 +52,18 @@ def take_snapshot(tracker: Tracker, wall_ns: int, unmeasured: str = "") -> Profi
         for meter in tracker.meters:
             meter.settle()
     cells: dict[CellKey, Totals] = {}
+    outside_overhead_ns = 0
     sites = list(tracker.sites)  # the measured thread may be adding some
     for site, found in zip(sites, _totals_of_sites(tracker, sites), strict=True):
         totals = found if site.is_counted else found.without_calls()
-        if site.path not in _ALL_OUTSIDE and _is_used(totals):
+        if site.path in _ALL_OUTSIDE:
+            outside_overhead_ns += totals.overhead_ns
+        elif _is_used(totals):
             add_cell(cells, (site.path, site.phase), totals)
     booked_ns = sum(totals.self_ns for totals in cells.values())
-    planning_ns = sum(
-        totals.self_ns for (_, phase), totals in cells.items() if phase == "profiler"
+    cells[(OUTSIDE_NAME,), "outside"] = Totals(
+        self_ns=wall_ns - booked_ns, overhead_ns=outside_overhead_ns
     )
-    cells[(OUTSIDE_NAME,), "outside"] = Totals(self_ns=wall_ns - booked_ns)
     names = dict.fromkeys(name for path, _ in cells for name in path)
     return Profile(
         cells,
@@ -68,7 +71,7 @@ def take_snapshot(tracker: Tracker, wall_ns: int, unmeasured: str = "") -> Profi
         wall_ns,
         tracker.steps if isinstance(tracker, BackwardTracker) else 0,
         tracker.aborted_calls,
-        estimated_overhead_ns(tracker) + planning_ns,
+        sum(map(overhead_ns, cells.items())),
         tuple(meter.clock.name for meter in meters_of(tracker, DeviceMeter)),
         _memory_summary(tracker, unmeasured),
         tracker.undivided_passes if isinstance(tracker, BackwardTracker) else 0,
@@ -104,6 +107,7 @@ def _totals_of_sites(tracker: Tracker, sites: list[Site]) -> list[Totals]:
     device = _device_own(tracker, sites)
     memory = _memory_own(tracker, sites)
     flops = flops_of_sites(sites, calls)
+    overhead = overhead_of_sites(tracker, sites, calls, own)
     return [
         Totals(
             calls=calls[code],
@@ -115,6 +119,7 @@ def _totals_of_sites(tracker: Tracker, sites: list[Site]) -> list[Totals]:
             device_self_ns=device[code],
             memory=memory[code],
             flops=flops[code],
+            overhead_ns=overhead[code],
         )
         for code in range(len(sites))
     ]

@@ -22,30 +22,51 @@ class DeviceClock(Protocol):
         """Return when the device has come to `stamp`."""
 
     def elapsed_ns(self, start: Any, end: Any) -> int:
-        """Nanoseconds between two stamps that are done."""
+        """Nanoseconds between two stamps that are done; 0 if that cannot be told."""
 
 
 class EventClock:
     """Stamps as timing events on the current stream of ``torch.cuda``.
 
-    No stamp is taken before the program itself has initialised the device, nor while
-    the stream is being captured into a graph, where recording a timing event is an
-    error. Events are used again as soon as nothing refers to their stamp any more.
+    No stamp is taken before the program itself has initialised the device, nor on a
+    device that it keeps nothing on (an event would take some hundred megabytes of that
+    device), nor while the stream is being captured into a graph, where recording a
+    timing event is an error. Events are used again as soon as nothing refers to their
+    stamp any more.
     """
 
     def __init__(self, device: Any = torch.cuda, name: str = "cuda") -> None:
         self.name = name
         self._device = device
-        self._pool: list[Any] = []
+        # By the index of the device: that of its first record is an event's for good.
+        self._pools: dict[int, list[Any]] = {}
 
     def stamp(self) -> _EventStamp | None:
         """See `DeviceClock.stamp`."""
         device = self._device
-        if not device.is_initialized() or device.is_current_stream_capturing():
+        if not device.is_initialized():
             return None
-        event = self._pool.pop() if self._pool else device.Event(enable_timing=True)
-        event.record()
-        return _EventStamp(event, self._pool)
+        stream = device.current_stream()
+        pool = self._pools.get(stream.device_index)
+        if pool is None:
+            if not self._is_in_use(stream.device_index):
+                return None
+            pool = self._pools.setdefault(stream.device_index, [])
+        if device.is_current_stream_capturing():
+            return None
+        try:
+            event = pool.pop()
+        except IndexError:  # asking before would be too early: there are other threads
+            event = device.Event(enable_timing=True)
+        event.record(stream)
+        return _EventStamp(event, pool)
+
+    def _is_in_use(self, index: int) -> bool:
+        """Whether the program has put anything on a device, as far as is known."""
+        if self._device.get_allocator_backend() != "native":
+            return True  # which does not count
+        stats = self._device.memory_stats_as_nested_dict(index)
+        return bool(stats["reserved_bytes"]["all"]["allocated"])
 
     def is_done(self, stamp: _EventStamp) -> bool:
         """See `DeviceClock.is_done`."""
@@ -56,22 +77,32 @@ class EventClock:
         stamp.event.synchronize()
 
     def elapsed_ns(self, start: _EventStamp, end: _EventStamp) -> int:
-        """See `DeviceClock.elapsed_ns`. The device counts in steps of about 0.5 us."""
+        """See `DeviceClock.elapsed_ns`. The device counts in steps of about 0.5 us.
+
+        Stamps of two devices cannot be compared. Of two streams they can, though the
+        later one may have been passed first: streams that do not wait for each other
+        have no order.
+        """
+        if start.pool is not end.pool:
+            return 0
         milliseconds = float(start.event.elapsed_time(end.event))
-        return round(milliseconds * 1e6)
+        return max(round(milliseconds * 1e6), 0)
 
 
 class _EventStamp:
-    """Holds an event for as long as somebody needs its time."""
+    """Holds an event for as long as somebody needs its time.
 
-    __slots__ = ("_pool", "event")
+    pool: where it came from, one for each device.
+    """
+
+    __slots__ = ("event", "pool")
 
     def __init__(self, event: Any, pool: list[Any]) -> None:
         self.event = event
-        self._pool = pool
+        self.pool = pool
 
     def __del__(self) -> None:
-        self._pool.append(self.event)
+        self.pool.append(self.event)
 
 
 def default_device_clock() -> DeviceClock | None:

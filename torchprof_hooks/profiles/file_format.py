@@ -13,12 +13,14 @@ Version 3::
                         "compiled": ..., "order": ..., "implementation": ...,
                         "inputs": [...], "place": ...}},
      "cells": [{"path": [name, ...], "phase": ..., "calls": ..., ...,
-                "flops": ..., "memory": {"used_bytes": ..., ...}}]}
+                "flops": ..., "overhead_ns": ...,
+                "memory": {"used_bytes": ..., ...}}]}
 
 A cell has the fields of `Totals` but the cumulative ones, which follow from the paths;
-its operations and its memory are left out where they are 0. Version 2 had no phase
-"data": that time was in "outside"; nor operations, implementations and inputs. Version
-1 had neither memory nor functions among the modules.
+its operations, what measuring took of it, and its memory are left out where they are 0.
+Version 2 had no phase "data": that time was in "outside"; nor operations, what
+measuring took, implementations and inputs. Version 1 had neither memory nor functions
+among the modules.
 """
 
 from __future__ import annotations
@@ -58,6 +60,8 @@ _CELL_FIELDS = (
     "squares_ns2",
     "device_self_ns",
 )
+#: Left out where they are 0.
+_RARE_FIELDS = ("flops", "overhead_ns")
 _NO_BYTES = asdict(NO_MEMORY)
 
 
@@ -75,7 +79,7 @@ def to_json(profile: Profile) -> dict[str, Any]:
                 "path": list(path),
                 "phase": phase,
                 **{name: getattr(totals, name) for name in _CELL_FIELDS},
-                **({"flops": totals.flops} if totals.flops else {}),
+                **{name: n for name in _RARE_FIELDS if (n := getattr(totals, name))},
                 **_cell_memory(totals.memory),
             }
             for (path, phase), totals in profile.cells.items()
@@ -174,12 +178,12 @@ def _module(fields: dict[str, Any]) -> ModuleInfo:
 
 def _totals(fields: dict[str, Any]) -> Totals:
     numbers: dict[str, Any] = {
-        name: checked_integer(fields[name]) for name in _CELL_FIELDS
+        **{name: checked_integer(fields[name]) for name in _CELL_FIELDS},
+        **{name: checked_integer(fields.get(name, 0)) for name in _RARE_FIELDS},
     }
     return Totals(
         **numbers,
         memory=_memory_totals(fields.get("memory", _NO_BYTES)),
-        flops=checked_integer(fields.get("flops", 0)),
     )
 
 

@@ -6,7 +6,7 @@ Views of a profile are imported when they are asked for, like reports.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ from torchprof_hooks.profiles.cells import (
 )
 from torchprof_hooks.profiles.memory import MemorySummary, merge_summaries
 from torchprof_hooks.profiles.modules import ModuleInfo
+from torchprof_hooks.profiles.names import PROFILER_NAME
 from torchprof_hooks.profiles.totals import Totals
 
 if TYPE_CHECKING:
@@ -43,8 +44,9 @@ class Profile:
     wall_ns: time between entering and leaving the measured blocks, summed over threads.
     steps: optimizer steps that ended.
     aborted_calls: calls that an exception went through.
-    overhead_ns: estimate of what measuring itself added to `wall_ns`; the part that is
-        measured exactly (planning of backward passes) is a cell of its own as well.
+    overhead_ns: estimate of what measuring itself added to `wall_ns`: the sum of that
+        of the cells (see `Totals`), and of the part that is measured exactly (planning
+        of backward passes), which is a cell of its own.
     devices: names of the devices whose clock was read, sorted.
     memory: whose memory was measured, and its peak; None if that was not asked for.
     undivided_passes: backward passes over nodes that several threads had made. Nodes
@@ -119,6 +121,19 @@ class Profile:
         if not functions:
             cells, infos = without_functions(cells, infos)
         return build_tree(cells, infos)
+
+    def corrected(self) -> Profile:
+        """The same without what measuring itself took in the time of others, as far as
+        that is known (see `Totals.overhead_ns`): own and cumulative times of the host
+        are lower by that, and the row "(profiler)" is higher.
+
+        Durations of single calls (means, deviations, shortest and longest) and times of
+        devices are left as they were measured.
+        """
+        from torchprof_hooks.profiles.correction import without_overhead
+
+        infos = {PROFILER_NAME: ModuleInfo(kind="profiler"), **self.modules}
+        return replace(self, cells=without_overhead(self.cells), modules=infos)
 
     def merge(self, other: Profile) -> Profile:
         """Both runs as one, whichever order they are merged in."""

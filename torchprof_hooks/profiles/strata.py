@@ -154,8 +154,9 @@ def _factors(
 
 
 def _divided(all_steps: Stratum, seen: Stratum) -> Profile:
-    """The time of `all_steps`, divided as in the steps `seen` among them."""
-    profile, pattern = all_steps.profile, seen.profile
+    """The time of `all_steps`, divided as in the steps `seen` among them: without what
+    looking took there, since most steps were not looked at."""
+    profile, pattern = all_steps.profile, seen.profile.corrected()
     wanted, found = _parts(profile), _parts(pattern)
     of_functions = _parts(pattern, of_functions=True)
     cells: dict[CellKey, Totals] = {}

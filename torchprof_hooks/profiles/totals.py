@@ -21,6 +21,8 @@ class Totals:
         squares of these; `mean_ns` and `std_ns` come from them.
     device_self_ns, device_cumulative_ns: the same times on the device's own clock
         (0 where no device was measured).
+    overhead_ns: how much of `self_ns` measuring itself has taken, estimated: counts of
+        what the hooks did in that time, each with its cost on this machine.
     flops: floating-point operations of the calls themselves, without the calls that
         they made, as far as torch has formulas for them (matrix products, convolutions,
         attention); 0 where it has none, or functions were not measured.
@@ -41,6 +43,7 @@ class Totals:
     memory: MemoryTotals = NO_MEMORY
     memory_cumulative: MemoryTotals = NO_MEMORY
     flops: int = 0
+    overhead_ns: int = 0
 
     @property
     def mean_ns(self) -> float:
@@ -80,6 +83,7 @@ class Totals:
             self.memory + other.memory,
             self.memory_cumulative + other.memory_cumulative,
             self.flops + other.flops,
+            self.overhead_ns + other.overhead_ns,
         )
 
     def with_cumulative(
@@ -99,6 +103,7 @@ class Totals:
             self.memory,
             memory,
             self.flops,
+            self.overhead_ns,
         )
 
     def without_calls(self) -> Totals:
@@ -109,11 +114,12 @@ class Totals:
             device_self_ns=self.device_self_ns,
             memory=self.memory.with_peak(0),
             flops=self.flops,
+            overhead_ns=self.overhead_ns,
         )
 
     def without_time(self) -> Totals:
         """The same calls, for which own time and operations are counted elsewhere."""
-        return replace(self, self_ns=0, device_self_ns=0, flops=0)
+        return replace(self, self_ns=0, device_self_ns=0, flops=0, overhead_ns=0)
 
     def _per_call(self, amount: int) -> float:
         return amount / self.calls if self.calls else 0.0

@@ -89,6 +89,11 @@ def _add_show(subparsers: Subparsers) -> None:
     _add_by(parser, "rows are one per module, class, function or call site")
     formats = ("text", _REPORT, *_ROW_FORMATS, *_STACK_FORMATS)
     parser.add_argument("--format", choices=formats, default="text")
+    parser.add_argument(
+        "--raw",
+        action="store_true",
+        help="times as they were measured, with what measuring took of them",
+    )
     _add_max_rows(parser)
     parser.set_defaults(command=_show)
 
@@ -166,9 +171,12 @@ def _show(args: argparse.Namespace) -> int:
     if args.format == _REPORT:
         if args.by:
             raise _ToolError("--by is for rows, but --format report has all of them")
+        if args.raw:
+            raise _ToolError("--raw is not for --format report, which has estimates")
         _write(_report(args))
     else:
-        _write(_rendered(_load(args.file), args))
+        profile = _load(args.file)
+        _write(_rendered(profile if args.raw else profile.corrected(), args))
     return 0
 
 

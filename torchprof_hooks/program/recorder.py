@@ -143,7 +143,7 @@ class Recorder:
             )
             parts.append(program_report(program, layout))
         if flags.debugprint:
-            parts.append(render(program.whole))
+            parts.append(render(program.whole.corrected()))
         if flags.print_global_stats:
             parts.append(global_stats(program))
         report = "\n\n".join(parts)
