@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from time import perf_counter_ns
 from types import TracebackType
 from typing import NamedTuple, ParamSpec, TextIO, TypeVar
@@ -41,6 +42,7 @@ class Settings(NamedTuple):
     functions: bool = False
     memory: bool | str | torch.device = False
     device_clock: DeviceClock | None = None
+    max_overhead: float | None = None
 
 
 class Profiler:
@@ -125,7 +127,9 @@ class Profiler:
     def _own_rounds(self) -> _ThreadRounds:
         rounds: _ThreadRounds | None = getattr(self._local, "rounds", None)
         if rounds is None:
-            rounds = self._local.rounds = _ThreadRounds(self._settings)
+            is_limited = self._settings.max_overhead is not None
+            make = _BudgetedRounds if is_limited else _ThreadRounds
+            rounds = self._local.rounds = make(self._settings)
             self._rounds.append(rounds)
         return rounds
 
@@ -135,9 +139,12 @@ class _ThreadRounds:
     one of the same profiler is a part of it)."""
 
     def __init__(self, settings: Settings) -> None:
-        self._tracker, self._unmeasured = make_tracker(settings)
-        self._tap: Tap | None = None
         self._depth = 0
+        self._prepare(settings)
+
+    def _prepare(self, settings: Settings) -> None:
+        self._tracker, self._no_memory = make_tracker(settings)
+        self._tap: Tap | None = None
         self._start_ns = 0
         self._wall_ns = 0
 
@@ -148,12 +155,19 @@ class _ThreadRounds:
     def enter(self) -> None:
         self._depth += 1
         if self._depth == 1:
-            self._tap = Tap(self._tracker)
-            self._start_ns = perf_counter_ns()
+            self._begin()
 
     def leave(self, by_exception: bool) -> None:
         self._depth -= 1
-        if self._depth == 0 and self._tap is not None:
+        if self._depth == 0:
+            self._end(by_exception)
+
+    def _begin(self) -> None:
+        self._tap = Tap(self._tracker)
+        self._start_ns = perf_counter_ns()
+
+    def _end(self, by_exception: bool) -> None:
+        if self._tap is not None:
             self._tap.close(by_exception)
             self._wall_ns += perf_counter_ns() - self._start_ns
             self._tap = None
@@ -162,9 +176,27 @@ class _ThreadRounds:
         from torchprof_hooks.capture.snapshot import take_snapshot
 
         running_ns = perf_counter_ns() - self._start_ns if self._depth else 0
-        return take_snapshot(
-            self._tracker, self._wall_ns + running_ns, self._unmeasured
-        )
+        return take_snapshot(self._tracker, self._wall_ns + running_ns, self._no_memory)
+
+
+class _BudgetedRounds(_ThreadRounds):
+    """The same, with some of the steps measured."""
+
+    def _prepare(self, settings: Settings) -> None:
+        from torchprof_hooks.capture.budgeted_steps import BudgetedSteps
+        from torchprof_hooks.capture.step_budget import StepBudget
+
+        budget = StepBudget(settings.max_overhead or 1)
+        self._steps = BudgetedSteps(partial(make_tracker, settings), budget)
+
+    def _begin(self) -> None:
+        self._steps.start()
+
+    def _end(self, by_exception: bool) -> None:
+        self._steps.stop(by_exception)
+
+    def snapshot(self) -> Profile:
+        return self._steps.snapshot()
 
 
 def make_tracker(
@@ -198,6 +230,7 @@ def profile(
     *,
     functions: bool = False,
     memory: bool | str | torch.device = False,
+    max_overhead: float | None = None,
     device_clock: DeviceClock | None = None,
 ) -> Profiler:
     """Measure forward, backward and recompute of every module, and optimizer steps.
@@ -213,11 +246,18 @@ def profile(
         memory: measure what calls do with memory: True, for CUDA's current device if
             the program has initialised CUDA by the time it enters the block, else for
             the CPU; or a device. Where it cannot be measured the report says why.
+        max_overhead: the share of the loop's time that measuring may take, 0.01 for one
+            per cent: then some of the steps are measured, as many as that allows, and
+            in the others no hook is on any module. The report says how many were, and
+            is about these. A step ends with that of the optimizer; of several, of the
+            one that steps least often; without any, each outermost call of a module
+            without gradients is one. By default all steps are measured.
         device_clock: another clock for the device than that of ``torch.cuda``, which is
             used by default where this torch is built for it.
 
     Raises:
-        ValueError: there is no such device to measure the memory of.
+        ValueError: there is no such device to measure the memory of, or `max_overhead`
+            is not a share.
 
     Example:
         >>> with torchprof_hooks.profile() as prof:
@@ -230,5 +270,10 @@ def profile(
     if not isinstance(memory, bool):
         with suppress(MemoryUnavailableError):  # for the report to say
             memory_counter(memory)
+    if max_overhead is not None and not 0 < max_overhead < 1:
+        raise ValueError(
+            "max_overhead is a share of the time, 0.01 for one per cent, but is "
+            f"{max_overhead}"
+        )
     clock = device_clock or default_device_clock()
-    return Profiler(Settings(functions, memory, clock))
+    return Profiler(Settings(functions, memory, clock, max_overhead))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from typing import Any
 
 import pytest
@@ -14,29 +13,51 @@ from torchprof_hooks.capture import meters
 from torchprof_hooks.measure.device_clock import EventClock
 
 
-class FakeDevice:
-    """A device that runs behind: work of 1 ms is queued by `launch`, and has been done
-    only once `catch_up` was called. Stands in for the module ``torch.cuda``."""
+class FakeStream:
+    """A queue of a device: what was put into it takes `queued_ms`, `done_ms` of it have
+    passed."""
 
-    def __init__(self) -> None:
+    def __init__(self, device_index: int = 0) -> None:
+        self.device_index = device_index
         self.queued_ms = 0.0
         self.done_ms = 0.0
+
+
+class FakeDevice:
+    """Devices that run behind: `launch` queues work on the current stream, and it has
+    been done only once `catch_up` was called. Stands in for the module ``torch.cuda``;
+    an event does what torch's own would, also where that is to raise."""
+
+    def __init__(self) -> None:
+        self.stream = FakeStream()  # the current one
         self.initialized = True
         self.capturing = False
+        self.backend = "native"
+        self.reserved: dict[int, int] = {0: 512, 1: 512}  # by device
         self.events_made = 0
         self.waits = 0
 
     def launch(self, milliseconds: float) -> None:
-        self.queued_ms += milliseconds
+        self.stream.queued_ms += milliseconds
 
     def catch_up(self) -> None:
-        self.done_ms = self.queued_ms
+        self.stream.done_ms = self.stream.queued_ms
 
     def is_initialized(self) -> bool:
         return self.initialized
 
+    def current_stream(self) -> FakeStream:
+        assert self.initialized, "this initialises CUDA"
+        return self.stream
+
     def is_current_stream_capturing(self) -> bool:
         return self.capturing
+
+    def get_allocator_backend(self) -> str:
+        return self.backend
+
+    def memory_stats_as_nested_dict(self, index: int) -> Any:
+        return {"reserved_bytes": {"all": {"allocated": self.reserved[index]}}}
 
     def Event(self, enable_timing: bool) -> FakeEvent:  # noqa: N802
         assert enable_timing
@@ -47,21 +68,28 @@ class FakeDevice:
 class FakeEvent:
     def __init__(self, device: FakeDevice) -> None:
         self.device = device
+        self.stream: FakeStream | None = None
 
-    def record(self) -> None:
+    def record(self, stream: FakeStream) -> None:
         assert not self.device.capturing
-        self.at_ms = self.device.queued_ms
+        assert self.stream is None or self.stream.device_index == stream.device_index
+        self.stream = stream
+        self.at_ms = stream.queued_ms
 
     def query(self) -> bool:
-        return self.at_ms <= self.device.done_ms
+        return self.stream is None or self.at_ms <= self.stream.done_ms
 
     def synchronize(self) -> None:
+        assert self.stream is not None
         self.device.waits += 1
-        self.device.catch_up()
+        self.stream.done_ms = max(self.at_ms, self.stream.done_ms)
 
     def elapsed_time(self, end: FakeEvent) -> float:
         assert self.query()
         assert end.query()
+        assert self.stream is not None
+        assert end.stream is not None
+        assert self.stream.device_index == end.stream.device_index
         return end.at_ms - self.at_ms
 
 
@@ -165,6 +193,101 @@ def test_no_stamp_where_none_may_be_taken(state: str) -> None:
     )
 
 
+@pytest.mark.parametrize("backend", ["native", "cudaMallocAsync"])
+def test_no_event_on_a_device_that_the_program_keeps_nothing_on(backend: str) -> None:
+    device = FakeDevice()
+    device.backend = backend
+    device.reserved[0] = 0
+    clock = EventClock(device, "fake")
+    # Only the native allocator counts what it has reserved.
+    assert (clock.stamp() is None) == (backend == "native")
+    device.reserved[0] = 512
+    assert clock.stamp() is not None
+
+
+def test_events_stay_on_their_device() -> None:
+    device = FakeDevice()
+    first, second = FakeStream(0), FakeStream(1)
+    clock = EventClock(device)
+    for stream in (first, second, first, second):
+        device.stream = stream
+        start = clock.stamp()
+        device.launch(1)
+        end = clock.stamp()
+        device.catch_up()
+        assert start is not None
+        assert end is not None
+        assert clock.elapsed_ns(start, end) == 1_000_000
+        del start, end
+    assert device.events_made == 4  # two for each device
+
+
+def test_a_stamp_that_was_passed_before_the_first_one() -> None:
+    device = FakeDevice()
+    clock = EventClock(device)
+    device.launch(5)
+    start = clock.stamp()
+    device.catch_up()
+    device.stream = FakeStream()
+    end = clock.stamp()
+    assert start is not None
+    assert end is not None
+    assert clock.elapsed_ns(start, end) == 0
+
+
+class Elsewhere(nn.Module):
+    """Goes over to another stream, and leaves that the current one."""
+
+    def __init__(self, device: FakeDevice, stream: FakeStream) -> None:
+        super().__init__()
+        self.device, self.stream = device, stream
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.device.launch(7)
+        self.device.stream = self.stream
+        self.device.launch(3)
+        return x + 1
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_call_that_ends_on_another_stream(
+    monkeypatch: pytest.MonkeyPatch, index: int
+) -> None:
+    monkeypatch.setattr(meters, "RESOLVE_AT", 0)
+    device = FakeDevice()
+    here, other = device.stream, FakeStream(index)
+    model = Elsewhere(device, other)
+    with torchprof_hooks.profile(device_clock=EventClock(device, "fake")) as prof:
+        model(torch.ones(2))
+        device.catch_up()  # the other stream alone: the call's begin is still to come
+        assert here.queued_ms > here.done_ms
+        device.stream = here
+        run(Model(device), 1)
+        assert device.waits == 0
+    rows = {row.name: row.phases for row in prof.profile.rows()}
+    # Two devices have no clock in common.
+    assert rows["Elsewhere"]["forward"].device_self_ns == (
+        3_000_000 if not index else 0
+    )
+    assert rows["Model.a"]["forward"].device_self_ns == 1_000_000
+
+
+def test_threads_share_the_events_of_a_clock() -> None:
+    device = FakeDevice()
+    clock = EventClock(device)
+    pool = clock.stamp().pool  # type: ignore[union-attr]
+
+    class TakenMeanwhile(list[Any]):
+        """Says that there is something, which another thread then takes."""
+
+        def __bool__(self) -> bool:
+            return True
+
+    clock._pools[0] = TakenMeanwhile()
+    assert clock.stamp() is not None
+    assert len(pool) == 1
+
+
 def test_reading_device_times_in_the_middle_of_a_call() -> None:
     device = FakeDevice()
     model = Model(device)
@@ -193,12 +316,8 @@ def test_real_device_time_is_that_of_its_kernels() -> None:
     model(x).sum().backward()
     torch.cuda.synchronize()
     with torchprof_hooks.profile() as prof:
-        torch.cuda.set_sync_debug_mode("error")
-        try:
-            for _ in range(5):
-                model(x).sum().backward()
-        finally:
-            torch.cuda.set_sync_debug_mode("default")
+        for _ in range(5):
+            model(x).sum().backward()
     rows = {row.name: row.phases for row in prof.profile.rows()}
     for phase in ("forward", "backward"):
         short = rows["Sequential.0"][phase].device_self_ns
@@ -217,4 +336,3 @@ def test_recomputation_in_the_thread_of_the_device() -> None:
     rows = {row.name: row.phases for row in prof.profile.rows()}
     assert rows["Sequential"]["recompute"].calls == 2
     assert rows["Sequential.0"]["backward"].calls == 2
-    gc.collect()

@@ -27,6 +27,7 @@ from torchprof_hooks.capture.torch_names.autograd import (
     NodePreHook,
     current_autograd_node,
     current_graph_task,
+    may_run_elsewhere,
     next_sequence_number,
     passes_on_stack,
 )
@@ -132,10 +133,13 @@ class BackwardTracker(OwningTracker):
             numbers = [number for number in numbers if number > request.stop]
         if numbers:
             started.follow(self._plan_for(started.base, numbers, nodes), numbers)
-            unhooked = started.moves.keys() - self._hooked
+            hooked = set(started.moves)
+            if may_run_elsewhere(nodes[numbers[0]]):
+                hooked.add(numbers[0])  # tells that thread apart, for `works_here`
+            unhooked = hooked - self._hooked
             self._hooks.put_in_front_of([nodes[number] for number in unhooked])
             if request.keeps_graph:
-                self._remember_hooked(started.moves)
+                self._remember_hooked(hooked)
         self.close_entry(planning)
 
     def _plan_for(
@@ -167,15 +171,15 @@ class BackwardTracker(OwningTracker):
         """A node at which the owner changes is about to run."""
         now_ns = perf_counter_ns()
         running = self.passes[-1]
+        if running.task == -1:
+            running.task = current_graph_task()
         move = running.moves.pop(current_autograd_node()._sequence_nr(), None)
-        if move is None:  # hooked by an earlier pass over this graph
+        if move is None:  # hooked by an earlier pass over this graph, or the first one
             return
         if self.site is not running.owner.site:
             self.abort_down_to(running.owner.site, now_ns)
         if move.before is not running.owner:
             move = move_between(running.owner, move.owner)
-        if running.task == -1:
-            running.task = current_graph_task()
         self._make_move(move, running, now_ns)
 
     def _make_move(self, move: Move, running: BackwardPass, now_ns: int) -> None:

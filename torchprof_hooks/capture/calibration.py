@@ -30,7 +30,7 @@ Times = npt.NDArray[Any]
 
 #: The fastest of these rounds counts: other programs may disturb the rest.
 _ROUNDS: Final = 11
-_LAYERS: Final = 64
+_LAYERS: Final = 60
 _WIDTH: Final = 16
 
 
@@ -95,19 +95,21 @@ class _Layer(torch.nn.Module):
 
     def __init__(self, number: int) -> None:
         super().__init__()
-        self._kind = number % 4
+        self._kind = number % 5
         self._weight = torch.eye(_WIDTH, device="cpu", dtype=torch.float32)
 
     @property
     def calls_python(self) -> bool:
         """Whether the function is written in Python."""
-        return self._kind == 1
+        return self._kind in (1, 3)
 
     def forward(self, value: torch.Tensor) -> torch.Tensor:
         if self._kind == 0:
             return F.linear(value, self._weight)
         if self._kind == 1:
             return F.layer_norm(value, (_WIDTH,))
+        if self._kind == 3:
+            return F.relu(value)
         return F.gelu(value) if self._kind == 2 else value + value
 
 

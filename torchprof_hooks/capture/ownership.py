@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import weakref
+from _thread import get_ident
 from array import array
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -81,7 +82,8 @@ class Ownership:
     """
 
     def __init__(self) -> None:
-        self._records: list[weakref.ref[Record]] = []  # by rising number
+        # By the thread that made the nodes: each counts for itself, by rising number.
+        self._records: dict[int, list[weakref.ref[Record]]] = {}
         self._newest: deque[Record] = deque(maxlen=NEWEST_RECORDS)
         self._loose: deque[Record] = deque()
         self._loose_bytes = 0
@@ -94,12 +96,11 @@ class Ownership:
             return
         record = Record(intervals, low)
         self._newest.append(record)
-        self._records.append(weakref.ref(record))
+        self._refer_to(record)
         key = _METADATA_KEY, id(self)
         for node in nodes_behind(outputs):
             if record.low <= sequence_number(node) < record.high:
                 node.metadata[key] = record
-        self._prune_if_many()
 
     def add_loose(self, intervals: list[int]) -> None:
         """Remember the intervals of several outermost calls that ended one after the
@@ -107,16 +108,16 @@ class Ownership:
         if not intervals:
             return
         record = Record(intervals, min(intervals[1::FIELDS]))
-        self._records.append(weakref.ref(record))
+        self._refer_to(record)
         self._loose.append(record)
         self._loose_bytes += record.size_bytes
         while self._loose_bytes > LOOSE_BYTES_KEPT:
             self._loose_bytes -= self._loose.popleft().size_bytes
-        self._prune_if_many()
 
     def newest_records(self, low: int, high: int) -> Iterator[Record]:
-        """The records that reach into ``[low, high)``, newest first."""
-        for reference in reversed(self._records):
+        """The records of the running thread that reach into ``[low, high)``, newest
+        first."""
+        for reference in reversed(self._records.get(get_ident(), ())):
             record = reference()
             if record is None or record.low >= high:
                 continue
@@ -124,11 +125,14 @@ class Ownership:
                 return
             yield record
 
-    def _prune_if_many(self) -> None:
-        if len(self._records) <= self._prune_at:
-            return
-        self._records = [ref for ref in self._records if ref() is not None]
-        self._prune_at = 2 * max(len(self._records), NEWEST_RECORDS)
+    def _refer_to(self, record: Record) -> None:
+        """On devices, what a reentrant checkpoint computes again in a backward pass is
+        made in a thread of the engine's, and so is the pass over that."""
+        records = self._records.setdefault(get_ident(), [])
+        records.append(weakref.ref(record))
+        if len(records) > self._prune_at:
+            records[:] = [ref for ref in records if ref() is not None]
+            self._prune_at = 2 * max(len(records), NEWEST_RECORDS)
 
 
 def nodes_behind(outputs: object) -> list[Any]:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
 
 import torch
 
 from torchprof_hooks.capture.module_tap import ModuleTap
+from torchprof_hooks.capture.site import Site
 from torchprof_hooks.capture.tracker import Tracker
 
 _NAME = "torchprof_hooks roots"
+#: Phases of what is neither a module nor a function, nor a part of backward.
+_NO_CALLS: Final = ("optimizer", "data", "outside")
 
 
 class RootTaps:
@@ -37,3 +41,22 @@ class _OneTracker:
 
     def acquire_for(self, owner: object) -> Callable[[], object]:
         return lambda: None
+
+
+def outermost_modules(outside: Site) -> Iterator[torch.nn.Module]:
+    """The living modules that were called from outside of any other."""
+    for place in _outside_of_modules(outside):
+        for site in place.children.values():
+            module = site.living_module()
+            if module is not None:
+                yield module
+
+
+def _outside_of_modules(site: Site) -> Iterator[Site]:
+    """Sites that calls of outermost modules can come from: an optimizer's closure is
+    one, for example."""
+    yield site
+    for known in site.children_by_name.values():
+        for inner in known:
+            if inner.phase in _NO_CALLS:
+                yield from _outside_of_modules(inner)

@@ -128,7 +128,7 @@ def _totals_of_sites(tracker: Tracker, sites: list[Site]) -> list[Totals]:
 def _device_own(tracker: Tracker, sites: list[Site]) -> list[int]:
     durations = [0] * len(sites)
     for meter in meters_of(tracker, DeviceMeter):
-        for code, duration_ns in meter.device_ns.items():
+        for code, duration_ns in dict(meter.device_ns).items():
             durations[code] = duration_ns
     return _without_inner(sites, durations, entries_too=True)
 

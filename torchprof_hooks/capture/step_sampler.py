@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from itertools import chain
 from time import perf_counter_ns
 from typing import Any, Final
 
@@ -17,8 +18,7 @@ from torchprof_hooks.capture.optimizers import read_optimizer
 from torchprof_hooks.capture.pace import NANOSECONDS_PER_SPAN, Detail, Pace, Turn
 from torchprof_hooks.capture.phase_tracker import PhaseTracker
 from torchprof_hooks.capture.precision import leaves_tf32_unused
-from torchprof_hooks.capture.root_taps import RootTaps
-from torchprof_hooks.capture.site import Site
+from torchprof_hooks.capture.root_taps import RootTaps, outermost_modules
 from torchprof_hooks.capture.snapshot import take_snapshot
 from torchprof_hooks.capture.step_rhythm import StepRhythm
 from torchprof_hooks.capture.tap import Tap
@@ -28,8 +28,6 @@ from torchprof_hooks.profiles.strata import Strata, Stratum
 #: Modules called from outside of all others that get hooks of their own. In a program
 #: with more of them, every step is looked at in modules.
 MOST_ROOTS: Final = 32
-#: Phases of what is neither a module nor a function, nor a part of backward.
-_NO_CALLS: Final = ("optimizer", "data", "outside")
 
 #: Also tells why the tracker does not measure memory, if it should.
 MakeTracker = Callable[[Detail, ModuleNames], tuple[BackwardTracker, str]]
@@ -247,21 +245,7 @@ class StepSampler:
 
     def _find_roots(self) -> list[weakref.ref[torch.nn.Module]]:
         """The living modules that have been called from outside of any other."""
-        roots = {}
-        for book in (self._warm_up, *self._books.values()):
-            for place in _outside_of_modules(book.tracker.outside):
-                for site in place.children.values():
-                    module = site.living_module()
-                    if module is not None:
-                        roots[id(module)] = weakref.ref(module)
+        books = (self._warm_up, *self._books.values())
+        found = (outermost_modules(book.tracker.outside) for book in books)
+        roots = {id(module): weakref.ref(module) for module in chain(*found)}
         return list(roots.values())
-
-
-def _outside_of_modules(site: Site) -> Iterator[Site]:
-    """Sites that calls of outermost modules can come from: an optimizer's closure is
-    one, for example."""
-    yield site
-    for known in site.children_by_name.values():
-        for inner in known:
-            if inner.phase in _NO_CALLS:
-                yield from _outside_of_modules(inner)

@@ -4,7 +4,7 @@ Version 3::
 
     {"format": "torchprof_hooks profile", "version": 3,
      "wall_ns": ..., "steps": ..., "aborted_calls": ..., "undivided_passes": ...,
-     "overhead_ns": ...,
+     "overhead_ns": ..., "unmeasured_steps": ..., "unmeasured_ns": ...,
      "devices": [...],
      "memory": null or {"source": ..., "is_net": ..., "peak_bytes": ...,
                         "peak_path": [name, ...], "peak_phase": ...,
@@ -51,6 +51,8 @@ FORMAT = "torchprof_hooks profile"
 VERSION = 3
 
 _COUNTS = ("wall_ns", "steps", "aborted_calls", "undivided_passes", "overhead_ns")
+#: Left out where they are 0.
+_RARE_COUNTS = ("unmeasured_steps", "unmeasured_ns")
 _CELL_FIELDS = (
     "calls",
     "self_ns",
@@ -71,6 +73,7 @@ def to_json(profile: Profile) -> dict[str, Any]:
         "format": FORMAT,
         "version": VERSION,
         **{name: getattr(profile, name) for name in _COUNTS},
+        **{name: n for name in _RARE_COUNTS if (n := getattr(profile, name))},
         "devices": list(profile.devices),
         "memory": asdict(profile.memory) if profile.memory else None,
         "modules": {name: asdict(info) for name, info in profile.modules.items()},
@@ -160,6 +163,7 @@ def _arguments(content: dict[str, Any]) -> dict[str, Any]:
         "devices": checked_texts(content["devices"]),
         "memory": None if content["memory"] is None else _memory(content["memory"]),
         **{name: checked_integer(content[name]) for name in _COUNTS},
+        **{name: checked_integer(content.get(name, 0)) for name in _RARE_COUNTS},
     }
 
 

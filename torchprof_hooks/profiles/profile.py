@@ -52,6 +52,8 @@ class Profile:
     undivided_passes: backward passes over nodes that several threads had made. Nodes
         are numbered per thread, so that two may have one number; such a pass is booked
         as a whole, outside of modules.
+    unmeasured_steps, unmeasured_ns: optimizer steps that were not measured, to keep
+        within a budget, and the time that passed then. It is in nothing else here.
     """
 
     cells: Mapping[CellKey, Totals] = field(default_factory=dict)
@@ -63,6 +65,8 @@ class Profile:
     devices: tuple[str, ...] = ()
     memory: MemorySummary | None = None
     undivided_passes: int = 0
+    unmeasured_steps: int = 0
+    unmeasured_ns: int = 0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "cells", MappingProxyType(dict(self.cells)))
@@ -153,6 +157,8 @@ class Profile:
             tuple(sorted({*self.devices, *other.devices})),
             merge_summaries(self.memory, other.memory),
             self.undivided_passes + other.undivided_passes,
+            self.unmeasured_steps + other.unmeasured_steps,
+            self.unmeasured_ns + other.unmeasured_ns,
         )
 
     def save(self, path: str | Path) -> None:

@@ -46,23 +46,37 @@ def render(
 
 
 def _header(profile: Profile) -> str:
-    wall, step = format_times(
-        [profile.wall_ns, profile.wall_ns / max(profile.steps, 1)], "auto_foreach"
-    )
-    facts = [f"{wall} wall"]
-    if profile.steps:
-        facts.append(f"{plural(profile.steps, 'step')} of {step}")
+    whole_ns = profile.wall_ns + profile.unmeasured_ns
+    facts = list(_measured(profile, whole_ns))
     attributed = percent(profile.attributed_ns, profile.wall_ns)
     functions = ", functions," if profile.has_functions else " and"
     facts.append(f"{attributed} in modules{functions} optimizers")
-    overhead = percent(profile.overhead_ns, profile.wall_ns)
-    facts.append(f"measuring took about {overhead}")
+    overhead = percent(profile.overhead_ns, whole_ns)
+    of_all = " of all" if profile.unmeasured_ns else ""
+    facts.append(f"measuring took about {overhead}{of_all}")
     if profile.aborted_calls:
         facts.append(f"{plural(profile.aborted_calls, 'call')} ended by an exception")
     if profile.undivided_passes:
         passes = plural(profile.undivided_passes, "backward pass", "backward passes")
         facts.append(f"{passes} over nodes of several threads not divided")
     return "torchprof_hooks: " + ", ".join(facts)
+
+
+def _measured(profile: Profile, whole_ns: int) -> Iterator[str]:
+    """How long, and how many steps."""
+    step_ns = profile.wall_ns / max(profile.steps, 1)
+    wall, whole, step = format_times(
+        [profile.wall_ns, whole_ns, step_ns], "auto_foreach"
+    )
+    steps = plural(profile.steps, "step")
+    if profile.unmeasured_ns:
+        share = percent(profile.wall_ns, whole_ns)
+        yield f"{wall} of {whole} measured ({share})"
+        steps = f"{profile.steps} of {profile.steps + profile.unmeasured_steps} steps"
+    else:
+        yield f"{wall} wall"
+    if profile.steps:
+        yield f"{steps} of {step}"
 
 
 def _sections(profile: Profile, unit: str, width: int, max_rows: int) -> Iterator[str]:

@@ -18,6 +18,8 @@ def profile_record(profile: Profile) -> dict[str, Any]:
         "overhead_ns": profile.overhead_ns,
         "aborted_calls": profile.aborted_calls,
         "undivided_passes": profile.undivided_passes,
+        "unmeasured_steps": profile.unmeasured_steps,
+        "unmeasured_ns": profile.unmeasured_ns,
         "devices": list(profile.devices),
         "memory": asdict(profile.memory) if profile.memory else None,
     }

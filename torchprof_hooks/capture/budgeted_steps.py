@@ -1,0 +1,199 @@
+"""Measures some of the steps of a thread, so that it costs no more than it may."""
+
+from __future__ import annotations
+
+import weakref
+from _thread import get_ident
+from collections.abc import Callable
+from dataclasses import replace
+from time import perf_counter_ns
+from typing import Any
+
+import torch
+
+from torchprof_hooks.capture.backward_tracker import BackwardTracker
+from torchprof_hooks.capture.compile_shield import compile_shield
+from torchprof_hooks.capture.module_names import ModuleNames
+from torchprof_hooks.capture.optimizer_entry import optimizer_entry
+from torchprof_hooks.capture.phase_tracker import PhaseTracker
+from torchprof_hooks.capture.root_taps import RootTaps, outermost_modules
+from torchprof_hooks.capture.snapshot import take_snapshot
+from torchprof_hooks.capture.step_budget import Run, StepBudget
+from torchprof_hooks.capture.step_rhythm import StepRhythm
+from torchprof_hooks.capture.tap import Tap
+from torchprof_hooks.capture.torch_names.modules import modules_on_stack
+from torchprof_hooks.profiles.profile import Profile
+
+
+class _Part:
+    """Steps of one kind: how many have ended, and what is known of them.
+
+    optimizer_steps: several optimizers may make one step together.
+    """
+
+    def __init__(self, tracker: BackwardTracker, is_measured: bool) -> None:
+        self.tracker = tracker
+        self.is_measured = is_measured
+        self.time_ns = 0
+        self.steps = 0
+        self.optimizer_steps = 0
+
+
+class BudgetedSteps:
+    """Measures one thread, from `start` to `stop`, in some of its steps (see
+    `StepRhythm` and `StepBudget`). In the others, nothing of ours is left in the
+    program but what tells the end of a step: hooks on optimizers or, in a program
+    without any, on the modules that are called from outside of all others; on both, if
+    an optimizer steps inside of such a call, with which the step ends then.
+
+    Of the first step, in which much is done for the first time, a tracker of its own
+    keeps the record. It counts as not measured as soon as another step is.
+
+    make_tracker: makes one for this thread, and tells why it does not measure memory,
+        if it should.
+    """
+
+    def __init__(
+        self,
+        make_tracker: Callable[[ModuleNames], tuple[BackwardTracker, str]],
+        budget: StepBudget,
+    ) -> None:
+        self._thread = get_ident()
+        self._budget = budget
+        self._rhythm = StepRhythm(self._end_step)
+        names = ModuleNames()
+        first, self._no_memory = make_tracker(names)
+        later, _ = make_tracker(names)
+        self._warm_up = self._part = _Part(first, is_measured=True)
+        self._measured = _Part(later, is_measured=True)
+        self._unmeasured = _Part(PhaseTracker(names), is_measured=False)
+        self._run, self._steps_left = Run(is_measured=True), 1
+        self._run_ns = 0  # of the run, before the last `start`
+        self._began_ns = 0  # 0: not running
+        self._spans = 0  # closed before the run began
+        self._has_inner_steps = False  # of an optimizer, inside of a call
+        self._tap: Tap | None = None
+        self._root_taps: RootTaps | None = None
+        # Weak: the program's modules die when they would without us.
+        self._roots: list[weakref.ref[torch.nn.Module]] = []
+
+    def start(self) -> None:
+        """Begin; or go on after `stop`."""
+        optimizer_entry.add(self)
+        self._open()
+        self._began_ns = perf_counter_ns()
+
+    def stop(self, by_exception: bool = False) -> None:
+        """End, maybe in the middle of a step."""
+        self._book_time()
+        self._began_ns = 0
+        optimizer_entry.remove(self)
+        self._close(by_exception)
+
+    def snapshot(self) -> Profile:
+        """What was measured so far, and how much was not."""
+        parts = {self._warm_up, self._measured, self._unmeasured}
+        times_ns = {part: part.time_ns for part in parts}
+        began_ns = self._began_ns  # once: another thread may read
+        if began_ns:
+            times_ns[self._part] += perf_counter_ns() - began_ns
+        shown = self._measured if self._measured.steps else self._warm_up
+        others = parts - {shown}
+        return replace(
+            take_snapshot(shown.tracker, times_ns[shown], self._no_memory),
+            unmeasured_ns=sum(times_ns[part] for part in others),
+            unmeasured_steps=sum(part.optimizer_steps for part in others),
+        )
+
+    # What optimizers tell
+
+    def optimizer_pre(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        """`optimizer` is about to step."""
+        if self._part.is_measured:
+            self._part.tracker.optimizer_pre(optimizer, args, kwargs)
+
+    def optimizer_post(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        """It has: the step of the program may be over."""
+        part, tracker = self._part, self._part.tracker
+        if part.is_measured:
+            tracker.optimizer_post(optimizer, args, kwargs)
+        if get_ident() == self._thread:
+            part.optimizer_steps += 1
+            is_inside = tracker.site is not tracker.outside
+            self._has_inner_steps |= is_inside
+            self._rhythm.optimizer_stepped(optimizer, is_inside)
+
+    def begin_closure(self) -> Callable[[], object]:
+        """The optimizer calls the program (see `OwningTracker`)."""
+        if self._part.is_measured:
+            return self._part.tracker.begin_closure()
+        return lambda: None
+
+    # Runs of steps
+
+    def _end_step(self) -> None:
+        self._part.steps += 1
+        self._steps_left -= 1
+        if self._steps_left > 0 or not self._may_switch():
+            return
+        self._book_time()
+        chosen = self._next_part()
+        if chosen is not self._part:
+            self._close()
+            self._part = chosen
+            self._open()
+        self._run_ns, self._spans = 0, chosen.tracker.log.spans
+        now_ns, self._began_ns = self._began_ns, perf_counter_ns()
+        self._budget.spend(self._began_ns - now_ns)
+
+    def _may_switch(self) -> bool:
+        """Not if torch.compile would compile again, were hooks to come or go; nor in
+        the middle of a call, which would then be seen in part."""
+        if compile_shield.has_missed:
+            return False
+        # Calls that have hooks are over when their steps are.
+        has_hooks = self._part.is_measured or self._root_taps is not None
+        return has_hooks or not modules_on_stack()
+
+    def _next_part(self) -> _Part:
+        """Book the run that has ended, and choose how to go on."""
+        spans = self._part.tracker.log.spans - self._spans
+        if self._part.is_measured:
+            found = outermost_modules(self._part.tracker.outside)
+            self._roots = [weakref.ref(module) for module in found]
+        if self._part is self._warm_up:
+            self._budget.book_warm_up(self._run_ns, spans)
+            self._run = Run(is_measured=True)
+        else:
+            steps = self._run.steps - self._steps_left  # more, if it could not end
+            ended = self._run._replace(steps=steps)
+            self._run = self._budget.next(ended, self._run_ns, spans)
+        self._steps_left = self._run.steps
+        return self._measured if self._run.is_measured else self._unmeasured
+
+    def _book_time(self) -> None:
+        now_ns = perf_counter_ns()
+        self._part.time_ns += now_ns - self._began_ns
+        self._run_ns += now_ns - self._began_ns
+        self._began_ns = now_ns
+
+    # Hooks
+
+    def _open(self) -> None:
+        tracker = self._part.tracker
+        tracker.on_pause = self._rhythm.paused
+        if self._part.is_measured:
+            self._tap = Tap(tracker, optimizers=False)
+        elif self._has_inner_steps or not self._rhythm.has_optimizer:
+            living = (root() for root in self._roots)
+            modules = [module for module in living if module is not None]
+            self._root_taps = RootTaps(tracker, modules)
+
+    def _close(self, by_exception: bool = False) -> None:
+        self._part.tracker.on_pause = None
+        if self._root_taps is not None:
+            self._root_taps.close()
+            self._root_taps = None
+        if self._tap is not None:
+            self._tap.close(by_exception)
+            self._tap = None

@@ -1,0 +1,109 @@
+"""How many steps may be measured, for a limited price."""
+
+from __future__ import annotations
+
+from collections import deque
+from math import ceil
+from random import Random
+from statistics import median
+from typing import Final, NamedTuple
+
+from torchprof_hooks.capture.pace import NANOSECONDS_PER_SPAN
+
+#: What it costs to see the end of a step that is not measured, about.
+NANOSECONDS_PER_STEP: Final = 10_000
+#: Steps that are measured in a row: in the first one of them, our code and data are not
+#: in the processor's caches yet. They are fewer as long as little is known.
+_LONGEST_RUN: Final = 4
+#: Durations that are remembered of both kinds, how many make a median, and how many
+#: tell enough to believe in a higher cost.
+_REMEMBERED: Final = 32
+_ENOUGH: Final = 8
+_FEW: Final = 3
+#: Share of runs that are not measured although they could be, to compare with.
+_COMPARED: Final = 0.05
+#: Steps' worth of saved-up budget that may be spent at once.
+_SAVED_STEPS: Final = 50
+#: Steps after which to see again whether there is something to spend.
+_LONGEST_WAIT: Final = 64
+
+
+class Run(NamedTuple):
+    """So many steps, all measured or none."""
+
+    is_measured: bool
+    steps: int = 1
+
+
+class StepBudget:
+    """Chooses which steps are measured.
+
+    Measuring spends from a budget, to which each step adds a share of its duration;
+    while it is overdrawn, nothing is measured. What a measured step costs is the
+    difference between the medians of durations with and without; as long as these are
+    not known, it is taken from the number of calls. It is never taken to be less than
+    half of that: chance must not make measuring look free.
+
+    Steps are drawn at random around their turn: programs have rhythms of their own,
+    which a fixed one could follow.
+
+    max_overhead: the share.
+    spent_ns: what measuring has cost, as far as is known.
+    """
+
+    def __init__(self, max_overhead: float) -> None:
+        self.spent_ns = 0.0
+        self._max_overhead = max_overhead
+        self._saved_ns = 0.0
+        self._durations: dict[bool, deque[float]] = {
+            is_measured: deque(maxlen=_REMEMBERED) for is_measured in (False, True)
+        }
+        self._longest_run = 1
+        self._random = Random(0)  # not the program's
+
+    def book_warm_up(self, duration_ns: int, spans: int) -> None:
+        """The first step is over, measured; its duration tells nothing of others."""
+        self._saved_ns += self._max_overhead * duration_ns
+        self.spend(NANOSECONDS_PER_SPAN * spans)
+
+    def next(self, ended: Run, duration_ns: int, spans: int) -> Run:
+        """How to go on after `ended`, which took so long, with so many spans closed."""
+        step_ns = duration_ns / ended.steps
+        self._durations[ended.is_measured].append(step_ns)
+        most_ns = _SAVED_STEPS * self._max_overhead * step_ns
+        self._saved_ns = min(self._saved_ns + self._max_overhead * duration_ns, most_ns)
+        self.spend(self._cost_ns(ended, spans))
+        if self._saved_ns < 0:
+            return Run(False, self._steps_to_wait(step_ns))
+        if self._random.random() < self._share_to_compare():
+            return Run(False)
+        run = Run(True, self._longest_run)
+        self._longest_run = min(2 * self._longest_run, _LONGEST_RUN)
+        return run
+
+    def spend(self, cost_ns: float) -> None:
+        """Something of ours has taken time."""
+        self.spent_ns += cost_ns
+        self._saved_ns -= cost_ns
+
+    def _cost_ns(self, ended: Run, spans: int) -> float:
+        bare, measured = self._durations[False], self._durations[True]
+        if not ended.is_measured:
+            return NANOSECONDS_PER_STEP * ended.steps
+        assumed_ns = NANOSECONDS_PER_SPAN * spans
+        if min(len(bare), len(measured)) < _FEW:
+            return assumed_ns
+        seen_ns = ended.steps * (median(measured) - median(bare))
+        is_known = min(len(bare), len(measured)) >= _ENOUGH
+        return max(seen_ns, assumed_ns / 2 if is_known else assumed_ns)
+
+    def _steps_to_wait(self, step_ns: float) -> int:
+        """Until there is something to spend again, and some more, by chance."""
+        income_ns = self._max_overhead * step_ns - NANOSECONDS_PER_STEP
+        steps = _LONGEST_WAIT
+        if income_ns > 0:
+            steps = min(ceil(-self._saved_ns / income_ns), _LONGEST_WAIT)
+        return steps + self._random.randint(0, steps)
+
+    def _share_to_compare(self) -> float:
+        return _COMPARED if len(self._durations[False]) >= _ENOUGH else 0.5
