@@ -3,7 +3,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: help demo test lint format bench docs clean
+.PHONY: help demo test lint format bench gpu-check docs clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -12,7 +12,8 @@ demo: $(VENV)/demo.installed  ## train a small language model and print its prof
 	$(BIN)/python examples/char_lm.py
 
 # Tests that look at no clock run side by side; those that plant work must be alone.
-SIDE_BY_SIDE := tests/program tests/models tests/databases tests/test_bounds.py tests/test_examples.py tests/test_docs.py
+SIDE_BY_SIDE := tests/program tests/models tests/databases tests/test_bounds.py tests/test_examples.py \
+	tests/test_docs.py tests/test_hook_costs.py tests/test_kept_objects.py
 
 test: $(VENV)/test.installed  ## run all tests
 	$(BIN)/python -m pytest --numprocesses 2 $(SIDE_BY_SIDE)
@@ -27,8 +28,9 @@ format: $(VENV)/dev.installed  ## format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(VENV)/test.installed  ## run the benchmarks (some minutes)
+bench: $(VENV)/bench.installed $(VENV)/peers.installed $(VENV)/chainer.installed  ## run the benchmarks and put them into their README (half an hour)
 	for script in benchmarks/bench_*.py; do $(BIN)/python $$script || exit 1; done
+	$(BIN)/python benchmarks/write_readme.py
 
 docs: $(VENV)/docs.installed  ## trace the demo and take a picture of the trace
 	$(BIN)/python examples/trace_char_lm.py --steps 100 --memory --output-dir build/traces
@@ -44,6 +46,42 @@ $(VENV)/%.installed: $(VENV)/torch.installed pyproject.toml
 	$(PIP) --editable '.[$*]'
 	touch $@
 
+# Peers whose requirements would replace torch, or that other packages take notice of:
+# out of their sight, and without what they require. One that cannot be installed is
+# missing in the results, and no more; the same goes for Chainer.
+$(VENV)/peers.installed: $(VENV)/bench.installed
+	-$(PIP) --no-deps --upgrade --target $(VENV)/peers torchprof==1.4.0
+	-DS_BUILD_OPS=0 $(PIP) --no-deps --upgrade --target $(VENV)/peers --no-build-isolation \
+		deepspeed hjson py-cpuinfo msgpack einops
+	touch $@
+
+# Its last version needs old tools to be built with and an old numpy, which has no wheels
+# for Python 3.12 and later.
+CHAINER := $(VENV)/chainer
+$(VENV)/chainer.installed: $(VENV)/torch.installed
+	-$(PYTHON) -m venv $(CHAINER)
+	-$(CHAINER)/bin/python -m pip install --quiet 'numpy<1.24' 'setuptools<70' wheel
+	-$(CHAINER)/bin/python -m pip install --quiet --no-build-isolation chainer==7.8.1
+	touch $@
+
+# Where torch is built for CUDA: PYTHON is one that has such a torch, of any version that
+# is supported. The environment takes it from there, whatever constraints.txt says, and
+# adds what else is needed. GPU_BIN=DIR uses the environment of that DIR/python as it is.
+# PARTS are those of benchmarks/gpu_check.py, all by default. Results, with machine and
+# versions, are files in benchmarks/results/, to be committed.
+GPU_BIN ?= .venv-gpu/bin
+PARTS ?=
+
+gpu-check: $(GPU_BIN)/python  ## run the tests and benchmarks that need a CUDA device
+	@$(GPU_BIN)/python benchmarks/gpu_check.py $(PARTS)
+
+.venv-gpu/bin/python:
+	@torch=$$($(PYTHON) benchmarks/gpu_check.py --constraint) && \
+	$(PYTHON) -m venv --system-site-packages .venv-gpu && \
+	echo "$$torch" > .venv-gpu/constraints.txt
+	$@ -m pip install --quiet --constraint .venv-gpu/constraints.txt \
+		--editable '.[test,bench]' || { rm -r .venv-gpu; false; }
+
 clean:  ## remove the environment and caches
-	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-gpu build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

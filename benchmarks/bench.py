@@ -6,6 +6,7 @@ and ratios of one run.
 
 from __future__ import annotations
 
+import os
 import platform
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,7 +17,7 @@ from time import perf_counter_ns
 from typing import Any
 
 import torch
-from tabulate import tabulate
+from results import Table
 from torch.nn.modules.module import (
     register_module_forward_hook,
     register_module_forward_pre_hook,
@@ -26,28 +27,69 @@ from torch.nn.modules.module import (
 
 @dataclass(frozen=True)
 class Variant:
-    """A way to run the workload: inside of what `enter` returns."""
+    """A way to run the workload: inside of what `enter` returns.
+
+    whole: entering and leaving are timed as well.
+    """
 
     name: str
     enter: Callable[[], AbstractContextManager[Any]] = nullcontext
+    whole: bool = False
+
+
+def rounds(count: int) -> int:
+    """That many; or just enough to see that all runs, if BENCH_QUICK is set."""
+    return max(2, count // 20) if os.environ.get("BENCH_QUICK") else count
+
+
+def device() -> str:
+    """Where workloads run: on a GPU if there is one."""
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def result_name(name: str) -> str:
+    """The results of a GPU have files of their own."""
+    return f"{name}-cuda" if device() == "cuda" else name
+
+
+_rounds = rounds  # for where `rounds` is a parameter
 
 
 def compare(
     workload: Callable[[], object], variants: Sequence[Variant], rounds: int
 ) -> dict[str, list[int]]:
     """Nanoseconds of each run of the workload, by variant. Entering and leaving a
-    variant is not timed; a first run of each is dropped."""
+    variant is not timed, waiting for the device is; a first run of each is dropped.
+
+    rounds: how often all take their turns; fewer with BENCH_QUICK.
+    """
     times: dict[str, list[int]] = {variant.name: [] for variant in variants}
-    for turn in range(rounds + 1):
+    for turn in range(_rounds(rounds) + 1):
         for variant in variants:
-            with warnings.catch_warnings(), variant.enter():
-                warnings.simplefilter("ignore")
-                start_ns = perf_counter_ns()
-                workload()
-                elapsed_ns = perf_counter_ns() - start_ns
+            elapsed_ns = run_once(workload, variant)
             if turn:
                 times[variant.name].append(elapsed_ns)
     return times
+
+
+def run_once(workload: Callable[[], object], variant: Variant) -> int:
+    """Nanoseconds of one run. torch's warnings about hooks are not shown."""
+    wait = torch.cuda.synchronize if device() == "cuda" else _nothing
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        wait()
+        enter_ns = perf_counter_ns()
+        with variant.enter():
+            start_ns = perf_counter_ns()
+            workload()
+            wait()
+            end_ns = perf_counter_ns()
+        leave_ns = perf_counter_ns()
+    return leave_ns - enter_ns if variant.whole else end_ns - start_ns
+
+
+def _nothing() -> None:
+    return None
 
 
 def report(
@@ -60,7 +102,24 @@ def report(
     per: str = "module",
     count: int = 0,
 ) -> None:
-    """Print medians, quartiles and ratios, and what each variant adds to the first.
+    """Print what `times_table` returns."""
+    table = times_table(
+        title, times, scale=scale, unit=unit, baseline=baseline, per=per, count=count
+    )
+    print(f"\n{table.markdown()}", flush=True)
+
+
+def times_table(
+    title: str,
+    times: Mapping[str, Sequence[int]],
+    *,
+    scale: float,
+    unit: str,
+    baseline: str,
+    per: str = "module",
+    count: int = 0,
+) -> Table:
+    """Medians, quartiles and ratios, and what each variant adds to the first.
 
     scale: what to multiply the nanoseconds of a run with.
     per, count: also divide what is added by that number of modules or functions, in
@@ -77,7 +136,7 @@ def report(
         rows.append(row)
     added_header = f"us added per {per}" if count else f"{unit} added"
     headers = ["", unit, "quartiles", f"ratio to {baseline}", added_header]
-    print(f"\n{title}\n\n{tabulate(rows, headers, tablefmt='github')}")
+    return Table(title, headers, rows)
 
 
 def machine() -> str:

@@ -6,13 +6,17 @@ module is the cheapest there is, ``nn.Identity``, so nothing hides the hooks.
 
 from __future__ import annotations
 
+from statistics import median
+
+import results
 import torch
-from bench import Variant, compare, empty_forward_hooks, report
+from bench import Variant, compare, empty_forward_hooks, times_table
 from torch import nn
 
 from torchprof_hooks.link_hooks import TimerHook
 
 CALLS = 4096
+EMPTY = "empty pre + post hook"
 
 
 def main() -> None:
@@ -28,19 +32,27 @@ def main() -> None:
         calls,
         [
             Variant("no hook"),
-            Variant("empty pre + post hook", empty_forward_hooks),
+            Variant(EMPTY, empty_forward_hooks),
             Variant("TimerHook", lambda: timer),
             Variant("TimerHook(backward=True)", lambda: owner),
         ],
         rounds=60,
     )
-    report(
+    table = times_table(
         "Forward: nanoseconds per call of nn.Identity",
         times,
         scale=1 / CALLS,
         unit="ns",
-        baseline="empty pre + post hook",
+        baseline=EMPTY,
     )
+    figures = {
+        name: {
+            "ns_per_call": median(values) / CALLS,
+            "ratio_to_empty": median(values) / median(times[EMPTY]),
+        }
+        for name, values in times.items()
+    }
+    results.save("forward", [table], figures)
 
 
 if __name__ == "__main__":

@@ -8,15 +8,17 @@ same or more functions; a memory hook adds less than 2 us per function to the ti
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from statistics import median
 from time import perf_counter_ns
 from typing import Any
 
+import results
 import torch
-from bench import Variant, compare, machine, report
+from bench import Variant, compare, times_table
+from bench import rounds as quick_rounds
 from models import gpt2_step
-from tabulate import tabulate
 from torch.overrides import TorchFunctionMode
 from torch.profiler import ProfilerActivity
 
@@ -25,6 +27,9 @@ from torchprof_hooks.function_hooks import MemoryProfileHook, TimerHook
 
 #: Steps in a turn.
 STEPS = 5
+EMPTY = "empty mode and node pre-hooks"
+
+Figures = dict[str, float]
 
 
 class EmptyHooks(TorchFunctionMode):
@@ -65,7 +70,9 @@ def functions_called(step: Callable[[], None]) -> int:
     return sum(row.calls for row in rows if row.kind == "function")
 
 
-def compare_hooks(title: str, step: Callable[[], None], rounds: int) -> None:
+def compare_hooks(
+    title: str, step: Callable[[], None], rounds: int
+) -> tuple[results.Table, Figures]:
     def steps() -> None:
         for _ in range(STEPS):
             step()
@@ -79,7 +86,7 @@ def compare_hooks(title: str, step: Callable[[], None], rounds: int) -> None:
         steps,
         [
             Variant("bare"),
-            Variant("empty mode and node pre-hooks", EmptyHooks),
+            Variant(EMPTY, EmptyHooks),
             Variant("TimerHook", lambda: timer),
             Variant("MemoryProfileHook", lambda: memory),
             Variant("profile()", lambda: modules),
@@ -88,7 +95,7 @@ def compare_hooks(title: str, step: Callable[[], None], rounds: int) -> None:
         rounds,
     )
     calls = functions_called(step)
-    report(
+    table = times_table(
         f"{title} ({calls} functions)",
         times,
         scale=1e-3 / STEPS,
@@ -97,9 +104,28 @@ def compare_hooks(title: str, step: Callable[[], None], rounds: int) -> None:
         per="function",
         count=calls * STEPS,
     )
-    bare, empty = median(times["bare"]), median(times["empty mode and node pre-hooks"])
-    ratio = (median(times["TimerHook"]) - bare) / (empty - bare)
-    print(f"\nThe TimerHook adds {ratio:.2f} of what the empty hooks add.")
+    figures = to_figures(times, calls)
+    ratio = figures["timer_of_empty_hooks"]
+    note = f"The TimerHook adds {ratio:.2f} of what the empty hooks add."
+    return replace(table, notes=[note]), figures
+
+
+def to_figures(times: Mapping[str, Sequence[int]], calls: int) -> Figures:
+    bare, empty, timer, memory, functions = (
+        median(times[name])
+        for name in (
+            "bare",
+            EMPTY,
+            "TimerHook",
+            "MemoryProfileHook",
+            "profile(functions=True)",
+        )
+    )
+    return {
+        "timer_of_empty_hooks": (timer - bare) / (empty - bare),
+        "memory_more_than_timer_us": (memory - timer) / 1000 / STEPS / calls,
+        "ratio": functions / bare,
+    }
 
 
 def timer_and_summary(steps: Callable[[], None]) -> int:
@@ -129,7 +155,9 @@ def torch_profiler_and_averages(steps: Callable[[], None]) -> int:
     )
 
 
-def compare_with_torch_profiler(step: Callable[[], None], rounds: int) -> None:
+def compare_with_torch_profiler(
+    step: Callable[[], None], rounds: int
+) -> tuple[results.Table, Figures]:
     """From entering to the finished table, for a few steps."""
 
     def steps() -> None:
@@ -139,7 +167,7 @@ def compare_with_torch_profiler(step: Callable[[], None], rounds: int) -> None:
     variants = [timer_and_summary, profile_and_rows, torch_profiler_and_averages]
     times: dict[str, list[int]] = {"bare": [], **{v.__name__: [] for v in variants}}
     seen: dict[str, int] = {"bare": 0}
-    for _ in range(rounds):
+    for _ in range(quick_rounds(rounds)):
         start_ns = perf_counter_ns()
         steps()
         times["bare"].append(perf_counter_ns() - start_ns)
@@ -148,27 +176,36 @@ def compare_with_torch_profiler(step: Callable[[], None], rounds: int) -> None:
             seen[variant.__name__] = variant(steps)
             times[variant.__name__].append(perf_counter_ns() - start_ns)
     bare = median(times["bare"])
-    rows = [
+    figures = {name: median(values) / bare for name, values in times.items()}
+    rows: list[list[str | int]] = [
         [
             name.replace("_", " "),
-            median(values) / STEPS / 1e6,
-            median(values) / bare,
+            f"{median(values) / STEPS / 1e6:.2f}",
+            f"{figures[name]:.2f}",
             seen[name] // STEPS,
         ]
         for name, values in times.items()
     ]
     headers = ["", "ms per step", "ratio to bare", "calls seen per step"]
-    print("\nTraining step of GPT-2 small, with everything up to the finished table\n")
-    print(tabulate(rows, headers, tablefmt="github", floatfmt=".2f"))
+    title = "Training step of GPT-2 small, with everything up to the finished table"
+    return results.Table(title, headers, rows), figures
 
 
 def main() -> None:
     torch.set_num_threads(1)
-    print(machine())
-    compare_hooks("Forward and backward of 100 x torch.relu", chain_of_functions(), 80)
     step, _ = gpt2_step()
-    compare_hooks("Training step of GPT-2 small", step, 60)
-    compare_with_torch_profiler(step, 12)
+    found = {
+        "relu": compare_hooks(
+            "Forward and backward of 100 x torch.relu", chain_of_functions(), 80
+        ),
+        "gpt2": compare_hooks("Training step of GPT-2 small", step, 60),
+        "gpt2_with_table": compare_with_torch_profiler(step, 12),
+    }
+    results.save(
+        "functions",
+        [table for table, _ in found.values()],
+        {name: figures for name, (_, figures) in found.items()},
+    )
 
 
 if __name__ == "__main__":

@@ -11,9 +11,9 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
+import results
 import torch
-from bench import machine
-from tabulate import tabulate
+from bench import rounds
 from torch import nn
 
 from torchprof_hooks import function_hooks, profile
@@ -21,7 +21,7 @@ from torchprof_hooks.link_hooks import TimerHook
 
 PAGE_BYTES = 4096
 MODULES = 10
-WARM_UP, CALLS = 150_000, 1_000_000
+WARM_UP, CALLS = rounds(150_000), rounds(1_000_000)
 
 
 def resident_bytes() -> int:
@@ -55,13 +55,19 @@ def main() -> None:
         "profile(functions=True)": lambda: profile(functions=True),
         "function_hooks.TimerHook()": function_hooks.TimerHook,
     }
-    rows = [
-        [name, growth_kib(enter, backward=False), growth_kib(enter, backward=True)]
+    figures = {
+        name: {
+            "forward_kib": growth_kib(enter, backward=False),
+            "forward_and_backward_kib": growth_kib(enter, backward=True),
+        }
         for name, enter in variants.items()
+    }
+    rows: list[list[str | int]] = [
+        [name, *found.values()] for name, found in figures.items()
     ]
     headers = ["", "forward only", "forward and backward"]
-    print(f"\nKiB more in memory after 10^6 module calls ({machine()})\n")
-    print(tabulate(rows, headers, tablefmt="github"))
+    title = "KiB more in memory after 10^6 module calls"
+    results.save("memory", [results.Table(title, headers, rows)], figures)
 
 
 if __name__ == "__main__":

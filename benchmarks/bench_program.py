@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from statistics import median
 
+import results
 import torch
-from bench import Variant, compare, machine, report
+from bench import Variant, compare, times_table
 from models import chain_step, gpt2_step
 from torch import nn
 
@@ -35,7 +37,9 @@ def going_on(sampler: StepSampler) -> Iterator[None]:
     sampler.stop()
 
 
-def measure(title: str, step: Callable[[], None]) -> None:
+def measure(
+    title: str, step: Callable[[], None]
+) -> tuple[results.Table, dict[str, float]]:
     def steps() -> None:
         for _ in range(STEPS):
             step()
@@ -51,16 +55,23 @@ def measure(title: str, step: Callable[[], None]) -> None:
         ],
         ROUNDS,
     )
-    report(title, times, scale=1e-3 / STEPS, unit="us", baseline="bare")
+    table = times_table(title, times, scale=1e-3 / STEPS, unit="us", baseline="bare")
     strata = sampler.strata()
     looked_at = [strata.looked_at(of_functions=f) for f in (False, True)]
-    print(
-        f"\n{strata.steps} steps: modules looked into in {looked_at[0]}, functions in "
-        f"{looked_at[1]}; believed to cost {sampler.spent_ns / 1e6:.0f} ms, "
-        f"{100 * sampler.spent_ns / strata.whole.wall_ns:.1f} %"
-    )
     estimate = strata.estimate(of_functions=False, warm_up=False)
-    print(f"shares of modules: {100 * deviation(estimate, every.profile):.1f} % off")
+    bare, profiled, _ = (median(values) for values in times.values())
+    figures = {
+        "ratio": profiled / bare,
+        "believed": sampler.spent_ns / strata.whole.wall_ns,
+        "shares_off": deviation(estimate, every.profile),
+    }
+    note = (
+        f"{strata.steps} steps: modules looked into in {looked_at[0]}, functions in "
+        f"{looked_at[1]}; believed to cost {sampler.spent_ns / 1e6:.0f} ms, "
+        f"{100 * figures['believed']:.1f} %; shares of modules: "
+        f"{100 * figures['shares_off']:.1f} % off."
+    )
+    return replace(table, notes=[note]), figures
 
 
 def deviation(found: Profile, true: Profile) -> float:
@@ -98,10 +109,16 @@ def with_optimizer(step: Callable[[], None]) -> Callable[[], None]:
 
 def main() -> None:
     torch.set_num_threads(1)
-    print(machine())
-    measure("Training step of GPT-2 small", gpt2_step()[0])
-    chain = chain_step(lambda: nn.Linear(8, 8))
-    measure("Forward and backward of 100 x nn.Linear(8, 8)", with_optimizer(chain))
+    chain = with_optimizer(chain_step(lambda: nn.Linear(8, 8)))
+    found = {
+        "gpt2": measure("Training step of GPT-2 small", gpt2_step()[0]),
+        "linear": measure("Forward and backward of 100 x nn.Linear(8, 8)", chain),
+    }
+    results.save(
+        "program",
+        [table for table, _ in found.values()],
+        {name: figures for name, (_, figures) in found.items()},
+    )
 
 
 if __name__ == "__main__":

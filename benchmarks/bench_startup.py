@@ -16,13 +16,13 @@ from statistics import median
 from time import perf_counter_ns
 from typing import Any
 
-from bench import machine
-from tabulate import tabulate
+import results
+from bench import rounds
 
 from torchprof_hooks import LinkHook, profile
 from torchprof_hooks.link_hooks import TimerHook
 
-ENTER_ROUNDS, IMPORT_ROUNDS = 300, 15
+ENTER_ROUNDS, IMPORT_ROUNDS = 300, rounds(15)
 
 IMPORT = """
 import sys
@@ -83,24 +83,31 @@ def interleaved(codes: list[str]) -> list[float]:
 
 
 def main() -> None:
-    print(f"\nCosts of being there ({machine()})\n")
     hooks: dict[str, Callable[[], AbstractContextManager[Any]]] = {
         "LinkHook": LinkHook,
         "TimerHook": TimerHook,
         "profile()": profile,
     }
-    rows: list[list[object]] = [
-        [f"enter and leave {name}", f"{enter_and_leave_us(make()):.1f} us"]
-        for name, make in hooks.items()
-    ]
-    rows.append(["import, after torch", f"{import_ms(IMPORT):.1f} ms"])
-    rows.append(["... and first profile()", f"{import_ms(FIRST_USE):.1f} ms"])
+    enter_us = {name: enter_and_leave_us(make()) for name, make in hooks.items()}
     without, inactive = interleaved(
         [CALL.format(more=""), CALL.format(more=", torchprof_hooks")]
     )
-    rows.append(["module call without the package", f"{without:.0f} ns"])
-    rows.append(["module call, no hook active", f"{inactive:.0f} ns"])
-    print(tabulate(rows, tablefmt="github"))
+    figures = {
+        "enter_us": enter_us,
+        "import_ms": import_ms(IMPORT),
+        "first_use_ms": import_ms(FIRST_USE),
+        "call_without_ns": without,
+        "call_inactive_ns": inactive,
+    }
+    rows = [
+        *([f"enter and leave {name}", f"{us:.1f} us"] for name, us in enter_us.items()),
+        ["import, after torch", f"{figures['import_ms']:.1f} ms"],
+        ["... and first profile()", f"{figures['first_use_ms']:.1f} ms"],
+        ["module call without the package", f"{without:.0f} ns"],
+        ["module call, no hook active", f"{inactive:.0f} ns"],
+    ]
+    table = results.Table("Costs of being there", ["", "time"], rows)
+    results.save("startup", [table], figures)
 
 
 if __name__ == "__main__":

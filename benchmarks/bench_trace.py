@@ -12,11 +12,15 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from statistics import median
 from time import perf_counter_ns
 
+import results
 import torch
-from bench import Variant, compare, machine, report
+from bench import Variant, compare, times_table
+from bench import rounds as quick_rounds
 from models import gpt2_step
 from torch.profiler import ProfilerActivity, profile
 
@@ -24,6 +28,8 @@ from torchprof_hooks import ProfilerHook, TrainingSession
 
 #: How far apart traced steps are in the loop.
 EVERY = 100
+
+Figures = dict[str, float]
 
 
 def torch_profiled(step: Callable[[], None], path: Path) -> None:
@@ -35,7 +41,9 @@ def torch_profiled(step: Callable[[], None], path: Path) -> None:
     profiler.export_chrome_trace(str(path))
 
 
-def bench_step(step: Callable[[], None], directory: Path, rounds: int) -> None:
+def bench_step(
+    step: Callable[[], None], directory: Path, rounds: int
+) -> tuple[results.Table, Figures]:
     """A single step, bare and traced. The hook's is over twice: for training, when the
     next step can begin, and when the file is there."""
     names = ("bare", "torch.profiler", "ProfilerHook", "... until the file is there")
@@ -46,7 +54,7 @@ def bench_step(step: Callable[[], None], directory: Path, rounds: int) -> None:
 
     hook = ProfilerHook(save_steps=2, output_dir=directory / "hook", show_memory=True)
     with TrainingSession([hook]) as session:
-        for turn in range(rounds):
+        for turn in range(quick_rounds(rounds)):
             start_ns = perf_counter_ns()
             step()
             add("bare", start_ns)
@@ -60,25 +68,30 @@ def bench_step(step: Callable[[], None], directory: Path, rounds: int) -> None:
             while len(hook.paths) <= turn:
                 time.sleep(0.0002)
             add("... until the file is there", start_ns)
-    report(
+    table = times_table(
         "A traced step of the small GPT-2, with data flow and memory",
         times,
         scale=1e-6,
         unit="ms",
         baseline="torch.profiler",
     )
-    own, torchs = (
-        hook.paths[-1].stat().st_size,
-        (directory / "torch.json").stat().st_size,
+    own = hook.paths[-1].stat().st_size
+    torchs = (directory / "torch.json").stat().st_size
+    figures = {
+        "ratio_to_torch": median(times["ProfilerHook"])
+        / median(times["torch.profiler"]),
+        "size_to_torch": own / torchs,
+    }
+    note = (
+        f"Size of the trace: {own} bytes, that of `torch.profiler` {torchs}: "
+        f"{figures['size_to_torch']:.2f} times."
     )
-    print(
-        f"\nSize of the trace: {own} bytes, torch's {torchs}: {own / torchs:.2f} times"
-    )
+    return replace(table, notes=[note]), figures
 
 
 def bench_loop(
     title: str, step: Callable[[], None], directory: Path, rounds: int
-) -> None:
+) -> tuple[results.Table, Figures]:
     """A hundred steps, of which the last but one is traced, until the loop is over."""
 
     @contextmanager
@@ -129,17 +142,25 @@ def bench_loop(
         ],
         rounds,
     )
-    report(title, times, scale=1e-6, unit="ms", baseline="bare")
+    table = times_table(title, times, scale=1e-6, unit="ms", baseline="bare")
+    unmeasured = median(times["bare"])
+    return table, {name: median(v) / unmeasured for name, v in times.items()}
 
 
 def main() -> None:
     torch.set_num_threads(1)
-    print(machine())
     with tempfile.TemporaryDirectory() as directory:
         step, _ = gpt2_step()
-        bench_step(step, Path(directory), 30)
         title = f"{EVERY} steps of the small GPT-2, one of them traced"
-        bench_loop(title, step, Path(directory), 15)
+        found = {
+            "step": bench_step(step, Path(directory), 30),
+            "loop": bench_loop(title, step, Path(directory), 15),
+        }
+    results.save(
+        "trace",
+        [table for table, _ in found.values()],
+        {name: figures for name, (_, figures) in found.items()},
+    )
 
 
 if __name__ == "__main__":

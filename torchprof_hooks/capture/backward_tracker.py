@@ -53,7 +53,6 @@ class BackwardTracker(OwningTracker):
 
     def __init__(self, names: ModuleNames | None = None) -> None:
         super().__init__(names)
-        self.passes: list[BackwardPass] = []
         self.undivided_passes = 0  # for nodes of several threads with one number
         self._hooks: NodePreHook = NodeHookCarrier()
         self._hooked: set[int] = set()

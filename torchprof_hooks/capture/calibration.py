@@ -24,6 +24,7 @@ from torchprof_hooks.capture.backward_tracker import BackwardTracker
 from torchprof_hooks.capture.function_tracker import FunctionTracker
 from torchprof_hooks.capture.meter_tracker import MeterTracker
 from torchprof_hooks.capture.torch_names.autograd import run_engine
+from torchprof_hooks.capture.torch_names.modules import call_without_global_hooks
 from torchprof_hooks.capture.tracker import Tracker
 
 Times = npt.NDArray[Any]
@@ -73,7 +74,10 @@ def calibrated_costs(tracker: Tracker) -> Costs:
 def _in_a_thread(kind: type[Tracker], by_shapes: bool = False) -> Costs:
     found: list[Costs] = []
     thread = threading.Thread(target=lambda: found.append(_measure(kind, by_shapes)))
-    thread.start()
+    try:
+        thread.start()
+    except RuntimeError:  # some versions of Python start none when a program has ended
+        return _measure(kind, by_shapes)
     thread.join()
     return found[0]
 
@@ -89,7 +93,13 @@ def _measure(kind: type[Tracker], by_shapes: bool) -> Costs:
     return trial.with_functions(kind(**options), costs)
 
 
-class _Layer(torch.nn.Module):
+class _Quiet(torch.nn.Module):
+    """A module that is nobody's business: hooks on all modules do not see its calls."""
+
+    _call_impl = call_without_global_hooks()
+
+
+class _Layer(_Quiet):
     """A module that calls one function, without any random numbers: these are the
     program's."""
 
@@ -113,7 +123,7 @@ class _Layer(torch.nn.Module):
         return F.gelu(value) if self._kind == 2 else value + value
 
 
-class _Model(torch.nn.Module):
+class _Model(_Quiet):
     """Layers one after the other. `durations_ns` has what each took."""
 
     def __init__(self) -> None:

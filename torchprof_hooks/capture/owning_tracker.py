@@ -53,7 +53,7 @@ class OwningTracker(Tracker):
     def forward_pre(self, module: torch.nn.Module, args: Any) -> None:
         """Open the call of `module`."""
         if is_dynamo_compiling() or (
-            get_ident() != self.thread and not self.works_here()
+            get_ident() != self.thread and not (self.passes and self.works_here())
         ):
             return
         try:
@@ -69,7 +69,7 @@ class OwningTracker(Tracker):
     def forward_post(self, module: torch.nn.Module, args: Any, outputs: Any) -> None:
         """Close the call of `module`."""
         if is_dynamo_compiling() or (
-            get_ident() != self.thread and not self.works_here()
+            get_ident() != self.thread and not (self.passes and self.works_here())
         ):
             return
         end_ns = perf_counter_ns()

@@ -11,6 +11,7 @@ from typing import Any, Final
 import torch
 from torch.compiler import is_dynamo_compiling
 
+from torchprof_hooks.capture.backward_pass import BackwardPass
 from torchprof_hooks.capture.compile_shield import compile_shield
 from torchprof_hooks.capture.module_names import ModuleNames
 from torchprof_hooks.capture.profiled_function import (
@@ -57,6 +58,8 @@ class Tracker:
         self.site = self.outside
         self.aborted_calls = 0
         self.retired_ns: int | None = None
+        #: Backward passes that are running: the engine may run parts in other threads.
+        self.passes: list[BackwardPass] = []
         #: Whether a module has a hook of its own in place of the one served here.
         self.is_replaced: Callable[[torch.nn.Module], bool] = lambda module: False
         self._unregistered: set[tuple[int, str]] = set()  # code of the caller, class
@@ -72,7 +75,7 @@ class Tracker:
         """Open the call of `module`."""
         # Dynamo, when it traces this, must see nothing but the return.
         if is_dynamo_compiling() or (
-            get_ident() != self.thread and not self.works_here()
+            get_ident() != self.thread and not (self.passes and self.works_here())
         ):
             return
         try:
@@ -87,7 +90,7 @@ class Tracker:
     def forward_post(self, module: torch.nn.Module, args: Any, outputs: Any) -> None:
         """Close the call of `module`."""
         if is_dynamo_compiling() or (
-            get_ident() != self.thread and not self.works_here()
+            get_ident() != self.thread and not (self.passes and self.works_here())
         ):
             return
         end_ns = perf_counter_ns()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
+from types import FrameType, FunctionType
 from typing import Any
 
 import torch
@@ -110,6 +110,22 @@ def hide_global_hooks(ids: set[int]) -> Callable[[set[int]], None]:
                     table.move_to_end(number)
 
     return show
+
+
+def call_without_global_hooks() -> Callable[..., Any]:
+    """A method for modules of our own, in place of ``torch.nn.Module._call_impl``, that
+    does the same but finds torch's tables of hooks on all modules empty: other threads
+    may need what is in there at the same time."""
+    original = torch.nn.Module._call_impl
+    names = original.__globals__
+    tables = [
+        n for n in names if n.startswith("_global_") and isinstance(names[n], dict)
+    ]
+    # The interpreter keeps what it learns of a function's globals with its code, which
+    # is a copy, too.
+    return FunctionType(
+        original.__code__.replace(), {**names, **{name: {} for name in tables}}
+    )
 
 
 _HOOK_TABLES = ("_global_forward_pre_hooks", "_global_forward_hooks")

@@ -1,0 +1,1 @@
+"""Where work really belongs, and what tools say."""

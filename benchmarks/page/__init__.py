@@ -1,0 +1,1 @@
+"""What the README shows of the results: tables and pictures."""

@@ -1,0 +1,1 @@
+"""Profilers in one form: others, and ours."""

@@ -1,0 +1,238 @@
+"""The other tools that a user could take, each as a context around a training loop.
+
+A tool is entered with a workload, and yields the step to run in its place: some have to
+be told where a step begins. What makes a table or a file in the end is part of leaving.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, redirect_stdout
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import torch
+from bench import device
+from models import Workload
+from torch.profiler import ProfilerActivity
+from torch.utils.flop_counter import FlopCounterMode
+from torch.utils.module_tracker import ModuleTracker
+
+Step = Callable[[], None]
+
+# Where the Makefile puts those that other tools would take notice of, or whose
+# requirements contradict those of others.
+sys.path.append(str(Path(sys.prefix) / "peers"))
+os.environ.setdefault("DS_ACCELERATOR", device())
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A tool, and how to use it.
+
+    module: what must be there to import.
+    dear: it is so slow that it gets fewer rounds.
+    whole: what it does at the end is part of its time.
+    """
+
+    name: str
+    enter: Callable[[Workload], AbstractContextManager[Step]]
+    module: str = "torch"
+    dear: bool = False
+    whole: bool = False
+
+    def why_missing(self) -> str | None:
+        """Why it cannot be used here; None if it can."""
+        try:
+            import_module(self.module)
+        except Exception as error:  # a broken installation may raise anything
+            return short(error)
+        return None
+
+
+def short(error: Exception) -> str:
+    """An error in half a line."""
+    lines = str(error).strip().splitlines()
+    text = lines[0] if lines else ""
+    text = text if len(text) <= 70 else f"{text[:67]}..."
+    return f"{type(error).__name__}: {text}"
+
+
+def versions() -> dict[str, str]:
+    """Versions of what is installed, by the names they are installed by."""
+    names = ["torch", "transformers", "torchprof", "pytorch_memlab"]
+    found = {}
+    for name in [*names, "pytorch-lightning", "deepspeed"]:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "not installed"
+    return found
+
+
+@contextmanager
+def torch_profiler(workload: Workload, averages: bool = False) -> Iterator[Step]:
+    activities = [ProfilerActivity.CPU]
+    if device() == "cuda":
+        activities.append(ProfilerActivity.CUDA)
+    with torch.profiler.profile(activities=activities) as profiler:
+        yield workload.step
+    if averages:
+        profiler.key_averages()
+
+
+@contextmanager
+def module_tracker(workload: Workload) -> Iterator[Step]:
+    with ModuleTracker():
+        yield workload.step
+
+
+@contextmanager
+def flop_counter(workload: Workload) -> Iterator[Step]:
+    with FlopCounterMode(display=False):
+        yield workload.step
+
+
+class BackwardHooksTimer:
+    """What users write by hand: times of each module from its four kinds of hooks."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        self.seconds: defaultdict[tuple[str, str], float] = defaultdict(float)
+        self._started: dict[tuple[str, str], float] = {}
+        self._handles = []
+        for name, module in model.named_modules():
+            forward, backward = (name, "forward"), (name, "backward")
+            start, stop = self._start, self._stop
+            self._handles += [
+                module.register_forward_pre_hook(partial(start, forward)),
+                module.register_forward_hook(partial(stop, forward)),
+                module.register_full_backward_pre_hook(partial(start, backward)),
+                module.register_full_backward_hook(partial(stop, backward)),
+            ]
+
+    def _start(self, key: tuple[str, str], *_: Any) -> None:
+        self._started[key] = perf_counter()
+
+    def _stop(self, key: tuple[str, str], *_: Any) -> None:
+        self.seconds[key] += perf_counter() - self._started[key]
+
+    def remove(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+
+
+@contextmanager
+def full_backward_hooks(workload: Workload) -> Iterator[Step]:
+    timer = BackwardHooksTimer(workload.model)
+    try:
+        yield workload.step
+    finally:
+        timer.remove()
+
+
+@contextmanager
+def torchprof(workload: Workload) -> Iterator[Step]:
+    """Without its table: it asks torch for a function that is no longer there."""
+    from torchprof import Profile
+
+    with Profile(workload.model, use_cuda=device() == "cuda"):
+        yield workload.step
+
+
+@contextmanager
+def memlab(workload: Workload) -> Iterator[Step]:
+    """Its line profiler on a GPU. On a CPU it has none, so the memory reporter, once
+    after each step."""
+    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
+        from pytorch_memlab import LineProfiler, MemReporter
+
+        if device() == "cuda":
+            forwards = {type(module).forward for module in workload.model.modules()}
+            with LineProfiler(*forwards):
+                yield workload.step
+            return
+        reporter = MemReporter(workload.model)
+
+        def step() -> None:
+            workload.step()
+            reporter.report()
+
+        yield step
+
+
+@contextmanager
+def lightning_simple(workload: Workload) -> Iterator[Step]:
+    from pytorch_lightning.profilers import SimpleProfiler
+
+    profiler = SimpleProfiler()
+    yield _with_actions(profiler, workload.step)
+    profiler.summary()
+
+
+@contextmanager
+def lightning_pytorch(workload: Workload) -> Iterator[Step]:
+    """Records all steps; by default, in a Trainer, it would be three of them."""
+    from pytorch_lightning.profilers import PyTorchProfiler
+
+    profiler = PyTorchProfiler(schedule=None, export_to_chrome=False)
+    # As the Trainer does it: the names of modules are part of what is recorded.
+    profiler._lightning_module = workload.model  # type: ignore[assignment]
+    try:
+        profiler.start("run_training_epoch")
+        yield _with_actions(profiler, workload.step)
+    finally:
+        profiler.teardown(None)
+
+
+def _with_actions(profiler: Any, step: Step) -> Step:
+    """The step as two of the actions that a Trainer reports."""
+
+    def reported() -> None:
+        with profiler.profile("run_training_batch"), profiler.profile("training_step"):
+            step()
+
+    return reported
+
+
+@contextmanager
+def deepspeed_flops(workload: Workload) -> Iterator[Step]:
+    """From its start to its printed profile; it looks at forwards only."""
+    from deepspeed.profiling.flops_profiler import FlopsProfiler
+
+    profiler = FlopsProfiler(workload.model)
+    profiler.start_profile()
+    try:
+        yield workload.step
+        profiler.print_model_profile(output_file=os.devnull)
+    finally:
+        profiler.stop_profile()
+        profiler.end_profile()
+
+
+PEERS: Sequence[Tool] = (
+    Tool("torch.profiler", torch_profiler),
+    Tool(
+        "torch.profiler with its table",
+        partial(torch_profiler, averages=True),
+        dear=True,
+        whole=True,
+    ),
+    Tool("ModuleTracker", module_tracker),
+    Tool("FlopCounterMode", flop_counter, dear=True),
+    Tool("full backward hooks", full_backward_hooks),
+    Tool("torchprof", torchprof, "torchprof", dear=True),
+    Tool("pytorch_memlab", memlab, "pytorch_memlab", dear=True),
+    Tool("Lightning SimpleProfiler", lightning_simple, "pytorch_lightning"),
+    Tool(
+        "Lightning PyTorchProfiler", lightning_pytorch, "pytorch_lightning", dear=True
+    ),
+    Tool("DeepSpeed flops profiler", deepspeed_flops, "deepspeed"),
+)

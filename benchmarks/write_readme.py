@@ -1,0 +1,76 @@
+"""Puts the results of the benchmarks into the README: tables and pictures.
+
+A line ``<!-- results: NAME -->`` and the next ``<!-- end -->`` enclose what comes from
+``results/NAME.json``, or from several for ``summary`` and ``aims``; what is between
+other lines is written by hand.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import results
+from page.aims import aims_table
+from page.plot_accuracy import plot_cases, plot_kineto
+from page.plot_overhead import plot_overhead
+from page.plot_scaling import plot_scaling
+from page.summary import provenance, summary
+
+README: Final = Path(__file__).parent / "README.md"
+
+Figures = Mapping[str, Any]
+
+#: By the name of the results: what each picture is called, and what draws it.
+PICTURES: Final[Mapping[str, Sequence[tuple[str, Callable[[Figures, Path], None]]]]] = {
+    "overhead": [("overhead", plot_overhead)],
+    "accuracy": [("accuracy-cases", plot_cases), ("accuracy-kineto", plot_kineto)],
+    "scaling": [("scaling", plot_scaling)],
+}
+
+_SECTION: Final = re.compile(
+    r"(<!-- results: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL
+)
+
+
+def with_results(text: str) -> str:
+    """`text` with its sections made anew."""
+    return _SECTION.sub(lambda m: f"{m[1]}\n{_section(m[2])}\n\n{m[3]}", text)
+
+
+def _section(name: str) -> str:
+    if name == "summary":
+        return f"{summary(_figures).markdown()}\n\n{provenance()}"
+    if name == "aims":
+        return aims_table().markdown()
+    figures = _figures(name)
+    if figures is None:
+        return "Not measured."
+    tables: list[results.Table] = results.load(name)["tables"]
+    return "\n\n".join([*_pictures(name, figures), *(t.markdown() for t in tables)])
+
+
+def _pictures(name: str, figures: Figures) -> list[str]:
+    shown = []
+    for title, draw in PICTURES.get(name, ()):
+        draw(figures, results.DIRECTORY / f"{title}.png")
+        shown.append(f"![{title}](results/{title}.png)")
+    return shown
+
+
+def _figures(name: str) -> Figures | None:
+    try:
+        figures: Figures = results.load(name)["figures"]
+    except FileNotFoundError:
+        return None
+    return figures
+
+
+def main() -> None:
+    README.write_text(with_results(README.read_text()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,264 @@
+"""The gate for the cost of hooks: counts that are the same on every machine.
+
+Counted are calls into this package and out of it, and lines run in it, for each link of
+a chain of modules (or functions) and for each step. They do not depend on the versions
+of Python and torch. What costs more than the tables below say fails, and so does what
+costs less: the new number then belongs into the table, for otherwise the next call that
+is added would go unseen. What is kept in memory: `test_kept_objects`.
+"""
+
+from __future__ import annotations
+
+import gc
+import inspect
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.modules import module as nn_module
+
+from torchprof_hooks import profile
+
+from .chains import (
+    CASES,
+    LONG,
+    PACKAGE,
+    SHORT,
+    Case,
+    make_chain,
+    make_comparable,
+    run,
+)
+from .invisible import EveryFunction, EveryLink
+
+
+class Costs(NamedTuple):
+    """Counts of a forward, and of its backward."""
+
+    forward: int
+    backward: int
+
+
+#: Calls for each link. Of a module: two hooks, of which each asks whether the compiler
+#: is at work and in which thread it is, knows the module by its id, and reads the clock
+#: (10); an entry in the log, and a look at its length (2). With the owners of nodes:
+#: the counter of nodes, twice, and an entry for the interval (3). Of a backward: its
+#: node is found in the graph (3) and hooked (1); at its boundary the hook is called,
+#: reads the clock, asks for the node's number, takes its move from the plan and makes
+#: it, which leaves an entry in the log (7). A hook on each module also finds the
+#: tracker of the thread. With callbacks: these, and making what they are given.
+CALLS_PER_LINK = {
+    "profile()": Costs(15, 11),
+    "profile(functions=True)": Costs(35, 12),
+    "link timer": Costs(12, 0),
+    "link timer with backward": Costs(15, 11),
+    "link timer on each module": Costs(23, 0),
+    "link callbacks": Costs(34, 22),
+    "function timer": Costs(14, 11),
+    "function callbacks": Costs(81, 30),
+    "profile() in another thread": Costs(6, 0),
+}
+
+#: Calls for a step at most, however many links it has: the container of the modules,
+#: with a record of what it owns; planning.
+CALLS_PER_STEP = {
+    "profile()": Costs(35, 100),
+    "profile(functions=True)": Costs(35, 137),
+    "link timer": Costs(12, 0),
+    "link timer with backward": Costs(35, 100),
+    "link timer on each module": Costs(23, 0),
+    "link callbacks": Costs(54, 111),
+    "function timer": Costs(0, 130),
+    "function callbacks": Costs(0, 152),
+    "profile() in another thread": Costs(10, 12),
+}
+
+#: Lines of this package that are run for each link.
+LINES_PER_LINK = {
+    "profile()": Costs(22, 34),
+    "profile(functions=True)": Costs(65, 40),
+    "link timer": Costs(15, 0),
+    "link timer with backward": Costs(22, 34),
+    "link timer on each module": Costs(28, 0),
+    "link callbacks": Costs(61, 64),
+    "function timer": Costs(27, 34),
+    "profile() in another thread": Costs(6, 0),
+}
+
+
+@pytest.fixture(autouse=True)
+def comparable(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    make_comparable(monkeypatch)
+    gc.collect()
+    gc.disable()  # what other tests left behind does not die while calls are counted
+    yield
+    gc.enable()
+
+
+# Calls and lines
+
+#: These are calls in some versions of Python only.
+COMPREHENSIONS = {"<listcomp>", "<dictcomp>", "<setcomp>"}
+
+Counts = Counter[str]
+
+
+def is_ours(frame: FrameType | None) -> bool:
+    return frame is not None and frame.f_code.co_filename.startswith(PACKAGE)
+
+
+def is_generator(frame: FrameType) -> bool:
+    """Whether it is one: versions of Python differ in how they close these."""
+    return bool(frame.f_code.co_flags & inspect.CO_GENERATOR)
+
+
+def count_calls(work: Callable[[], object]) -> Counts:
+    """Calls into this package, and from it, by the names of what is called."""
+    found: Counts = Counter()
+
+    def note(frame: FrameType, event: str, argument: Any) -> None:
+        if event == "c_call" and is_ours(frame):
+            found[argument.__name__] += 1
+        if event != "call" or is_generator(frame):
+            return
+        name = frame.f_code.co_name
+        if name not in COMPREHENSIONS and (is_ours(frame) or is_ours(frame.f_back)):
+            found[name] += 1
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        work()
+    finally:
+        sys.setprofile(before)
+    return found
+
+
+def count_lines(work: Callable[[], object]) -> Counts:
+    """Lines of this package that are run."""
+    found: Counts = Counter()
+
+    def note(frame: FrameType, event: str, argument: Any) -> Any:
+        if not is_ours(frame) or is_generator(frame):
+            return None
+        if event == "line":
+            name = Path(frame.f_code.co_filename).name
+            found[f"{name}:{frame.f_lineno}"] += 1
+        return note
+
+    before = sys.gettrace()
+    sys.settrace(note)
+    try:
+        work()
+    finally:
+        sys.settrace(before)
+    return found
+
+
+def count_step(
+    case: Case, links: int, count: Callable[[Callable[[], object]], Counts]
+) -> tuple[Counts, Counts]:
+    """The counts of a forward and of a backward, when all is known already."""
+    chain, x = make_chain(case, links), torch.ones(2, requires_grad=True)
+    with case.enter(chain):
+        run(chain, 3)
+        outputs: list[torch.Tensor] = []
+        forward = count(lambda: outputs.append(chain(x)))
+        loss = outputs.pop().sum()
+        backward = count(loss.backward)
+    return forward, backward
+
+
+def total(counts: Counts) -> int:
+    return sum(counts.values())
+
+
+def listed(*counts: Counts) -> str:
+    """All of them, for whoever has to find out what is new."""
+    lines = ([f"{n} {name}" for name, n in c.most_common() if n] for c in counts)
+    return "\n".join(", ".join(line) for line in lines)
+
+
+def per_link(short: Counts, long: Counts) -> Counts:
+    """What each link of a chain adds."""
+    more = Counter(long)
+    more.subtract(short)
+    links = LONG - SHORT
+    assert not {name: n for name, n in more.items() if n % links}
+    return Counter({name: n // links for name, n in more.items() if n})
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_calls(name: str) -> None:
+    short = count_step(CASES[name], SHORT, count_calls)
+    long = count_step(CASES[name], LONG, count_calls)
+    links = list(map(per_link, short, long))
+    assert Costs(*map(total, links)) == CALLS_PER_LINK[name], listed(*links)
+    rests = [
+        Counter({n: calls - SHORT * link[n] for n, calls in counts.items()})
+        for counts, link in zip(short, links, strict=True)
+    ]
+    found, at_most = Costs(*map(total, rests)), CALLS_PER_STEP[name]
+    is_kept = found.forward <= at_most.forward and found.backward <= at_most.backward
+    assert is_kept, f"{found} of a step, but at most {at_most}:\n{listed(*rests)}"
+
+
+@pytest.mark.parametrize("name", LINES_PER_LINK)
+def test_lines(name: str) -> None:
+    short = count_step(CASES[name], SHORT, count_lines)
+    long = count_step(CASES[name], LONG, count_lines)
+    links = list(map(per_link, short, long))
+    assert Costs(*map(total, links)) == LINES_PER_LINK[name], listed(*links)
+
+
+@pytest.mark.parametrize("was_used", [False, True])
+def test_nothing_is_called_without_an_active_hook(was_used: bool) -> None:
+    chain = make_chain(CASES["profile()"], SHORT)
+    if was_used:
+        with profile(functions=True), EveryLink(), EveryFunction():
+            run(chain, 1)
+    assert not count_calls(lambda: run(chain, 1))
+
+
+# Registrations
+
+
+def registrations(counts: Counts) -> Counts:
+    return Counter({name: n for name, n in counts.items() if "register" in name})
+
+
+def test_one_hook_is_registered_for_each_boundary() -> None:
+    forward, backward = count_step(CASES["profile()"], SHORT, count_calls)
+    assert not registrations(forward)
+    assert total(registrations(backward)) == SHORT
+    assert backward["on_boundary"] == SHORT
+
+
+def test_nodes_are_not_hooked_twice() -> None:
+    chain = make_chain(CASES["profile()"], SHORT)
+    with profile():
+        loss = chain(torch.ones(2, requires_grad=True)).sum()
+        loss.backward(retain_graph=True)
+        again = count_calls(lambda: loss.backward(retain_graph=True))
+    assert not registrations(again)
+    assert again["on_boundary"] == SHORT
+
+
+def test_modules_are_not_hooked() -> None:
+    chain = nn.Sequential(nn.ReLU(), nn.ReLU())
+    before = len(nn_module._global_forward_hooks)
+    with profile():
+        for steps in (1, 5):
+            run(chain, steps)
+            assert len(nn_module._global_forward_pre_hooks) == before + 1
+            assert len(nn_module._global_forward_hooks) == before + 1
+            assert not nn_module._global_backward_hooks
+    tables = ("_forward_pre_hooks", "_forward_hooks", "_backward_hooks")
+    for module in chain.modules():
+        assert not any(vars(module)[table] for table in tables)

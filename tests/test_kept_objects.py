@@ -1,0 +1,140 @@
+"""The gate for what hooks keep in memory: objects and bytes, to the last one."""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+from collections.abc import Iterator
+from itertools import pairwise
+from statistics import median
+from typing import Any, NamedTuple
+
+import pytest
+
+from torchprof_hooks import profile
+from torchprof_hooks.capture import ownership
+from torchprof_hooks.profiler import Profiler
+
+from .chains import (
+    CASES,
+    LONG,
+    PACKAGE,
+    SHORT,
+    Case,
+    make_chain,
+    make_comparable,
+    run,
+)
+
+#: Objects that the log keeps of a link and step until it is folded: the stamps of the
+#: forward (2; with functions, of the module's and of the function's), and that of the
+#: boundary in backward (1), which ends one call and begins the next.
+OBJECTS_IN_LOG = {
+    "profile()": 3,
+    "profile(functions=True)": 5,
+    "link timer": 2,
+    "link timer with backward": 3,
+    "function timer": 3,
+}
+
+#: Tables of records that are kept for a while: so small that a few steps fill them.
+RECORDS, LOOSE_BYTES = 4, 1 << 12
+WARM_UP = 30
+#: Steps in which something kept of each would be seen.
+STEPS = 150
+
+
+class Kept(NamedTuple):
+    """What this package holds of what it has made."""
+
+    objects: int
+    bytes: int
+
+    def less(self, before: Kept) -> Kept:
+        return Kept(self.objects - before.objects, self.bytes - before.bytes)
+
+
+#: What the tables may hold more at one time than at another.
+UNEVEN = Kept(objects=10, bytes=600)
+
+
+def kept() -> Kept:
+    gc.collect()  # also empties Python's lists of freed objects for later use
+    ours = tracemalloc.Filter(True, f"{PACKAGE}/*")
+    traces = tracemalloc.take_snapshot().filter_traces([ours]).traces
+    return Kept(len(traces), sum(trace.size for trace in traces))
+
+
+@pytest.fixture(autouse=True)
+def comparable(monkeypatch: pytest.MonkeyPatch) -> None:
+    make_comparable(monkeypatch)
+
+
+@pytest.fixture
+def traced(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(ownership, "NEWEST_RECORDS", RECORDS)
+    monkeypatch.setattr(ownership, "LOOSE_BYTES_KEPT", LOOSE_BYTES)
+    gc.collect()
+    gc.freeze()  # what was there before need not be looked at again
+    tracemalloc.start()
+    yield
+    tracemalloc.stop()
+    gc.unfreeze()
+
+
+def fold(measurer: Any) -> None:
+    """Empty the log."""
+    if isinstance(measurer, Profiler):
+        measurer._rounds[0]._tracker.log.fold()
+    else:
+        measurer._tracker_of_thread().log.fold()
+
+
+def objects_per_step(case: Case, links: int) -> float:
+    """How many a step leaves behind in the log."""
+    chain = make_chain(case, links)
+    with case.enter(chain) as measurer:
+        run(chain, WARM_UP)
+        fold(measurer)
+        counts = [kept().objects]
+        for _ in range(7):
+            run(chain, 5)
+            counts.append(kept().objects)
+    return median(after - before for before, after in pairwise(counts)) / 5
+
+
+@pytest.mark.usefixtures("traced")
+@pytest.mark.parametrize("name", OBJECTS_IN_LOG)
+def test_objects_in_the_log(name: str) -> None:
+    objects = [objects_per_step(CASES[name], links) for links in (SHORT, LONG)]
+    more = (objects[1] - objects[0]) / (LONG - SHORT)
+    assert more == pytest.approx(OBJECTS_IN_LOG[name], abs=0.3)
+
+
+@pytest.mark.usefixtures("traced")
+@pytest.mark.parametrize("name", OBJECTS_IN_LOG)
+def test_nothing_is_kept_of_steps(name: str) -> None:
+    case = CASES[name]
+    chain = make_chain(case, SHORT)
+    found = []
+    with case.enter(chain) as measurer:
+        for _ in range(5):
+            run(chain, STEPS)
+            fold(measurer)
+            found.append(kept())
+    grown = [after.less(before) for before, after in pairwise(found)]
+    assert min(more.objects for more in grown) < UNEVEN.objects, grown
+    assert min(more.bytes for more in grown) < UNEVEN.bytes, grown
+
+
+def test_sites_and_totals_do_not_grow() -> None:
+    chain = make_chain(CASES["profile()"], SHORT)
+    sizes = []
+    with profile(functions=True) as prof:
+        tracker = prof._rounds[0]._tracker
+        for _ in range(2):
+            run(chain, STEPS)
+            fold(prof)
+            assert not tracker.log.entries
+            sizes.append((len(tracker.sites), len(tracker.log.calls)))
+    assert sizes[0] == sizes[1]
