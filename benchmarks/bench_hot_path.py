@@ -17,7 +17,7 @@ from torch.compiler import is_dynamo_compiling
 
 from torchprof_hooks.capture.backward_plan import reachable_nodes
 from torchprof_hooks.capture.backward_tracker import BackwardTracker
-from torchprof_hooks.capture.calibration import calibrated_costs
+from torchprof_hooks.capture.calibration import calibration_of
 from torchprof_hooks.capture.span_log import SpanLog
 from torchprof_hooks.capture.torch_names.autograd import (
     NodeHookCarrier,
@@ -117,7 +117,7 @@ def hook_a_node() -> float:
 
 def main() -> None:
     torch.set_num_threads(1)
-    costs = calibrated_costs(BackwardTracker())
+    costs = calibration_of(BackwardTracker())
     parts = {
         "reading the clock": ns_per_call(perf_counter_ns),
         "... the counter of nodes": ns_per_call(next_sequence_number),
@@ -128,18 +128,20 @@ def main() -> None:
         "forward: both hooks of profile(), called by hand": forward_hooks(
             BackwardTracker()
         ),
-        "forward: all of it, in a small model": sum(costs.call),
+        "forward: all of it, between small functions": sum(costs.warm.call),
+        "forward: ... and swept caches": sum(costs.cold.call),
         "folding a span into the totals": fold(),
         "backward: the engine, for an empty hook of a node": empty_node_hook(),
-        "backward: all of a boundary, in a small model": costs.boundary_ns,
+        "backward: all of a boundary, between small functions": costs.warm.boundary_ns,
+        "backward: ... and swept caches": costs.cold.boundary_ns,
         "planning: walking over a node": walk(),
         "planning: hooking a node": hook_a_node(),
     }
     rows = [[name, f"{ns:.0f}"] for name, ns in parts.items()]
     note = (
         "By hand: called over and over, so that caches stay warm, without what torch "
-        "takes to call a hook. In a small model: between functions of torch, on many "
-        "modules, which is what hooks cost in programs."
+        "takes to call a hook. All of it: as calibrated, on many modules, with small "
+        "functions of torch between them, or with 1 MiB of memory swept."
     )
     table = results.Table("Parts of the hot path", ["", "ns"], rows, [note])
     results.save("hot_path", [table], parts)

@@ -258,6 +258,7 @@ def profile(
     Raises:
         ValueError: there is no such device to measure the memory of, or `max_overhead`
             is not a share.
+        TypeError: `max_overhead` is not a number.
 
     Example:
         >>> with torchprof_hooks.profile() as prof:
@@ -270,10 +271,15 @@ def profile(
     if not isinstance(memory, bool):
         with suppress(MemoryUnavailableError):  # for the report to say
             memory_counter(memory)
-    if max_overhead is not None and not 0 < max_overhead < 1:
-        raise ValueError(
-            "max_overhead is a share of the time, 0.01 for one per cent, but is "
-            f"{max_overhead}"
-        )
+    if max_overhead is not None:
+        _check_share(max_overhead)
     clock = device_clock or default_device_clock()
     return Profiler(Settings(functions, memory, clock, max_overhead))
+
+
+def _check_share(max_overhead: float) -> None:
+    wanted = "max_overhead is a share of the time, 0.01 for one per cent, but is "
+    if not isinstance(max_overhead, (int, float)):
+        raise TypeError(f"{wanted}{max_overhead!r}")
+    if not 0 < max_overhead < 1:
+        raise ValueError(f"{wanted}{max_overhead!r}")

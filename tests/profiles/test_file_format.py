@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -185,6 +186,34 @@ def test_what_is_saved_can_be_loaded(kind: Callable[[Path], str], path: Path) ->
     PROFILE.save(kind(path))
 
     assert Profile.load(kind(path)) == PROFILE
+
+
+def test_what_measuring_took_is_written_where_it_took_something(path: Path) -> None:
+    spent = replace(PROFILE.cells[("Net",), "forward"], overhead_ns=4)
+    cells = {**PROFILE.cells, (("Net",), "forward"): spent}
+    replace(PROFILE, cells=cells).save(path)
+
+    expected = content()
+    expected["cells"][0]["overhead_ns"] = 4
+    assert json.loads(path.read_bytes()) == expected
+    assert Profile.load(path).cells == cells
+
+
+def test_what_was_not_measured_is_written_if_there_was_something(path: Path) -> None:
+    profile = replace(PROFILE, unmeasured_steps=7, unmeasured_ns=800)
+    profile.save(path)
+
+    expected = {**content(), "unmeasured_steps": 7, "unmeasured_ns": 800}
+    assert json.loads(path.read_bytes()) == expected
+    assert Profile.load(path) == profile
+
+
+@pytest.mark.parametrize("name", ["unmeasured_steps", "unmeasured_ns"])
+def test_what_was_not_measured_is_a_number(name: str, path: Path) -> None:
+    path.write_text(json.dumps({**content(), name: "many"}))
+
+    with pytest.raises(ValueError, match=r"profile\.json is damaged"):
+        Profile.load(path)
 
 
 def test_an_empty_profile_can_be_saved(path: Path) -> None:

@@ -38,6 +38,7 @@ def totals(draw: st.DrawFn) -> Totals:
         device_self_ns=draw(st.integers(0, 2**62)),
         memory=draw(memory_totals),
         flops=draw(counts),
+        overhead_ns=draw(counts),
     )
 
 
@@ -79,6 +80,8 @@ profiles = st.builds(
     overhead_ns=counts,
     devices=st.sampled_from([(), ("cuda",), ("cuda", "xpu")]),
     memory=st.none() | summaries,
+    unmeasured_steps=counts,
+    unmeasured_ns=counts,
 )
 
 
@@ -101,7 +104,7 @@ def test_merging_with_an_empty_profile_changes_nothing(profile: Profile) -> None
 def test_merging_keeps_sums(left: Profile, right: Profile) -> None:
     both = left.merge(right)
 
-    fields = "calls self_ns duration_ns squares_ns2 device_self_ns flops"
+    fields = "calls self_ns duration_ns squares_ns2 device_self_ns flops overhead_ns"
     for field in fields.split():
         sums = [
             sum(getattr(totals, field) for totals in profile.cells.values())
@@ -120,6 +123,8 @@ def test_merging_keeps_sums(left: Profile, right: Profile) -> None:
         "aborted_calls",
         "undivided_passes",
         "overhead_ns",
+        "unmeasured_steps",
+        "unmeasured_ns",
     ):
         assert getattr(left, field) + getattr(right, field) == getattr(both, field)
     assert set(both.cells) == {*left.cells, *right.cells}

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.helpers import body, hand_built, own, table
@@ -50,6 +52,24 @@ Net                   10  51.75ms  1.00ms  108.25ms  2.00ms  160.00ms  80.0
 (outside modules)                                             30.00ms  15.0
 (optimizer) SGD       10                                      10.00ms   5.0
 """)
+
+
+def test_some_steps_alone_were_measured() -> None:
+    profile = replace(TRAINED, unmeasured_steps=90, unmeasured_ns=1800 * MS)
+    assert render(profile).splitlines()[:2] == [
+        "torchprof_hooks: 200.00ms of 2.00sec measured (10.0 %), 10 of 100 steps of "
+        "20.00ms, 85.0 % in modules and optimizers,",
+        "  measuring took about 0.2 % of all",
+    ]
+    assert render(profile).partition("\n\n")[2] == body(TRAINED, "auto")
+
+
+def test_some_calls_without_steps_were_measured() -> None:
+    profile = replace(TRAINED, steps=0, unmeasured_ns=1800 * MS)
+    assert render(profile, width=200).splitlines()[0] == (
+        "torchprof_hooks: 200.00ms of 2.00sec measured (10.0 %), 85.0 % in modules and "
+        "optimizers, measuring took about 0.2 % of all"
+    )
 
 
 def test_a_unit_for_each_cell() -> None:

@@ -122,6 +122,10 @@ class BackwardTracker(OwningTracker):
     def _plan(self, started: BackwardPass, request: PassRequest) -> None:
         planning = self.entry_site(PROFILER_NAME, "profiler")
         self.open_entry(planning)
+        self._hook_moves(started, request)  # and let go of the nodes, which takes time
+        self.close_entry(planning)
+
+    def _hook_moves(self, started: BackwardPass, request: PassRequest) -> None:
         nodes = reachable_nodes(request.roots)
         if nodes is None:
             self.undivided_passes += 1
@@ -139,7 +143,6 @@ class BackwardTracker(OwningTracker):
             self._hooks.put_in_front_of([nodes[number] for number in unhooked])
             if request.keeps_graph:
                 self._remember_hooked(hooked)
-        self.close_entry(planning)
 
     def _plan_for(
         self, base: Site, numbers: list[int], nodes: Mapping[int, Any]

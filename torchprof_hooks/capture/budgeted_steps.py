@@ -99,8 +99,10 @@ class BudgetedSteps:
             times_ns[self._part] += perf_counter_ns() - began_ns
         shown = self._measured if self._measured.steps else self._warm_up
         others = parts - {shown}
+        profile = take_snapshot(shown.tracker, times_ns[shown], self._no_memory)
         return replace(
-            take_snapshot(shown.tracker, times_ns[shown], self._no_memory),
+            profile,
+            overhead_ns=max(profile.overhead_ns, round(self._budget.spent_ns)),
             unmeasured_ns=sum(times_ns[part] for part in others),
             unmeasured_steps=sum(part.optimizer_steps for part in others),
         )

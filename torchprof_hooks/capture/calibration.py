@@ -1,8 +1,7 @@
 """What hooks cost on this machine, measured with a small model.
 
 A hook costs more the more of its code and data the program's own work has pushed out of
-the processor's caches. So what is measured is not one call over and over, but a model
-of many modules that call functions of torch.
+the processor's caches: up to twice as much. So there are two figures for all costs.
 """
 
 from __future__ import annotations
@@ -15,24 +14,24 @@ from time import perf_counter_ns
 from typing import Any, Final, NamedTuple, cast
 
 import numpy as np
-import numpy.typing as npt
 import torch
-import torch.nn.functional as F
 
 from torchprof_hooks.capture.backward_pass import PassRequest
 from torchprof_hooks.capture.backward_tracker import BackwardTracker
 from torchprof_hooks.capture.function_tracker import FunctionTracker
 from torchprof_hooks.capture.meter_tracker import MeterTracker
-from torchprof_hooks.capture.torch_names.autograd import run_engine
-from torchprof_hooks.capture.torch_names.modules import call_without_global_hooks
 from torchprof_hooks.capture.tracker import Tracker
-
-Times = npt.NDArray[Any]
+from torchprof_hooks.capture.trial_model import (
+    LAYERS,
+    Layer,
+    Run,
+    Times,
+    TrialModel,
+    trial_input,
+)
 
 #: The fastest of these rounds counts: other programs may disturb the rest.
 _ROUNDS: Final = 11
-_LAYERS: Final = 60
-_WIDTH: Final = 16
 
 
 class CallCost(NamedTuple):
@@ -56,8 +55,15 @@ class Costs(NamedTuple):
     passed_over_ns: float = 0.0
 
 
-def calibrated_costs(tracker: Tracker) -> Costs:
-    """What it costs that `tracker` measures. It takes some tens of milliseconds to see,
+class Calibration(NamedTuple):
+    """Costs between calls that leave the caches alone, and between such that do not."""
+
+    warm: Costs
+    cold: Costs
+
+
+def calibration_of(tracker: Tracker) -> Calibration:
+    """What it costs that `tracker` measures. It takes some tenths of a second to see,
     for the first tracker of its kind in a process.
 
     This happens in a thread of its own, where trackers of other threads do not look.
@@ -71,8 +77,8 @@ def calibrated_costs(tracker: Tracker) -> Costs:
 
 
 @cache
-def _in_a_thread(kind: type[Tracker], by_shapes: bool = False) -> Costs:
-    found: list[Costs] = []
+def _in_a_thread(kind: type[Tracker], by_shapes: bool = False) -> Calibration:
+    found: list[Calibration] = []
     thread = threading.Thread(target=lambda: found.append(_measure(kind, by_shapes)))
     try:
         thread.start()
@@ -82,8 +88,12 @@ def _in_a_thread(kind: type[Tracker], by_shapes: bool = False) -> Costs:
     return found[0]
 
 
-def _measure(kind: type[Tracker], by_shapes: bool) -> Costs:
-    trial = _Trial()
+def _measure(kind: type[Tracker], by_shapes: bool) -> Calibration:
+    warm, cold = (_costs(_Trial(sweeps), kind, by_shapes) for sweeps in (False, True))
+    return Calibration(warm, cold)
+
+
+def _costs(trial: _Trial, kind: type[Tracker], by_shapes: bool) -> Costs:
     if not issubclass(kind, FunctionTracker):
         return trial.cost_of_modules(kind())
     options: dict[str, Any] = {"by_shapes": by_shapes}
@@ -93,146 +103,87 @@ def _measure(kind: type[Tracker], by_shapes: bool) -> Costs:
     return trial.with_functions(kind(**options), costs)
 
 
-class _Quiet(torch.nn.Module):
-    """A module that is nobody's business: hooks on all modules do not see its calls."""
+class _ShortestTimes(NamedTuple):
+    """Of all rounds, layer by layer.
 
-    _call_impl = call_without_global_hooks()
+    inside_ns: of the layers' forwards, called past all hooks.
+    spans_ns: what was measured of the innermost calls, one in each layer.
+    """
 
-
-class _Layer(_Quiet):
-    """A module that calls one function, without any random numbers: these are the
-    program's."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__()
-        self._kind = number % 5
-        self._weight = torch.eye(_WIDTH, device="cpu", dtype=torch.float32)
+    inside_ns: Times
+    bare: Run
+    hooked: Run
+    spans_ns: Times
 
     @property
-    def calls_python(self) -> bool:
-        """Whether the function is written in Python."""
-        return self._kind in (1, 3)
+    def added_ns(self) -> Times:
+        """What measuring adds to each forward."""
+        return self.hooked.forward_ns - self.bare.forward_ns
 
-    def forward(self, value: torch.Tensor) -> torch.Tensor:
-        if self._kind == 0:
-            return F.linear(value, self._weight)
-        if self._kind == 1:
-            return F.layer_norm(value, (_WIDTH,))
-        if self._kind == 3:
-            return F.relu(value)
-        return F.gelu(value) if self._kind == 2 else value + value
-
-
-class _Model(_Quiet):
-    """Layers one after the other. `durations_ns` has what each took."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = torch.nn.ModuleList(map(_Layer, range(_LAYERS)))
-        self.durations_ns: list[int] = []
-
-    def forward(self, value: torch.Tensor) -> torch.Tensor:
-        self.durations_ns = durations_ns = []
-        for layer in self.layers:
-            start_ns = perf_counter_ns()
-            value = layer(value)
-            durations_ns.append(perf_counter_ns() - start_ns)
-        return value
-
-
-class _Run(NamedTuple):
-    """Nanoseconds of a forward, layer by layer, and of its backward."""
-
-    layers_ns: Times
-    backward_ns: int
-
-    @classmethod
-    def shortest(cls, runs: Sequence[_Run]) -> _Run:
-        """Of each part, the shortest time."""
-        layers_ns = np.min([run.layers_ns for run in runs], axis=0)
-        return cls(layers_ns, min(run.backward_ns for run in runs))
+    @property
+    def in_own_time_ns(self) -> Times:
+        """The part of it that is in the time of the call that is measured."""
+        return self.spans_ns - self.inside_ns
 
 
 class _Trial:
     """Runs a model as it is and, in turns with that, another one like it with the hooks
     of a tracker."""
 
-    def __init__(self) -> None:
-        self._bare, self._hooked = _Model(), _Model()
-        self._value = torch.ones(4, _WIDTH, device="cpu", dtype=torch.float32)
-        self._gradient = torch.ones_like(self._value)
-        self._value.requires_grad_()
-        # Of the layers' forwards, called past all hooks.
-        inside_ns = [self._time_inside() for _ in range(_ROUNDS)]
-        self._inside_ns: Times = np.min(inside_ns, axis=0)
+    def __init__(self, sweeps: bool) -> None:
+        self._bare, self._hooked = TrialModel(sweeps), TrialModel(sweeps)
+        self._value = trial_input()
 
     def cost_of_modules(self, tracker: Tracker) -> Costs:
         """What calls of modules cost, and boundaries in backward."""
-        bare, hooked = self._rounds(tracker, nullcontext)
-        backward_ns = max(hooked.backward_ns - bare.backward_ns, 0)
-        boundaries = sum(site.arrivals for site in tracker.sites) / (_ROUNDS + 1)
-        return Costs(
-            self._cost(tracker, hooked.layers_ns - bare.layers_ns, range(_LAYERS)),
-            backward_ns / max(boundaries, 1),
-        )
+        times = self._rounds(tracker, nullcontext)
+        backward_ns = times.hooked.backward_ns - times.bare.backward_ns
+        # The work goes over from what is between two layers to a layer, and back.
+        boundary_ns = max(float(backward_ns.mean()) / 2, 0.0)
+        call = _mean_cost(times.added_ns, times.in_own_time_ns, range(LAYERS))
+        return Costs(call, boundary_ns)
 
     def with_functions(self, tracker: FunctionTracker, costs: Costs) -> Costs:
         """What calls of functions cost besides those of modules."""
-        bare, hooked = self._rounds(tracker, lambda: _mode_of(tracker))
-        added_ns = hooked.layers_ns - bare.layers_ns - sum(costs.call)
-        layers = cast("list[_Layer]", list(self._bare.layers))
-        python = [n for n, layer in enumerate(layers) if layer.calls_python]
-        compiled = [n for n, layer in enumerate(layers) if not layer.calls_python]
+        times = self._rounds(tracker, lambda: _mode_of(tracker))
+        added_ns, own_ns = times.added_ns - sum(costs.call), times.in_own_time_ns
+        layers = cast("list[Layer]", list(self._bare.layers))
+        python = [n for n, layer in enumerate(layers) if layer.in_python]
+        compiled = [n for n, layer in enumerate(layers) if not layer.in_python]
         return costs._replace(
-            function=self._cost(tracker, added_ns, compiled),
-            python_function=self._cost(tracker, added_ns, python),
+            function=_mean_cost(added_ns, own_ns, compiled),
+            python_function=_mean_cost(added_ns, own_ns, python),
             passed_over_ns=self._cost_of_passing_over_ns(tracker),
         )
 
-    def _cost(
-        self, tracker: Tracker, added_ns: Times, layers: Sequence[int]
-    ) -> CallCost:
-        """The mean of what was added to these layers, divided by whose time it was."""
-        chosen = list(layers)
-        in_own_time = _innermost(tracker) - self._inside_ns
-        cost_ns = max(float(added_ns[chosen].mean()), 0.0)
-        own_ns = min(max(float(in_own_time[chosen].mean()), 0.0), cost_ns)
-        return CallCost(own_ns, cost_ns - own_ns)
-
     def _rounds(
         self, tracker: Tracker, enter: Callable[[], AbstractContextManager[None]]
-    ) -> tuple[_Run, _Run]:
-        """Of both models, the shortest times; sites are found in a round before.
+    ) -> _ShortestTimes:
+        """Both models in turns; sites are found in a round before.
 
         enter: what the hooked one is to run in.
         """
-        bare, hooked = [], []
-        with _hooks_on(self._hooked, tracker):
+        inside, bare, hooked = [], [], []
+        with _hooks_on(self._hooked, tracker), torch.enable_grad():
             with enter():
                 self._run(self._hooked, tracker)
             for _ in range(_ROUNDS):
+                inside.append(self._bare.inside_ns(self._value))
                 bare.append(self._run(self._bare))
                 with enter():
                     hooked.append(self._run(self._hooked, tracker))
-        return _Run.shortest(bare), _Run.shortest(hooked)
+        return _ShortestTimes(
+            np.min(inside, axis=0),
+            _shortest(bare),
+            _shortest(hooked),
+            _innermost(tracker),
+        )
 
-    def _run(self, model: _Model, tracker: Tracker | None = None) -> _Run:
-        with torch.enable_grad():
-            output = cast("torch.Tensor", model(self._value))
-        layers_ns = np.array(model.durations_ns)
+    def _run(self, model: TrialModel, tracker: Tracker | None = None) -> Run:
+        output = cast("torch.Tensor", model(self._value))
         with _pass_of(tracker, output):
-            start_ns = perf_counter_ns()
-            run_engine(output, self._gradient)
-            return _Run(layers_ns, perf_counter_ns() - start_ns)
-
-    def _time_inside(self) -> list[int]:
-        value, durations_ns = self._value, []
-        for layer in self._bare.layers:
-            forward = cast("_Layer", layer).forward
-            start_ns = perf_counter_ns()
-            value = forward(value)
-            durations_ns.append(perf_counter_ns() - start_ns)
-        return durations_ns
+            model.backward(output)
+        return model.times()
 
     def _cost_of_passing_over_ns(self, tracker: FunctionTracker) -> float:
         bare, seen = [], []
@@ -240,17 +191,31 @@ class _Trial:
             bare.append(self._time_passed_over())
             with _mode_of(tracker):
                 seen.append(self._time_passed_over())
-        return max(min(seen) - min(bare), 0) / _LAYERS
+        return max(min(seen) - min(bare), 0) / LAYERS
 
     def _time_passed_over(self) -> int:
         start_ns = perf_counter_ns()
-        for _ in range(_LAYERS):
+        for _ in range(LAYERS):
             self._value.dim()
         return perf_counter_ns() - start_ns
 
 
+def _shortest(runs: Sequence[Run]) -> Run:
+    """Of each part, the shortest time."""
+    forward_ns = np.min([run.forward_ns for run in runs], axis=0)
+    return Run(forward_ns, np.min([run.backward_ns for run in runs], axis=0))
+
+
+def _mean_cost(added_ns: Times, own_ns: Times, layers: Sequence[int]) -> CallCost:
+    """The mean cost of the calls in these layers."""
+    chosen = list(layers)
+    cost_ns = max(float(added_ns[chosen].mean()), 0.0)
+    in_own_time_ns = min(max(float(own_ns[chosen].mean()), 0.0), cost_ns)
+    return CallCost(in_own_time_ns, cost_ns - in_own_time_ns)
+
+
 @contextmanager
-def _hooks_on(model: _Model, tracker: Tracker) -> Iterator[None]:
+def _hooks_on(model: TrialModel, tracker: Tracker) -> Iterator[None]:
     handles = []
     for module in (model, *model.layers):
         handles += [
@@ -284,8 +249,8 @@ def _pass_of(tracker: Tracker | None, output: torch.Tensor) -> Iterator[None]:
 
 
 def _innermost(tracker: Tracker) -> Times:
-    """Nanoseconds of the shortest call in forward at each site that calls nothing, in
-    the order of their first calls."""
+    """Nanoseconds of the shortest call in forward at each site in a layer that calls
+    nothing, in the order of their first calls."""
     tracker.log.fold()
     log = tracker.log
     called = [
@@ -293,7 +258,9 @@ def _innermost(tracker: Tracker) -> Times:
         for site, calls, shortest_ns in zip(
             tracker.sites, log.calls, log.min_ns, strict=False
         )
-        if calls and site.phase == "forward"
+        if calls
+        and site.phase == "forward"
+        and isinstance(site.enclosing.living_module(), Layer)
     ]
     callers = {site.caller for site, _ in called}
     return np.array([time_ns for site, time_ns in called if site not in callers])

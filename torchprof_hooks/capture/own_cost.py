@@ -10,10 +10,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from torchprof_hooks.capture.calibration import CallCost, Costs, calibrated_costs
+from torchprof_hooks.capture.calibration import CallCost, Costs, calibration_of
 from torchprof_hooks.capture.site import Site
 from torchprof_hooks.capture.tracker import Tracker
 from torchprof_hooks.profiles.names import CALLED_PHASES, Phase
+
+#: Own time of a call up to which caches stay warm, and from which on they are cold: so
+#: it was with chains of small modules, and with language models.
+_NO_WORK_NS: Final = 2000
+_COLD_WORK_NS: Final = 20_000
 
 #: Phases in which calls are told to hooks. A step of an optimizer, or a batch, costs
 #: about as much as the call of a module.
@@ -35,8 +40,9 @@ def overhead_of_sites(
     overhead_ns = [0.0] * len(sites)
     if not any(calls):
         return [0] * len(sites)
-    costs = calibrated_costs(tracker)
+    calibration = calibration_of(tracker)
     for site, count in zip(sites, calls, strict=True):
+        costs = _between(*calibration, own_ns[site.code] / max(count, 1))
         if count and site.phase in _HOOKED_PHASES:
             cost = _cost_of_call(site, costs)
             # The sum of the two is better known than either: it varies with the work
@@ -48,6 +54,25 @@ def overhead_of_sites(
         overhead_ns[site.code] += site.passed_over * costs.passed_over_ns
         overhead_ns[site.code] += site.reading_ns
     return list(map(round, overhead_ns))
+
+
+def _between(warm: Costs, cold: Costs, work_ns: float) -> Costs:
+    """The costs where a call does so much work of its own."""
+    share = min(max((work_ns - _NO_WORK_NS) / (_COLD_WORK_NS - _NO_WORK_NS), 0.0), 1.0)
+
+    def mean(low: float, high: float) -> float:
+        return low + share * (high - low)
+
+    def mean_cost(low: CallCost, high: CallCost) -> CallCost:
+        return CallCost(*map(mean, low, high))
+
+    return Costs(
+        mean_cost(warm.call, cold.call),
+        mean(warm.boundary_ns, cold.boundary_ns),
+        mean_cost(warm.function, cold.function),
+        mean_cost(warm.python_function, cold.python_function),
+        warm.passed_over_ns,
+    )
 
 
 def _cost_of_call(site: Site, costs: Costs) -> CallCost:

@@ -46,7 +46,8 @@ class Profile:
     aborted_calls: calls that an exception went through.
     overhead_ns: estimate of what measuring itself added to `wall_ns`: the sum of that
         of the cells (see `Totals`), and of the part that is measured exactly (planning
-        of backward passes), which is a cell of its own.
+        of backward passes), which is a cell of its own. Within a budget, what all steps
+        have spent of that, if it is more.
     devices: names of the devices whose clock was read, sorted.
     memory: whose memory was measured, and its peak; None if that was not asked for.
     undivided_passes: backward passes over nodes that several threads had made. Nodes

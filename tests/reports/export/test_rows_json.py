@@ -29,6 +29,8 @@ def test_a_whole_document() -> None:
         aborted_calls=1,
         undivided_passes=2,
         overhead_ns=4,
+        unmeasured_steps=5,
+        unmeasured_ns=600,
     )
 
     assert rendered(profile) == {
@@ -38,6 +40,8 @@ def test_a_whole_document() -> None:
         "overhead_ns": 4,
         "aborted_calls": 1,
         "undivided_passes": 2,
+        "unmeasured_steps": 5,
+        "unmeasured_ns": 600,
         "devices": [],
         "memory": None,
         "rows": [

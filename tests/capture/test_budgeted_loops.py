@@ -1,0 +1,391 @@
+"""Loops of all kinds, of which some steps are measured."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+
+from tests.capture.budgeted import (
+    THIRDS,
+    Limited,
+    Net,
+    X,
+    calls,
+    check_sums,
+    infer,
+    registered,
+    sgd,
+    train,
+)
+from tests.helpers import in_thread
+from tests.planted import burn
+from torchprof_hooks import profile, profile_function
+from torchprof_hooks.profiler import Profiler
+
+# Loops of other kinds
+
+
+def test_inference(limited: Limited) -> None:
+    with limited(*THIRDS) as prof:
+        infer(Net(), 13)
+    found = prof.profile
+    assert calls(found, "Net") == calls(found, "Net.first") == 4
+    assert (found.steps, found.unmeasured_steps) == (0, 0)
+    assert found.wall_ns > 0 < found.unmeasured_ns
+    check_sums(found)
+
+
+def test_inference_in_a_profiled_function(limited: Limited) -> None:
+    model = Net()
+
+    @profile_function
+    def serve() -> None:
+        burn(0.1)
+        model(X)
+
+    with limited(*THIRDS) as prof, torch.no_grad():
+        for _ in range(13):
+            serve()
+    assert calls(prof.profile, "serve") == calls(prof.profile, "Net.first") == 4
+
+
+def test_gradients_without_an_optimizer(limited: Limited) -> None:
+    model = Net()
+    with limited(*THIRDS) as prof:
+        for _ in range(64 * 4):  # a step each 64 calls and passes
+            model(X).sum().backward()
+    assert prof.profile.unmeasured_ns > 0
+    assert calls(prof.profile, "Net", "backward") >= 32
+    check_sums(prof.profile)
+
+
+def test_training_after_inference(limited: Limited) -> None:
+    model = Net()
+    with limited(*THIRDS) as prof:
+        infer(model, 6)  # 1, 1 measured, 2, 1 measured, 1
+        train(model, 7)  # 1, 1 measured, 2, 1 measured, 2
+    assert prof.profile.steps == 2
+    assert prof.profile.unmeasured_steps == 5
+    assert calls(prof.profile, "Net") == 4
+    assert calls(prof.profile, "Net", "backward") == 2
+
+
+def test_two_optimizers_make_one_step(limited: Limited) -> None:
+    generator, critic = Net(), Net()
+    optimizers = sgd(generator), sgd(critic)
+    with limited(*THIRDS) as prof:
+        for _ in range(13):
+            for model, optimizer in zip((critic, generator), optimizers, strict=True):
+                model(X).sum().backward()
+                optimizer.step()
+    found = prof.profile
+    assert found.steps + found.unmeasured_steps == 26
+    # As long as one of them alone is known, its steps are those of the program.
+    assert found.steps == pytest.approx(8, abs=1)
+    for name in ("Net", "Net#2"):
+        assert calls(found, name) == pytest.approx(4, abs=1)
+
+
+def test_an_optimizer_that_calls_a_closure(limited: Limited) -> None:
+    model = Net()
+    optimizer = torch.optim.LBFGS(model.parameters(), max_iter=2, lr=0.01)
+
+    def closure() -> float:
+        optimizer.zero_grad()
+        loss = model(X).square().sum()
+        loss.backward()
+        evaluations.append(0)
+        return float(loss.detach())
+
+    evaluations: list[int] = []
+    expected = 0
+    with limited(*THIRDS) as prof:
+        for step in range(13):
+            evaluations.clear()
+            optimizer.step(closure)
+            expected += len(evaluations) if step % 3 == 1 else 0
+    found = prof.profile
+    assert (found.steps, found.unmeasured_steps) == (4, 9)
+    assert calls(found, "Net.first") == calls(found, "Net", "backward") == expected
+    check_sums(found)
+
+
+class Trainer(nn.Module):
+    """Makes whole steps in its forward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = Net()
+        self.after = nn.Identity()
+        self._optimizer = sgd(self.net)
+
+    def forward(self, x: torch.Tensor) -> None:
+        self.net(x).sum().backward()
+        self._optimizer.step()
+        self.after(x)
+
+
+def test_an_optimizer_that_steps_inside_of_a_call(limited: Limited) -> None:
+    trainer, seen = Trainer(), []
+    trainer.after.register_forward_hook(lambda *_: seen.append(registered(trainer)))
+    with limited(*THIRDS) as prof:
+        for _ in range(13):
+            trainer(X)
+    found = prof.profile
+    assert (found.steps, found.unmeasured_steps) == (4, 9)
+    for name in ("Trainer", "Trainer.net.first", "Trainer.after"):
+        assert calls(found, name) == 4  # none is seen in part
+    for step in seen[2:4]:
+        assert step["modules"] == 0
+        assert step["these modules"] == {"": 2, "after": 1}
+    assert calls(found, "Trainer.net", "backward") == 4
+    check_sums(found)
+
+
+def test_an_optimizer_that_steps_in_backward(limited: Limited) -> None:
+    model = Net()
+    for parameter in model.parameters():
+        optimizer = torch.optim.SGD([parameter], 0.1)
+        parameter.register_post_accumulate_grad_hook(
+            lambda _, optimizer=optimizer: optimizer.step()
+        )
+    with limited(*THIRDS) as prof:
+        for _ in range(20):
+            model(X).sum().backward()
+    found = prof.profile
+    assert found.steps + found.unmeasured_steps == 20 * 4
+    assert 4 <= calls(found, "Net.first") <= 10
+    assert found.unmeasured_ns > 0
+    check_sums(found)
+
+
+def test_gradients_are_accumulated(limited: Limited) -> None:
+    model = Net()
+    optimizer = sgd(model)
+    with limited(*THIRDS) as prof:
+        for _ in range(13):
+            for _ in range(5):
+                model(X).sum().backward()
+            optimizer.step()
+    assert (prof.profile.steps, calls(prof.profile, "Net.first")) == (4, 20)
+
+
+def test_batches_belong_to_the_steps_that_use_them(limited: Limited) -> None:
+    model = Net()
+    optimizer = sgd(model)
+    with limited(*THIRDS) as prof:
+        for batch in DataLoader(torch.ones(26, 4), batch_size=2):  # type: ignore[arg-type]
+            model(batch).sum().backward()
+            optimizer.step()
+    assert calls(prof.profile, "(data loading)") == 4
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_scripted_models(limited: Limited) -> None:
+    model = torch.jit.script(Net())
+    with limited(*THIRDS) as prof:
+        infer(model, 13)
+    assert calls(prof.profile, "Net") == 4
+    assert not model._forward_pre_hooks
+
+
+def compilations(
+    step: Callable[[Any], object], enter: Profiler | None, in_place: bool
+) -> int:
+    torch._dynamo.reset()
+    compiled: list[object] = []
+
+    def backend(graph: torch.fx.GraphModule, inputs: object) -> object:
+        compiled.append(graph)
+        return graph.forward
+
+    model: Any = Net()
+    if in_place:
+        model.compile(backend=backend)
+    else:
+        model = torch.compile(model, backend=backend)
+    if enter is None:
+        step(model)
+    else:
+        with enter:
+            step(model)
+    torch._dynamo.reset()
+    return len(compiled)
+
+
+@pytest.mark.parametrize(
+    ("functions", "in_place"), [(False, False), (True, False), (False, True)]
+)
+@pytest.mark.parametrize("loop", [train, infer])
+def test_a_compiled_model_is_compiled_as_often_as_without_us(
+    limited: Limited,
+    loop: Callable[[nn.Module, int], object],
+    functions: bool,
+    in_place: bool,
+) -> None:
+    def run(model: nn.Module) -> None:
+        loop(model, 10)
+
+    alone = compilations(run, None, in_place)
+    prof = limited(*THIRDS, functions=functions)
+    assert compilations(run, prof, in_place) == alone
+    assert calls(prof.profile, "Net") == 3
+
+
+# Steps that do not end in order
+
+
+class Fails(nn.Module):
+    """Raises an exception when it is told to."""
+
+    error: type[BaseException] | None = None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = Net()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self.net(x)
+        if self.error is not None:
+            raise self.error("planted")
+        return y
+
+
+ERRORS = [ValueError, KeyboardInterrupt, GeneratorExit]
+
+
+@pytest.mark.parametrize("error", ERRORS)
+@pytest.mark.parametrize("steps", range(5))
+@pytest.mark.parametrize("loop", [train, infer])
+def test_an_exception_goes_through(
+    limited: Limited,
+    loop: Callable[[nn.Module, int], object],
+    steps: int,
+    error: type[BaseException],
+) -> None:
+    model = Fails()
+    prof = limited(*THIRDS)
+    before = registered(model)
+    with pytest.raises(error, match="planted"), prof:  # noqa: PT012
+        loop(model, steps)
+        model.error = error
+        loop(model, 1)
+    assert registered(model) == before
+    assert calls(prof.profile, "Fails.net") == (2 if steps == 4 else 1)
+    check_sums(prof.profile)
+
+
+@pytest.mark.parametrize("error", ERRORS)
+@pytest.mark.parametrize("loop", [train, infer])
+def test_a_loop_goes_on_after_exceptions(
+    limited: Limited,
+    loop: Callable[[nn.Module, int], object],
+    error: type[BaseException],
+) -> None:
+    model = Fails()
+    with limited(*THIRDS) as prof:
+        for _ in range(13):
+            loop(model, 1)
+            model.error = error
+            with pytest.raises(error, match="planted"):
+                loop(model, 1)
+            model.error = None
+    found = prof.profile
+    assert 3 <= calls(found, "Fails") <= 14
+    assert found.aborted_calls >= 3
+    assert found.unmeasured_ns > 0
+    check_sums(found)
+
+
+# Ways to enter
+
+
+def test_entered_again_it_goes_on(limited: Limited) -> None:
+    prof, model = limited(*THIRDS), Net()
+    for steps in (3, 1, 0, 4, 5):
+        with prof:
+            train(model, steps)
+        train(model, 2)  # not seen at all
+    assert (prof.profile.steps, prof.profile.unmeasured_steps) == (4, 9)
+    assert calls(prof.profile, "Net.first") == 4
+    check_sums(prof.profile)
+
+
+@pytest.mark.parametrize("loop", [train, infer])
+def test_entered_for_each_step(
+    limited: Limited, loop: Callable[[nn.Module, int], object]
+) -> None:
+    prof, model = limited(*THIRDS), Net()
+    for _ in range(13):
+        with prof:
+            loop(model, 1)
+    assert calls(prof.profile, "Net.first") == 4
+    check_sums(prof.profile)
+
+
+def test_around_a_function(limited: Limited) -> None:
+    prof, model = limited(*THIRDS), Net()
+
+    @prof
+    def step() -> None:
+        train(model, 1)
+
+    for _ in range(13):
+        step()
+    assert (prof.profile.steps, calls(prof.profile, "Net.first")) == (4, 4)
+
+
+def test_nested(limited: Limited) -> None:
+    prof, model = limited(*THIRDS), Net()
+    with prof:
+        train(model, 2)
+        with prof, prof:
+            train(model, 7)
+        train(model, 4)
+    assert (prof.profile.steps, prof.profile.unmeasured_steps) == (4, 9)
+
+
+def test_next_to_a_profiler_of_all_steps(limited: Limited) -> None:
+    some = limited(*THIRDS)
+    with profile() as outer, some, profile(functions=True) as inner:
+        train(Net(), 13)
+    assert some.profile.steps == calls(some.profile, "Net.first") == 4
+    for every in (outer.profile, inner.profile):
+        assert every.steps == calls(every, "Net.first") == 13
+        assert (every.unmeasured_steps, every.unmeasured_ns) == (0, 0)
+
+
+def test_two_threads_have_steps_of_their_own(limited: Limited) -> None:
+    prof = limited(*THIRDS)
+    barrier = threading.Barrier(2)
+
+    def work() -> None:
+        with prof:
+            for _ in range(13):
+                barrier.wait(timeout=60)
+                train(Net(), 1)
+
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    found = prof.profile
+    assert (found.steps, found.unmeasured_steps) == (8, 18)
+    [of_class] = [row for row in found.rows("class") if row.name == "Net"]
+    assert of_class.calls == of_class.phases["backward"].calls == 8
+    check_sums(found)
+
+
+def test_steps_in_another_thread_are_not_counted(limited: Limited) -> None:
+    with limited(*THIRDS) as prof:
+        train(Net(), 4)
+        in_thread(lambda: train(Net(), 5))
+        train(Net(), 3)
+    assert (prof.profile.steps, prof.profile.unmeasured_steps) == (2, 5)

@@ -1,0 +1,345 @@
+"""Some steps of a loop are measured; of the others nothing is to be seen."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from collections.abc import Callable
+from time import perf_counter_ns
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
+
+from tests.capture.budgeted import (
+    THIRDS,
+    Limited,
+    Net,
+    X,
+    bare,
+    calls,
+    check_sums,
+    infer,
+    measured,
+    registered,
+    sgd,
+    train,
+)
+from tests.planted import MS, Work, burn
+from torchprof_hooks import Profile, profile
+from torchprof_hooks.capture import ownership
+
+# Which steps
+
+
+def test_steps_are_measured_as_the_budget_says(limited: Limited) -> None:
+    prof = limited(*THIRDS)
+    with prof:
+        train(Net(), 13)
+    found = prof.profile
+    assert (found.steps, found.unmeasured_steps) == (4, 9)
+    for name in ("Net", "Net.first", "Net.second"):
+        assert calls(found, name, "forward") == calls(found, name, "backward") == 4
+    assert calls(found, "(optimizer) SGD") == 4
+    check_sums(found)
+
+
+def test_several_measured_steps_in_a_row(limited: Limited) -> None:
+    prof = limited(bare(), measured(4))
+    with prof:
+        train(Net(), 12)  # 1, 1 measured, 1, 4 measured, 1, 4 measured
+    assert (prof.profile.steps, prof.profile.unmeasured_steps) == (9, 3)
+    assert calls(prof.profile, "Net.first") == 9
+
+
+def test_the_budget_is_told_what_ended(limited: Limited) -> None:
+    prof = limited(bare(3), measured(2), bare())
+    with prof:
+        train(Net(), 14)
+    [rounds] = prof._rounds
+    assert rounds._steps._budget.ended == [  # type: ignore[attr-defined]
+        measured(),
+        *(bare(3), measured(2), bare()) * 2,
+    ]
+
+
+def test_the_first_step_is_kept_apart(limited: Limited) -> None:
+    with limited(*THIRDS) as prof:
+        train(Net(), 1)
+        assert (prof.profile.steps, prof.profile.unmeasured_steps) == (1, 0)
+        assert calls(prof.profile, "Net.first") == 1
+        train(Net(), 1)
+        assert (prof.profile.steps, prof.profile.unmeasured_steps) == (1, 1)
+        assert prof.profile.unmeasured_ns > 0
+    check_sums(prof.profile)
+
+
+def test_what_is_left_of_half_a_step(limited: Limited) -> None:
+    with limited(*THIRDS) as prof:
+        Net()(X)
+    assert calls(prof.profile, "Net") == 1
+    assert (prof.profile.steps, prof.profile.unmeasured_ns) == (0, 0)
+    assert not prof.profile.is_empty
+
+
+def test_times_are_those_of_an_independent_clock(limited: Limited) -> None:
+    for attempt in range(5):
+        work = Work(2, 2)
+        start_ns = perf_counter_ns()
+        with limited(*THIRDS) as prof:
+            optimizer = sgd(work)
+            for _ in range(7):  # of which the 2nd and the 5th are shown
+                work(torch.ones(2)).sum().backward()
+                burn(1)
+                optimizer.step()
+        whole_ns = perf_counter_ns() - start_ns
+        found = prof.profile
+        assert found.wall_ns + found.unmeasured_ns <= whole_ns
+        assert found.wall_ns >= 2 * 5 * MS
+        assert found.unmeasured_ns >= 5 * 5 * MS
+        rows = {row.name: row for row in found.rows()}
+        for phase in ("forward", "backward"):
+            assert rows["Work"].phases[phase].self_ns >= 2 * 2 * MS
+        missing_ns = whole_ns - found.wall_ns - found.unmeasured_ns
+        if missing_ns < 0.2 * whole_ns and found.wall_ns < 0.5 * whole_ns:
+            break
+        assert attempt < 4
+
+
+# What is registered meanwhile
+
+
+@pytest.mark.parametrize("functions", [False, True])
+def test_only_the_hooks_of_optimizers_are_there_in_other_steps(
+    limited: Limited, functions: bool
+) -> None:
+    model = Net()
+    seen: list[dict[str, object]] = []
+    before = registered(model)
+    with limited(*THIRDS, functions=functions):
+        train(model, 8, lambda: seen.append(registered(model)))
+    bare_steps = [seen[i] for i in (2, 3, 5, 6)]
+    assert bare_steps == [{**before, "optimizers": 2}] * 4
+    for i in (0, 1, 4, 7):
+        assert seen[i]["modules"]
+        assert seen[i]["backward"] is not before["backward"]
+        assert bool(seen[i]["modes"]) == functions
+    assert registered(model) == before
+
+
+def test_without_optimizers_only_outermost_modules_have_hooks(limited: Limited) -> None:
+    model, seen = Net(), []
+    before = registered(model)
+    probe = model.first.register_forward_hook(lambda *_: seen.append(registered(model)))
+    with limited(*THIRDS):
+        infer(model, 8)
+    probe.remove()
+    for i in (2, 3, 5, 6):
+        of_model = {"": 2, "first": 1}  # the probe's own
+        assert seen[i] == {**before, "optimizers": 2, "these modules": of_model}
+    assert registered(model) == before
+
+
+# What must not change
+
+
+class Noisy(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(4, 8), nn.Dropout(), nn.BatchNorm1d(8))
+        self.rnn = nn.LSTM(8, 4, batch_first=True)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.rnn(self.body(x)[None])[0]
+
+
+def train_noisy() -> list[torch.Tensor]:
+    """Everything that is left of a training run."""
+    torch.manual_seed(1)
+    model = Noisy()
+    optimizer = torch.optim.Adam(model.parameters())
+    kept = []
+    for _ in range(9):
+        optimizer.zero_grad()
+        loss = model(torch.randn(3, 4)).square().mean()
+        loss.backward()
+        optimizer.step()
+        grads = [p.grad.clone() for p in model.parameters() if p.grad is not None]
+        kept += [loss.detach(), *grads]
+    return [*kept, *model.state_dict().values(), torch.get_rng_state()]
+
+
+OPTIONS = [
+    {},
+    {"functions": True},
+    {"memory": True},
+    {"functions": True, "memory": True},
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_results_gradients_and_random_state_are_bit_identical(
+    limited: Limited, options: dict[str, bool]
+) -> None:
+    expected = train_noisy()
+    with limited(*THIRDS, **options) as prof:
+        found = train_noisy()
+    assert all(torch.equal(f, e) for f, e in zip(found, expected, strict=True))
+    assert prof.profile.steps == 3
+    assert prof.profile.has_functions == ("functions" in options)
+    assert (prof.profile.memory is not None) == ("memory" in options)
+    check_sums(prof.profile)
+
+
+class Probe:
+    """Dies with the node whose metadata holds it."""
+
+
+@pytest.mark.parametrize("functions", [False, True])
+def test_graphs_and_models_die_when_they_would_without_us(
+    limited: Limited, functions: bool
+) -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        with limited(*THIRDS, functions=functions):
+            model = Net()
+            optimizer = sgd(model)
+            for _ in range(8):
+                loss = model(X).sum()
+                graph = weakref.ref(loss.grad_fn.metadata.setdefault("", Probe()))
+                loss.backward()
+                optimizer.step()
+                del loss
+                assert graph() is None
+            living = weakref.ref(model), weakref.ref(model.first.weight)
+            del model, optimizer
+            assert [reference() for reference in living] == [None, None]
+    finally:
+        gc.enable()
+
+
+def test_a_model_without_optimizer_dies_too(limited: Limited) -> None:
+    with limited(bare(50)):
+        model = Net()
+        infer(model, 8)
+        living = weakref.ref(model)
+        del model
+        assert living() is None
+
+
+def test_modes_of_the_program_go_on(limited: Limited) -> None:
+    class Mode(TorchFunctionMode):
+        def __torch_function__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            return func(*args, **(kwargs or {}))
+
+    model = Net()
+    optimizer = sgd(model)
+    with limited(*THIRDS, functions=True) as prof:
+        for _ in range(8):
+            with Mode(), torch.device("cpu"):
+                model(X).sum().backward()
+                optimizer.step()  # hooks come and go in here
+    assert torch._C._len_torch_function_stack() == 0
+    assert prof.profile.steps == 3
+
+
+# Reading
+
+
+def test_reading_at_any_moment(limited: Limited) -> None:
+    seen: list[Profile] = []
+    with limited(*THIRDS) as prof:
+        train(Net(), 13, lambda: seen.append(prof.profile))
+    for found in seen:
+        check_sums(found)
+    assert [found.steps for found in seen] == [0, 1, 1, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4]
+    whole = [found.steps + found.unmeasured_steps for found in seen]
+    assert whole == list(range(13))
+    assert seen[-1].wall_ns < prof.profile.wall_ns + prof.profile.unmeasured_ns
+
+
+def test_reading_in_another_thread(limited: Limited) -> None:
+    prof, is_over = limited(*THIRDS), threading.Event()
+
+    def work() -> None:
+        with prof:
+            while not is_over.is_set():
+                train(Net(), 1)
+                infer(Net(), 1)
+
+    thread = threading.Thread(target=work)
+    start_ns = perf_counter_ns()
+    thread.start()
+    try:
+        for _ in range(50):
+            found = prof.profile
+            elapsed_ns = perf_counter_ns() - start_ns
+            assert sum(t.self_ns for t in found.cells.values()) == found.wall_ns
+            # A run of steps may be counted twice at the moment at which it ends.
+            assert found.wall_ns + found.unmeasured_ns <= 2 * elapsed_ns
+    finally:
+        is_over.set()
+        thread.join()
+    check_sums(prof.profile)
+
+
+#: Of calls, that are kept for a while: so few that some steps are enough.
+RECORDS = 4
+
+
+def test_nothing_grows_with_the_number_of_steps(
+    limited: Limited, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ownership, "NEWEST_RECORDS", RECORDS)
+    model = Net()
+    sizes = []
+    with limited(*THIRDS) as prof:
+        [rounds] = prof._rounds
+        steps = rounds._steps  # type: ignore[attr-defined]
+        for _ in range(3):
+            train(model, 60)
+            infer(model, 70)  # after which the optimizer may be forgotten
+            trackers = [
+                part.tracker
+                for part in (steps._warm_up, steps._measured, steps._unmeasured)
+            ]
+            for tracker in trackers:
+                tracker.log.fold()
+                assert not tracker.log.entries
+                assert not tracker._intervals
+                assert len(tracker.ownership._records) <= 2 * RECORDS + 1
+            sizes.append([len(tracker.sites) for tracker in trackers])
+    assert sizes[1] == sizes[2]
+
+
+# A budget of its own
+
+
+@pytest.mark.parametrize("loop", [train, infer])
+def test_a_real_budget(loop: Callable[[nn.Module, int], object]) -> None:
+    model = nn.Sequential(*(nn.Linear(4, 4) for _ in range(10)))
+    with profile(max_overhead=0.01) as prof:
+        loop(model, 150)
+    found = prof.profile
+    assert 1 <= calls(found, "Sequential") < 75
+    assert found.unmeasured_ns > found.wall_ns
+    if loop is train:
+        assert found.steps + found.unmeasured_steps == 150
+
+
+@pytest.mark.parametrize("share", [0, 1, -0.1, 2, True, False, float("nan")])
+def test_what_is_no_share(share: float) -> None:
+    with pytest.raises(ValueError, match="max_overhead is a share"):
+        profile(max_overhead=share)
+
+
+def test_a_percentage_is_no_number() -> None:
+    share: Any = "1%"
+    with pytest.raises(TypeError, match="0.01 for one per cent, but is '1%'"):
+        profile(max_overhead=share)

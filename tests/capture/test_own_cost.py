@@ -1,0 +1,329 @@
+"""Whose time what measuring costs is in, with costs made up; and what reports show."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+from torch.utils.data import DataLoader
+
+from tests.planted import MS, burn
+from torchprof_hooks import Profile, profile, profiler
+from torchprof_hooks.capture import own_cost
+from torchprof_hooks.capture.calibration import Calibration, CallCost, Costs
+from torchprof_hooks.capture.tracker import Tracker
+from torchprof_hooks.profiles.names import PROFILER_NAME, Phase
+from torchprof_hooks.program.file_tools import main
+from torchprof_hooks.reports.text import render
+
+# Of each, the number can be read from a sum; own costs are less than calls take.
+CALL = CallCost(1, 1_000)
+FUNCTION = CallCost(10, 100_000)
+PYTHON = CallCost(100, 10_000_000)
+BOUNDARY = 10**10
+PASSED_OVER = 10**13
+
+
+@pytest.fixture
+def round_costs(monkeypatch: pytest.MonkeyPatch) -> None:
+    use(monkeypatch, Costs(CALL, BOUNDARY, FUNCTION, PYTHON, PASSED_OVER))
+
+
+@pytest.fixture(autouse=True)
+def no_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where torch is built for a device, its clock is read as well."""
+    monkeypatch.setattr(profiler, "default_device_clock", lambda: None)
+
+
+def use(monkeypatch: pytest.MonkeyPatch, costs: Costs) -> None:
+    both = Calibration(costs, costs)
+    monkeypatch.setattr(own_cost, "calibration_of", lambda tracker: both)
+
+
+def overheads(found: Profile) -> dict[tuple[str, Phase], int]:
+    """Of what it is not 0 in."""
+    return {
+        (path[-1], phase): totals.overhead_ns
+        for (path, phase), totals in found.cells.items()
+        if totals.overhead_ns
+    }
+
+
+X = torch.ones(2, 4)
+OUTSIDE: tuple[str, Phase] = ("(outside modules)", "outside")
+
+
+def new_net() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+
+
+FORWARD: dict[tuple[str, Phase], float] = {
+    ("Sequential", "forward"): CALL.own_ns + 2 * CALL.caller_ns,
+    ("Sequential.0", "forward"): CALL.own_ns,
+    ("Sequential.1", "forward"): CALL.own_ns,
+    OUTSIDE: CALL.caller_ns,
+}
+BACKWARD: dict[tuple[str, Phase], float] = {
+    ("Sequential.1", "backward"): BOUNDARY,
+    ("Sequential.0", "backward"): BOUNDARY,
+    ("(backward outside modules)", "backward"): BOUNDARY,  # back to the code outside
+}
+
+
+# Whose time it is in
+
+
+@pytest.mark.usefixtures("round_costs")
+def test_calls_cost_themselves_and_their_callers() -> None:
+    net = new_net()
+    with profile() as prof, torch.no_grad():
+        net(X)
+    assert overheads(prof.profile) == FORWARD
+    assert prof.profile.overhead_ns == sum(FORWARD.values())
+
+
+@pytest.mark.usefixtures("round_costs")
+def test_each_call_counts() -> None:
+    net = new_net()
+    with profile() as prof, torch.no_grad():
+        for _ in range(7):
+            net(X)
+    assert overheads(prof.profile) == {key: 7 * ns for key, ns in FORWARD.items()}
+
+
+@pytest.mark.usefixtures("round_costs")
+def test_boundaries_in_backward_cost_whom_they_lead_to() -> None:
+    net = new_net()
+    with profile() as prof:
+        net(X).sum().backward()
+    found = prof.profile
+    assert overheads(found) == FORWARD | BACKWARD
+    planning_ns = found.cells[(PROFILER_NAME,), "profiler"].self_ns
+    assert found.overhead_ns == sum((FORWARD | BACKWARD).values()) + planning_ns
+
+
+@pytest.mark.usefixtures("round_costs")
+def test_recomputing_is_calling_again() -> None:
+    net = new_net()
+    with profile() as prof:
+        x = X.clone().requires_grad_()
+        checkpoint(net, x, use_reentrant=False).sum().backward()
+    found = overheads(prof.profile)
+    again: dict[tuple[str, Phase], float] = {
+        (name, "recompute"): ns for (name, _), ns in FORWARD.items()
+    }
+    asks_for_it = again.pop((OUTSIDE[0], "recompute"))
+    asking = [(name, phase) for name, phase in found if phase == "backward"]
+    assert sum(found[key] for key in asking) == 3 * BOUNDARY + asks_for_it
+    rest = {key: ns for key, ns in found.items() if key not in asking}
+    assert rest == {**FORWARD, **again}
+
+
+@pytest.mark.usefixtures("round_costs")
+def test_optimizers_and_batches_cost_what_calls_do() -> None:
+    net = new_net()
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    with profile() as prof:
+        for _ in range(3):
+            optimizer.step()
+        for _ in DataLoader([1, 2], batch_size=1):  # type: ignore[arg-type]
+            pass
+    found = overheads(prof.profile)
+    assert found["(optimizer) SGD", "optimizer"] == 3 * CALL.own_ns
+    waits, rest = divmod(found["(data loading)", "data"], CALL.own_ns)
+    assert (waits >= 2, rest) == (True, 0)
+    assert found[OUTSIDE] == (3 + waits) * CALL.caller_ns
+
+
+@pytest.mark.usefixtures("round_costs")
+def test_functions_compiled_and_in_python() -> None:
+    with profile(functions=True) as prof:
+        torch.neg(X)
+        torch.neg(X)
+        F.relu(X)  # calls torch.relu, which is not seen
+        _ = X.shape, X.dtype, X.dim()
+    assert overheads(prof.profile) == {
+        ("neg(2x4)", "forward"): 2 * FUNCTION.own_ns,
+        ("relu(2x4)", "forward"): PYTHON.own_ns,
+        OUTSIDE: 2 * FUNCTION.caller_ns + PYTHON.caller_ns + 3 * PASSED_OVER,
+    }
+
+
+@pytest.mark.usefixtures("round_costs")
+def test_functions_in_modules() -> None:
+    net = new_net()
+    with profile(functions=True) as prof:
+        net(X)
+    found = overheads(prof.profile)
+    outside_ns = found.pop(OUTSIDE)
+    assert outside_ns % PASSED_OVER == CALL.caller_ns
+    linear = ("linear(2x4, 4x4, 4)", "forward")
+    assert found == {
+        ("Sequential", "forward"): CALL.own_ns + 2 * CALL.caller_ns,
+        ("Sequential.0", "forward"): CALL.own_ns + FUNCTION.caller_ns,
+        linear: FUNCTION.own_ns,
+        ("Sequential.1", "forward"): CALL.own_ns + PYTHON.caller_ns,
+        ("relu(2x4)", "forward"): PYTHON.own_ns,
+    }
+
+
+def test_what_a_call_cannot_have_cost_itself_is_in_its_callers_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # GIVEN calls that take less than they are said to cost themselves
+    use(monkeypatch, Costs(CallCost(10**10, 5), 0))
+    net = new_net()
+
+    # WHEN they are measured
+    with profile() as prof, torch.no_grad():
+        for _ in range(3):
+            net(X)
+
+    # THEN all of their own time is overhead, and the rest that of the calls around
+    found = prof.profile
+    own_ns = {path: totals.self_ns for (path, _), totals in found.cells.items()}
+    inner = [("Sequential", "Sequential.0"), ("Sequential", "Sequential.1")]
+    rest_ns = {path: 3 * (10**10 + 5) - own_ns[path] for path in own_ns}
+    assert overheads(found) == {
+        ("Sequential.0", "forward"): own_ns[inner[0]],
+        ("Sequential.1", "forward"): own_ns[inner[1]],
+        ("Sequential", "forward"): own_ns["Sequential",]
+        + rest_ns[inner[0]]
+        + rest_ns[inner[1]],
+        OUTSIDE: rest_ns["Sequential",],
+    }
+    corrected = found.corrected()
+    assert sum(t.self_ns for t in corrected.cells.values()) == found.wall_ns
+    assert corrected.cells[(PROFILER_NAME,), "profiler"].self_ns == found.wall_ns
+
+
+class SlowClock:
+    """A device's clock, for whose stamps one has to wait."""
+
+    name = "slow"
+
+    def stamp(self) -> int:
+        burn(1)
+        return 0
+
+    def is_done(self, stamp: int) -> bool:
+        return True
+
+    def wait(self, stamp: int) -> None: ...
+
+    def elapsed_ns(self, start: int, end: int) -> int:
+        return 0
+
+
+def test_reading_meters_costs_callers(monkeypatch: pytest.MonkeyPatch) -> None:
+    use(monkeypatch, Costs(CallCost(), 0))
+    net = new_net()
+    for attempt in range(5):
+        with profile(device_clock=SlowClock()) as prof:
+            loss = net(X).sum()
+            forward = overheads(prof.profile)
+            loss.backward()
+        assert forward.keys() == {("Sequential", "forward"), OUTSIDE}
+        assert forward["Sequential", "forward"] >= 4 * MS  # around each of two
+        assert forward[OUTSIDE] >= 2 * MS
+        found = prof.profile
+        # A pass and planning it begin and end, and there are three boundaries.
+        assert sum(overheads(found).values()) >= (6 + 7) * MS
+        cells = found.corrected().cells
+        assert sum(totals.self_ns for totals in cells.values()) == found.wall_ns
+        assert found.cells[("Sequential",), "forward"].self_ns >= 4 * MS
+        # What is left is less than a single reading, unless the machine was busy.
+        if cells[("Sequential",), "forward"].self_ns <= MS:
+            break
+        assert attempt < 4
+
+
+@pytest.mark.parametrize("functions", [False, True])
+def test_readings_of_memory_are_timed(
+    functions: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use(monkeypatch, Costs(CallCost(), 0))
+    net = new_net()
+    with profile(functions=functions, memory=True) as prof:
+        net(X).sum().backward()
+    found = overheads(prof.profile)
+    assert found["Sequential", "forward"] > 0
+    assert found[OUTSIDE] > 0
+    assert (found.get(("Sequential.0", "forward"), 0) > 0) == functions
+
+
+def test_nothing_is_calibrated_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(tracker: Tracker) -> Calibration:
+        raise AssertionError
+
+    monkeypatch.setattr(own_cost, "calibration_of", fail)
+    with profile() as prof:
+        pass
+    assert prof.profile.overhead_ns == 0
+
+
+# Reports
+
+
+@pytest.mark.usefixtures("round_costs")
+def test_reports_are_corrected_unless_asked_otherwise() -> None:
+    net = new_net()
+    with profile() as prof, torch.no_grad():
+        net(X)
+    found = prof.profile
+
+    def printed(**options: Any) -> str:
+        file = io.StringIO()
+        prof.print_report("ns", file, **options)
+        return file.getvalue()
+
+    assert (
+        printed() == printed(corrected=True) == f"{render(found.corrected(), 'ns')}\n"
+    )
+    assert printed(corrected=False) == f"{render(found, 'ns')}\n"
+    assert f"{PROFILER_NAME}" in printed()
+    assert f"{PROFILER_NAME}" not in printed(corrected=False)
+
+
+@pytest.mark.usefixtures("round_costs")
+@pytest.mark.parametrize(
+    "options",
+    [
+        [],
+        ["--by", "module"],
+        ["--format", "json"],
+        ["--format", "csv", "--by", "class"],
+        ["--format", "speedscope"],
+        ["--format", "collapsed"],
+    ],
+)
+def test_show_is_corrected_unless_asked_otherwise(
+    options: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with profile() as prof, torch.no_grad():
+        new_net()(X)
+    path, corrected_path = tmp_path / "raw.json", tmp_path / "corrected.json"
+    prof.profile.save(path)
+    prof.profile.corrected().save(corrected_path)
+
+    def shown(file: Path, *more: str) -> str:
+        assert main(["show", str(file), *options, *more]) == 0
+        return capsys.readouterr().out
+
+    assert Profile.load(path) == prof.profile
+    assert PROFILER_NAME in shown(path)
+    assert PROFILER_NAME not in shown(path, "--raw")
+    assert shown(path) == shown(corrected_path) == shown(corrected_path, "--raw")
+
+
+def test_a_report_of_a_program_is_as_it_was_printed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["show", str(tmp_path), "--format", "report", "--raw"]) == 2
+    assert "--raw is not for --format report" in capsys.readouterr().err

@@ -1,0 +1,123 @@
+"""A small model to see on what hooks cost: one run of it, timed layer by layer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import perf_counter_ns
+from typing import Any, Final, NamedTuple, cast
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import torch.nn.functional as F
+
+from torchprof_hooks.capture.torch_names.autograd import run_engine
+from torchprof_hooks.capture.torch_names.modules import call_without_global_hooks
+
+Times = npt.NDArray[Any]
+
+LAYERS: Final = 60
+_WIDTH: Final = 16
+#: More than what a processor core has next to it for itself.
+_SWEPT_BYTES: Final = 1 << 20
+
+
+class _Quiet(torch.nn.Module):
+    """A module that is nobody's business: hooks on all modules do not see its calls."""
+
+    _call_impl = call_without_global_hooks()
+
+
+class Layer(_Quiet):
+    """A module that calls one function, without any random numbers: these are the
+    program's."""
+
+    def __init__(self, in_python: bool) -> None:
+        super().__init__()
+        self.in_python = in_python
+
+    def forward(self, value: torch.Tensor) -> torch.Tensor:
+        return F.relu(value) if self.in_python else value + value
+
+
+class _Between(torch.autograd.Function):
+    """Runs between layers, in forward and in backward: sweeps the caches, if that is
+    wanted, and takes the time before and after that. The memory is numpy's: there is
+    nothing to be seen by a mode."""
+
+    @staticmethod
+    def forward(ctx: Any, value: torch.Tensor, model: TrialModel) -> torch.Tensor:
+        ctx.model = model
+        model.swept.sum()
+        return value
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+        stamps = ctx.model.stamps
+        stamps.append(perf_counter_ns())
+        ctx.model.swept.sum()
+        stamps.append(perf_counter_ns())
+        return *gradients, None
+
+
+_between: Final[Callable[[torch.Tensor, TrialModel], torch.Tensor]] = cast(
+    "Any", _Between
+).apply
+
+
+class TrialModel(_Quiet):
+    """Layers one after the other.
+
+    sweeps: whether caches are swept before each layer.
+    """
+
+    def __init__(self, sweeps: bool) -> None:
+        super().__init__()
+        self.layers = torch.nn.ModuleList(Layer(bool(n % 2)) for n in range(LAYERS))
+        self.swept = np.ones(_SWEPT_BYTES // 8 if sweeps else 1)
+        self.durations_ns: list[int] = []
+        self.stamps: list[int] = []
+
+    def forward(self, value: torch.Tensor) -> torch.Tensor:
+        self.durations_ns = durations_ns = []
+        for layer in self.layers:
+            value = _between(value, self)
+            start_ns = perf_counter_ns()
+            value = layer(value)
+            durations_ns.append(perf_counter_ns() - start_ns)
+        return value
+
+    def backward(self, output: torch.Tensor) -> None:
+        """Run the backward of a forward."""
+        self.stamps = []
+        run_engine(output, torch.ones_like(output))
+
+    def times(self) -> Run:
+        """Of the last forward and backward."""
+        stamps = np.array(self.stamps)
+        return Run(np.array(self.durations_ns), stamps[2::2] - stamps[1:-1:2])
+
+    def inside_ns(self, value: torch.Tensor) -> Times:
+        """Nanoseconds of the layers' forwards, called past all hooks."""
+        durations_ns = []
+        for layer in self.layers:
+            value = _between(value, self)
+            forward = cast("Layer", layer).forward
+            start_ns = perf_counter_ns()
+            value = forward(value)
+            durations_ns.append(perf_counter_ns() - start_ns)
+        return np.array(durations_ns)
+
+
+class Run(NamedTuple):
+    """Nanoseconds of the layers' forwards, and of their backward but for the last
+    one's."""
+
+    forward_ns: Times
+    backward_ns: Times
+
+
+def trial_input() -> torch.Tensor:
+    """What the model is called with."""
+    value = torch.ones(4, _WIDTH, device="cpu", dtype=torch.float32)
+    return value.requires_grad_()
