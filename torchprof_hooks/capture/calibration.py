@@ -31,7 +31,7 @@ from torchprof_hooks.capture.trial_model import (
 )
 
 #: The fastest of these rounds counts: other programs may disturb the rest.
-_ROUNDS: Final = 11
+_ROUNDS: Final = 7
 
 
 class CallCost(NamedTuple):
@@ -168,7 +168,7 @@ class _Trial:
             with enter():
                 self._run(self._hooked, tracker)
             for _ in range(_ROUNDS):
-                inside.append(self._bare.inside_ns(self._value))
+                inside.append(self._bare.inside(self._value, self._bare.sweeps))
                 bare.append(self._run(self._bare))
                 with enter():
                     hooked.append(self._run(self._hooked, tracker))
@@ -180,10 +180,11 @@ class _Trial:
         )
 
     def _run(self, model: TrialModel, tracker: Tracker | None = None) -> Run:
-        output = cast("torch.Tensor", model(self._value))
+        model(self._value, stops=model.sweeps)
+        forward_ns = np.array(model.durations_ns)
+        output = cast("torch.Tensor", model(self._value, stops=True))
         with _pass_of(tracker, output):
-            model.backward(output)
-        return model.times()
+            return Run(forward_ns, model.backward(output))
 
     def _cost_of_passing_over_ns(self, tracker: FunctionTracker) -> float:
         bare, seen = [], []

@@ -16,7 +16,7 @@ from torchprof_hooks.capture.torch_names.modules import call_without_global_hook
 
 Times = npt.NDArray[Any]
 
-LAYERS: Final = 60
+LAYERS: Final = 30
 _WIDTH: Final = 16
 #: More than what a processor core has next to it for itself.
 _SWEPT_BYTES: Final = 1 << 20
@@ -41,21 +41,20 @@ class Layer(_Quiet):
 
 
 class _Between(torch.autograd.Function):
-    """Runs between layers, in forward and in backward: sweeps the caches, if that is
-    wanted, and takes the time before and after that. The memory is numpy's: there is
-    nothing to be seen by a mode."""
+    """Runs between layers, in forward and in backward, where it takes the time before
+    and after it."""
 
     @staticmethod
     def forward(ctx: Any, value: torch.Tensor, model: TrialModel) -> torch.Tensor:
         ctx.model = model
-        model.swept.sum()
+        model.sweep()
         return value
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
         stamps = ctx.model.stamps
         stamps.append(perf_counter_ns())
-        ctx.model.swept.sum()
+        ctx.model.sweep()
         stamps.append(perf_counter_ns())
         return *gradients, None
 
@@ -68,45 +67,57 @@ _between: Final[Callable[[torch.Tensor, TrialModel], torch.Tensor]] = cast(
 class TrialModel(_Quiet):
     """Layers one after the other.
 
-    sweeps: whether caches are swept before each layer.
+    sweeps: whether caches are swept before each layer, of data and of code.
+    durations_ns: of each layer in the last forward.
     """
 
     def __init__(self, sweeps: bool) -> None:
         super().__init__()
+        self.sweeps = sweeps
         self.layers = torch.nn.ModuleList(Layer(bool(n % 2)) for n in range(LAYERS))
-        self.swept = np.ones(_SWEPT_BYTES // 8 if sweeps else 1)
         self.durations_ns: list[int] = []
         self.stamps: list[int] = []
+        self._memory = np.ones(_SWEPT_BYTES // 8)
+        self._operand = torch.ones(64, 64, device="cpu", dtype=torch.float32)
 
-    def forward(self, value: torch.Tensor) -> torch.Tensor:
+    def forward(self, value: torch.Tensor, stops: bool) -> torch.Tensor:
+        """stops: whether something else is done between layers."""
         self.durations_ns = durations_ns = []
         for layer in self.layers:
-            value = _between(value, self)
+            if stops:
+                value = _between(value, self)
             start_ns = perf_counter_ns()
             value = layer(value)
             durations_ns.append(perf_counter_ns() - start_ns)
         return value
 
-    def backward(self, output: torch.Tensor) -> None:
-        """Run the backward of a forward."""
-        self.stamps = []
-        run_engine(output, torch.ones_like(output))
-
-    def times(self) -> Run:
-        """Of the last forward and backward."""
-        stamps = np.array(self.stamps)
-        return Run(np.array(self.durations_ns), stamps[2::2] - stamps[1:-1:2])
-
-    def inside_ns(self, value: torch.Tensor) -> Times:
+    def inside(self, value: torch.Tensor, stops: bool) -> Times:
         """Nanoseconds of the layers' forwards, called past all hooks."""
         durations_ns = []
         for layer in self.layers:
-            value = _between(value, self)
+            if stops:
+                value = _between(value, self)
             forward = cast("Layer", layer).forward
             start_ns = perf_counter_ns()
             value = forward(value)
             durations_ns.append(perf_counter_ns() - start_ns)
         return np.array(durations_ns)
+
+    def backward(self, output: torch.Tensor) -> Times:
+        """Run the backward of a forward that stopped. Returns the nanoseconds of the
+        layers in it, but for the last one."""
+        self.stamps = []
+        run_engine(output, torch.ones_like(output))
+        stamps = np.array(self.stamps)
+        times: Times = stamps[2::2] - stamps[1:-1:2]
+        return times
+
+    def sweep(self) -> None:
+        """Do what a program does between two modules, if that is wanted."""
+        if self.sweeps:
+            self._memory.sum()
+            product = torch.layer_norm(self._operand @ self._operand, (64,))
+            torch.softmax(product, -1).exp().cumsum(0).max()
 
 
 class Run(NamedTuple):
