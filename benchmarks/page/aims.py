@@ -131,8 +131,7 @@ AIMS: Final = (
         "most 5 % off the full measurement",
         "budget",
         lambda figures: {
-            name: 100 * found["largest_deviation"]
-            for name, found in figures.items()
+            name: 100 * found["largest_deviation"] for name, found in figures.items()
         },
         5,
         show="{:.1f} %",
