@@ -1,7 +1,7 @@
 """How true the times of modules are: against planted work, and against Kineto.
 
 Targets: every module of every case within 10 % of its planted work, forward and
-backward; half of a model's modules within 1 % of what Kineto saw, in the same steps.
+backward; half of a model's modules within 2 % of what Kineto saw, in the same steps.
 """
 
 from __future__ import annotations

@@ -70,19 +70,20 @@ def measure(workload: Workload) -> tuple[results.Table, dict[str, Any]]:
 
 def deviations(found: Profile, true: Profile) -> list[float]:
     """How far the mean times of modules in each phase are off, with inner calls."""
-    mine = means(found)
-    return [abs(mine.get(key, 0) / mean - 1) for key, mean in means(true).items()]
+    mine = means(found, 0)
+    known = means(true, LEAST_SHARE)
+    return [abs(mine.get(key, 0) / mean - 1) for key, mean in known.items()]
 
 
-def means(profile: Profile) -> dict[tuple[str, Phase], float]:
-    """Nanoseconds per step of each module that takes `LEAST_SHARE` in a phase."""
+def means(profile: Profile, least_share: float) -> dict[tuple[str, Phase], float]:
+    """Nanoseconds per step of each module that takes such a share of a phase."""
     rows = [row for row in profile.corrected().rows() if row.kind == "module"]
     found = {}
     for phase in MODULE_PHASES:
         whole_ns = sum(row.phases[phase].self_ns for row in rows)
         for row in rows:
             time_ns = row.phases[phase].cumulative_ns
-            if time_ns > LEAST_SHARE * whole_ns:
+            if time_ns > least_share * whole_ns:
                 found[row.name, phase] = time_ns / profile.steps
     return found
 

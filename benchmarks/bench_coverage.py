@@ -1,6 +1,6 @@
 """How much of the time of forward and backward is booked on somebody.
 
-Target: at least 98 % of the wall time of each on modules and functions.
+Target: at least 98 % of the wall time of each on modules.
 """
 
 from __future__ import annotations

@@ -79,7 +79,11 @@ def deviation(found: Profile, true: Profile) -> float:
     their share of the phase is from the true one. Times themselves have what measuring
     adds to them: more, where every step is measured."""
     mine = shares(found)
-    off = [abs(mine.get(key, 0) / share - 1) for key, share in shares(true).items()]
+    off = [
+        abs(mine.get(key, 0) / share - 1)
+        for key, share in shares(true).items()
+        if share > 0.01
+    ]
     return median(off)
 
 
@@ -91,8 +95,7 @@ def shares(profile: Profile) -> dict[tuple[str, str], float]:
         whole_ns = sum(row.phases[phase].self_ns for row in rows)
         for row in rows:
             share = row.phases[phase].cumulative_ns / max(whole_ns, 1)
-            if share > 0.01:
-                found[row.name, phase] = share
+            found[row.name, phase] = share
     return found
 
 

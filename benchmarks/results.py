@@ -86,7 +86,7 @@ def machine() -> dict[str, Any]:
         "date": datetime.now(timezone.utc).date().isoformat(),
         "torch": torch.__version__,
         "python": platform.python_version(),
-        "system": f"{platform.system()} {platform.release()}",
+        "system": f"{platform.system()} {platform.release().partition('-')[0]}",
         "processor": _processor(),
         "cores": os.cpu_count() or 1,
         "threads": torch.get_num_threads(),

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from decimal import Decimal
+from math import floor
 from typing import Any
 
 import pytest
@@ -90,13 +91,29 @@ def test_times_are_microseconds_since_the_base(time_ns: int, expected: str) -> N
     assert f'"ts":{expected},' in PLACE.flow_start("", "", 1, time_ns)
 
 
-@given(st.integers(0, 2**62), st.integers(0, 2**62), st.integers(0, 2**62))
+@given(st.integers(0, 2**62), st.integers(0, 2**50), st.integers(0, 2**50))
 def test_times_are_exact_to_the_nanosecond(base: int, since: int, took: int) -> None:
     start = base + since
     event = json.loads(
         Place(1, 2, base).span("", "", start, start + took), parse_float=Decimal
     )
     assert (event["ts"] * 1_000, event["dur"] * 1_000) == (since, took)
+
+
+@given(st.integers(2**51, 2**53 - 2**41), st.lists(st.integers(0, 2**40), min_size=3))
+def test_what_ends_together_does_so_for_viewers(since: int, spans: list[int]) -> None:
+    """Where floating-point numbers of microseconds have no nanoseconds any more."""
+    end = since + 2**40
+    ends = set()
+    for took in spans:
+        event = json.loads(PLACE.span("", "", 1_000 + end - took, 1_000 + end))
+        # As Perfetto reads them.
+        start_ns, duration_ns = (
+            floor(event[part] * 1_000 + 0.5) for part in ("ts", "dur")
+        )
+        ends.add(start_ns + duration_ns)
+    assert len(ends) == 1
+    assert abs(ends.pop() - end) <= 2
 
 
 @each_kind

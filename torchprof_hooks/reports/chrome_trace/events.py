@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from functools import lru_cache
+from math import floor
 from typing import Final
 
 #: Makes a string JSON; names repeat.
@@ -25,6 +26,12 @@ class Place:
         micros, nanos = divmod(time_ns - self._base_ns, 1000)
         return f'"ts":{micros}.{nanos:03d},{self._where}'
 
+    def _as_read(self, time_ns: int) -> int:
+        """The time as viewers know it: they make floating-point numbers of
+        microseconds, which cannot tell nanoseconds apart beyond 2^42 microseconds.
+        torch counts from further back than that. The rounding is Perfetto's."""
+        return floor((time_ns - self._base_ns) / 1000 * 1000 + 0.5)
+
     def metadata(self, name: str, args: str) -> str:
         """A name or a sort index for the process or the thread."""
         return f'{{"ph":"M","name":{quoted(name)},{self._where},"args":{args}}}'
@@ -33,7 +40,9 @@ class Place:
         self, name: str, category: str, start_ns: int, end_ns: int, **args: str
     ) -> str:
         """A slice."""
-        micros, nanos = divmod(end_ns - start_ns, 1000)
+        # Slices that begin or end together must do so for the viewer, too.
+        duration_ns = self._as_read(end_ns) - self._as_read(start_ns)
+        micros, nanos = divmod(duration_ns, 1000)
         more = f',"args":{json.dumps(args)}' if args else ""
         return (
             f'{{"ph":"X","cat":"{category}","name":{quoted(name)},'
