@@ -13,7 +13,8 @@ demo: $(VENV)/demo.installed  ## train a small language model and print its prof
 
 # Tests that look at no clock run side by side; those that plant work must be alone.
 SIDE_BY_SIDE := tests/program tests/models tests/databases tests/test_bounds.py tests/test_examples.py \
-	tests/test_docs.py tests/test_hook_costs.py tests/test_kept_objects.py
+	tests/test_docs.py tests/test_hook_costs.py tests/test_kept_objects.py tests/gpu \
+	tests/capture/test_device_thread.py
 
 test: $(VENV)/test.installed  ## run all tests
 	$(BIN)/python -m pytest --numprocesses 2 $(SIDE_BY_SIDE)

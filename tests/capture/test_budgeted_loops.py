@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.nn.modules import module as torch_module
+from torch.optim import optimizer as optimizer_module
 from torch.utils.data import DataLoader
 
 from tests.capture.budgeted import (
@@ -26,6 +28,7 @@ from tests.capture.budgeted import (
 from tests.helpers import in_thread
 from tests.planted import burn
 from torchprof_hooks import profile, profile_function
+from torchprof_hooks.capture.backward_entry import backward_entry
 from torchprof_hooks.profiler import Profiler
 
 # Loops of other kinds
@@ -389,3 +392,22 @@ def test_steps_in_another_thread_are_not_counted(limited: Limited) -> None:
         in_thread(lambda: train(Net(), 5))
         train(Net(), 3)
     assert (prof.profile.steps, prof.profile.unmeasured_steps) == (2, 5)
+
+
+def test_an_interrupt_while_hooks_come_back_leaves_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def interrupt(tracker: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(backward_entry, "add", interrupt)
+    prof = profile(max_overhead=0.01)
+    with pytest.raises(KeyboardInterrupt), prof:
+        pass
+    assert not torch_module._global_forward_pre_hooks
+    assert not torch_module._global_forward_hooks
+    assert not optimizer_module._global_optimizer_post_hooks
+    monkeypatch.undo()
+    with prof:
+        nn.Linear(4, 4)(torch.ones(2, 4))
+    assert [row.name for row in prof.profile.rows() if row.kind == "module"]

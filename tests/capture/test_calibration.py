@@ -27,6 +27,7 @@ from torchprof_hooks.capture.calibration import (
 )
 from torchprof_hooks.capture.function_tracker import FunctionTracker
 from torchprof_hooks.capture.meter_tracker import MeterTracker
+from torchprof_hooks.capture.torch_names.modules import call_without_global_hooks
 from torchprof_hooks.capture.tracker import Tracker
 
 X = torch.ones(2, 4)
@@ -248,3 +249,28 @@ def test_a_parent_of_many_is_nearer_to_what_it_takes_without_us() -> None:
         if corrected_ns < raw_ns / 2:
             break
         assert attempt < 4, (raw_ns, corrected_ns)
+
+
+@pytest.mark.usefixtures("uncalibrated")
+def test_a_cost_that_is_not_known_does_not_cost_the_report(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(kind: type[Tracker], by_shapes: bool) -> Calibration:
+        raise ValueError("no")
+
+    monkeypatch.setattr(calibration, "_measure", fail)
+    with profile() as prof:
+        nn.Linear(4, 4)(X)
+    assert not any(totals.overhead_ns for totals in prof.profile.cells.values())
+
+
+def test_what_programs_put_in_place_of_calls_is_called(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    original = nn.Module._call_impl
+
+    def patched(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        return original(self, *args, **kwargs)
+
+    monkeypatch.setattr(nn.Module, "_call_impl", patched)
+    assert call_without_global_hooks() is patched

@@ -184,3 +184,15 @@ def test_no_rhythm_of_the_program_is_followed(period: int) -> None:
 def test_the_same_steps_are_drawn_each_time() -> None:
     first, second = (run_loop(0.01, 0.3, noise=0.1) for _ in range(2))
     assert first.measured == second.measured
+
+
+def test_steps_that_are_too_short_make_no_debts() -> None:
+    budget = StepBudget(0.01)
+    run = Run(is_measured=False, steps=64)
+    for _ in range(1000):  # of 0.1 ms
+        run = budget.next(run, run.steps * 100_000, 0)
+    steps = 0
+    while not run.is_measured:  # of 50 ms
+        steps += run.steps
+        run = budget.next(run, run.steps * 50_000_000, 0)
+    assert steps < 1000

@@ -80,7 +80,11 @@ class BudgetedSteps:
     def start(self) -> None:
         """Begin; or go on after `stop`."""
         optimizer_entry.add(self)
-        self._open()
+        try:
+            self._open()
+        except BaseException:
+            optimizer_entry.remove(self)
+            raise
         self._began_ns = perf_counter_ns()
 
     def stop(self, by_exception: bool = False) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import cache
 from time import perf_counter_ns
 from typing import Any, Final, NamedTuple, cast
@@ -62,6 +62,9 @@ class Calibration(NamedTuple):
     cold: Costs
 
 
+_UNKNOWN: Final = Calibration(Costs(CallCost(), 0.0), Costs(CallCost(), 0.0))
+
+
 def calibration_of(tracker: Tracker) -> Calibration:
     """What it costs that `tracker` measures. It takes some tenths of a second to see,
     for the first tracker of its kind in a process.
@@ -79,13 +82,18 @@ def calibration_of(tracker: Tracker) -> Calibration:
 @cache
 def _in_a_thread(kind: type[Tracker], by_shapes: bool = False) -> Calibration:
     found: list[Calibration] = []
-    thread = threading.Thread(target=lambda: found.append(_measure(kind, by_shapes)))
+
+    def measure() -> None:
+        with suppress(Exception):  # a cost that is not known must not cost the report
+            found.append(_measure(kind, by_shapes))
+
+    thread = threading.Thread(target=measure)
     try:
         thread.start()
+        thread.join()
     except RuntimeError:  # some versions of Python start none when a program has ended
-        return _measure(kind, by_shapes)
-    thread.join()
-    return found[0]
+        measure()
+    return found[0] if found else _UNKNOWN
 
 
 def _measure(kind: type[Tracker], by_shapes: bool) -> Calibration:
@@ -138,8 +146,10 @@ class _Trial:
         """What calls of modules cost, and boundaries in backward."""
         times = self._rounds(tracker, nullcontext)
         backward_ns = times.hooked.backward_ns - times.bare.backward_ns
-        # The work goes over from what is between two layers to a layer, and back.
-        boundary_ns = max(float(backward_ns.mean()) / 2, 0.0)
+        # The work goes over from what is between two layers to a layer, and back. No
+        # times: torch hides its engine.
+        mean_ns = float(backward_ns.mean()) if len(backward_ns) else 0.0
+        boundary_ns = max(mean_ns / 2, 0.0)
         call = _mean_cost(times.added_ns, times.in_own_time_ns, range(LAYERS))
         return Costs(call, boundary_ns)
 
@@ -147,9 +157,9 @@ class _Trial:
         """What calls of functions cost besides those of modules."""
         times = self._rounds(tracker, lambda: _mode_of(tracker))
         added_ns, own_ns = times.added_ns - sum(costs.call), times.in_own_time_ns
-        layers = cast("list[Layer]", list(self._bare.layers))
-        python = [n for n, layer in enumerate(layers) if layer.in_python]
-        compiled = [n for n, layer in enumerate(layers) if not layer.in_python]
+        layers = list(enumerate(self._bare.layers))
+        python = [n for n, layer in layers if layer.in_python]
+        compiled = [n for n, layer in layers if not layer.in_python]
         return costs._replace(
             function=_mean_cost(added_ns, own_ns, compiled),
             python_function=_mean_cost(added_ns, own_ns, python),
@@ -223,9 +233,11 @@ def _hooks_on(model: TrialModel, tracker: Tracker) -> Iterator[None]:
             module.register_forward_pre_hook(tracker.forward_pre),
             module.register_forward_hook(tracker.forward_post, always_call=True),
         ]
-    yield
-    for handle in handles:
-        handle.remove()
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
 @contextmanager

@@ -70,9 +70,7 @@ class StepBudget:
         """How to go on after `ended`, which took so long, with so many spans closed."""
         step_ns = duration_ns / ended.steps
         self._durations[ended.is_measured].append(step_ns)
-        most_ns = _SAVED_STEPS * self._max_overhead * step_ns
-        self._saved_ns = min(self._saved_ns + self._max_overhead * duration_ns, most_ns)
-        self.spend(self._cost_ns(ended, spans))
+        self._book(ended, duration_ns, self._cost_ns(ended, spans))
         if self._saved_ns < 0:
             return Run(False, self._steps_to_wait(step_ns))
         if self._random.random() < self._share_to_compare():
@@ -80,6 +78,14 @@ class StepBudget:
         run = Run(True, self._longest_run)
         self._longest_run = min(2 * self._longest_run, _LONGEST_RUN)
         return run
+
+    def _book(self, ended: Run, duration_ns: float, cost_ns: float) -> None:
+        income_ns = self._max_overhead * duration_ns
+        if not ended.is_measured:  # no debts for steps that are too short to earn that
+            income_ns = max(income_ns, cost_ns)
+        most_ns = _SAVED_STEPS * self._max_overhead * duration_ns / ended.steps
+        self._saved_ns = min(self._saved_ns + income_ns, most_ns)
+        self.spend(cost_ns)
 
     def spend(self, cost_ns: float) -> None:
         """Something of ours has taken time."""

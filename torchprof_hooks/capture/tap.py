@@ -51,6 +51,13 @@ class Tap:
         _hush.acquire()
         compile_shield.watch()
         self._handles: list[RemovableHandle] = []
+        try:
+            self._show(tracker, modules, optimizers)
+        except BaseException:  # an interrupt: nobody will have a tap to close
+            self.close(by_exception=True)
+            raise
+
+    def _show(self, tracker: Tracker, modules: bool, optimizers: bool) -> None:
         if not isinstance(tracker, FunctionTracker) or tracker.follows_modules:
             if modules:
                 self._show_modules(tracker)

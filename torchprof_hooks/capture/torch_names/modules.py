@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType, FunctionType
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -115,17 +115,19 @@ def hide_global_hooks(ids: set[int]) -> Callable[[set[int]], None]:
 def call_without_global_hooks() -> Callable[..., Any]:
     """A method for modules of our own, in place of ``torch.nn.Module._call_impl``, that
     does the same but finds torch's tables of hooks on all modules empty: other threads
-    may need what is in there at the same time."""
-    original = torch.nn.Module._call_impl
+    may need what is in there at the same time. Where the program, or torch, has put
+    something else in its place, that is called as it is."""
+    original: Any = torch.nn.Module._call_impl
+    code = getattr(original, "__code__", None)
+    if code is None or code.co_filename != _MODULE_FILE or original.__closure__:
+        return cast("Callable[..., Any]", original)
     names = original.__globals__
     tables = [
         n for n in names if n.startswith("_global_") and isinstance(names[n], dict)
     ]
     # The interpreter keeps what it learns of a function's globals with its code, which
     # is a copy, too.
-    return FunctionType(
-        original.__code__.replace(), {**names, **{name: {} for name in tables}}
-    )
+    return FunctionType(code.replace(), {**names, **{name: {} for name in tables}})
 
 
 _HOOK_TABLES = ("_global_forward_pre_hooks", "_global_forward_hooks")
