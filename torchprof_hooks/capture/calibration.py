@@ -31,7 +31,7 @@ from torchprof_hooks.capture.trial_model import (
 )
 
 #: The fastest of these rounds counts: other programs may disturb the rest.
-_ROUNDS: Final = 7
+_ROUNDS: Final = 5
 
 
 class CallCost(NamedTuple):
