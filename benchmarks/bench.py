@@ -7,7 +7,6 @@ and ratios of one run.
 from __future__ import annotations
 
 import os
-import platform
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -92,23 +91,6 @@ def _nothing() -> None:
     return None
 
 
-def report(
-    title: str,
-    times: Mapping[str, Sequence[int]],
-    *,
-    scale: float,
-    unit: str,
-    baseline: str,
-    per: str = "module",
-    count: int = 0,
-) -> None:
-    """Print what `times_table` returns."""
-    table = times_table(
-        title, times, scale=scale, unit=unit, baseline=baseline, per=per, count=count
-    )
-    print(f"\n{table.markdown()}", flush=True)
-
-
 def times_table(
     title: str,
     times: Mapping[str, Sequence[int]],
@@ -137,14 +119,6 @@ def times_table(
     added_header = f"us added per {per}" if count else f"{unit} added"
     headers = ["", unit, "quartiles", f"ratio to {baseline}", added_header]
     return Table(title, headers, rows)
-
-
-def machine() -> str:
-    """One line for the head of a result."""
-    return (
-        f"torch {torch.__version__}, Python {platform.python_version()}, "
-        f"{platform.machine()}, {torch.get_num_threads()} thread"
-    )
 
 
 @contextmanager

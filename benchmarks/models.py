@@ -150,11 +150,6 @@ class LSTMLanguageModel(nn.Module):
         return cast("Tensor", self.head(self.dropout(x)))
 
 
-def called_modules(model: nn.Module) -> int:
-    """How many modules a forward calls."""
-    return sum(not isinstance(module, nn.ModuleList) for module in model.modules())
-
-
 def gpt2_step() -> tuple[Callable[[], None], int]:
     """A training step of the small GPT-2, and its number of modules."""
     workload = gpt2_small()

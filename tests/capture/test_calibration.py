@@ -131,6 +131,18 @@ STATES: dict[str, Callable[[], AbstractContextManager[Any]]] = {
 }
 
 
+def what_is_set() -> tuple[object, ...]:
+    return (
+        torch.is_grad_enabled(),
+        torch.is_inference_mode_enabled(),
+        torch.is_autocast_enabled("cpu"),
+        torch.get_default_dtype(),
+        torch.get_default_device(),
+        torch._C._len_torch_function_stack(),
+        len(torch_module._global_forward_hooks),
+    )
+
+
 @pytest.mark.usefixtures("uncalibrated")
 @pytest.mark.filterwarnings("ignore:Anomaly Detection")
 @pytest.mark.parametrize("state", STATES)
@@ -139,25 +151,9 @@ def test_whatever_the_program_has_set(kind: str, state: str) -> None:
     tracker = TRACKERS[kind]()
     modes = torch._C._len_torch_function_stack()
     with STATES[state]() as entered:
-        before = (
-            torch.is_grad_enabled(),
-            torch.is_inference_mode_enabled(),
-            torch.is_autocast_enabled("cpu"),
-            torch.get_default_dtype(),
-            torch.get_default_device(),
-            torch._C._len_torch_function_stack(),
-            len(torch_module._global_forward_hooks),
-        )
+        before = what_is_set()
         found = calibration_of(tracker)
-        assert before == (
-            torch.is_grad_enabled(),
-            torch.is_inference_mode_enabled(),
-            torch.is_autocast_enabled("cpu"),
-            torch.get_default_dtype(),
-            torch.get_default_device(),
-            torch._C._len_torch_function_stack(),
-            len(torch_module._global_forward_hooks),
-        )
+        assert before == what_is_set()
     check(tracker, found)
     assert torch._C._len_torch_function_stack() == modes
     if state == "being measured":

@@ -16,10 +16,11 @@ from torchprof_hooks.capture.compile_shield import compile_shield
 from torchprof_hooks.capture.module_names import ModuleNames
 from torchprof_hooks.capture.optimizer_entry import optimizer_entry
 from torchprof_hooks.capture.phase_tracker import PhaseTracker
-from torchprof_hooks.capture.root_taps import RootTaps, outermost_modules
+from torchprof_hooks.capture.root_taps import outermost_modules
 from torchprof_hooks.capture.snapshot import take_snapshot
 from torchprof_hooks.capture.step_budget import Run, StepBudget
 from torchprof_hooks.capture.step_rhythm import StepRhythm
+from torchprof_hooks.capture.step_taps import StepTaps
 from torchprof_hooks.capture.tap import Tap
 from torchprof_hooks.capture.torch_names.modules import modules_on_stack
 from torchprof_hooks.profiles.profile import Profile
@@ -72,8 +73,7 @@ class BudgetedSteps:
         self._began_ns = 0  # 0: not running
         self._spans = 0  # closed before the run began
         self._has_inner_steps = False  # of an optimizer, inside of a call
-        self._tap: Tap | None = None
-        self._root_taps: RootTaps | None = None
+        self._taps = StepTaps(self._rhythm.paused)
         # Weak: the program's modules die when they would without us.
         self._roots: list[weakref.ref[torch.nn.Module]] = []
 
@@ -92,7 +92,7 @@ class BudgetedSteps:
         self._book_time()
         self._began_ns = 0
         optimizer_entry.remove(self)
-        self._close(by_exception)
+        self._taps.close(by_exception)
 
     def snapshot(self) -> Profile:
         """What was measured so far, and how much was not."""
@@ -145,7 +145,7 @@ class BudgetedSteps:
         self._book_time()
         chosen = self._next_part()
         if chosen is not self._part:
-            self._close()
+            self._taps.close()
             self._part = chosen
             self._open()
         self._run_ns, self._spans = 0, chosen.tracker.log.spans
@@ -158,7 +158,7 @@ class BudgetedSteps:
         if compile_shield.has_missed:
             return False
         # Calls that have hooks are over when their steps are.
-        has_hooks = self._part.is_measured or self._root_taps is not None
+        has_hooks = self._part.is_measured or self._taps.has_root_taps
         return has_hooks or not modules_on_stack()
 
     def _next_part(self) -> _Part:
@@ -187,19 +187,8 @@ class BudgetedSteps:
 
     def _open(self) -> None:
         tracker = self._part.tracker
-        tracker.on_pause = self._rhythm.paused
         if self._part.is_measured:
-            self._tap = Tap(tracker, optimizers=False)
-        elif self._has_inner_steps or not self._rhythm.has_optimizer:
-            living = (root() for root in self._roots)
-            modules = [module for module in living if module is not None]
-            self._root_taps = RootTaps(tracker, modules)
-
-    def _close(self, by_exception: bool = False) -> None:
-        self._part.tracker.on_pause = None
-        if self._root_taps is not None:
-            self._root_taps.close()
-            self._root_taps = None
-        if self._tap is not None:
-            self._tap.close(by_exception)
-            self._tap = None
+            self._taps.open(tracker, lambda: Tap(tracker, optimizers=False), None)
+        else:
+            needs_roots = self._has_inner_steps or not self._rhythm.has_optimizer
+            self._taps.open(tracker, None, self._roots if needs_roots else None)

@@ -18,9 +18,10 @@ from torchprof_hooks.capture.optimizers import read_optimizer
 from torchprof_hooks.capture.pace import NANOSECONDS_PER_SPAN, Detail, Pace, Turn
 from torchprof_hooks.capture.phase_tracker import PhaseTracker
 from torchprof_hooks.capture.precision import leaves_tf32_unused
-from torchprof_hooks.capture.root_taps import RootTaps, outermost_modules
+from torchprof_hooks.capture.root_taps import outermost_modules
 from torchprof_hooks.capture.snapshot import take_snapshot
 from torchprof_hooks.capture.step_rhythm import StepRhythm
+from torchprof_hooks.capture.step_taps import StepTaps
 from torchprof_hooks.capture.tap import Tap
 from torchprof_hooks.profiles.program_facts import OptimizerFacts, ProgramFacts
 from torchprof_hooks.profiles.strata import Strata, Stratum
@@ -93,10 +94,9 @@ class StepSampler:
         self._turn = Turn(most)
         self._steps_left = 1
         self._rhythm = StepRhythm(self._end_step)
-        self._tap: Tap | None = None
+        self._taps = StepTaps(self._rhythm.paused)
         # Weak: the program's modules die when they would without us.
         self._roots: list[weakref.ref[torch.nn.Module]] = []
-        self._root_taps: RootTaps | None = None
         self._began_ns = 0
         self.steps = 0
         self.at_step: Callable[[int], bool] = lambda steps: False
@@ -115,10 +115,10 @@ class StepSampler:
 
     def stop(self, by_exception: bool = False) -> None:
         """End, most likely in the middle of a step."""
-        if self._tap is None:
+        if not self._taps.is_open:
             return
         optimizer_entry.remove(self)
-        self._close(by_exception)
+        self._taps.close(by_exception)
         self._book.wall_ns += perf_counter_ns() - self._began_ns
         self._book.steps += self._steps_done
         self._turn, self._steps_left = Turn(self._book.detail), 1
@@ -145,7 +145,7 @@ class StepSampler:
     def _stratum(self, book: _Book | None, now_ns: int) -> Stratum:
         if book is None:
             return Stratum()
-        is_running = book is self._book and self._tap is not None
+        is_running = book is self._book and self._taps.is_open
         if not is_running:
             return book.stratum()
         return book.stratum(now_ns - self._began_ns, self._steps_done)
@@ -191,7 +191,7 @@ class StepSampler:
             chosen = self._disturbed
         now_ns += perf_counter_ns() - asked_ns  # not for us
         if chosen is not book:
-            self._close()
+            self._taps.close()
             self._open(chosen)
         self._began_ns = perf_counter_ns()
         self._pace.spend(self._began_ns - now_ns)
@@ -225,23 +225,13 @@ class StepSampler:
 
     def _open(self, book: _Book) -> None:
         self._book = book
-        book.tracker.on_pause = self._rhythm.paused
         is_close = book.detail > Detail.PHASES
-        self._tap = Tap(book.tracker, modules=is_close, optimizers=False)
-        if not is_close:
-            living = (root() for root in self._roots)
-            modules = [module for module in living if module is not None]
-            self._root_taps = RootTaps(book.tracker, modules)
+        self._taps.open(
+            book.tracker,
+            lambda: Tap(book.tracker, modules=is_close, optimizers=False),
+            None if is_close else self._roots,
+        )
         self._began_ns = perf_counter_ns()
-
-    def _close(self, by_exception: bool = False) -> None:
-        self._book.tracker.on_pause = None
-        if self._root_taps is not None:
-            self._root_taps.close()
-            self._root_taps = None
-        if self._tap is not None:
-            self._tap.close(by_exception)
-            self._tap = None
 
     def _find_roots(self) -> list[weakref.ref[torch.nn.Module]]:
         """The living modules that have been called from outside of any other."""
