@@ -32,7 +32,7 @@ PASSED_OVER = 10**13
 
 @pytest.fixture
 def round_costs(monkeypatch: pytest.MonkeyPatch) -> None:
-    use(monkeypatch, Costs(CALL, BOUNDARY, FUNCTION, PYTHON, PASSED_OVER))
+    use(monkeypatch, Costs(CALL, BOUNDARY, FUNCTION, PYTHON), PASSED_OVER)
 
 
 @pytest.fixture(autouse=True)
@@ -41,8 +41,10 @@ def no_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(profiler, "default_device_clock", lambda: None)
 
 
-def use(monkeypatch: pytest.MonkeyPatch, costs: Costs) -> None:
-    both = Calibration(costs, costs)
+def use(
+    monkeypatch: pytest.MonkeyPatch, costs: Costs, passed_over_ns: float = 0
+) -> None:
+    both = Calibration(costs, costs, passed_over_ns)
     monkeypatch.setattr(own_cost, "calibration_of", lambda tracker: both)
 
 

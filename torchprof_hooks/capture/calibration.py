@@ -7,30 +7,30 @@ the processor's caches: up to twice as much. So there are two figures for all co
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cache
 from time import perf_counter_ns
-from typing import Any, Final, NamedTuple, cast
+from typing import Final, NamedTuple
 
 import numpy as np
 import torch
 
-from torchprof_hooks.capture.backward_pass import PassRequest
 from torchprof_hooks.capture.backward_tracker import BackwardTracker
 from torchprof_hooks.capture.function_tracker import FunctionTracker
 from torchprof_hooks.capture.meter_tracker import MeterTracker
 from torchprof_hooks.capture.tracker import Tracker
-from torchprof_hooks.capture.trial_model import (
-    LAYERS,
-    Layer,
-    Run,
-    Times,
-    TrialModel,
-    trial_input,
+from torchprof_hooks.capture.trial_model import LAYERS, Times, trial_input
+from torchprof_hooks.capture.trial_runs import (
+    MeasuredRuns,
+    TrialRuns,
+    mode_of,
+    shortest,
 )
 
-#: The fastest of these rounds counts: other programs may disturb the rest.
+#: Of each layer the fastest of these rounds counts, as other programs may disturb the
+#: rest; and of the layers the median: all rounds of one may have been disturbed, and
+#: the first ones are always slow.
 _ROUNDS: Final = 5
 
 
@@ -44,22 +44,23 @@ class CallCost(NamedTuple):
 
 class Costs(NamedTuple):
     """What measuring adds to one call of a module, to one change of owner in a backward
-    pass, to one call of a function (of torch's own that is compiled; of one that is
-    written in Python, which torch shows to modes in a slower way), and to one call that
-    a mode sees and that is no function (reading an attribute of a tensor)."""
+    pass, and to one call of a function (of torch's own that is compiled; of one that
+    is written in Python, which torch shows to modes in a slower way)."""
 
     call: CallCost
     boundary_ns: float
     function: CallCost = CallCost()
     python_function: CallCost = CallCost()
-    passed_over_ns: float = 0.0
 
 
 class Calibration(NamedTuple):
-    """Costs between calls that leave the caches alone, and between such that do not."""
+    """Costs between calls that leave the caches alone, and between such that do not;
+    and of one call that a mode sees and that is no function (reading an attribute of a
+    tensor)."""
 
     warm: Costs
     cold: Costs
+    passed_over_ns: float = 0.0
 
 
 _UNKNOWN: Final = Calibration(Costs(CallCost(), 0.0), Costs(CallCost(), 0.0))
@@ -97,183 +98,101 @@ def _in_a_thread(kind: type[Tracker], by_shapes: bool = False) -> Calibration:
 
 
 def _measure(kind: type[Tracker], by_shapes: bool) -> Calibration:
-    warm, cold = (_costs(_Trial(sweeps), kind, by_shapes) for sweeps in (False, True))
-    return Calibration(warm, cold)
+    def make() -> Tracker:
+        if issubclass(kind, MeterTracker):
+            # Without any: reading them is measured where it is done.
+            return kind((), by_shapes=by_shapes)
+        if issubclass(kind, FunctionTracker):
+            return kind(by_shapes=by_shapes)
+        return kind()
 
-
-def _costs(trial: _Trial, kind: type[Tracker], by_shapes: bool) -> Costs:
-    if not issubclass(kind, FunctionTracker):
-        return trial.cost_of_modules(kind())
-    options: dict[str, Any] = {"by_shapes": by_shapes}
-    if issubclass(kind, MeterTracker):
-        options["meters"] = ()  # reading them is measured where it is done
-    costs = trial.cost_of_modules(kind(**options))
-    return trial.with_functions(kind(**options), costs)
-
-
-class _ShortestTimes(NamedTuple):
-    """Of all rounds, layer by layer.
-
-    inside_ns: of the layers' forwards, called past all hooks.
-    spans_ns: what was measured of the innermost calls, one in each layer.
-    """
-
-    inside_ns: Times
-    bare: Run
-    hooked: Run
-    spans_ns: Times
-
-    @property
-    def added_ns(self) -> Times:
-        """What measuring adds to each forward."""
-        return self.hooked.forward_ns - self.bare.forward_ns
-
-    @property
-    def in_own_time_ns(self) -> Times:
-        """The part of it that is in the time of the call that is measured."""
-        return self.spans_ns - self.inside_ns
+    with torch.enable_grad():
+        warm, cold = (_Trial(make, sweeps).costs() for sweeps in (False, True))
+    tracker = make()
+    if not isinstance(tracker, FunctionTracker):
+        return Calibration(warm, cold)
+    return Calibration(warm, cold, _cost_of_passing_over_ns(tracker))
 
 
 class _Trial:
-    """Runs a model as it is and, in turns with that, another one like it with the hooks
-    of a tracker."""
+    """Runs models that are alike in turns: one as it is; one whose modules a tracker
+    sees; and, where trackers of the kind can, one whose functions one sees as well."""
 
-    def __init__(self, sweeps: bool) -> None:
-        self._bare, self._hooked = TrialModel(sweeps), TrialModel(sweeps)
-        self._value = trial_input()
+    def __init__(self, make: Callable[[], Tracker], sweeps: bool) -> None:
+        self._bare = TrialRuns(sweeps)
+        self._modules = MeasuredRuns(sweeps, make())
+        self._functions: MeasuredRuns | None = None
+        if isinstance(tracker := make(), FunctionTracker):
+            self._functions = MeasuredRuns(sweeps, tracker, sees_functions=True)
+        self._inside: list[Times] = []
 
-    def cost_of_modules(self, tracker: Tracker) -> Costs:
-        """What calls of modules cost, and boundaries in backward."""
-        times = self._rounds(tracker, nullcontext)
-        backward_ns = times.hooked.backward_ns - times.bare.backward_ns
-        # The work goes over from what is between two layers to a layer, and back. No
-        # times: torch hides its engine.
-        mean_ns = float(backward_ns.mean()) if len(backward_ns) else 0.0
-        boundary_ns = max(mean_ns / 2, 0.0)
-        call = _mean_cost(times.added_ns, times.in_own_time_ns, range(LAYERS))
-        return Costs(call, boundary_ns)
-
-    def with_functions(self, tracker: FunctionTracker, costs: Costs) -> Costs:
-        """What calls of functions cost besides those of modules."""
-        times = self._rounds(tracker, lambda: _mode_of(tracker))
-        added_ns, own_ns = times.added_ns - sum(costs.call), times.in_own_time_ns
-        layers = list(enumerate(self._bare.layers))
-        python = [n for n, layer in layers if layer.in_python]
-        compiled = [n for n, layer in layers if not layer.in_python]
-        return costs._replace(
-            function=_mean_cost(added_ns, own_ns, compiled),
-            python_function=_mean_cost(added_ns, own_ns, python),
-            passed_over_ns=self._cost_of_passing_over_ns(tracker),
+    def costs(self) -> Costs:
+        """What calls and boundaries cost."""
+        self._run_in_turns()
+        every = range(LAYERS)
+        call = self._cost_of_call(self._bare, self._modules, every)
+        boundary_ns = self._cost_of_boundary_ns()
+        if self._functions is None:
+            return Costs(call, boundary_ns)
+        layers = self._bare.model.layers
+        function, python_function = (
+            self._cost_of_call(
+                self._modules,
+                self._functions,
+                [n for n in every if layers[n].in_python == in_python],
+            )
+            for in_python in (False, True)
         )
+        return Costs(call, boundary_ns, function, python_function)
 
-    def _rounds(
-        self, tracker: Tracker, enter: Callable[[], AbstractContextManager[None]]
-    ) -> _ShortestTimes:
-        """Both models in turns; sites are found in a round before.
-
-        enter: what the hooked one is to run in.
-        """
-        inside, bare, hooked = [], [], []
-        with _hooks_on(self._hooked, tracker), torch.enable_grad():
-            with enter():
-                self._run(self._hooked, tracker)
-            for _ in range(_ROUNDS):
-                inside.append(self._bare.inside(self._value, self._bare.sweeps))
-                bare.append(self._run(self._bare))
-                with enter():
-                    hooked.append(self._run(self._hooked, tracker))
-        return _ShortestTimes(
-            np.min(inside, axis=0),
-            _shortest(bare),
-            _shortest(hooked),
-            _innermost(tracker),
-        )
-
-    def _run(self, model: TrialModel, tracker: Tracker | None = None) -> Run:
-        model(self._value, stops=model.sweeps)
-        forward_ns = np.array(model.durations_ns)
-        output = cast("torch.Tensor", model(self._value, stops=True))
-        with _pass_of(tracker, output):
-            return Run(forward_ns, model.backward(output))
-
-    def _cost_of_passing_over_ns(self, tracker: FunctionTracker) -> float:
-        bare, seen = [], []
+    def _run_in_turns(self) -> None:
+        value = trial_input()
+        variants = [self._bare, self._modules]
+        if self._functions is not None:
+            variants.append(self._functions)
+        for variant in variants:  # sites are found
+            variant.run(value)
+            variant.forget()
         for _ in range(_ROUNDS):
-            bare.append(self._time_passed_over())
-            with _mode_of(tracker):
-                seen.append(self._time_passed_over())
-        return max(min(seen) - min(bare), 0) / LAYERS
+            self._inside.append(self._bare.model.inside(value))
+            for variant in variants:
+                variant.run(value)
 
-    def _time_passed_over(self) -> int:
+    def _cost_of_call(
+        self, unseen: TrialRuns, seen: MeasuredRuns, layers: Sequence[int]
+    ) -> CallCost:
+        """The cost of the innermost calls in these layers, which a tracker has seen in
+        one variant and not in the other."""
+        cost_ns = _median(seen.forward_ns - unseen.forward_ns, layers)
+        own_ns = _median(seen.innermost_ns() - shortest(self._inside), layers)
+        own_ns = min(own_ns, cost_ns)
+        return CallCost(own_ns, cost_ns - own_ns)
+
+    def _cost_of_boundary_ns(self) -> float:
+        added_ns = self._modules.backward_ns - self._bare.backward_ns
+        # The work goes over from what is between two layers to a layer, and back.
+        return _median(added_ns, range(len(added_ns))) / 2
+
+
+def _median(times_ns: Times, layers: Sequence[int]) -> float:
+    """Of these layers; of none (torch hides its engine), 0. It is noise that is
+    below 0."""
+    chosen = times_ns[list(layers)]
+    return max(float(np.median(chosen)), 0.0) if len(chosen) else 0.0
+
+
+def _cost_of_passing_over_ns(tracker: FunctionTracker) -> float:
+    value = trial_input()
+
+    def time_ns() -> int:
         start_ns = perf_counter_ns()
         for _ in range(LAYERS):
-            self._value.dim()
+            value.dim()
         return perf_counter_ns() - start_ns
 
-
-def _shortest(runs: Sequence[Run]) -> Run:
-    """Of each part, the shortest time."""
-    forward_ns = np.min([run.forward_ns for run in runs], axis=0)
-    return Run(forward_ns, np.min([run.backward_ns for run in runs], axis=0))
-
-
-def _mean_cost(added_ns: Times, own_ns: Times, layers: Sequence[int]) -> CallCost:
-    """The mean cost of the calls in these layers."""
-    chosen = list(layers)
-    cost_ns = max(float(added_ns[chosen].mean()), 0.0)
-    in_own_time_ns = min(max(float(own_ns[chosen].mean()), 0.0), cost_ns)
-    return CallCost(in_own_time_ns, cost_ns - in_own_time_ns)
-
-
-@contextmanager
-def _hooks_on(model: TrialModel, tracker: Tracker) -> Iterator[None]:
-    handles = []
-    for module in (model, *model.layers):
-        handles += [
-            module.register_forward_pre_hook(tracker.forward_pre),
-            module.register_forward_hook(tracker.forward_post, always_call=True),
-        ]
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-@contextmanager
-def _mode_of(tracker: FunctionTracker) -> Iterator[None]:
-    tracker.open_mode()
-    try:
-        yield
-    finally:
-        tracker.close_mode()
-
-
-@contextmanager
-def _pass_of(tracker: Tracker | None, output: torch.Tensor) -> Iterator[None]:
-    if not isinstance(tracker, BackwardTracker):
-        yield
-        return
-    tracker.begin_pass(PassRequest([output.grad_fn], False, False, -1))
-    try:
-        yield
-    finally:
-        tracker.end_pass(None, False)
-
-
-def _innermost(tracker: Tracker) -> Times:
-    """Nanoseconds of the shortest call in forward at each site in a layer that calls
-    nothing, in the order of their first calls."""
-    tracker.log.fold()
-    log = tracker.log
-    called = [
-        (site, shortest_ns)
-        for site, calls, shortest_ns in zip(
-            tracker.sites, log.calls, log.min_ns, strict=False
-        )
-        if calls
-        and site.phase == "forward"
-        and isinstance(site.enclosing.living_module(), Layer)
-    ]
-    callers = {site.caller for site, _ in called}
-    return np.array([time_ns for site, time_ns in called if site not in callers])
+    bare_ns, seen_ns = [], []
+    for _ in range(_ROUNDS):
+        bare_ns.append(time_ns())
+        with mode_of(tracker):
+            seen_ns.append(time_ns())
+    return max(min(seen_ns) - min(bare_ns), 0) / LAYERS

@@ -10,7 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from torchprof_hooks.capture.calibration import CallCost, Costs, calibration_of
+from torchprof_hooks.capture.calibration import (
+    Calibration,
+    CallCost,
+    Costs,
+    calibration_of,
+)
 from torchprof_hooks.capture.site import Site
 from torchprof_hooks.capture.tracker import Tracker
 from torchprof_hooks.profiles.names import CALLED_PHASES, Phase
@@ -42,40 +47,44 @@ def overhead_of_sites(
         return [0] * len(sites)
     calibration = calibration_of(tracker)
     for site, count in zip(sites, calls, strict=True):
-        costs = _between(*calibration, own_ns[site.code] / max(count, 1))
+        share = _share_of_cold(own_ns[site.code] / max(count, 1))
         if count and site.phase in _HOOKED_PHASES:
-            cost = _cost_of_call(site, costs)
+            cost = _cost_of_call(site, calibration, share)
             # The sum of the two is better known than either: it varies with the work
             # around which of them pays for cold caches.
             paid_ns = min(count * cost.own_ns, max(own_ns[site.code], 0))
             overhead_ns[site.code] += paid_ns
             overhead_ns[site.caller.code] += count * sum(cost) - paid_ns
-        overhead_ns[site.code] += site.arrivals * costs.boundary_ns
-        overhead_ns[site.code] += site.passed_over * costs.passed_over_ns
+        if site.arrivals:
+            warm_ns, cold_ns = (
+                calibration.warm.boundary_ns,
+                calibration.cold.boundary_ns,
+            )
+            overhead_ns[site.code] += site.arrivals * _mean(warm_ns, cold_ns, share)
+        overhead_ns[site.code] += site.passed_over * calibration.passed_over_ns
         overhead_ns[site.code] += site.reading_ns
     return list(map(round, overhead_ns))
 
 
-def _between(warm: Costs, cold: Costs, work_ns: float) -> Costs:
-    """The costs where a call does so much work of its own."""
-    share = min(max((work_ns - _NO_WORK_NS) / (_COLD_WORK_NS - _NO_WORK_NS), 0.0), 1.0)
+def _share_of_cold(work_ns: float) -> float:
+    """How far costs are between warm and cold where a call does so much work."""
+    return min(max((work_ns - _NO_WORK_NS) / (_COLD_WORK_NS - _NO_WORK_NS), 0.0), 1.0)
 
-    def mean(low: float, high: float) -> float:
-        return low + share * (high - low)
 
-    def mean_cost(low: CallCost, high: CallCost) -> CallCost:
-        return CallCost(*map(mean, low, high))
+def _mean(warm_ns: float, cold_ns: float, share: float) -> float:
+    return warm_ns + share * (cold_ns - warm_ns)
 
-    return Costs(
-        mean_cost(warm.call, cold.call),
-        mean(warm.boundary_ns, cold.boundary_ns),
-        mean_cost(warm.function, cold.function),
-        mean_cost(warm.python_function, cold.python_function),
-        warm.passed_over_ns,
+
+def _cost_of_call(site: Site, calibration: Calibration, share: float) -> CallCost:
+    warm = _of_its_kind(site, calibration.warm)
+    cold = _of_its_kind(site, calibration.cold)
+    return CallCost(
+        _mean(warm.own_ns, cold.own_ns, share),
+        _mean(warm.caller_ns, cold.caller_ns, share),
     )
 
 
-def _cost_of_call(site: Site, costs: Costs) -> CallCost:
+def _of_its_kind(site: Site, costs: Costs) -> CallCost:
     if site.function is None:
         return costs.call
     return costs.python_function if site.is_python else costs.function

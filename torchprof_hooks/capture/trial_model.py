@@ -93,11 +93,11 @@ class TrialModel(_Quiet):
             durations_ns.append(perf_counter_ns() - start_ns)
         return value
 
-    def inside(self, value: torch.Tensor, stops: bool) -> Times:
+    def inside(self, value: torch.Tensor) -> Times:
         """Nanoseconds of the layers' forwards, called past all hooks."""
         durations_ns = []
         for layer in self.layers:
-            if stops:
+            if self.sweeps:
                 value = _between(value, self)
             start_ns = perf_counter_ns()
             value = layer.forward(value)

@@ -1,0 +1,129 @@
+"""Runs of a small model, as it is and with the hooks of a tracker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from typing import cast
+
+import numpy as np
+import torch
+
+from torchprof_hooks.capture.backward_pass import PassRequest
+from torchprof_hooks.capture.backward_tracker import BackwardTracker
+from torchprof_hooks.capture.function_tracker import FunctionTracker
+from torchprof_hooks.capture.tracker import Tracker
+from torchprof_hooks.capture.trial_model import Layer, Run, Times, TrialModel
+
+
+class TrialRuns:
+    """Runs of a model without any hooks.
+
+    sweeps: whether something is done between its layers that leaves caches cold.
+    """
+
+    def __init__(self, sweeps: bool) -> None:
+        self.model = TrialModel(sweeps)
+        self._runs: list[Run] = []
+
+    @property
+    def forward_ns(self) -> Times:
+        """The shortest times of the layers, in forward."""
+        return shortest([run.forward_ns for run in self._runs])
+
+    @property
+    def backward_ns(self) -> Times:
+        """The shortest times of the layers but the last one, in backward."""
+        return shortest([run.backward_ns for run in self._runs])
+
+    def run(self, value: torch.Tensor) -> None:
+        """Go forward, and forward and backward."""
+        with self._hooks():
+            self.model(value, stops=self.model.sweeps)
+            forward_ns = np.array(self.model.durations_ns)
+            output = cast("torch.Tensor", self.model(value, stops=True))
+            with self._pass_from(output):
+                self._runs.append(Run(forward_ns, self.model.backward(output)))
+
+    def forget(self) -> None:
+        """Runs so far do not count."""
+        self._runs.clear()
+
+    def _hooks(self) -> AbstractContextManager[object]:
+        return nullcontext()
+
+    def _pass_from(self, output: torch.Tensor) -> AbstractContextManager[object]:
+        return nullcontext()
+
+
+class MeasuredRuns(TrialRuns):
+    """Runs of a model whose modules a tracker sees.
+
+    sees_functions: whether it sees functions as well, which takes a FunctionTracker.
+    """
+
+    def __init__(
+        self, sweeps: bool, tracker: Tracker, sees_functions: bool = False
+    ) -> None:
+        super().__init__(sweeps)
+        self._tracker = tracker
+        self._sees_functions = sees_functions
+
+    def innermost_ns(self) -> Times:
+        """What the tracker has measured: the shortest time of the call in each layer
+        that calls nothing, in forward."""
+        log = self._tracker.log
+        log.fold()
+        called = [
+            (site, shortest_ns)
+            for site, calls, shortest_ns in zip(
+                self._tracker.sites, log.calls, log.min_ns, strict=False
+            )
+            if calls
+            and site.phase == "forward"
+            and isinstance(site.enclosing.living_module(), Layer)
+        ]
+        callers = {site.caller for site, _ in called}
+        return np.array([time_ns for site, time_ns in called if site not in callers])
+
+    @contextmanager
+    def _hooks(self) -> Iterator[None]:
+        pre, post = self._tracker.forward_pre, self._tracker.forward_post
+        with ExitStack() as stack:
+            for module in (self.model, *self.model.layers):
+                for handle in (
+                    module.register_forward_pre_hook(pre),
+                    module.register_forward_hook(post, always_call=True),
+                ):
+                    stack.callback(handle.remove)
+            if self._sees_functions:
+                stack.enter_context(mode_of(cast("FunctionTracker", self._tracker)))
+            yield
+
+    @contextmanager
+    def _pass_from(self, output: torch.Tensor) -> Iterator[None]:
+        tracker = self._tracker
+        if not isinstance(tracker, BackwardTracker):
+            yield
+            return
+        tracker.begin_pass(PassRequest([output.grad_fn], False, False, -1))
+        try:
+            yield
+        finally:
+            tracker.end_pass(None, False)
+
+
+def shortest(times: Sequence[Times]) -> Times:
+    """Of each layer, the shortest time."""
+    found: Times = np.min(times, axis=0)
+    return found
+
+
+@contextmanager
+def mode_of(tracker: FunctionTracker) -> Iterator[None]:
+    """The tracker sees functions."""
+    tracker.open_mode()
+    try:
+        yield
+    finally:
+        tracker.close_mode()
