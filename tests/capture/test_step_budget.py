@@ -117,7 +117,9 @@ def test_chance_does_not_make_measuring_look_free() -> None:
 def test_what_is_spent_is_known() -> None:
     loop = run_loop(0.01, 0.3)
     whole_ns = len(loop.measured) * 20 * MS
-    assert loop.budget.spent_ns / whole_ns == pytest.approx(loop.overhead, rel=0.15)
+    assert loop.budget.savings.spent_ns / whole_ns == pytest.approx(
+        loop.overhead, rel=0.15
+    )
 
 
 def test_steps_that_nothing_can_be_saved_in_are_not_measured() -> None:
@@ -139,7 +141,7 @@ def test_what_else_takes_time_is_paid_from_the_same_budget() -> None:
         before = len(loop.measured)
         loop.go_on(10)
         saved_ns = 0.01 * 20 * MS * (len(loop.measured) - before)
-        loop.budget.spend(saved_ns / 2)
+        loop.budget.savings.spend(saved_ns / 2)
     assert loop.share_measured == pytest.approx(0.1 / 2, rel=0.2)
 
 
@@ -169,7 +171,7 @@ def test_waiting_has_an_end() -> None:
     waits = [len(list(same)) for is_on, same in groupby(loop.measured) if not is_on]
     assert max(waits) < 30 / 0.005 * 2.5
     budget = StepBudget(0.001)
-    budget.spend(1e15)
+    budget.savings.spend(1e15)
     assert 1 <= budget.next(Run(is_measured=True), MS, 1).steps <= 128
 
 

@@ -106,7 +106,7 @@ class BudgetedSteps:
         profile = take_snapshot(shown.tracker, times_ns[shown], self._no_memory)
         return replace(
             profile,
-            overhead_ns=max(profile.overhead_ns, round(self._budget.spent_ns)),
+            overhead_ns=max(profile.overhead_ns, round(self._budget.savings.spent_ns)),
             unmeasured_ns=sum(times_ns[part] for part in others),
             unmeasured_steps=sum(part.optimizer_steps for part in others),
         )
@@ -150,7 +150,7 @@ class BudgetedSteps:
             self._open()
         self._run_ns, self._spans = 0, chosen.tracker.log.spans
         now_ns, self._began_ns = self._began_ns, perf_counter_ns()
-        self._budget.spend(self._began_ns - now_ns)
+        self._budget.savings.spend(self._began_ns - now_ns)
 
     def _may_switch(self) -> bool:
         """Not if torch.compile would compile again, were hooks to come or go; nor in

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
 from enum import IntEnum
-from math import ceil
 from random import Random
 from statistics import median
 from typing import Final, NamedTuple
+
+from torchprof_hooks.capture.savings import Savings
 
 
 class Detail(IntEnum):
@@ -31,8 +32,6 @@ _REMEMBERED: Final = 32
 _ENOUGH: Final = 8
 #: Share of steps that are looked at in phases although more could be afforded.
 _RENEWED: Final = 0.05
-#: Steps' worth of saved-up budget that may be spent at once.
-_SAVED_STEPS: Final = 50
 #: Steps after which to see again whether there is something to spend.
 _LONGEST_WAIT: Final = 32
 
@@ -64,7 +63,7 @@ class Pace:
     every: functions are looked at in one step of so many at most, on average; and in
         the first.
     most: the highest detail there is.
-    spent_ns: what measuring has cost, as far as is known.
+    savings: what may be spent, and what has been.
     """
 
     def __init__(self, max_overhead: float, every: int, most: Detail) -> None:
@@ -74,14 +73,13 @@ class Pace:
         self._durations: defaultdict[Detail, deque[int]] = defaultdict(
             lambda: deque(maxlen=_REMEMBERED)
         )
-        self._saved_ns = 0.0
         self._is_limited = max_overhead < 1
         self._steps_to_functions = 0
         self._steps = 0
         self._early = deque(_EARLY if max_overhead else ())
         self._random = Random(0)  # not the program's
         self._spent: Counter[Detail] = Counter()
-        self.spent_ns = 0.0
+        self.savings = Savings(self._random)
 
     def next(self, ended: Turn, duration_ns: int, spans: int, least: Detail) -> Turn:
         """How to look at the next steps.
@@ -103,7 +101,7 @@ class Pace:
             self._early.popleft()
             return Turn(self._most)
         if self._is_limited and least == Detail.PHASES:
-            if self._saved_ns < 0:
+            if self.savings.is_overdrawn:
                 return Turn(Detail.PHASES, self._steps_to_wait(step_ns))
             if self._must_compare():
                 return Turn(Detail.PHASES)
@@ -118,11 +116,6 @@ class Pace:
         """The first step is over, whose duration tells nothing."""
         self._book(duration_ns, NANOSECONDS_PER_SPAN * spans)
 
-    def spend(self, cost_ns: int) -> None:
-        """Something else of ours has taken time, between two steps."""
-        self.spent_ns += cost_ns
-        self._saved_ns -= cost_ns
-
     def _choose(self) -> Detail:
         is_due = self._steps_to_functions <= 0
         # Each gets half of what there is, or there would be nothing left for modules.
@@ -133,13 +126,8 @@ class Pace:
         return self._most
 
     def _steps_to_wait(self, step_ns: int) -> int:
-        """Until there is something to spend again, and some more: not as soon as
-        possible, for the sake of chance."""
         income_ns = self._max_overhead * step_ns - _ALWAYS_NS
-        steps = _LONGEST_WAIT
-        if income_ns > 0:
-            steps = min(ceil(-self._saved_ns / income_ns), _LONGEST_WAIT)
-        steps += self._random.randint(0, steps)
+        steps = self.savings.steps_to_wait(income_ns, _LONGEST_WAIT)
         return min(steps, self._early[0] - self._steps) if self._early else steps
 
     def _must_compare(self) -> bool:
@@ -151,10 +139,8 @@ class Pace:
         return self._random.randint((self._every + 1) // 2, self._every * 3 // 2)
 
     def _book(self, duration_ns: int, cost_ns: float, steps: int = 1) -> None:
-        self.spent_ns += cost_ns
-        income_ns = self._max_overhead * max(duration_ns - cost_ns, 0)
-        most_ns = _SAVED_STEPS * income_ns / steps
-        self._saved_ns = min(self._saved_ns + income_ns, most_ns) - cost_ns
+        self.savings.earn(self._max_overhead * max(duration_ns - cost_ns, 0), steps)
+        self.savings.spend(cost_ns)
 
     def _cost_ns(self, ended: Turn, spans: int) -> float:
         detail = ended.detail

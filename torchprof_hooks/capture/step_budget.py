@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from math import ceil
 from random import Random
 from statistics import median
 from typing import Final, NamedTuple
 
 from torchprof_hooks.capture.pace import NANOSECONDS_PER_SPAN
+from torchprof_hooks.capture.savings import Savings
 
 #: What it costs to see the end of a step that is not measured, about.
 NANOSECONDS_PER_STEP: Final = 10_000
@@ -22,8 +22,6 @@ _ENOUGH: Final = 8
 _FEW: Final = 3
 #: Share of runs that are not measured although they could be, to compare with.
 _COMPARED: Final = 0.05
-#: Steps' worth of saved-up budget that may be spent at once.
-_SAVED_STEPS: Final = 50
 #: Steps after which to see again whether there is something to spend.
 _LONGEST_WAIT: Final = 64
 
@@ -48,31 +46,31 @@ class StepBudget:
     which a fixed one could follow.
 
     max_overhead: the share.
-    spent_ns: what measuring has cost, as far as is known.
+    savings: what may be spent, and what has been.
     """
 
     def __init__(self, max_overhead: float) -> None:
-        self.spent_ns = 0.0
+        self._random = Random(0)  # not the program's
+        self.savings = Savings(self._random)
         self._max_overhead = max_overhead
-        self._saved_ns = 0.0
         self._durations: dict[bool, deque[float]] = {
             is_measured: deque(maxlen=_REMEMBERED) for is_measured in (False, True)
         }
         self._longest_run = 1
-        self._random = Random(0)  # not the program's
 
     def book_warm_up(self, duration_ns: int, spans: int) -> None:
         """The first step is over, measured; its duration tells nothing of others."""
-        self._saved_ns += self._max_overhead * duration_ns
-        self.spend(NANOSECONDS_PER_SPAN * spans)
+        self.savings.earn(self._max_overhead * duration_ns)
+        self.savings.spend(NANOSECONDS_PER_SPAN * spans)
 
     def next(self, ended: Run, duration_ns: int, spans: int) -> Run:
         """How to go on after `ended`, which took so long, with so many spans closed."""
         step_ns = duration_ns / ended.steps
         self._durations[ended.is_measured].append(step_ns)
         self._book(ended, duration_ns, self._cost_ns(ended, spans))
-        if self._saved_ns < 0:
-            return Run(False, self._steps_to_wait(step_ns))
+        if self.savings.is_overdrawn:
+            income_ns = self._max_overhead * step_ns - NANOSECONDS_PER_STEP
+            return Run(False, self.savings.steps_to_wait(income_ns, _LONGEST_WAIT))
         if self._random.random() < self._share_to_compare():
             return Run(False)
         run = Run(True, self._longest_run)
@@ -83,14 +81,8 @@ class StepBudget:
         income_ns = self._max_overhead * duration_ns
         if not ended.is_measured:  # no debts for steps that are too short to earn that
             income_ns = max(income_ns, cost_ns)
-        most_ns = _SAVED_STEPS * self._max_overhead * duration_ns / ended.steps
-        self._saved_ns = min(self._saved_ns + income_ns, most_ns)
-        self.spend(cost_ns)
-
-    def spend(self, cost_ns: float) -> None:
-        """Something of ours has taken time."""
-        self.spent_ns += cost_ns
-        self._saved_ns -= cost_ns
+        self.savings.earn(income_ns, ended.steps)
+        self.savings.spend(cost_ns)
 
     def _cost_ns(self, ended: Run, spans: int) -> float:
         bare, measured = self._durations[False], self._durations[True]
@@ -102,14 +94,6 @@ class StepBudget:
         seen_ns = ended.steps * (median(measured) - median(bare))
         is_known = min(len(bare), len(measured)) >= _ENOUGH
         return max(seen_ns, assumed_ns / 2 if is_known else assumed_ns)
-
-    def _steps_to_wait(self, step_ns: float) -> int:
-        """Until there is something to spend again, and some more, by chance."""
-        income_ns = self._max_overhead * step_ns - NANOSECONDS_PER_STEP
-        steps = _LONGEST_WAIT
-        if income_ns > 0:
-            steps = min(ceil(-self._saved_ns / income_ns), _LONGEST_WAIT)
-        return steps + self._random.randint(0, steps)
 
     def _share_to_compare(self) -> float:
         return _COMPARED if len(self._durations[False]) >= _ENOUGH else 0.5

@@ -106,7 +106,7 @@ class StepSampler:
         """What measuring has cost, about; with the step that is running."""
         book = self._book
         spans = book.open_spans if book.detail > Detail.PHASES else 0
-        return round(self._pace.spent_ns) + NANOSECONDS_PER_SPAN * spans
+        return round(self._pace.savings.spent_ns) + NANOSECONDS_PER_SPAN * spans
 
     def start(self) -> None:
         """Begin, with the warm-up; or go on after `stop`."""
@@ -194,7 +194,7 @@ class StepSampler:
             self._taps.close()
             self._open(chosen)
         self._began_ns = perf_counter_ns()
-        self._pace.spend(self._began_ns - now_ns)
+        self._pace.savings.spend(self._began_ns - now_ns)
 
     def _next_book(self, ended: _Book, duration_ns: int) -> _Book:
         turn = Turn(self._turn.detail, self._steps_done)

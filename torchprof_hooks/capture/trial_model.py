@@ -121,7 +121,7 @@ class TrialModel(_Quiet):
             torch.softmax(product, -1).exp().cumsum(0).max()
 
 
-class Run(NamedTuple):
+class LayerTimes(NamedTuple):
     """Nanoseconds of the layers' forwards, and of their backward but for the last
     one's."""
 

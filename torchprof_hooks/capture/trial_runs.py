@@ -13,7 +13,7 @@ from torchprof_hooks.capture.backward_pass import PassRequest
 from torchprof_hooks.capture.backward_tracker import BackwardTracker
 from torchprof_hooks.capture.function_tracker import FunctionTracker
 from torchprof_hooks.capture.tracker import Tracker
-from torchprof_hooks.capture.trial_model import Layer, Run, Times, TrialModel
+from torchprof_hooks.capture.trial_model import Layer, LayerTimes, Times, TrialModel
 
 
 class TrialRuns:
@@ -24,7 +24,7 @@ class TrialRuns:
 
     def __init__(self, sweeps: bool) -> None:
         self.model = TrialModel(sweeps)
-        self._runs: list[Run] = []
+        self._runs: list[LayerTimes] = []
 
     @property
     def forward_ns(self) -> Times:
@@ -43,7 +43,7 @@ class TrialRuns:
             forward_ns = np.array(self.model.durations_ns)
             output = cast("torch.Tensor", self.model(value, stops=True))
             with self._pass_from(output):
-                self._runs.append(Run(forward_ns, self.model.backward(output)))
+                self._runs.append(LayerTimes(forward_ns, self.model.backward(output)))
 
     def forget(self) -> None:
         """Runs so far do not count."""
