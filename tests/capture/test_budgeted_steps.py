@@ -31,6 +31,7 @@ from tests.capture.budgeted import (
 from tests.planted import MS, Work, burn
 from torchprof_hooks import Profile, profile
 from torchprof_hooks.capture import ownership
+from torchprof_hooks.capture.step_taps import StepTaps
 
 # Which steps
 
@@ -107,6 +108,25 @@ def test_times_are_those_of_an_independent_clock(limited: Limited) -> None:
         if missing_ns < 0.2 * whole_ns and found.wall_ns < 0.5 * whole_ns:
             break
         assert attempt < 4
+
+
+def test_time_between_runs_of_steps_is_not_lost(
+    limited: Limited, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_taps = StepTaps.open
+
+    def open_slowly(self: StepTaps, *args: Any) -> None:
+        burn(5)
+        open_taps(self, *args)
+
+    prof = limited(*THIRDS)
+    with prof:
+        train(Net(), 2)
+        monkeypatch.setattr(StepTaps, "open", open_slowly)
+        train(Net(), 6)  # bare, measured, and so on: four changes
+        found = prof.profile
+    assert found.unmeasured_ns >= 4 * 5 * MS
+    check_sums(found)
 
 
 # What is registered meanwhile

@@ -149,8 +149,9 @@ class BudgetedSteps:
             self._part = chosen
             self._open()
         self._run_ns, self._spans = 0, chosen.tracker.log.spans
-        now_ns, self._began_ns = self._began_ns, perf_counter_ns()
-        self._budget.savings.spend(self._began_ns - now_ns)
+        ended_ns, self._began_ns = self._began_ns, perf_counter_ns()
+        self._unmeasured.time_ns += self._began_ns - ended_ns  # ours, of no step
+        self._budget.savings.spend(self._began_ns - ended_ns)
 
     def _may_switch(self) -> bool:
         """Not if torch.compile would compile again, were hooks to come or go; nor in

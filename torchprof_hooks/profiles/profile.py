@@ -54,7 +54,8 @@ class Profile:
         are numbered per thread, so that two may have one number; such a pass is booked
         as a whole, outside of modules.
     unmeasured_steps, unmeasured_ns: optimizer steps that were not measured, to keep
-        within a budget, and the time that passed then. It is in nothing else here.
+        within a budget, and the time that passed then or while hooks came and went. It
+        is in nothing else here.
     """
 
     cells: Mapping[CellKey, Totals] = field(default_factory=dict)
