@@ -38,7 +38,7 @@ class Loop:
         self._price = price
         self._noise = noise
         self._spans = round(of_true * price * self._step_ns / NANOSECONDS_PER_SPAN)
-        self._chance = Random(1)
+        self.chance = Random(1)
         self._bare_ns = self._added_ns = 0.0
         budget.book_warm_up(round(5 * self._step_ns), self._spans)
         self._run = Run(is_measured=True)
@@ -61,7 +61,7 @@ class Loop:
             added_ns = run.steps * run.is_measured * self._price * self._step_ns
             usual_ns = run.steps * self._step_ns * slower
             noise = self._noise / sqrt(run.steps)  # each step has its own
-            bare_ns = usual_ns * max(self._chance.gauss(1, noise), 0.2)
+            bare_ns = usual_ns * max(self.chance.gauss(1, noise), 0.2)
             self._added_ns += added_ns
             self._bare_ns += bare_ns
             self.measured += [run.is_measured] * run.steps
@@ -83,6 +83,18 @@ def test_the_budget_is_kept_and_spent(share: float, price: float, noise: float) 
     assert loop.overhead <= share + 0.005
     assert loop.share_measured <= min(share / price, 1.0) * 1.2 + 1e-3
     assert loop.share_measured >= min(share / price, 1.0) * 0.6
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("noise", [0.1, 0.2])
+@pytest.mark.parametrize("price", [0.02, 0.1])
+def test_noise_does_not_make_measuring_look_cheap(
+    price: float, noise: float, seed: int
+) -> None:
+    loop = Loop(StepBudget(0.01), price, noise=noise)
+    loop.chance.seed(seed)
+    loop.go_on(2000)
+    assert 0.002 <= loop.overhead <= 0.0125
 
 
 @pytest.mark.parametrize("price", [0.02, 0.3, 3.0])

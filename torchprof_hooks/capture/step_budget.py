@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Collection
+from math import sqrt
 from random import Random
-from statistics import median
 from typing import Final, NamedTuple
 
 from torchprof_hooks.capture.pace import NANOSECONDS_PER_SPAN
@@ -15,9 +16,9 @@ NANOSECONDS_PER_STEP: Final = 10_000
 #: Steps that are measured in a row: in the first one of them, our code and data are not
 #: in the processor's caches yet. They are fewer as long as little is known.
 _LONGEST_RUN: Final = 4
-#: Durations that are remembered of both kinds, how many make a median, and how many
-#: tell enough to believe in a higher cost.
-_REMEMBERED: Final = 32
+#: Differences that are remembered; how many tell enough to believe in a lower cost than
+#: that of the number of calls, and how many, in a higher one.
+_REMEMBERED: Final = 64
 _ENOUGH: Final = 8
 _FEW: Final = 3
 #: Share of runs that are not measured although they could be, to compare with.
@@ -38,9 +39,10 @@ class StepBudget:
 
     Measuring spends from a budget, to which each step adds a share of its duration;
     while it is overdrawn, nothing is measured. What a measured step costs is the
-    difference between the medians of durations with and without; as long as these are
-    not known, it is taken from the number of calls. It is never taken to be less than
-    half of that: chance must not make measuring look free.
+    difference of its duration and that of the last step without, in the median, and the
+    standard error of that: otherwise, the lower chance makes the estimate, the more is
+    measured. As long as this is not known, it is taken from the number of calls; it is
+    never taken to be less than half of that.
 
     Steps are drawn at random around their turn: programs have rhythms of their own,
     which a fixed one could follow.
@@ -53,9 +55,8 @@ class StepBudget:
         self._random = Random(0)  # not the program's
         self.savings = Savings(self._random)
         self._max_overhead = max_overhead
-        self._durations: dict[bool, deque[float]] = {
-            is_measured: deque(maxlen=_REMEMBERED) for is_measured in (False, True)
-        }
+        self._bare_ns: float | None = None  # a step of the last run without
+        self._differences_ns: deque[float] = deque(maxlen=_REMEMBERED)
         self._longest_run = 1
 
     def book_warm_up(self, duration_ns: int, spans: int) -> None:
@@ -66,7 +67,10 @@ class StepBudget:
     def next(self, ended: Run, duration_ns: int, spans: int) -> Run:
         """How to go on after `ended`, which took so long, with so many spans closed."""
         step_ns = duration_ns / ended.steps
-        self._durations[ended.is_measured].append(step_ns)
+        if not ended.is_measured:
+            self._bare_ns = step_ns
+        elif self._bare_ns is not None:
+            self._differences_ns.append(step_ns - self._bare_ns)
         self._book(ended, duration_ns, self._cost_ns(ended, spans))
         if self.savings.is_overdrawn:
             income_ns = self._max_overhead * step_ns - NANOSECONDS_PER_STEP
@@ -85,15 +89,22 @@ class StepBudget:
         self.savings.spend(cost_ns)
 
     def _cost_ns(self, ended: Run, spans: int) -> float:
-        bare, measured = self._durations[False], self._durations[True]
         if not ended.is_measured:
             return NANOSECONDS_PER_STEP * ended.steps
         assumed_ns = NANOSECONDS_PER_SPAN * spans
-        if min(len(bare), len(measured)) < _FEW:
+        known = len(self._differences_ns)
+        if known < _FEW:
             return assumed_ns
-        seen_ns = ended.steps * (median(measured) - median(bare))
-        is_known = min(len(bare), len(measured)) >= _ENOUGH
-        return max(seen_ns, assumed_ns / 2 if is_known else assumed_ns)
+        seen_ns = ended.steps * _at_most(self._differences_ns)
+        return max(seen_ns, assumed_ns / 2 if known >= _ENOUGH else assumed_ns)
 
     def _share_to_compare(self) -> float:
-        return _COMPARED if len(self._durations[False]) >= _ENOUGH else 0.5
+        return _COMPARED if len(self._differences_ns) >= _ENOUGH else 0.5
+
+
+def _at_most(values: Collection[float]) -> float:
+    """The median and its standard error, which is 1.253 times that of the mean if
+    values are spread normally, with 1.349 standard deviations between the quartiles."""
+    ordered, count = sorted(values), len(values)
+    between_quartiles = ordered[3 * count // 4] - ordered[count // 4]
+    return ordered[count // 2] + 1.253 * between_quartiles / 1.349 / sqrt(count)
