@@ -53,7 +53,7 @@ $(VENV)/%.installed: $(VENV)/torch.installed pyproject.toml
 $(VENV)/peers.installed: $(VENV)/bench.installed
 	-$(PIP) --no-deps --upgrade --target $(VENV)/peers torchprof==1.4.0
 	-DS_BUILD_OPS=0 $(PIP) --no-deps --upgrade --target $(VENV)/peers --no-build-isolation \
-		deepspeed hjson py-cpuinfo msgpack einops
+		deepspeed hjson py-cpuinfo psutil msgpack einops
 	touch $@
 
 # Its last version needs old tools to be built with and an old numpy, which has no wheels

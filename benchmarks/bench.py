@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from math import sqrt
 from statistics import median, quantiles
 from time import perf_counter_ns
 from typing import Any
@@ -91,20 +92,28 @@ def _nothing() -> None:
     return None
 
 
-def ratio(
+def ratios(
     times: Mapping[str, Sequence[int]], name: str, baseline: str, together: int
-) -> float:
-    """Of the times of two variants: the median of ratios of so many successive turns
-    together. A machine that drifts is as slow for both in turns that are neighbours;
-    and a tool that works in some turns alone is seen, unlike by a median of turns."""
+) -> list[float]:
+    """Of the times of two variants, for so many successive turns together (or half of
+    them, if there are less than two times as many). A machine that drifts is as slow
+    for both in turns that are neighbours; and a tool that works in some turns alone is
+    seen, unlike by a median of turns."""
 
     def sums(which: str) -> list[int]:
         turns = times[which]
-        starts = range(0, len(turns), together)
-        return [sum(turns[start : start + together]) for start in starts]
+        count = min(together, len(turns) // 2)
+        starts = range(0, len(turns) - count + 1, count)
+        return [sum(turns[start : start + count]) for start in starts]
 
     pairs = zip(sums(name), sums(baseline), strict=True)
-    return float(median(mine / other for mine, other in pairs))
+    return [mine / other for mine, other in pairs]
+
+
+def error_of_median(values: Sequence[float]) -> float:
+    """Its standard error, if values are spread normally."""
+    low, _, high = quantiles(values, n=4)
+    return 1.253 * (high - low) / 1.349 / sqrt(len(values))
 
 
 def times_table(

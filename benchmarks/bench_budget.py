@@ -12,7 +12,15 @@ from typing import Any, NamedTuple
 
 import results
 import torch
-from bench import Variant, compare, device, ratio, result_name, times_table
+from bench import (
+    Variant,
+    compare,
+    device,
+    error_of_median,
+    ratios,
+    result_name,
+    times_table,
+)
 from models import Workload, gpt2_small, llama, lstm, resnet
 
 from torchprof_hooks import profile
@@ -22,10 +30,10 @@ from torchprof_hooks.profiles.profile import Profile
 BUDGET = 0.01
 #: Steps in a turn, and seconds for the turns of a model, about: the shorter turns are,
 #: the more alike is the machine in those that are compared.
-STEPS = 20
+STEPS = 10
 SECONDS = 100
 #: Turns that are looked at together: some have no measured steps at all.
-TOGETHER = 5
+TOGETHER = 10
 WORKLOADS: tuple[Callable[[str], Workload], ...] = (gpt2_small, resnet, lstm, llama)
 #: Modules that take less of the time in a phase are not compared.
 LEAST_SHARE = 0.01
@@ -60,8 +68,9 @@ def measure(workload: Workload) -> tuple[results.Table, dict[str, Any]]:
     off = [deviation.of_all for deviation in deviating]
     bare, limited, every = times
     figures = {
-        "slowdown": ratio(times, limited, bare, TOGETHER),
-        "slowdown_of_full": ratio(times, every, bare, TOGETHER),
+        "slowdown": median(slowdowns := ratios(times, limited, bare, TOGETHER)),
+        "error_of_slowdown": error_of_median(slowdowns),
+        "slowdown_of_full": median(ratios(times, every, bare, TOGETHER)),
         "believed": found.overhead_ns / (found.wall_ns + found.unmeasured_ns),
         "share_measured": found.wall_ns / (found.wall_ns + found.unmeasured_ns),
         "steps_measured": found.steps,
@@ -124,7 +133,7 @@ def summary(figures: dict[str, dict[str, Any]]) -> results.Table:
     rows = [
         [
             name,
-            f"{f['slowdown']:.3f}",
+            f"{f['slowdown']:.3f} +- {f['error_of_slowdown']:.3f}",
             f"{1 + f['believed']:.3f}",
             f["steps_measured"],
             f"{100 * f['share_measured']:.1f} %",
@@ -137,7 +146,8 @@ def summary(figures: dict[str, dict[str, Any]]) -> results.Table:
     ]
     note = (
         f"Slowdown: the loop with `profile(max_overhead={BUDGET})`, to the bare one in "
-        f"turns next to it: {TOGETHER * STEPS} steps together, in the median. "
+        f"turns next to it: {TOGETHER * STEPS} steps together, in the median, with its "
+        "standard error. "
         "Means: of each module with inner calls, in forward and in backward, next to "
         f"those of `profile()` in the turns between; modules of {LEAST_SHARE:.0%} of "
         "the time or more. The last column leaves out the longest call of each, on "
