@@ -10,12 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from torchprof_hooks.capture.calibration import (
-    Calibration,
-    CallCost,
-    Costs,
-    calibration_of,
-)
+from torchprof_hooks.capture.calibration import CallCost, Costs, calibration_of
 from torchprof_hooks.capture.site import Site
 from torchprof_hooks.capture.tracker import Tracker
 from torchprof_hooks.profiles.names import CALLED_PHASES, Phase
@@ -45,23 +40,19 @@ def overhead_of_sites(
     overhead_ns = [0.0] * len(sites)
     if not any(calls):
         return [0] * len(sites)
-    calibration = calibration_of(tracker)
+    warm, cold, passed_over_ns = calibration_of(tracker)
     for site, count in zip(sites, calls, strict=True):
         share = _share_of_cold(own_ns[site.code] / max(count, 1))
         if count and site.phase in _HOOKED_PHASES:
-            cost = _cost_of_call(site, calibration, share)
+            cost = _cost_of_call(site, warm, cold, share)
             # The sum of the two is better known than either: it varies with the work
             # around which of them pays for cold caches.
             paid_ns = min(count * cost.own_ns, max(own_ns[site.code], 0))
             overhead_ns[site.code] += paid_ns
             overhead_ns[site.caller.code] += count * sum(cost) - paid_ns
-        if site.arrivals:
-            warm_ns, cold_ns = (
-                calibration.warm.boundary_ns,
-                calibration.cold.boundary_ns,
-            )
-            overhead_ns[site.code] += site.arrivals * _mean(warm_ns, cold_ns, share)
-        overhead_ns[site.code] += site.passed_over * calibration.passed_over_ns
+        boundary_ns = _mean(warm.boundary_ns, cold.boundary_ns, share)
+        overhead_ns[site.code] += site.arrivals * boundary_ns
+        overhead_ns[site.code] += site.passed_over * passed_over_ns
         overhead_ns[site.code] += site.reading_ns
     return list(map(round, overhead_ns))
 
@@ -75,12 +66,11 @@ def _mean(warm_ns: float, cold_ns: float, share: float) -> float:
     return warm_ns + share * (cold_ns - warm_ns)
 
 
-def _cost_of_call(site: Site, calibration: Calibration, share: float) -> CallCost:
-    warm = _of_its_kind(site, calibration.warm)
-    cold = _of_its_kind(site, calibration.cold)
+def _cost_of_call(site: Site, warm: Costs, cold: Costs, share: float) -> CallCost:
+    low, high = _of_its_kind(site, warm), _of_its_kind(site, cold)
     return CallCost(
-        _mean(warm.own_ns, cold.own_ns, share),
-        _mean(warm.caller_ns, cold.caller_ns, share),
+        _mean(low.own_ns, high.own_ns, share),
+        _mean(low.caller_ns, high.caller_ns, share),
     )
 
 
