@@ -693,6 +693,8 @@ for _ in range(100):
                 hook.step()
     except Interrupt:
         signal.setitimer(signal.ITIMER_REAL, 0)
+        # Torch leaves it as it is if it is interrupted where it switches it.
+        torch.set_grad_enabled(True)
     with ProfilerHook(1, output_dir=sys.argv[1], trace_first=True) as hook:
         loop.step()
         hook.step()

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Final
 
 #: Those whose handlers programs are left by: an exception out of one may come between
-#: any two lines, and leave a profiler running that nobody knows of. Ctrl-C comes last:
-#: it is put back after all others.
+#: any two lines, and leave a profiler running that nobody knows of.
 _SIGNALS: Final = tuple(
     getattr(signal, name)
-    for name in ("SIGALRM", "SIGTERM", "SIGUSR1", "SIGUSR2", "SIGINT")
+    for name in ("SIGINT", "SIGALRM", "SIGTERM", "SIGUSR1", "SIGUSR2")
     if hasattr(signal, name)
 )
+
+_Handler = Callable[[int, FrameType | None], Any]
 
 
 @contextmanager
@@ -26,18 +28,71 @@ def uninterrupted() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    waiting: list[tuple[int, FrameType | None]] = []
-    handlers: dict[int, Any] = {}
+    delay = _Delay()
     try:
-        for number in reversed(_SIGNALS):
-            handler = signal.getsignal(number)
-            if callable(handler):
-                handlers[number] = handler
-                signal.signal(number, lambda *arguments: waiting.append(arguments))
+        delay.begin()
         yield
     finally:
+        delay.end()
+
+
+class _Delay:
+    """Stands in for the handlers of a program.
+
+    It begins and ends for all of them in one moment each, as any line before and after
+    may be the last one that an interrupt lets through: a stand-in that is not replaced
+    again hands signals on.
+    """
+
+    def __init__(self) -> None:
+        self.is_on = False
+        self._waiting: deque[tuple[_Handler, int, FrameType | None]] = deque()
+        self._replaced: list[tuple[int, _Handler]] = []
+
+    def begin(self) -> None:
         for number in _SIGNALS:
-            if number in handlers:
-                signal.signal(number, handlers[number])
-        for number, frame in waiting:
-            handlers[number](number, frame)
+            handler = _meant(signal.getsignal(number))
+            if callable(handler):
+                self._replaced.append((number, handler))
+                signal.signal(number, _StandIn(handler, self))
+        self.is_on = True
+
+    def end(self) -> None:
+        self.is_on = False
+        try:
+            for number, handler in self._replaced:
+                signal.signal(number, handler)
+        finally:
+            self._hand_on()
+
+    def arrive(self, handler: _Handler, number: int, frame: FrameType | None) -> None:
+        if self.is_on:
+            self._waiting.append((handler, number, frame))
+        else:
+            handler(number, frame)
+
+    def _hand_on(self) -> None:
+        if self._waiting:
+            handler, number, frame = self._waiting.popleft()
+            try:
+                handler(number, frame)
+            finally:
+                self._hand_on()
+
+
+class _StandIn:
+    """In the place of one handler."""
+
+    def __init__(self, handler: _Handler, delay: _Delay) -> None:
+        self.handler = handler
+        self.delay = delay
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        self.delay.arrive(self.handler, number, frame)
+
+
+def _meant(handler: Any) -> Any:
+    """The program's handler, where a stand-in was not replaced again."""
+    while isinstance(handler, _StandIn) and not handler.delay.is_on:
+        handler = handler.handler
+    return handler

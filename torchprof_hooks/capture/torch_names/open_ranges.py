@@ -30,9 +30,8 @@ class OpenRanges:
         opened, enter, leave = self._open, _Range.__enter__, _Range.__exit__
 
         def watched_enter(marked: Any) -> Any:
-            entered = enter(marked)
-            opened.add(marked)
-            return entered
+            opened.add(marked)  # first: an interrupt may come in between
+            return enter(marked)
 
         def watched_exit(marked: Any, *error: Any) -> Any:
             opened.discard(marked)
@@ -49,7 +48,8 @@ class OpenRanges:
         """It is about to end."""
         self.unwatch()
         for marked in list(self._open):
-            marked.__exit__(None, None, None)
+            if getattr(marked, "record", None) is not None:  # it has begun
+                marked.__exit__(None, None, None)
         self._open.clear()
 
     def _put(self, enter: Any, leave: Any) -> None:
