@@ -255,9 +255,9 @@ def profile(
             in the others no hook is on any module. The report says how many were, and
             is about these. A step ends with that of the optimizer; of several, of the
             one that steps least often; without any, each outermost call of a module
-            without gradients is one. Steps of less than a millisecond cannot keep to
-            one per cent: telling their end is booked at 10 us. By default all steps
-            are measured.
+            without gradients is one. Steps of less than 1.5 ms cannot keep to one per
+            cent: telling their end is booked at 15 us. By default all steps are
+            measured.
         device_clock: another clock for the device than that of ``torch.cuda``, which is
             used by default where this torch is built for it.
 

@@ -25,8 +25,9 @@ class Fixed(StepBudget):
         self.ended: list[Run] = []
         self._runs = runs
 
-    def next(self, ended: Run, duration_ns: int, spans: int) -> Run:
+    def next(self, ended: Run, duration_ns: int, spans: int, aside_ns: int) -> Run:
         assert duration_ns > 0
+        assert aside_ns > 0
         assert (spans > 0) or not ended.is_measured
         self.ended.append(ended)
         return self._runs[(len(self.ended) - 1) % len(self._runs)]

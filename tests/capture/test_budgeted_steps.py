@@ -67,6 +67,38 @@ def test_the_budget_is_told_what_ended(limited: Limited) -> None:
     ]
 
 
+def test_an_optimizer_that_joins_in_steps_that_are_not_measured(
+    limited: Limited,
+) -> None:
+    model = Net()
+    generator, critic = sgd(model), sgd(model)
+    with limited(bare(50), measured()) as prof:
+        for step in range(20):  # of the critic, and from the tenth on of both
+            model(X).sum().backward()
+            critic.step()
+            if step >= 10 and step % 2:
+                generator.step()
+        assert prof.profile.steps == 1
+        assert prof.profile.unmeasured_steps == 19 + 5
+        # Ten steps of the critic's, and five of both together.
+        [rounds] = prof._rounds
+        steps = rounds._steps  # type: ignore[attr-defined]
+        assert steps._steps_left == 50 - 10 - 5
+
+
+def test_steps_in_other_threads_are_not_counted(limited: Limited) -> None:
+    model = Net()
+    optimizer = sgd(model)
+    with limited(bare(9), measured()) as prof:
+        for _ in range(4):
+            model(X).sum().backward()
+            optimizer.step()
+        other = threading.Thread(target=optimizer.step)
+        other.start()
+        other.join()
+    assert (prof.profile.steps, prof.profile.unmeasured_steps) == (1, 3)
+
+
 def test_the_first_step_is_kept_apart(limited: Limited) -> None:
     with limited(*THIRDS) as prof:
         train(Net(), 1)

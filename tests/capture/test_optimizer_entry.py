@@ -69,6 +69,33 @@ def test_listeners_come_and_go_while_they_are_told() -> None:
     assert other.told == ["pre", "post"]
 
 
+def test_a_listener_that_can_do_without_the_beginnings() -> None:
+    entry = OptimizerEntry()
+    curt, other = Called(), Called()
+    frames: list[str] = []
+
+    def closure() -> torch.Tensor:
+        frames[:] = [frame.name for frame in traceback.extract_stack()]
+        return torch.ones(())
+
+    entry.add(curt)
+    entry.tell_of_beginnings(curt, wanted=False)
+    step(closure)
+    assert curt.told == ["post"]
+    assert "measured_closure" not in frames
+    entry.add(other)
+    step(closure)
+    assert curt.told == ["post", "post"]
+    assert other.told == ["pre", "closure", "end of closure", "post"]
+    entry.tell_of_beginnings(curt, wanted=True)
+    step()
+    assert curt.told[2:] == ["pre", "post"]
+    entry.remove(curt)
+    entry.remove(other)
+    step()
+    assert len(curt.told) == 4
+
+
 def test_the_last_one_leaves_in_the_middle_of_a_step() -> None:
     entry = OptimizerEntry()
 

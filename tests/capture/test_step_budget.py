@@ -39,6 +39,7 @@ class Loop:
         self._noise = noise
         self._spans = round(of_true * price * self._step_ns / NANOSECONDS_PER_SPAN)
         self.chance = Random(1)
+        self.aside = 0.0  # of ours between runs, as a share of their time
         self._bare_ns = self._added_ns = 0.0
         budget.book_warm_up(round(5 * self._step_ns), self._spans)
         self._run = Run(is_measured=True)
@@ -66,7 +67,10 @@ class Loop:
             self._bare_ns += bare_ns
             self.measured += [run.is_measured] * run.steps
             spans = self._spans * run.steps * run.is_measured
-            self._run = self.budget.next(run, round(bare_ns + added_ns), spans)
+            aside_ns = round(self.aside * usual_ns)
+            self._run = self.budget.next(
+                run, round(bare_ns + added_ns), spans, aside_ns
+            )
 
 
 def run_loop(share: float, price: float, **options: float) -> Loop:
@@ -149,11 +153,8 @@ def test_it_goes_on_when_steps_become_longer() -> None:
 
 def test_what_else_takes_time_is_paid_from_the_same_budget() -> None:
     loop = Loop(StepBudget(0.01), 0.1)
-    while len(loop.measured) < STEPS:
-        before = len(loop.measured)
-        loop.go_on(10)
-        saved_ns = 0.01 * 20 * MS * (len(loop.measured) - before)
-        loop.budget.savings.spend(saved_ns / 2)
+    loop.aside = 0.01 / 2
+    loop.go_on(STEPS)
     assert loop.share_measured == pytest.approx(0.1 / 2, rel=0.2)
 
 
@@ -161,12 +162,12 @@ def test_savings_are_limited() -> None:
     # GIVEN a long time in which nearly nothing was spent
     budget = StepBudget(0.01)
     for _ in range(1000):
-        budget.next(Run(is_measured=False), 20 * MS, 0)
+        budget.next(Run(is_measured=False), 20 * MS, 0, 0)
     # WHEN what there is gets spent
     run, steps = Run(is_measured=True), 0
     while run.is_measured or run.steps == 1:
         steps += run.steps
-        run = budget.next(run, run.steps * 22 * MS, 300 * run.steps)
+        run = budget.next(run, run.steps * 22 * MS, 300 * run.steps, 0)
     # THEN it is the share of some 50 steps
     assert 3 <= steps <= 10
 
@@ -184,7 +185,7 @@ def test_waiting_has_an_end() -> None:
     assert max(waits) < 30 / 0.005 * 2.5
     budget = StepBudget(0.001)
     budget.savings.spend(1e15)
-    assert 1 <= budget.next(Run(is_measured=True), MS, 1).steps <= 128
+    assert 1 <= budget.next(Run(is_measured=True), MS, 1, 0).steps <= 128
 
 
 @pytest.mark.parametrize("period", [2, 3, 5])
@@ -204,9 +205,9 @@ def test_steps_that_are_too_short_make_no_debts() -> None:
     budget = StepBudget(0.01)
     run = Run(is_measured=False, steps=64)
     for _ in range(1000):  # of 0.1 ms
-        run = budget.next(run, run.steps * 100_000, 0)
+        run = budget.next(run, run.steps * 100_000, 0, 30_000)
     steps = 0
     while not run.is_measured:  # of 50 ms
         steps += run.steps
-        run = budget.next(run, run.steps * 50_000_000, 0)
+        run = budget.next(run, run.steps * 50_000_000, 0, 0)
     assert steps < 1000

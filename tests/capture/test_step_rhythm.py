@@ -59,6 +59,17 @@ def test_one_optimizer(steps: Steps) -> None:
     assert steps.ended == 3
 
 
+def test_whether_an_optimizer_is_alone(steps: Steps) -> None:
+    first, second = Optimizer(), Optimizer()
+    assert steps.rhythm.only_optimizer == 0
+    steps.train(first)
+    assert steps.rhythm.only_optimizer == id(first)
+    steps.train(first, second)
+    assert steps.rhythm.only_optimizer == 0
+    del second
+    assert steps.rhythm.only_optimizer == id(first)
+
+
 def test_optimizers_that_take_turns_are_one_step(steps: Steps) -> None:
     first, second = Optimizer(), Optimizer()
     steps.train(first)

@@ -27,8 +27,9 @@ from torchprof_hooks.profiles.profile import Profile
 
 
 class _Part:
-    """Steps of one kind: how many have ended, and what is known of them.
+    """Steps of one kind, and what is known of them.
 
+    has_steps: whether one has ended.
     optimizer_steps: several optimizers may make one step together.
     """
 
@@ -36,7 +37,7 @@ class _Part:
         self.tracker = tracker
         self.is_measured = is_measured
         self.time_ns = 0
-        self.steps = 0
+        self.has_steps = False
         self.optimizer_steps = 0
 
 
@@ -72,6 +73,9 @@ class BudgetedSteps:
         self._run_ns = 0  # of the run, before the last `start`
         self._began_ns = 0  # 0: not running
         self._spans = 0  # closed before the run began
+        self._aside_ns = 0  # of ours, between runs and blocks
+        # Its id, where nothing is to be done at its steps but to count them.
+        self._only_optimizer = 0
         self._has_inner_steps = False  # of an optimizer, inside of a call
         self._taps = StepTaps(self._rhythm.paused)
         # Weak: the program's modules die when they would without us.
@@ -79,6 +83,7 @@ class BudgetedSteps:
 
     def start(self) -> None:
         """Begin; or go on after `stop`."""
+        called_ns = perf_counter_ns()
         optimizer_entry.add(self)
         try:
             self._open()
@@ -86,13 +91,15 @@ class BudgetedSteps:
             optimizer_entry.remove(self)
             raise
         self._began_ns = perf_counter_ns()
+        self._aside_ns += self._began_ns - called_ns
 
     def stop(self, by_exception: bool = False) -> None:
         """End, maybe in the middle of a step."""
         self._book_time()
-        self._began_ns = 0
+        ended_ns, self._began_ns = self._began_ns, 0
         optimizer_entry.remove(self)
         self._taps.close(by_exception)
+        self._aside_ns += perf_counter_ns() - ended_ns
 
     def snapshot(self) -> Profile:
         """What was measured so far, and how much was not."""
@@ -101,7 +108,7 @@ class BudgetedSteps:
         began_ns = self._began_ns  # once: another thread may read
         if began_ns:
             times_ns[self._part] += perf_counter_ns() - began_ns
-        shown = self._measured if self._measured.steps else self._warm_up
+        shown = self._measured if self._measured.has_steps else self._warm_up
         others = parts - {shown}
         profile = take_snapshot(shown.tracker, times_ns[shown], self._no_memory)
         return replace(
@@ -120,10 +127,18 @@ class BudgetedSteps:
 
     def optimizer_post(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         """It has: the step of the program may be over."""
+        is_here = get_ident() == self._thread
+        is_alone = id(optimizer) == self._only_optimizer
+        if is_alone and is_here and self._steps_left > 1:
+            self._part.optimizer_steps += 1
+            self._steps_left -= 1
+            return
         part, tracker = self._part, self._part.tracker
         if part.is_measured:
             tracker.optimizer_post(optimizer, args, kwargs)
-        if get_ident() == self._thread:
+        if is_here:
+            if not is_alone:
+                self._only_optimizer = 0
             part.optimizer_steps += 1
             is_inside = tracker.site is not tracker.outside
             self._has_inner_steps |= is_inside
@@ -138,7 +153,7 @@ class BudgetedSteps:
     # Runs of steps
 
     def _end_step(self) -> None:
-        self._part.steps += 1
+        self._part.has_steps = True
         self._steps_left -= 1
         if self._steps_left > 0 or not self._may_switch():
             return
@@ -151,7 +166,7 @@ class BudgetedSteps:
         self._run_ns, self._spans = 0, chosen.tracker.log.spans
         ended_ns, self._began_ns = self._began_ns, perf_counter_ns()
         self._unmeasured.time_ns += self._began_ns - ended_ns  # ours, of no step
-        self._budget.savings.spend(self._began_ns - ended_ns)
+        self._aside_ns += self._began_ns - ended_ns
 
     def _may_switch(self) -> bool:
         """Not if torch.compile would compile again, were hooks to come or go; nor in
@@ -174,7 +189,8 @@ class BudgetedSteps:
         else:
             steps = self._run.steps - self._steps_left  # more, if it could not end
             ended = self._run._replace(steps=steps)
-            self._run = self._budget.next(ended, self._run_ns, spans)
+            aside_ns, self._aside_ns = self._aside_ns, 0
+            self._run = self._budget.next(ended, self._run_ns, spans, aside_ns)
         self._steps_left = self._run.steps
         return self._measured if self._run.is_measured else self._unmeasured
 
@@ -187,9 +203,13 @@ class BudgetedSteps:
     # Hooks
 
     def _open(self) -> None:
-        tracker = self._part.tracker
-        if self._part.is_measured:
+        tracker, is_measured = self._part.tracker, self._part.is_measured
+        self._only_optimizer = 0
+        optimizer_entry.tell_of_beginnings(self, is_measured)
+        if is_measured:
             self._taps.open(tracker, lambda: Tap(tracker, optimizers=False), None)
+        elif self._has_inner_steps or not self._rhythm.has_optimizer:
+            self._taps.open(tracker, None, self._roots)
         else:
-            needs_roots = self._has_inner_steps or not self._rhythm.has_optimizer
-            self._taps.open(tracker, None, self._roots if needs_roots else None)
+            self._taps.open(tracker, None, None)
+            self._only_optimizer = self._rhythm.only_optimizer

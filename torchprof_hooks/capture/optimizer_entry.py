@@ -38,7 +38,9 @@ class OptimizerEntry:
 
     Listeners may come and go at any time, also while they are told of a step: torch's
     own table of hooks must not change while torch goes through it, so that the pair is
-    only removed outside of steps.
+    only removed outside of steps. What is called once in a step is not in the
+    processor's caches by then, and takes ten times as long as it would otherwise: a
+    listener that can do without the beginnings of steps should say so.
 
     What an optimizer calls to have the loss computed again, its closure, is code of the
     program's, not of the optimizer's; listeners are told of that too.
@@ -47,6 +49,7 @@ class OptimizerEntry:
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._listeners: tuple[OptimizerListener, ...] = ()
+        self._told_of_beginnings: tuple[OptimizerListener, ...] = ()
         self._handles: list[RemovableHandle] = []
         self._telling = 0
 
@@ -54,29 +57,35 @@ class OptimizerEntry:
         """Tell `listener` from now on, after those that came before it."""
         with self._lock:
             self._listeners = (*self._listeners, listener)
+            self._told_of_beginnings = (*self._told_of_beginnings, listener)
             if not self._handles:
                 self._handles = [
                     register_optimizer_step_pre_hook(self._pre),
                     register_optimizer_step_post_hook(self._post),
                 ]
 
+    def tell_of_beginnings(self, listener: OptimizerListener, wanted: bool) -> None:
+        """Whether `listener` is told of them, and of closures; at first it is."""
+        with self._lock:
+            others = _without(listener, self._told_of_beginnings)
+            self._told_of_beginnings = (*others, listener) if wanted else others
+
     def remove(self, listener: OptimizerListener) -> None:
         """Undo `add`; whoever did not listen need not care."""
         with self._lock:
-            self._listeners = tuple(
-                other for other in self._listeners if other is not listener
-            )
+            self._listeners = _without(listener, self._listeners)
+            self.tell_of_beginnings(listener, wanted=False)
             if not self._listeners and not self._telling:
                 for handle in self._handles:
                     handle.remove()
                 self._handles = []
 
     def _pre(self, optimizer: Any, args: Any, kwargs: Any) -> Any:
-        if is_dynamo_compiling():
+        if is_dynamo_compiling() or not self._told_of_beginnings:
             return None
         self._telling += 1
         try:
-            for listener in self._listeners:
+            for listener in self._told_of_beginnings:
                 listener.optimizer_pre(optimizer, args, kwargs)
         finally:
             self._telling -= 1
@@ -105,7 +114,7 @@ class OptimizerEntry:
     def _measured(self, closure: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(closure)
         def measured_closure(*args: Any, **kwargs: Any) -> Any:
-            ends = [listener.begin_closure() for listener in self._listeners]
+            ends = [listener.begin_closure() for listener in self._told_of_beginnings]
             try:
                 return closure(*args, **kwargs)
             except BaseException as error:
@@ -116,6 +125,12 @@ class OptimizerEntry:
                     end()
 
         return measured_closure
+
+
+def _without(
+    listener: OptimizerListener, listeners: tuple[OptimizerListener, ...]
+) -> tuple[OptimizerListener, ...]:
+    return tuple(other for other in listeners if other is not listener)
 
 
 #: The one entry there is.

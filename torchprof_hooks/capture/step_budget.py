@@ -12,7 +12,7 @@ from torchprof_hooks.capture.pace import NANOSECONDS_PER_SPAN
 from torchprof_hooks.capture.savings import Savings
 
 #: What it costs to see the end of a step that is not measured, about.
-NANOSECONDS_PER_STEP: Final = 10_000
+NANOSECONDS_PER_STEP: Final = 15_000
 #: Steps that are measured in a row: in the first one of them, our code and data are not
 #: in the processor's caches yet. They are fewer as long as little is known.
 _LONGEST_RUN: Final = 4
@@ -64,14 +64,17 @@ class StepBudget:
         self.savings.earn(self._max_overhead * duration_ns)
         self.savings.spend(NANOSECONDS_PER_SPAN * spans)
 
-    def next(self, ended: Run, duration_ns: int, spans: int) -> Run:
-        """How to go on after `ended`, which took so long, with so many spans closed."""
+    def next(self, ended: Run, duration_ns: int, spans: int, aside_ns: int) -> Run:
+        """How to go on after `ended`, which took so long, with so many spans closed.
+
+        aside_ns: of ours, outside of steps.
+        """
         step_ns = duration_ns / ended.steps
         if not ended.is_measured:
             self._bare_ns = step_ns
         elif self._bare_ns is not None:
             self._differences_ns.append(step_ns - self._bare_ns)
-        self._book(ended, duration_ns, self._cost_ns(ended, spans))
+        self._book(ended, duration_ns, self._cost_ns(ended, spans) + aside_ns)
         if self.savings.is_overdrawn:
             income_ns = self._max_overhead * step_ns - NANOSECONDS_PER_STEP
             return Run(False, self.savings.steps_to_wait(income_ns, _LONGEST_WAIT))

@@ -81,6 +81,12 @@ class StepRhythm:
         """Whether steps are those of an optimizer."""
         return bool(self._optimizer_steps)
 
+    @property
+    def only_optimizer(self) -> int:
+        """The id of the optimizer, if there is one and no other; or 0."""
+        [only, *others] = self._optimizer_steps or [0]
+        return 0 if others else only
+
     def _is_free(self) -> bool:
         return not self.has_optimizer and not self._has_graph
 
