@@ -29,7 +29,7 @@ format: $(VENV)/dev.installed  ## format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(VENV)/bench.installed $(VENV)/peers.installed $(VENV)/chainer.installed  ## run the benchmarks and put them into their README (half an hour)
+bench: $(VENV)/bench.installed $(VENV)/peers.installed $(VENV)/chainer.installed  ## run the benchmarks and put them into their README (three quarters of an hour)
 	for script in benchmarks/bench_*.py; do $(BIN)/python $$script || exit 1; done
 	$(BIN)/python benchmarks/write_readme.py
 

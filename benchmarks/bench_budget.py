@@ -31,7 +31,7 @@ BUDGET = 0.01
 #: Steps in a turn, and seconds for the turns of a model, about: the shorter turns are,
 #: the more alike is the machine in those that are compared.
 STEPS = 10
-SECONDS = 100
+SECONDS = 200
 #: Turns that are looked at together: some have no measured steps at all.
 TOGETHER = 10
 WORKLOADS: tuple[Callable[[str], Workload], ...] = (gpt2_small, resnet, lstm, llama)
