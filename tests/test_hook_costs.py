@@ -24,7 +24,9 @@ from torch import nn
 from torch.nn.modules import module as nn_module
 
 from torchprof_hooks import profile
+from torchprof_hooks.capture import step_budget
 
+from .capture.budgeted import Fixed, Net, X, bare, sgd
 from .chains import (
     CASES,
     LONG,
@@ -224,6 +226,29 @@ def test_nothing_is_called_without_an_active_hook(was_used: bool) -> None:
         with profile(functions=True), EveryLink(), EveryFunction():
             run(chain, 1)
     assert not count_calls(lambda: run(chain, 1))
+
+
+#: Calls, of a step within a budget that is not measured: two hooks that ask whether the
+#: compiler is at work (4); whose step it is, and in which thread (3).
+CALLS_PER_UNMEASURED_STEP = 7
+
+
+def test_of_a_step_that_is_not_measured_only_the_end_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(step_budget, "StepBudget", lambda share: Fixed(bare(50)))
+    model = Net()
+    optimizer = sgd(model)
+
+    def step() -> None:
+        model(X).sum().backward()
+        optimizer.step()
+
+    with profile(max_overhead=0.5):
+        for _ in range(4):
+            step()
+        found = count_calls(step)
+    assert total(found) == CALLS_PER_UNMEASURED_STEP, listed(found)
 
 
 # Registrations
