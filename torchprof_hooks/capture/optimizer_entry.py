@@ -57,7 +57,7 @@ class OptimizerEntry:
         """Tell `listener` from now on, after those that came before it."""
         with self._lock:
             self._listeners = (*self._listeners, listener)
-            self._told_of_beginnings = (*self._told_of_beginnings, listener)
+            self.tell_of_beginnings(listener, wanted=True)
             if not self._handles:
                 self._handles = [
                     register_optimizer_step_pre_hook(self._pre),
@@ -67,13 +67,19 @@ class OptimizerEntry:
     def tell_of_beginnings(self, listener: OptimizerListener, wanted: bool) -> None:
         """Whether `listener` is told of them, and of closures; at first it is."""
         with self._lock:
-            others = _without(listener, self._told_of_beginnings)
-            self._told_of_beginnings = (*others, listener) if wanted else others
+            told = self._told_of_beginnings
+            self._told_of_beginnings = tuple(
+                other
+                for other in self._listeners
+                if (wanted if other is listener else other in told)
+            )
 
     def remove(self, listener: OptimizerListener) -> None:
         """Undo `add`; whoever did not listen need not care."""
         with self._lock:
-            self._listeners = _without(listener, self._listeners)
+            self._listeners = tuple(
+                other for other in self._listeners if other is not listener
+            )
             self.tell_of_beginnings(listener, wanted=False)
             if not self._listeners and not self._telling:
                 for handle in self._handles:
@@ -125,12 +131,6 @@ class OptimizerEntry:
                     end()
 
         return measured_closure
-
-
-def _without(
-    listener: OptimizerListener, listeners: tuple[OptimizerListener, ...]
-) -> tuple[OptimizerListener, ...]:
-    return tuple(other for other in listeners if other is not listener)
 
 
 #: The one entry there is.
