@@ -11,13 +11,15 @@ help:  ## list the targets
 demo: $(VENV)/demo.installed  ## train a small language model and print its profile
 	$(BIN)/python examples/char_lm.py
 
-# Tests that look at no clock run side by side; those that plant work must be alone.
+# Tests that look at no clock run side by side, each process in one thread; those that
+# plant work must be alone.
 SIDE_BY_SIDE := tests/program tests/models tests/databases tests/test_bounds.py tests/test_examples.py \
 	tests/test_docs.py tests/test_hook_costs.py tests/test_kept_objects.py tests/gpu \
-	tests/capture/test_device_thread.py
+	tests/capture/test_device_thread.py tests/capture/test_compile_metrics.py \
+	tests/session/test_profiler_hook.py tests/test_class_profiler.py
 
 test: $(VENV)/test.installed  ## run all tests
-	$(BIN)/python -m pytest --numprocesses 2 $(SIDE_BY_SIDE)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist worksteal $(SIDE_BY_SIDE)
 	$(BIN)/python -m pytest $(addprefix --ignore=,$(SIDE_BY_SIDE))
 
 lint: $(VENV)/dev.installed  ## check style and types
