@@ -121,9 +121,8 @@ class BudgetedSteps:
     # What optimizers tell
 
     def optimizer_pre(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        """`optimizer` is about to step."""
-        if self._part.is_measured:
-            self._part.tracker.optimizer_pre(optimizer, args, kwargs)
+        """`optimizer` is about to step. Only told where that is measured."""
+        self._part.tracker.optimizer_pre(optimizer, args, kwargs)
 
     def optimizer_post(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         """It has: the step of the program may be over."""
@@ -146,9 +145,7 @@ class BudgetedSteps:
 
     def begin_closure(self) -> Callable[[], object]:
         """The optimizer calls the program (see `OwningTracker`)."""
-        if self._part.is_measured:
-            return self._part.tracker.begin_closure()
-        return lambda: None
+        return self._part.tracker.begin_closure()
 
     # Runs of steps
 
