@@ -13,6 +13,8 @@ from torch.nn.modules import module as nn_module
 from torch.optim import optimizer as optim_optimizer
 from torch.utils.data import DataLoader, dataloader
 
+from tests.fake_clock import FakeClock, fake_clock
+
 
 def _registered() -> dict[str, object]:
     """Everything of torch and Python that this package may touch while it is active."""
@@ -40,6 +42,13 @@ def nothing_stays_registered() -> Iterator[None]:
     if _registered() != before:
         gc.collect()  # a hook that holds its own module is gone only then
     assert _registered() == before
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeClock]:
+    """The one clock that there is in this test; nothing but the test moves it."""
+    with fake_clock(monkeypatch) as clock:
+        yield clock
 
 
 @pytest.fixture(autouse=True)

@@ -1,28 +1,21 @@
-"""Modules whose forward and backward take a known time: the truth to compare with."""
+"""Modules whose forward and backward take a known time: the truth to compare with.
+
+The time is that of a `FakeClock` (fixture ``clock``), so that what is booked is right
+to the nanosecond, or wrong.
+"""
 
 from __future__ import annotations
 
-import gc
 from collections import defaultdict
 from collections.abc import Callable
-from time import perf_counter_ns
 from typing import Any
 
 import torch
 from torch import nn
 
 import torchprof_hooks
+from tests.fake_clock import MS, burn
 from torchprof_hooks.profiles.names import MODULE_PHASES, Phase
-
-MS = 1_000_000
-
-
-def burn(milliseconds: float) -> int:
-    """Keep the processor busy; how many nanoseconds it really took."""
-    start_ns = perf_counter_ns()
-    while perf_counter_ns() < start_ns + milliseconds * MS:
-        pass
-    return perf_counter_ns() - start_ns
 
 
 class Work(nn.Module):
@@ -87,67 +80,39 @@ class _BurningBackward(torch.autograd.Function):
 def measure(
     step: Callable[[], object], *roots: nn.Module, functions: bool = False
 ) -> torchprof_hooks.Profile:
-    """The profile of one `step`, after one that is not measured; Python's collector of
-    garbage waits until the end, it belongs to no module."""
+    """The profile of one `step`, after one that is not measured."""
     step()
     for work in _works(roots).values():
         work.spent_ns.clear()
-    gc.disable()
-    try:
-        with torchprof_hooks.profile(functions=functions) as prof:
-            step()
-    finally:
-        gc.enable()
+    with torchprof_hooks.profile(functions=functions) as prof:
+        step()
     return prof.profile
 
 
 def check(
-    step: Callable[[], object],
-    *roots: nn.Module,
-    attempts: int = 8,
-    functions: bool = False,
+    step: Callable[[], object], *roots: nn.Module, functions: bool = False
 ) -> torchprof_hooks.Profile:
-    """Measure `step`, and compare each `Work` in `roots` with what it really took, and
-    if they are measured, the custom Functions with all of these together.
-
-    A busy machine may take a processor away between two lines of anybody's code, but
-    not each time in the same place; a wrong attribution is wrong there every time. So
-    what fails is what was off in every attempt.
-    """
-    profile, always_wrong = _compare(step, roots, functions)
-    for _ in range(attempts - 1):
-        if not always_wrong:
-            break
-        profile, wrong = _compare(step, roots, functions)
-        always_wrong = {place: wrong[place] for place in always_wrong if place in wrong}
-    assert not always_wrong, "\n".join(
-        f"{place}: {difference}" for place, difference in always_wrong.items()
-    )
+    """Measure `step`, and compare each `Work` in `roots` with what it took, and if they
+    are measured, the custom Functions with all of these together."""
+    profile = measure(step, *roots, functions=functions)
+    wrong = differences(profile, *roots)
+    if functions:
+        wrong |= function_differences(profile, *roots)
+    assert not wrong
     for by in ("module", "class", "function", "call"):
         assert sum(row.self_ns for row in profile.rows(by)) == profile.wall_ns
     return profile
 
 
-def _compare(
-    step: Callable[[], object], roots: tuple[nn.Module, ...], functions: bool
-) -> tuple[torchprof_hooks.Profile, dict[str, str]]:
-    profile = measure(step, *roots, functions=functions)
-    wrong = differences(profile, *roots)
-    if functions:
-        wrong |= function_differences(profile, *roots)
-    return profile, wrong
-
-
 def differences(profile: torchprof_hooks.Profile, *roots: nn.Module) -> dict[str, str]:
-    """What is off by more than `tolerance_ns`, by module and phase."""
+    """What is off, by module and phase."""
     rows = {row.name: row for row in profile.rows()}
     wrong = {}
     for name, work in _works(roots).items():
         for phase in MODULE_PHASES:
             truth_ns = work.spent_ns[phase]
             found_ns = rows[name].phases[phase].self_ns if name in rows else 0
-            calls = rows[name].phases[phase].calls if name in rows else 1
-            if _is_off(found_ns, truth_ns, calls):
+            if found_ns != truth_ns:
                 wrong[f"{name} {phase}"] = _not(found_ns, truth_ns)
     return wrong
 
@@ -161,21 +126,15 @@ def function_differences(
     wrong = {}
     for phase in MODULE_PHASES:
         truth_ns = sum(work.spent_ns[phase] for work in works)
-        found = [row.phases[phase] for row in rows]
-        found_ns = sum(totals.self_ns for totals in found)
-        if _is_off(found_ns, truth_ns, sum(totals.calls for totals in found)):
+        found_ns = sum(row.phases[phase].self_ns for row in rows)
+        if found_ns != truth_ns:
             wrong[f"functions {phase}"] = _not(found_ns, truth_ns)
     return wrong
 
 
 def tolerance_ns(truth_ns: int, calls: int) -> float:
-    """What torch may take around the work: a checkpoint takes most, up to 0.8 ms on a
-    slow machine. Less than the shortest work, which must not be booked elsewhere."""
+    """What torch may take around work in real time."""
     return 0.05 * truth_ns + 1.0 * MS * max(calls, 1)
-
-
-def _is_off(found_ns: int, truth_ns: int, calls: int) -> bool:
-    return abs(found_ns - truth_ns) > tolerance_ns(truth_ns, calls)
 
 
 def _not(found_ns: int, truth_ns: int) -> str:

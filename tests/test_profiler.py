@@ -13,7 +13,8 @@ import torch
 from torch import nn
 
 import torchprof_hooks
-from tests.planted import MS, Work, burn
+from tests.fake_clock import MS, burn
+from tests.planted import Work
 from torchprof_hooks import Profile
 
 

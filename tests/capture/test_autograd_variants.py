@@ -16,6 +16,8 @@ from tests.planted import Work, check
 MODEL = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 2))
 X = torch.arange(3.0)
 
+pytestmark = pytest.mark.usefixtures("clock")
+
 
 def functional_call(parameters: dict[str, torch.Tensor]) -> torch.Tensor:
     result: torch.Tensor = torch.func.functional_call(MODEL, parameters, X)

@@ -25,8 +25,8 @@ from tests.capture.budgeted import (
     sgd,
     train,
 )
+from tests.fake_clock import burn
 from tests.helpers import in_thread
-from tests.planted import burn
 from torchprof_hooks import profile, profile_function
 from torchprof_hooks.capture.backward_entry import backward_entry
 from torchprof_hooks.profiler import Profiler

@@ -28,7 +28,8 @@ from tests.capture.budgeted import (
     sgd,
     train,
 )
-from tests.planted import MS, Work, burn
+from tests.fake_clock import MS, burn
+from tests.planted import Work
 from torchprof_hooks import Profile, profile
 from torchprof_hooks.capture import ownership
 from torchprof_hooks.capture.step_taps import StepTaps

@@ -14,8 +14,8 @@ import torch
 from torch import nn
 from torch.nn.modules import module as torch_module
 
+from tests.fake_clock import MS
 from tests.helpers import in_thread
-from tests.planted import MS
 from torchprof_hooks import Profile, profile
 from torchprof_hooks.capture import calibration
 from torchprof_hooks.capture.backward_tracker import BackwardTracker

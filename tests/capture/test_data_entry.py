@@ -19,7 +19,8 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, dataloader
 
 import torchprof_hooks
-from tests.planted import MS, burn, tolerance_ns
+from tests.fake_clock import MS, burn
+from tests.planted import tolerance_ns
 from torchprof_hooks import Profile, ProfilerHook
 from torchprof_hooks.capture.backward_tracker import BackwardTracker
 from torchprof_hooks.capture.data_entry import data_entry

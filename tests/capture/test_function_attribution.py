@@ -16,6 +16,8 @@ from torchprof_hooks import Profile
 
 X = torch.ones(4, 8)
 
+pytestmark = pytest.mark.usefixtures("clock")
+
 
 def profile_of(step: Any, times: int = 1) -> Profile:
     with torchprof_hooks.profile(functions=True) as prof:

@@ -11,7 +11,8 @@ import torch
 from torch import nn
 from torch.optim import optimizer as optimizer_module
 
-from tests.planted import MS, Work, burn
+from tests.fake_clock import MS, burn
+from tests.planted import Work
 from torchprof_hooks import Profile, profile
 from torchprof_hooks.capture.optimizer_entry import OptimizerEntry
 from torchprof_hooks.profiles.names import OUTSIDE_NAME

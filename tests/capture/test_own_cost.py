@@ -13,7 +13,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader
 
-from tests.planted import MS, burn
+from tests.fake_clock import MS, burn
 from torchprof_hooks import Profile, profile, profiler
 from torchprof_hooks.capture import own_cost
 from torchprof_hooks.capture.calibration import Calibration, CallCost, Costs

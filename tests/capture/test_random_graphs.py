@@ -12,6 +12,8 @@ from torch.utils.checkpoint import checkpoint
 
 from tests.planted import Work, check
 
+pytestmark = pytest.mark.usefixtures("clock")
+
 
 class RandomGraph(nn.Module):
     """Calls its children in random ways: on any earlier value, several times, inside

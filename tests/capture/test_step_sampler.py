@@ -16,7 +16,8 @@ from torch.nn.modules import module as torch_module
 from torch.optim import optimizer as optimizer_module
 from torch.overrides import TorchFunctionMode
 
-from tests.planted import MS, Work, burn
+from tests.fake_clock import MS, burn
+from tests.planted import Work
 from torchprof_hooks import profile, profile_function
 from torchprof_hooks.capture.backward_tracker import BackwardTracker
 from torchprof_hooks.capture.function_mode import FunctionMode

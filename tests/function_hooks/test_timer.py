@@ -11,9 +11,10 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from tests.capture.test_device_meter import FakeDevice
+from tests.fake_clock import MS, burn
 from tests.functions import Cube, Runs, x
 from tests.helpers import close
-from tests.planted import MS, burn, tolerance_ns
+from tests.planted import tolerance_ns
 from torchprof_hooks import FunctionHook, add_hook, delete_hook
 from torchprof_hooks.function_hooks import TimerHook
 from torchprof_hooks.measure.device_clock import EventClock

@@ -1,0 +1,77 @@
+"""Time that only a test moves: what is booked can then be asserted exactly."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import perf_counter_ns
+from types import ModuleType
+
+import pytest
+
+import torchprof_hooks
+
+MS = 1_000_000
+
+
+class FakeClock:
+    """Stands in for ``time.perf_counter_ns``; planted work moves it, nothing else.
+
+    All threads read the same time, as they do that of the host.
+    """
+
+    def __init__(self) -> None:
+        self.now_ns = 1_000 * MS
+
+    def __call__(self) -> int:
+        return self.now_ns
+
+    def advance(self, milliseconds: float) -> int:
+        """Let time pass; how many nanoseconds."""
+        passed_ns = round(milliseconds * MS)
+        self.now_ns += passed_ns
+        return passed_ns
+
+
+_clocks: list[FakeClock] = []
+
+
+def burn(milliseconds: float) -> int:
+    """Work that takes so long by the clock of the test, or really, if it has none; how
+    many nanoseconds."""
+    if _clocks:
+        return _clocks[-1].advance(milliseconds)
+    start_ns = perf_counter_ns()
+    while perf_counter_ns() < start_ns + milliseconds * MS:
+        pass
+    return perf_counter_ns() - start_ns
+
+
+@contextmanager
+def fake_clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeClock]:
+    """A clock that the whole package reads, and planted work moves."""
+    clock = FakeClock()
+    _clocks.append(clock)
+    install(clock, monkeypatch)
+    yield clock
+    _clocks.remove(clock)
+
+
+def install(clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the whole package read `clock`."""
+    for module in _modules():
+        if vars(module).get("perf_counter_ns") is perf_counter_ns:
+            monkeypatch.setattr(module, "perf_counter_ns", clock)
+
+
+def _modules() -> Iterator[ModuleType]:
+    """All of the package, also what would be imported later."""
+    for found in pkgutil.walk_packages(torchprof_hooks.__path__, "torchprof_hooks."):
+        if not found.name.endswith("__main__"):
+            importlib.import_module(found.name)
+    for name, module in list(sys.modules.items()):
+        if name.startswith("torchprof_hooks."):
+            yield module
