@@ -51,6 +51,13 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeClock]:
         yield clock
 
 
+@pytest.fixture
+def ticking(clock: FakeClock) -> FakeClock:
+    """A `clock` that reading moves by a microsecond: no two moments are the same."""
+    clock.cost_per_reading_ns = 1_000
+    return clock
+
+
 @pytest.fixture(autouse=True)
 def seeded() -> None:
     torch.manual_seed(0)

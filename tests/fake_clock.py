@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from time import perf_counter_ns
@@ -21,19 +22,30 @@ class FakeClock:
     """Stands in for ``time.perf_counter_ns``; planted work moves it, nothing else.
 
     All threads read the same time, as they do that of the host.
+
+    cost_per_reading_ns: what reading it takes: then measuring costs something, too.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, cost_per_reading_ns: int = 0) -> None:
         self.now_ns = 1_000 * MS
+        self.cost_per_reading_ns = cost_per_reading_ns
+        self._lock = threading.Lock()
 
     def __call__(self) -> int:
-        return self.now_ns
+        return self._pass(self.cost_per_reading_ns)
 
     def advance(self, milliseconds: float) -> int:
         """Let time pass; how many nanoseconds."""
         passed_ns = round(milliseconds * MS)
-        self.now_ns += passed_ns
+        self._pass(passed_ns)
         return passed_ns
+
+    def _pass(self, passed_ns: int) -> int:
+        """The time at which they began to pass."""
+        with self._lock:
+            began_ns = self.now_ns
+            self.now_ns += passed_ns
+        return began_ns
 
 
 _clocks: list[FakeClock] = []

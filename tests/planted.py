@@ -132,11 +132,6 @@ def function_differences(
     return wrong
 
 
-def tolerance_ns(truth_ns: int, calls: int) -> float:
-    """What torch may take around work in real time."""
-    return 0.05 * truth_ns + 1.0 * MS * max(calls, 1)
-
-
 def _not(found_ns: int, truth_ns: int) -> str:
     return f"{found_ns / MS:.2f} ms, not {truth_ns / MS:.2f}"
 

@@ -13,7 +13,8 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader
 
-from tests.fake_clock import MS, burn
+from tests.fake_clock import MS, FakeClock, burn
+from tests.planted import Work
 from torchprof_hooks import Profile, profile, profiler
 from torchprof_hooks.capture import own_cost
 from torchprof_hooks.capture.calibration import Calibration, CallCost, Costs
@@ -28,6 +29,8 @@ FUNCTION = CallCost(10, 100_000)
 PYTHON = CallCost(100, 10_000_000)
 BOUNDARY = 10**10
 PASSED_OVER = 10**13
+
+pytestmark = pytest.mark.usefixtures("ticking")
 
 
 @pytest.fixture
@@ -223,27 +226,29 @@ class SlowClock:
         return 0
 
 
-def test_reading_meters_costs_callers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reading_meters_costs_callers(
+    clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock.cost_per_reading_ns = 0
     use(monkeypatch, Costs(CallCost(), 0))
-    net = new_net()
-    for attempt in range(5):
-        with profile(device_clock=SlowClock()) as prof:
-            loss = net(X).sum()
-            forward = overheads(prof.profile)
-            loss.backward()
-        assert forward.keys() == {("Sequential", "forward"), OUTSIDE}
-        assert forward["Sequential", "forward"] >= 4 * MS  # around each of two
-        assert forward[OUTSIDE] >= 2 * MS
-        found = prof.profile
-        # A pass and planning it begin and end, and there are three boundaries.
-        assert sum(overheads(found).values()) >= (6 + 7) * MS
-        cells = found.corrected().cells
-        assert sum(totals.self_ns for totals in cells.values()) == found.wall_ns
-        assert found.cells[("Sequential",), "forward"].self_ns >= 4 * MS
-        # What is left is less than a single reading, unless the machine was busy.
-        if cells[("Sequential",), "forward"].self_ns <= MS:
-            break
-        assert attempt < 4
+    net = nn.Sequential(Work(3, 5), nn.Linear(4, 4))
+    with profile(device_clock=SlowClock()) as prof:
+        loss = net(X).sum()
+        forward = overheads(prof.profile)
+        loss.backward()
+    # Around each of the two inside, and around the outer one.
+    assert forward == {("Sequential", "forward"): 4 * MS, OUTSIDE: 2 * MS}
+    found = prof.profile
+    # A pass and planning it begin and end, and there are three boundaries.
+    assert sum(overheads(found).values()) == (6 + 7) * MS
+    assert found.wall_ns == (6 + 7 + 3 + 5) * MS
+    assert found.cells[("Sequential",), "forward"].self_ns == 4 * MS
+    cells = {key: t.self_ns for key, t in found.corrected().cells.items() if t.self_ns}
+    assert cells == {
+        (("Sequential", "Sequential.0"), "forward"): 3 * MS,
+        (("Sequential", "Sequential.0"), "backward"): 5 * MS,
+        ((PROFILER_NAME,), "profiler"): (6 + 7) * MS,
+    }
 
 
 @pytest.mark.parametrize("functions", [False, True])

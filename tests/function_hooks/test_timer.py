@@ -11,14 +11,15 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from tests.capture.test_device_meter import FakeDevice
-from tests.fake_clock import MS, burn
+from tests.fake_clock import FakeClock, burn
 from tests.functions import Cube, Runs, x
 from tests.helpers import close
-from tests.planted import tolerance_ns
 from torchprof_hooks import FunctionHook, add_hook, delete_hook
 from torchprof_hooks.function_hooks import TimerHook
 from torchprof_hooks.measure.device_clock import EventClock
 from torchprof_hooks.reports.units import TIME_UNITS, format_time
+
+pytestmark = pytest.mark.usefixtures("ticking")
 
 #: Names in the history of one `step`, in the order in which calls end.
 STEP = ["linear", "mul", "mul", "Cube", "sum", "sum", "Cube", "linear"]
@@ -287,38 +288,26 @@ def test_an_unknown_unit_is_refused() -> None:
 # The truth
 
 
-def planted_differences() -> list[str]:
-    """What is off by more than the tolerance."""
-    spent_ns = Counter[str]()
-
-    def spend(phase: str, milliseconds: float) -> None:
-        spent_ns[phase] += burn(milliseconds)
-
+def test_planted_work_is_found(clock: FakeClock) -> None:
+    clock.cost_per_reading_ns = 0
     with TimerHook(phases=True) as hook:
         for _ in range(2):
-            Runs.apply(
-                INPUT, lambda: spend("forward", 4), lambda: spend("backward", 6)
-            ).exp().sum().backward()
+            Runs.apply(INPUT, lambda: burn(4), lambda: burn(6)).exp().sum().backward()
+            burn(1)  # nobody's
     sums = hook.summary()
-    found = {
-        "forward": (sums["Runs"]["forward_time"], 2),
-        "backward": (sums["Runs"]["backward_time"], 2),
-        "others": (sums["exp"]["elapsed_time"] + sums["sum"]["elapsed_time"], 8),
+    assert sums["Runs"] == {
+        "elapsed_time": 0.02,
+        "forward_time": 0.008,
+        "backward_time": 0.012,
+        "recompute_time": 0.0,
+        "occurrence": 4,
     }
-    return [
-        f"{phase}: {seconds * 1e3:.2f} ms, not {spent_ns[phase] / MS:.2f}"
-        for phase, (seconds, calls) in found.items()
-        if abs(seconds * 1e9 - spent_ns[phase]) > tolerance_ns(spent_ns[phase], calls)
-    ]
-
-
-def test_planted_work_is_found() -> None:
-    # A busy machine may take the processor away for a while, but not every time.
-    wrong = planted_differences()
-    for _ in range(4):
-        if wrong:
-            wrong = planted_differences()
-    assert not wrong
+    assert sums["exp"]["elapsed_time"] == sums["sum"]["elapsed_time"] == 0
+    assert hook.total_time() == 0.02
+    assert [seconds for name, seconds in hook.call_history if name == "Runs"] == [
+        0.004,
+        0.006,
+    ] * 2
 
 
 def test_device_times_without_waiting_for_the_device() -> None:

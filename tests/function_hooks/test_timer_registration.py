@@ -11,6 +11,8 @@ from tests.helpers import close, in_thread
 from torchprof_hooks import add_hook, delete_hook
 from torchprof_hooks.function_hooks import TimerHook
 
+pytestmark = pytest.mark.usefixtures("ticking")
+
 
 def test_a_hook_entered_again_goes_on_counting() -> None:
     hook = TimerHook()

@@ -7,10 +7,14 @@ from typing import Any
 import pytest
 from torch import nn
 
+from tests.fake_clock import FakeClock, burn
 from tests.helpers import MyModel, close, inputs, names, occurrences
+from tests.planted import Work
 from torchprof_hooks import LinkHook
 from torchprof_hooks.link_hooks import TimerHook
 from torchprof_hooks.reports.units import TIME_UNITS, format_time
+
+pytestmark = pytest.mark.usefixtures("ticking")
 
 
 def timed(calls: int = 2, **options: Any) -> TimerHook:
@@ -172,6 +176,31 @@ def test_total_time_is_that_of_calls_also_with_backward() -> None:
         model(inputs()).sum().backward()
 
     assert hook.total_time() == close(hook.summary()["MyModel"]["elapsed_time"])
+
+
+def test_planted_work_is_found(clock: FakeClock) -> None:
+    clock.cost_per_reading_ns = 0
+    model = nn.Sequential(Work(4, 6), Work(1, 2))
+    with TimerHook(backward=True, by="module") as hook:
+        for _ in range(2):
+            model(inputs()).sum().backward()
+            burn(1)  # nobody's
+
+    assert hook.summary() == {
+        "Sequential.0": {
+            "elapsed_time": 0.008,
+            "backward_time": 0.012,
+            "occurrence": 2,
+        },
+        "Sequential.1": {
+            "elapsed_time": 0.002,
+            "backward_time": 0.004,
+            "occurrence": 2,
+        },
+        "Sequential": {"elapsed_time": 0.01, "backward_time": 0.016, "occurrence": 2},
+    }
+    assert hook.total_time() == 0.01
+    assert [seconds for _, seconds in hook.call_history] == [0.004, 0.001, 0.005] * 2
 
 
 @pytest.mark.parametrize("unit", TIME_UNITS)

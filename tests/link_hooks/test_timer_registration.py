@@ -14,6 +14,8 @@ from tests.helpers import MyModel, close, in_thread, inputs, names, occurrences
 from torchprof_hooks import LinkCall, add_hook, delete_hook
 from torchprof_hooks.link_hooks import TimerHook
 
+pytestmark = pytest.mark.usefixtures("ticking")
+
 
 def test_a_hook_entered_again_goes_on_counting() -> None:
     model, hook = MyModel(), TimerHook()
