@@ -14,6 +14,7 @@ from torch.optim import optimizer as optimizer_module
 from torch.utils.data import DataLoader
 
 from tests.capture.budgeted import (
+    STEP_MS,
     THIRDS,
     Limited,
     Net,
@@ -25,11 +26,14 @@ from tests.capture.budgeted import (
     sgd,
     train,
 )
-from tests.fake_clock import burn
+from tests.fake_clock import MS, burn
 from tests.helpers import in_thread
 from torchprof_hooks import profile, profile_function
 from torchprof_hooks.capture.backward_entry import backward_entry
 from torchprof_hooks.profiler import Profiler
+
+pytestmark = pytest.mark.usefixtures("clock")
+
 
 # Loops of other kinds
 
@@ -40,7 +44,7 @@ def test_inference(limited: Limited) -> None:
     found = prof.profile
     assert calls(found, "Net") == calls(found, "Net.first") == 4
     assert (found.steps, found.unmeasured_steps) == (0, 0)
-    assert found.wall_ns > 0 < found.unmeasured_ns
+    assert (found.wall_ns, found.unmeasured_ns) == (4 * STEP_MS * MS, 9 * STEP_MS * MS)
     check_sums(found)
 
 
@@ -49,12 +53,13 @@ def test_inference_in_a_profiled_function(limited: Limited) -> None:
 
     @profile_function
     def serve() -> None:
-        burn(0.1)
+        burn(3)
         model(X)
 
     with limited(*THIRDS) as prof, torch.no_grad():
         for _ in range(13):
             serve()
+    assert (prof.profile.wall_ns, prof.profile.unmeasured_ns) == (12 * MS, 27 * MS)
     assert calls(prof.profile, "serve") == calls(prof.profile, "Net.first") == 4
 
 
@@ -63,6 +68,7 @@ def test_gradients_without_an_optimizer(limited: Limited) -> None:
     with limited(*THIRDS) as prof:
         for _ in range(64 * 4):  # a step each 64 calls and passes
             model(X).sum().backward()
+            burn(1)
     assert prof.profile.unmeasured_ns > 0
     assert calls(prof.profile, "Net", "backward") >= 32
     check_sums(prof.profile)
@@ -161,6 +167,7 @@ def test_an_optimizer_that_steps_in_backward(limited: Limited) -> None:
     with limited(*THIRDS) as prof:
         for _ in range(20):
             model(X).sum().backward()
+            burn(1)
     found = prof.profile
     assert found.steps + found.unmeasured_steps == 20 * 4
     assert 4 <= calls(found, "Net.first") <= 10

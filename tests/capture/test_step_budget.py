@@ -10,7 +10,11 @@ from random import Random
 import pytest
 
 from torchprof_hooks.capture.pace import NANOSECONDS_PER_SPAN
-from torchprof_hooks.capture.step_budget import Run, StepBudget
+from torchprof_hooks.capture.step_budget import (
+    NANOSECONDS_PER_STEP,
+    Run,
+    StepBudget,
+)
 
 MS = 10**6
 STEPS = 6000
@@ -180,9 +184,15 @@ def test_several_steps_in_a_row_once_something_is_known() -> None:
 
 
 def test_waiting_has_an_end() -> None:
-    loop = run_loop(0.005, 30.0)
+    # GIVEN a price of 600 steps' savings for each measured one, of which 4 are one run
+    loop = Loop(StepBudget(0.005), price=3.0)
+    loop.go_on(60_000)
     waits = [len(list(same)) for is_on, same in groupby(loop.measured) if not is_on]
-    assert max(waits) < 30 / 0.005 * 2.5
+    # THEN it waits until they are paid for, and hardly longer
+    income = 0.005 - NANOSECONDS_PER_STEP / (20 * MS)
+    assert len(waits) > 15
+    assert 4 * 3.0 / income <= max(waits) <= 4 * 3.0 / income + 128
+    # and sees again now and then, whatever has been spent
     budget = StepBudget(0.001)
     budget.savings.spend(1e15)
     assert 1 <= budget.next(Run(is_measured=True), MS, 1, 0).steps <= 128
