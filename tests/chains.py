@@ -22,6 +22,8 @@ from torchprof_hooks import (
     link_hooks,
     profile,
 )
+from torchprof_hooks.measure.device_clock import EventClock
+from torchprof_hooks.measure.memory_counter import Reading
 
 from .invisible import EveryFunction, EveryLink
 
@@ -66,8 +68,38 @@ def case(make: Callable[[], Any], on_functions: bool = False) -> Case:
     return Case(lambda chain: make(), on_functions)
 
 
+class IdleDevice:
+    """In place of ``torch.cuda`` in a build that has it, in a program that does not use
+    it."""
+
+    @staticmethod
+    def is_initialized() -> bool:
+        return False
+
+
+class SteadyMemory:
+    """In place of an allocator's counters: whether a reading is higher than the last
+    one takes another way."""
+
+    name = "steady"
+    is_net = True
+
+    @staticmethod
+    def read() -> Reading:
+        return 1, 1, 1, 1
+
+
+def beside_device(**options: Any) -> Callable[[], Any]:
+    """Makes what measures as it would in a build of torch for a device."""
+    return lambda: profile(device_clock=EventClock(IdleDevice), **options)
+
+
 CASES = {
     "profile()": case(profile),
+    "profile() beside a device": case(beside_device()),
+    "profile(memory=True)": case(lambda: profile(memory=True)),
+    "profile(memory=True) beside a device": case(beside_device(memory=True)),
+    "profile(functions=True) beside a device": case(beside_device(functions=True)),
     "profile(functions=True)": case(lambda: profile(functions=True)),
     "link timer": case(lambda: link_hooks.TimerHook(history_size=100)),
     "link timer with backward": case(
@@ -83,8 +115,11 @@ CASES = {
 
 def make_comparable(monkeypatch: pytest.MonkeyPatch) -> None:
     """Take away what not every process has: a torch that is built for a device, so that
-    hooks look for its clock, and modules of the compiler, which they ask."""
+    hooks look for its clock, and modules of the compiler, which they ask; and memory
+    that is taken and given back by others."""
     monkeypatch.delitem(sys.modules, "torch._dynamo.compiled_autograd", raising=False)
+    steady = lambda device: SteadyMemory()  # noqa: E731
+    monkeypatch.setattr(torchprof_hooks.profiler, "memory_counter", steady)
     for module in (torchprof_hooks.profiler, torchprof_hooks.function_hooks.timer):
         monkeypatch.setattr(module, "default_device_clock", lambda: None)
 

@@ -53,11 +53,17 @@ class Costs(NamedTuple):
 #: the counter of nodes, twice, and an entry for the interval (3). Of a backward: its
 #: node is found in the graph (3) and hooked (1); at its boundary the hook is called,
 #: reads the clock, asks for the node's number, takes its move from the plan and makes
-#: it, which leaves an entry in the log (7). A hook on each module also finds the
-#: tracker of the thread. With callbacks: these, and making what they are given.
+#: it, which leaves an entry in the log (7). Beside a device that is not in use, one
+#: step more at each boundary, to leave readings out (1). A hook on each module also
+#: finds the tracker of the thread. With callbacks: these, and making what they are
+#: given.
 CALLS_PER_LINK = {
     "profile()": Costs(15, 11),
+    "profile() beside a device": Costs(15, 12),
+    "profile(memory=True)": Costs(38, 26),
+    "profile(memory=True) beside a device": Costs(38, 26),
     "profile(functions=True)": Costs(35, 12),
+    "profile(functions=True) beside a device": Costs(36, 13),
     "link timer": Costs(12, 0),
     "link timer with backward": Costs(15, 11),
     "link timer on each module": Costs(23, 0),
@@ -71,7 +77,11 @@ CALLS_PER_LINK = {
 #: with a record of what it owns; planning.
 CALLS_PER_STEP = {
     "profile()": Costs(35, 101),
+    "profile() beside a device": Costs(39, 123),
+    "profile(memory=True)": Costs(58, 164),
+    "profile(memory=True) beside a device": Costs(62, 166),
     "profile(functions=True)": Costs(35, 138),
+    "profile(functions=True) beside a device": Costs(39, 160),
     "link timer": Costs(12, 0),
     "link timer with backward": Costs(35, 101),
     "link timer on each module": Costs(23, 0),
@@ -84,7 +94,11 @@ CALLS_PER_STEP = {
 #: Lines of this package that are run for each link.
 LINES_PER_LINK = {
     "profile()": Costs(22, 34),
+    "profile() beside a device": Costs(26, 37),
+    "profile(memory=True)": Costs(80, 80),
+    "profile(memory=True) beside a device": Costs(80, 80),
     "profile(functions=True)": Costs(65, 40),
+    "profile(functions=True) beside a device": Costs(72, 43),
     "link timer": Costs(15, 0),
     "link timer with backward": Costs(22, 34),
     "link timer on each module": Costs(28, 0),

@@ -40,12 +40,19 @@ def uncalibrated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Calibrations, "known", {})
 
 
+def metering() -> MeterTracker:
+    tracker = MeterTracker((), by_shapes=True)
+    tracker.is_metering = True
+    return tracker
+
+
 TRACKERS: dict[str, Callable[[], Tracker]] = {
     "forward": Tracker,
     "backward": BackwardTracker,
     "functions": FunctionTracker,
     "functions by shapes": lambda: FunctionTracker(by_shapes=True),
-    "meters": lambda: MeterTracker((), by_shapes=True),
+    "meters that are asleep": lambda: MeterTracker((), by_shapes=True),
+    "meters": metering,
 }
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,8 +11,11 @@ import torch
 from torch import nn
 
 import torchprof_hooks
+from tests.fake_clock import burn
+from torchprof_hooks import Profile
 from torchprof_hooks.capture import meters
 from torchprof_hooks.measure.device_clock import EventClock
+from torchprof_hooks.profiler import Profiler, Settings
 
 
 class FakeStream:
@@ -128,7 +133,7 @@ class Model(nn.Module):
         return self.b(self.a(x))
 
 
-def run(model: Model, steps: int) -> None:
+def run(model: nn.Module, steps: int) -> None:
     for _ in range(steps):
         model(torch.ones(2, requires_grad=True)).sum().backward()
 
@@ -336,3 +341,142 @@ def test_recomputation_in_the_thread_of_the_device() -> None:
     rows = {row.name: row.phases for row in prof.profile.rows()}
     assert rows["Sequential"]["recompute"].calls == 2
     assert rows["Sequential.0"]["backward"].calls == 2
+
+
+# Devices that come into use while the program is measured
+
+
+class Idle(nn.Module):
+    """Does something on the host alone."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        burn(1)
+        return x * 2
+
+
+class Outer(nn.Module):
+    """Calls something in front of one kernel or of two."""
+
+    def __init__(self, device: FakeDevice) -> None:
+        super().__init__()
+        self.before: Callable[[], object] = int
+        self.idle = Idle()
+        self.kernels = nn.ModuleList([Kernel(device, 1, 10)])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.idle(x)
+        self.before()
+        for kernel in self.kernels:
+            x = kernel(x)
+        return x
+
+
+def device_ns_of(profile: Profile) -> dict[tuple[str, str], float]:
+    """Own times on the device that are not 0, in ms, by name and phase."""
+    return {
+        (row.name, phase): totals.device_self_ns / 1e6
+        for row in profile.rows()
+        for phase, totals in row.phases.items()
+        if totals.device_self_ns
+    }
+
+
+@pytest.mark.parametrize("options", [{}, {"memory": "cpu"}, {"functions": True}])
+def test_a_device_that_comes_into_use_between_two_steps(options: Any) -> None:
+    device = FakeDevice()
+    device.initialized = False
+    model = Model(device)
+    clock = EventClock(device, "fake")
+    with torchprof_hooks.profile(device_clock=clock, **options) as prof:
+        run(model, 3)
+        assert device.events_made == 0
+        assert not prof.profile.devices
+        device.initialized = True
+        run(model, 2)
+        assert device.waits == 0
+    found = device_ns_of(prof.profile)
+    assert found == {
+        ("Model", "forward"): 10,
+        ("Model.a", "forward"): 2,
+        ("Model.b", "forward"): 4,
+        ("Model.a", "backward"): 20,
+        ("Model.b", "backward"): 40,
+    }
+    assert prof.profile.devices == ("fake",)
+    rows = {row.name: row.phases for row in prof.profile.rows()}
+    assert rows["Model.a"]["forward"].calls == rows["Model.a"]["backward"].calls == 5
+
+
+@pytest.mark.parametrize("options", [{}, {"memory": "cpu"}, {"functions": True}])
+def test_a_device_that_comes_into_use_in_the_middle_of_a_call(options: Any) -> None:
+    """What is open then is measured from there on, and never less than its parts."""
+    device = FakeDevice()
+    device.initialized = False
+    model = Outer(device)
+
+    def begin() -> None:
+        device.initialized = True
+        device.launch(100)  # nobody could have been told of this
+
+    model.before = begin
+    clock = EventClock(device, "fake")
+    with torchprof_hooks.profile(device_clock=clock, **options) as prof:
+        run(nn.Sequential(model), 1)
+    found = device_ns_of(prof.profile)
+    assert found == {
+        ("Sequential.0.kernels.0", "forward"): 1,
+        ("Sequential.0.kernels.0", "backward"): 10,
+    }
+
+
+def test_a_device_is_looked_for_where_others_begin() -> None:
+    """Also where no module is called: at optimizers, and at backward passes."""
+    device = FakeDevice()
+    device.initialized = False
+    model = Model(device)
+    with torchprof_hooks.profile(device_clock=EventClock(device, "fake")) as prof:
+        loss = model(torch.ones(2, requires_grad=True)).sum()
+        device.initialized = True
+        loss.backward()
+    found = device_ns_of(prof.profile)
+    assert found == {("Model.a", "backward"): 10, ("Model.b", "backward"): 20}
+
+
+def test_memory_that_was_measured_before_a_device_came_into_use() -> None:
+    device = FakeDevice()
+    kept: list[torch.Tensor] = []
+    clock = EventClock(device, "fake")
+
+    class Keeper(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            kept.append(torch.empty(64 * 2**20, dtype=torch.uint8))
+            return x
+
+    used_mib = []
+    for begins in (False, True):
+        device.initialized = not begins
+        model = Outer(device)
+        model.kernels.append(Keeper())
+        model.before = lambda: setattr(device, "initialized", True)
+        with torchprof_hooks.profile(device_clock=clock, memory="cpu") as prof:
+            model(torch.ones(2))
+        rows = {row.name: row.phases for row in prof.profile.rows()}
+        used_mib.append(rows["Outer.kernels.1"]["forward"].memory.used_bytes >> 20)
+        kept.clear()
+    assert used_mib == [64, 64]
+
+
+@pytest.mark.usefixtures("clock")
+def test_a_report_beside_an_idle_device_is_that_of_a_build_without() -> None:
+    device = FakeDevice()
+    device.initialized = False
+    x = torch.ones(2, requires_grad=True)
+    reports = []
+    for clock in (EventClock(device, "fake"), None):
+        settings = Settings(functions=True, device_clock=clock)
+        with Profiler(settings) as prof:
+            nn.Sequential(Idle(), Idle())(x).sum().backward()
+        text = io.StringIO()
+        prof.print_report(file=text)
+        reports.append(text.getvalue())
+    assert reports[0] == reports[1]

@@ -348,4 +348,4 @@ def test_no_device_time_where_the_device_is_not_in_use() -> None:
         step()
 
     assert device.events_made == 0
-    assert {sums["device_time"] for sums in hook.summary().values()} == {0.0}
+    assert not any("device_time" in sums for sums in hook.summary().values())

@@ -72,9 +72,9 @@ def calibration_of(tracker: Tracker) -> Calibration:
 
     This happens in a thread of its own, where trackers of other threads do not look.
     """
-    if isinstance(tracker, MeterTracker):
+    if isinstance(tracker, MeterTracker) and tracker.is_metering:
         return _in_a_thread(MeterTracker, tracker.by_shapes)
-    if isinstance(tracker, FunctionTracker):
+    if isinstance(tracker, FunctionTracker) and tracker.follows_functions:
         return _in_a_thread(FunctionTracker, tracker.by_shapes)
     kind = BackwardTracker if isinstance(tracker, BackwardTracker) else Tracker
     return _in_a_thread(kind)
@@ -100,8 +100,10 @@ def _in_a_thread(kind: type[Tracker], by_shapes: bool = False) -> Calibration:
 def _measure(kind: type[Tracker], by_shapes: bool) -> Calibration:
     def make() -> Tracker:
         if issubclass(kind, MeterTracker):
+            metering = kind((), by_shapes=by_shapes)
             # Without any: reading them is measured where it is done.
-            return kind((), by_shapes=by_shapes)
+            metering.is_metering = True
+            return metering
         if issubclass(kind, FunctionTracker):
             return kind(by_shapes=by_shapes)
         return kind()

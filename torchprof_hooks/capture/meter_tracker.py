@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from _thread import get_ident
 from collections.abc import Sequence
 from time import perf_counter_ns
 from typing import Any, TypeVar
@@ -12,8 +13,9 @@ from torch.compiler import is_dynamo_compiling
 from torchprof_hooks.capture.backward_pass import BackwardPass
 from torchprof_hooks.capture.backward_plan import Move
 from torchprof_hooks.capture.function_tracker import FunctionTracker
-from torchprof_hooks.capture.meters import Meter
+from torchprof_hooks.capture.meters import DeviceMeter, Meter
 from torchprof_hooks.capture.site import Site
+from torchprof_hooks.capture.span_log import FOLD_AT
 from torchprof_hooks.capture.torch_names.autograd import (
     next_sequence_number,
 )
@@ -28,38 +30,90 @@ class MeterTracker(FunctionTracker):
 
     Meters are read as near to the call as can be: nothing of ours is between a reading
     and the call. Reading takes time, which is kept out of the time of the call.
+
+    A device that the program has not put into use yet is left out of it: until then it
+    is looked for where an outermost call begins, or a module is called for the first
+    time, and a program that never uses one pays for no reading of it.
+
+    meters: what is read.
+    asleep: meters of devices that are not in use yet.
+    is_metering: whether there is anything to read.
     """
 
     def __init__(self, meters: Sequence[Meter], **options: Any) -> None:
         super().__init__(**options)
-        self.meters = meters
+        self.asleep = [meter for meter in meters if isinstance(meter, DeviceMeter)]
+        self.meters = [m for m in meters if not isinstance(m, DeviceMeter)]
+        self.is_metering = bool(self.meters)
 
-    # Forward
+    # Forward. These repeat the lines of other classes instead of calling them, for the
+    # reason that is given in `OwningTracker`.
 
     def forward_pre(self, module: torch.nn.Module, args: Any) -> None:
         """Open the call of `module`."""
-        if is_dynamo_compiling() or not self.works_here():
+        if is_dynamo_compiling() or (
+            get_ident() != self.thread and not (self.passes and self.works_here())
+        ):
             return
-        caller = self.site
-        super().forward_pre(module, args)
-        if self.site.key == id(module) and self.site is not caller:
-            self._opened(self.site, self._read(caller, caller))
-            self.site.start_ns = perf_counter_ns()
+        try:
+            site = self.site.children[id(module)]
+        except KeyError:
+            if self.looks_away_from(module):
+                return
+            site = self.find_site(module)
+        if site.is_entry and self.asleep:
+            self._look_for_devices()
+        site.low = next_sequence_number()
+        if self.is_metering:
+            site.start_ns = perf_counter_ns()  # as it may be asked for meanwhile
+            caller, self.site = self.site, site
+            self._opened(site, self._read(caller, caller))
+        site.start_ns = perf_counter_ns()
+        self.site = site
 
-    def forward_post(self, module: torch.nn.Module, args: Any, outputs: Any) -> None:
+    def forward_post(  # noqa: C901
+        self, module: torch.nn.Module, args: Any, outputs: Any
+    ) -> None:
         """Close the call of `module`."""
-        if is_dynamo_compiling() or not self.works_here():
+        if is_dynamo_compiling() or (
+            get_ident() != self.thread and not (self.passes and self.works_here())
+        ):
             return
         site = self.site
-        start_ns = perf_counter_ns()
-        readings = self._read(site, site.caller)
-        site.start_ns += perf_counter_ns() - start_ns
-        super().forward_post(module, args, outputs)
-        if site.key == id(module):
+        readings = self._read_before_end(site) if self.is_metering else None
+        end_ns = perf_counter_ns()
+        if site.key != id(module):
+            readings = None
+            site = self.unwind_to(module)
+            if site is self.outside:
+                return
+        self.site = site.caller
+        self._append((site.code, site.start_ns, end_ns))
+        high = next_sequence_number()
+        if high != site.low:
+            self._own((site.code, site.low, high))
+        if outputs is None:
+            self.count_if_aborted()
+        if readings is not None:
             self._closed(site, readings)
+        if site.is_entry:
+            self._end_entry(site, end_ns, outputs)
+            self._tell_of_pause(site, outputs)
+        if len(self._entries) > FOLD_AT:
+            self.log.fold()
+
+    def find_site(self, module: torch.nn.Module) -> Site:
+        """The site of a call of `module` (see the parent class)."""
+        if self.asleep:  # calls around this one may have put a device into use
+            self._look_for_devices()
+        return super().find_site(module)
 
     def call(self, site: Site, function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """Call `function`; measure it."""
+        if site.is_entry and self.asleep:
+            self._look_for_devices()
+        if not self.is_metering:
+            return super().call(site, function, args, kwargs)
         if self.by_shapes and not site.is_hidden:
             site = self.shaped(site, function, args, kwargs)
         try:
@@ -83,6 +137,8 @@ class MeterTracker(FunctionTracker):
 
     def open_entry(self, site: Site) -> None:
         """Begin an entry (see the parent class)."""
+        if self.asleep:
+            self._look_for_devices()
         readings = self._read(self.site, self.site)
         super().open_entry(site)
         self._opened(site, readings)
@@ -95,6 +151,8 @@ class MeterTracker(FunctionTracker):
 
     def begin_region(self, call: CompiledCall) -> Site | None:
         """A function made by torch.compile begins (see the parent class)."""
+        if self.asleep:
+            self._look_for_devices()
         caller = self.site
         site = super().begin_region(call)
         if site is not None:
@@ -109,6 +167,9 @@ class MeterTracker(FunctionTracker):
         self._closed(site, readings)
 
     def _make_move(self, move: Move, running: BackwardPass, now_ns: int) -> None:
+        if not self.is_metering:
+            super()._make_move(move, running, now_ns)
+            return
         around = move.opens[0].caller if move.opens else move.owner.site
         readings = self._read(self.site, around)
         super()._make_move(move, running, now_ns)
@@ -126,11 +187,36 @@ class MeterTracker(FunctionTracker):
         """Measuring begins, for the first time or again."""
         for meter in self.meters:
             meter.start()
+        if self.asleep:
+            self._look_for_devices()
+
+    def _look_for_devices(self) -> None:
+        """Read those devices, too, that have come into use. For calls that are open
+        they are read now: what they do from here on is measured."""
+        for meter in tuple(self.asleep):
+            stamp = meter.read(self.site)
+            if stamp is None:
+                continue
+            for site in self.open_sites():
+                if site.readings is not None or not self.is_metering:
+                    site.readings = [*(site.readings or ()), stamp]
+            self.asleep.remove(meter)
+            self.meters.append(meter)
+            self.is_metering = True
 
     def _read(self, owner: Site, in_time_of: Site) -> list[Any]:
+        if not self.is_metering:
+            return []
         start_ns = perf_counter_ns()
         readings = [meter.read(owner) for meter in self.meters]
         in_time_of.reading_ns += perf_counter_ns() - start_ns
+        return readings
+
+    def _read_before_end(self, site: Site) -> list[Any]:
+        """The call at `site` is about to end, and is over by now."""
+        start_ns = perf_counter_ns()
+        readings = self._read(site, site.caller)
+        site.start_ns += perf_counter_ns() - start_ns
         return readings
 
     def _opened(self, site: Site, readings: list[Any]) -> None:

@@ -167,8 +167,6 @@ class TimerHook(FunctionHook):
         self, summary: dict[str, Summary], tracker: FunctionTracker, site: Site
     ) -> None:
         empty: Summary = {"elapsed_time": 0.0, "occurrence": 0}
-        if self._clock is not None:
-            empty["device_time"] = 0.0
         if self.phases:
             for field in _PHASE_FIELDS.values():
                 empty[field] = 0.0
@@ -178,7 +176,8 @@ class TimerHook(FunctionHook):
         sums["occurrence"] += int(tracker.log.calls[site.code])
         for meter in meters_of(tracker, DeviceMeter):
             meter.settle()
-            sums["device_time"] += meter.device_ns.get(site.code, 0) / 1e9
+            before = sums.get("device_time", 0.0)
+            sums["device_time"] = before + meter.device_ns.get(site.code, 0) / 1e9
         if self.phases and site.phase in MODULE_PHASES:
             sums[_PHASE_FIELDS[site.phase]] += seconds
 
