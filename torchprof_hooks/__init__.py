@@ -5,12 +5,13 @@ Public names are imported when they are first used: nobody waits for what stays 
 """
 
 import os
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
 from torchprof_hooks.version import __version__
 
+TYPE_CHECKING = False  # typing takes longer to import than all of this
 if TYPE_CHECKING:
+    from typing import Any
+
     from torchprof_hooks import function_hooks, link_hooks
     from torchprof_hooks.capture.function_call import FunctionCall
     from torchprof_hooks.capture.link_call import LinkCall
@@ -89,7 +90,9 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
+    from importlib import import_module
+
     if name in ("function_hooks", "link_hooks"):
         return import_module(f"{__name__}.{name}")
     if name not in _HOMES:
@@ -104,4 +107,6 @@ def __dir__() -> list[str]:
 
 
 if "TORCHPROF_HOOKS_FLAGS" in os.environ:
-    import_module(f"{__name__}.program.startup").begin_from_environment(os.environ)
+    from torchprof_hooks.program.startup import begin_from_environment
+
+    begin_from_environment(os.environ)

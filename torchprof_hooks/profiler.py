@@ -31,6 +31,7 @@ from torchprof_hooks.measure.memory_counter import (
 )
 from torchprof_hooks.plain_functions import check_plain_function
 from torchprof_hooks.profiles.profile import Profile
+from torchprof_hooks.profiles.shares import parse_share
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -234,7 +235,7 @@ def profile(
     *,
     functions: bool = False,
     memory: bool | str | torch.device = False,
-    max_overhead: float | None = None,
+    max_overhead: float | str | None = None,
     device_clock: DeviceClock | None = None,
 ) -> Profiler:
     """Measure forward, backward and recompute of every module, and optimizer steps.
@@ -250,21 +251,21 @@ def profile(
         memory: measure what calls do with memory: True, for CUDA's current device if
             the program has initialised CUDA by the time it enters the block, else for
             the CPU; or a device. Where it cannot be measured the report says why.
-        max_overhead: the share of the loop's time that measuring may take, 0.01 for one
-            per cent: then some of the steps are measured, as many as that allows, and
-            in the others no hook is on any module. The report says how many were, and
-            is about these. A step ends with that of the optimizer; of several, of the
-            one that steps least often; without any, each outermost call of a module
-            without gradients is one. Steps of less than 1.5 ms cannot keep to one per
-            cent: telling their end is booked at 15 us. By default all steps are
-            measured.
+        max_overhead: the share of the loop's time that measuring may take, 0.01 or "1%"
+            for one per cent: then some of the steps are measured, as many as that
+            allows, and in the others no hook is on any module. The report says how many
+            were, and is about these. A step ends with that of the optimizer; of
+            several, of the one that steps least often; without any, each outermost call
+            of a module without gradients is one. Steps of less than 1.5 ms cannot keep
+            to one per cent: telling their end is booked at 15 us. By default all steps
+            are measured.
         device_clock: another clock for the device than that of ``torch.cuda``, which is
             used by default where this torch is built for it.
 
     Raises:
         ValueError: there is no such device to measure the memory of, or `max_overhead`
             is not a share.
-        TypeError: `max_overhead` is not a number.
+        TypeError: `max_overhead` is neither a number nor a text.
 
     Example:
         >>> with torchprof_hooks.profile() as prof:
@@ -278,14 +279,21 @@ def profile(
         with suppress(MemoryUnavailableError):  # for the report to say
             memory_counter(memory)
     if max_overhead is not None:
-        _check_share(max_overhead)
+        max_overhead = _checked_share(max_overhead)
     clock = device_clock or default_device_clock()
     return Profiler(Settings(functions, memory, clock, max_overhead))
 
 
-def _check_share(max_overhead: float) -> None:
-    wanted = "max_overhead is a share of the time, 0.01 for one per cent, but is "
-    if not isinstance(max_overhead, (int, float)):
+def _checked_share(max_overhead: float | str) -> float:
+    wanted = 'max_overhead must be a share of the time, "1%" or 0.01, not '
+    if not isinstance(max_overhead, (int, float, str)):
         raise TypeError(f"{wanted}{max_overhead!r}")
-    if not 0 < max_overhead < 1:
+    share = max_overhead
+    if isinstance(share, str):
+        try:
+            share = parse_share(share)
+        except ValueError:
+            share = 0
+    if not 0 < share < 1:
         raise ValueError(f"{wanted}{max_overhead!r}")
+    return share

@@ -402,13 +402,21 @@ def test_a_real_budget(
         assert found.steps + found.unmeasured_steps == 300
 
 
-@pytest.mark.parametrize("share", [0, 1, -0.1, 2, True, False, float("nan")])
-def test_what_is_no_share(share: float) -> None:
-    with pytest.raises(ValueError, match="max_overhead is a share"):
+@pytest.mark.parametrize(
+    "share", [0, 1, -0.1, 2, True, False, float("nan"), "0%", "100%", "much"]
+)
+def test_what_is_no_share(share: float | str) -> None:
+    with pytest.raises(ValueError, match='max_overhead must be a share of the time, "'):
         profile(max_overhead=share)
 
 
-def test_a_percentage_is_no_number() -> None:
-    share: Any = "1%"
-    with pytest.raises(TypeError, match="for one per cent, but is '1%'"):
+def test_a_share_is_no_object() -> None:
+    share: Any = [0.01]
+    with pytest.raises(TypeError, match=r'"1%" or 0\.01, not \[0\.01\]'):
         profile(max_overhead=share)
+
+
+def test_a_percentage_is_a_share() -> None:
+    with profile(max_overhead="50%") as prof:
+        train(nn.Sequential(nn.Linear(4, 4)), 5)
+    assert prof.profile.steps + prof.profile.unmeasured_steps == 5

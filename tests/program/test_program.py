@@ -301,11 +301,24 @@ def test_ranks_write_files_of_their_own(script: Path, tmp_path: Path) -> None:
     assert (tmp_path / "profile-rank3.json").exists()
 
 
+def folder_that_goes(directory: Path) -> Path:
+    """A folder that is there when the program begins."""
+    folder = directory / "folder"
+    folder.mkdir()
+    return folder
+
+
+def gone(script: Path, folder: Path) -> str:
+    """The script, which removes the folder."""
+    script.write_text(f"import os; os.rmdir({str(folder)!r})\n" + TRAIN)
+    return str(script)
+
+
 def test_a_report_that_cannot_be_written_goes_to_standard_error(
     script: Path, tmp_path: Path
 ) -> None:
-    where = tmp_path / "no" / "where"
-    run = profiled(f"--destination={where}", str(script))
+    where = folder_that_goes(tmp_path) / "where"
+    run = profiled(f"--destination={where}", gone(script, where.parent))
     assert (run.code, run.out) == (0, "trained\n")
     assert run.err.startswith("torchprof_hooks: no file for the report: ")
     assert str(where) in run.err.partition("\n")[0]
@@ -315,8 +328,8 @@ def test_a_report_that_cannot_be_written_goes_to_standard_error(
 def test_a_profile_that_cannot_be_saved_does_not_cost_the_report(
     script: Path, tmp_path: Path
 ) -> None:
-    where = tmp_path / "no" / "profile.json"
-    run = profiled(f"--save={where}", str(script))
+    where = folder_that_goes(tmp_path) / "profile.json"
+    run = profiled(f"--save={where}", gone(script, where.parent))
     assert (run.code, run.out) == (0, "trained\n")
     assert run.err.startswith(f"torchprof_hooks: {where} is not saved: ")
     assert TITLE in run.err
@@ -347,7 +360,7 @@ def test_other_sections(script: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["--n-ops", "0", "x.py"], "profiling.n_ops must be a whole number"),
+        (["--n-ops", "0", "x.py"], "--n-ops must be a whole number"),
         (["--nops", "3", "x.py"], "--nops"),
         ([], "usage:"),
         (["show", "nowhere.json"], "nowhere.json"),

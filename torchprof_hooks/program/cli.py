@@ -8,9 +8,11 @@ from collections.abc import Sequence
 from dataclasses import Field, fields
 from typing import Any, Final
 
-from torchprof_hooks.program import file_tools
-from torchprof_hooks.program.flags import FlagError, Flags, make_flags
+from torchprof_hooks.program.complaints import complain
+from torchprof_hooks.program.destination import settle
+from torchprof_hooks.program.flags import FlagError, Flags, make_flags, option
 from torchprof_hooks.program.launch import launch
+from torchprof_hooks.version import __version__
 
 #: Commands for files of profiles.
 FILE_TOOLS: Final = ("show", "compare", "merge")
@@ -23,26 +25,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
     or look at files of profiles. Returns the exit code of what ends here."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given and given[0] in FILE_TOOLS:
+        from torchprof_hooks.program import file_tools  # not to run a program
+
         return file_tools.main(given)
     options, program = split(given)
     parser = _make_parser()
-    flags = vars(parser.parse_args(options))
+    found = vars(parser.parse_args(options))
     if not program:
-        parser.print_help(sys.stderr)
+        parser.print_help(sys.stderr or sys.stdout)
         return 2
-    texts = {name: str(value) for name, value in flags.items() if value is not None}
+    texts = {name: str(value) for name, value in found.items() if value is not None}
     try:
-        make_flags(texts)
+        flags = settle(make_flags(texts, option), option)
     except FlagError as error:
-        print(f"torchprof_hooks: {error}", file=sys.stderr)
+        complain(f"torchprof_hooks: {error}")
         return 2
-    return launch(program, {"profile": "True", **texts})
+    places = {"save": flags.save, "destination": flags.destination}
+    return launch(program, {"profile": "True", **texts, **places})
 
 
 def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     """Our options, and from the script on ("-m", "-c", or "-" for standard input) what
     is the program's; argparse would look for ours among those of the program."""
-    with_value = {_option(flag) for flag in fields(Flags) if flag.default is not False}
+    with_value = {
+        option(flag.name) for flag in fields(Flags) if flag.default is not False
+    }
     position = 0
     while position < len(arguments):
         argument = arguments[position]
@@ -61,22 +68,20 @@ def _make_parser() -> argparse.ArgumentParser:
         "look at files of profiles.",
         allow_abbrev=False,
     )
+    parser.add_argument(
+        "--version", action="version", version=f"torchprof-hooks {__version__}"
+    )
     for flag in fields(Flags):
         if flag.name != "profile":
             _add_option(parser, flag)
     return parser
 
 
-def _option(flag: Field[Any]) -> str:
-    return "--" + flag.name.replace("_", "-")
-
-
 def _add_option(parser: argparse.ArgumentParser, flag: Field[Any]) -> None:
-    meaning = flag.metadata["meaning"]
+    meaning = flag.metadata["meaning"].replace("%", "%%")
+    name = option(flag.name)
     if flag.default is False:
-        parser.add_argument(
-            _option(flag), action="store_const", const=True, help=meaning
-        )
+        parser.add_argument(name, action="store_const", const=True, help=meaning)
     else:
         help_text = f"{meaning} (default: {flag.default!r})"
-        parser.add_argument(_option(flag), metavar="VALUE", help=help_text)
+        parser.add_argument(name, metavar="VALUE", help=help_text)

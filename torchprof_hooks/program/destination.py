@@ -4,7 +4,49 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
+from typing import Final
+
+from torchprof_hooks.program.flags import FlagError, Flags
+
+#: Destinations that are no files.
+_STREAMS: Final = ("stderr", "stdout")
+
+
+def settle(flags: Flags, spelled: Callable[[str], str]) -> Flags:
+    """The same flags with files where the program starts, wherever it goes afterwards.
+    It may run for days, so they are looked at now.
+
+    spelled: how the user has written the name of a flag.
+
+    Raises:
+        FlagError: a file cannot be written there.
+    """
+    found = {}
+    for name in ("save", "destination"):
+        written = getattr(flags, name)
+        if written and not (name == "destination" and written in _STREAMS):
+            trouble = _trouble_with(rank_file(written))
+            if trouble:
+                raise FlagError(f"{spelled(name)} {written}: {trouble}")
+            found[name] = os.path.abspath(written)
+    return replace(flags, **found)
+
+
+def _trouble_with(path: Path) -> str:
+    """Why no file can be written there, and what to do; "" if it can, most likely."""
+    folder = path.absolute().parent
+    if not folder.is_dir():
+        kind = "is not a folder" if folder.exists() else "does not exist"
+        return f"the folder {folder} {kind}: make it first, or name another file"
+    if path.is_dir():
+        return "that is a folder: name a file in it"
+    if not os.access(folder, os.W_OK) and not os.access(path, os.W_OK):
+        return f"the folder {folder} cannot be written to: name another file"
+    return ""
 
 
 def write_report(report: str, destination: str) -> None:
@@ -14,10 +56,11 @@ def write_report(report: str, destination: str) -> None:
     Raises:
         OSError: the file cannot be written.
     """
-    if destination in ("stderr", "stdout"):
+    if destination in _STREAMS:
         stream = sys.stderr if destination == "stderr" else sys.stdout
         if stream is not None:
-            print(report, file=stream, flush=True)
+            with suppress(ValueError):  # the program has closed it
+                print(report, file=stream, flush=True)
     else:
         rank_file(destination).write_text(report + "\n", encoding="utf-8")
 

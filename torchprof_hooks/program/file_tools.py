@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from torchprof_hooks.profiles.compare import compare
 from torchprof_hooks.profiles.names import GROUPINGS
 from torchprof_hooks.profiles.profile import Profile
+from torchprof_hooks.profiles.shares import parse_strict_share
 from torchprof_hooks.reports import comparison, row_table, text
 from torchprof_hooks.reports.export import collapsed, rows_csv, rows_json, speedscope
 from torchprof_hooks.reports.table import plural
@@ -112,10 +113,10 @@ def _add_compare(subparsers: Subparsers) -> None:
     _add_by(parser, "compare modules (the default), classes, functions or call sites")
     parser.add_argument(
         "--fail-above",
-        type=parse_percentage,
+        type=_threshold,
         default="5%",
-        metavar="PERCENT",
-        help='what a row may become slower: "5%%" (the default), "2.5%%"',
+        metavar="SHARE",
+        help='what a row may become slower: "5%%" (the default), "2.5%%" or 0.025',
     )
     _add_max_rows(parser)
     parser.set_defaults(command=_compare)
@@ -146,17 +147,11 @@ def _add_max_rows(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def parse_percentage(written: str) -> float:
-    """0.05 for "5%". A number alone could be meant either way.
-
-    Raises:
-        argparse.ArgumentTypeError: it is something else.
-    """
-    if not re.fullmatch(r"\d+(\.\d+)? ?%", written, re.ASCII):
-        raise argparse.ArgumentTypeError(
-            f"{written!r} is not a percentage: write 5% or 2.5%"
-        )
-    return float(written.rstrip(" %")) / 100
+def _threshold(written: str) -> float:
+    try:
+        return parse_strict_share(written)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"must be {error}, not {written!r}") from None
 
 
 def _positive(written: str) -> int:

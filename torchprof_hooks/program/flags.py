@@ -8,6 +8,8 @@ from difflib import get_close_matches
 from math import nan
 from typing import Any, Final
 
+from torchprof_hooks.profiles.shares import parse_share
+
 #: What Theano puts in front of most names; it may be left out.
 PREFIX: Final = "profiling."
 
@@ -47,6 +49,10 @@ def _number(least: float) -> Callable[[str], float]:
         return number
 
     return parse
+
+
+def _share(text: str) -> float:
+    return parse_share(text)
 
 
 def _text(text: str) -> str:
@@ -100,7 +106,7 @@ class Flags:
     )
     every: int = _flag(20, _whole(1), "measure functions in one step of so many")
     max_overhead: float = _flag(
-        0.02, _number(0), "the share of time that measuring may take"
+        0.02, _share, "the share of time that measuring may take; 100%: no limit"
     )
     save: str = _flag("", _text, "write the profile to this file, too")
     flush_secs: float = _flag(60.0, _number(0), "seconds between writing that file")
@@ -118,6 +124,11 @@ _BARE: Final = {
     "save",
     "flush_secs",
 }
+
+
+def option(name: str) -> str:
+    """The name of a field as an option of the command."""
+    return "--" + name.replace("_", "-")
 
 
 def full_name(name: str) -> str:
@@ -140,8 +151,12 @@ def parse_flags(text: str) -> Flags:
     return make_flags(given)
 
 
-def make_flags(given: Mapping[str, Any]) -> Flags:
+def make_flags(
+    given: Mapping[str, Any], spelled: Callable[[str], str] = full_name
+) -> Flags:
     """Flags from values by name, with or without the prefix.
+
+    spelled: how the user has written the name of a field.
 
     Raises:
         FlagError: there is no such flag, or it cannot have the value.
@@ -153,15 +168,15 @@ def make_flags(given: Mapping[str, Any]) -> Flags:
             raise FlagError(f"there is no flag {name!r}{_suggestion(own)}")
         if own in values:
             raise FlagError(f"the flag {full_name(own)!r} is given twice")
-        values[own] = _parsed(own, value)
+        values[own] = _parsed(own, value, spelled)
     return Flags(**values)
 
 
-def _parsed(name: str, value: Any) -> Any:
+def _parsed(name: str, value: Any, spelled: Callable[[str], str]) -> Any:
     try:
         return _FIELDS[name].metadata["parse"](str(value))
     except ValueError as error:
-        raise FlagError(f"{full_name(name)} must be {error}, not {value!r}") from None
+        raise FlagError(f"{spelled(name)} must be {error}, not {value!r}") from None
 
 
 def _suggestion(name: str) -> str:

@@ -10,60 +10,84 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
-from collections.abc import Mapping, MutableMapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Final, NoReturn
 
-#: Flags for the program that is being started, and the path that it would have had.
-FLAGS_VARIABLE: Final = "TORCHPROF_HOOKS_LAUNCH_FLAGS"
-PATH_VARIABLE: Final = "TORCHPROF_HOOKS_LAUNCH_PATH"
-BOOTSTRAP: Final = Path(__file__).parent / "bootstrap"
+from torchprof_hooks.program.complaints import complain
+from torchprof_hooks.program.handover import prepare
+
+#: Options of Python that have a value, behind them or as the next argument.
+_WITH_VALUE: Final = "XW"
+_LONG_WITH_VALUE: Final = "--check-hash-based-pycs"
 
 
 def launch(program: Sequence[str], flags: Mapping[str, str]) -> NoReturn:
     """Become ``python <program>``: a script or "-m" and a module, and arguments."""
     command = [sys.executable, *interpreter_options(sys.orig_argv), *program]
     environment = dict(os.environ)
-    prepare(environment, flags)
-    sys.stdout.flush()
-    sys.stderr.flush()
+    blinding = blinding_option()
+    if blinding:
+        complain(
+            f"torchprof_hooks: the program is not measured: with Python's {blinding}, "
+            "nothing can be imported before it; leave that out, or call "
+            "torchprof_hooks.enable() in the program"
+        )
+    else:
+        prepare(environment, json.dumps(dict(flags)))
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:  # closed: the program's will be, too
+            stream.flush()
     if os.name == "nt":  # there, nothing can take the place of a process
+        import subprocess
+
         sys.exit(subprocess.run(command, env=environment, check=False).returncode)
     os.execve(sys.executable, command, environment)
 
 
+def blinding_option() -> str:
+    """The option that this interpreter was started with, and the program's will be,
+    which hides our way in; "" if there is none."""
+    if sys.flags.isolated:
+        return "-I"
+    if sys.flags.ignore_environment:
+        return "-E"
+    return "-S" if sys.flags.no_site else ""
+
+
 def interpreter_options(command: Sequence[str]) -> list[str]:
     """What stands between "python" and "-m torchprof_hooks" (or the console command):
-    "-u", "-X dev" and the like."""
+    "-u", "-X dev" and the like; also of "-um torchprof_hooks"."""
     options: list[str] = []
     arguments = iter(command[1:])
     for argument in arguments:
-        if argument == "-m" or not argument.startswith("-"):
+        if argument == _LONG_WITH_VALUE:
+            options += [argument, next(arguments)]
+        elif argument.startswith("--"):
+            options.append(argument)
+        elif not argument.startswith("-") or argument == "-":
             break
-        options.append(argument)
-        if argument in ("-X", "-W"):
-            options.append(next(arguments))
+        else:
+            kept, is_module = _before_module(argument)
+            options += [kept] if kept else []
+            if is_module:
+                break
+            if _wants_value(kept):
+                options.append(next(arguments))
     return options
 
 
-def prepare(environment: MutableMapping[str, str], flags: Mapping[str, str]) -> None:
-    """Have an interpreter that starts with this environment import us first."""
-    path = environment.get("PYTHONPATH")
-    environment[FLAGS_VARIABLE] = json.dumps(dict(flags))
-    if path is not None:
-        environment[PATH_VARIABLE] = path
-    entries = [str(BOOTSTRAP), path] if path else [str(BOOTSTRAP)]
-    environment["PYTHONPATH"] = os.pathsep.join(entries)
+def _before_module(bundle: str) -> tuple[str, bool]:
+    """Of letters like "-Bum", those before the "m", and whether there is one."""
+    for position, letter in enumerate(bundle):
+        if letter in _WITH_VALUE:
+            break
+        if letter == "m":
+            return (bundle[:position] if position > 1 else ""), True
+    return bundle, False
 
 
-def restore(environment: MutableMapping[str, str]) -> dict[str, str]:
-    """Undo `prepare`: for the program, and for what it starts. Returns the flags."""
-    flags: dict[str, str] = json.loads(environment.pop(FLAGS_VARIABLE, "{}"))
-    path = environment.pop(PATH_VARIABLE, None)
-    if path is None:
-        environment.pop("PYTHONPATH", None)
-    else:
-        environment["PYTHONPATH"] = path
-    return flags
+def _wants_value(bundle: str) -> bool:
+    """Whether the next argument is the value of the last letter."""
+    wanting = (n for n, letter in enumerate(bundle) if letter in _WITH_VALUE)
+    return next(wanting, -1) == len(bundle) - 1

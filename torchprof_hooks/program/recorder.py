@@ -22,6 +22,7 @@ from torchprof_hooks.profiler import Settings, make_tracker
 from torchprof_hooks.profiles.compilation import CompilationSummary
 from torchprof_hooks.profiles.program import ProgramProfile
 from torchprof_hooks.program.beginning import BEGAN_NS
+from torchprof_hooks.program.complaints import complain
 from torchprof_hooks.program.destination import rank_file, write_report
 from torchprof_hooks.program.flags import Flags
 from torchprof_hooks.session.memory_step import MemoryStep
@@ -66,12 +67,12 @@ class Recorder:
         try:
             program = self._finish()
             if program.whole.is_empty and not program.whole.steps:
-                print(_NOTHING, file=sys.stderr)
+                complain(_NOTHING)
             else:
                 self._save_at_end(program)
                 self._write(program)
         except Exception as error:  # the program has ended well, for all that
-            print(f"torchprof_hooks: no report: {error!r}", file=sys.stderr)
+            complain(f"torchprof_hooks: no report: {error!r}")
 
     def _at_step(self, steps: int) -> bool:
         """Between two steps: write the file; trace one. Whether the next is traced."""
@@ -102,7 +103,7 @@ class Recorder:
             self._save(program)
         except Exception as error:  # there is still the report
             where = rank_file(self._flags.save)
-            print(f"torchprof_hooks: {where} is not saved: {error}", file=sys.stderr)
+            complain(f"torchprof_hooks: {where} is not saved: {error}")
 
     def _so_far(self) -> ProgramProfile:
         now_ns = time.perf_counter_ns()
@@ -150,7 +151,7 @@ class Recorder:
         try:
             write_report(report, flags.destination)
         except OSError as error:
-            print(f"torchprof_hooks: no file for the report: {error}", file=sys.stderr)
+            complain(f"torchprof_hooks: no file for the report: {error}")
             write_report(report, "stderr")  # it may have taken days
 
     def _on_sigterm(self, number: int, frame: FrameType | None) -> None:

@@ -1,6 +1,5 @@
 """Python imports this by itself before it runs a program (see `program.launch`)."""
 
-import importlib
 import os
 import sys
 
@@ -10,17 +9,27 @@ def _begin() -> None:
     package = os.path.dirname(os.path.dirname(os.path.dirname(here)))
     path, sys.path = sys.path, [package, *sys.path]
     try:
-        from torchprof_hooks.program import launch, startup
+        from torchprof_hooks.program import after_import, handover
     finally:
         sys.path = path
     path[:] = [entry for entry in path if os.path.abspath(entry or ".") != here]
-    flags = launch.restore(os.environ)
+    flags = handover.restore(os.environ)
+
+    def begin() -> None:
+        from torchprof_hooks.program import startup
+
+        startup.begin_as_told(flags)
+
     own = sys.modules.pop("sitecustomize")
     try:  # what the program would have had in the place of this file
-        importlib.import_module("sitecustomize")
+        __import__("sitecustomize")
     except ImportError:
         sys.modules["sitecustomize"] = own
-    startup.begin_with_torch(flags, sys.meta_path)
+    if "torch" in sys.modules:  # by that
+        begin()
+    else:
+        wait = after_import.AfterImport("torch", begin, sys.meta_path)
+        sys.meta_path.insert(0, wait)
 
 
 _begin()

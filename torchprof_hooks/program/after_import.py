@@ -1,0 +1,54 @@
+"""Waits for the first import of a module. It imports nothing itself: most programs that
+it waits in are none of our business."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, MutableSequence, Sequence
+    from importlib.abc import Loader
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+    from typing import Any
+
+
+class AfterImport:
+    """A finder on `sys.meta_path` that calls a function after the first import of a
+    module, and is gone with that. Programs also look for modules which they do not
+    import, to see whether there are any: that is not waited for."""
+
+    def __init__(
+        self, name: str, call: Callable[[], None], meta_path: MutableSequence[Any]
+    ) -> None:
+        self._name = name
+        self._call = call
+        self._meta_path = meta_path
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None,
+        target: ModuleType | None = None,
+    ) -> ModuleSpec | None:
+        """The spec that others find, with a loader that calls the function."""
+        if fullname != self._name:
+            return None
+        for finder in [other for other in self._meta_path if other is not self]:
+            spec: ModuleSpec | None = finder.find_spec(fullname, path, target)
+            if spec is not None:
+                if spec.loader is not None:
+                    self._call_after(spec.loader)
+                return spec
+        return None
+
+    def _call_after(self, loader: Loader) -> None:
+        execute = loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            vars(loader).pop("exec_module", None)
+            execute(module)
+            if self in self._meta_path:
+                self._meta_path.remove(self)
+                self._call()
+
+        vars(loader)["exec_module"] = exec_module
