@@ -21,15 +21,16 @@ from torchprof_hooks.profiles.compilation import (
     CompilationSummary,
     CompileStage,
 )
-from torchprof_hooks.profiles.compilation_format import from_json
+from torchprof_hooks.profiles.files.formats import SCHEMA
 
 READ = """
 import json, sys
 from torchprof_hooks.capture.compilation import read_compilation
-from torchprof_hooks.profiles.compilation_format import to_json
+from torchprof_hooks.profiles.compilation import CompilationSummary
+from torchprof_hooks.profiles.files.formats import SCHEMA
 readings = {}
 def read(name):
-    readings[name] = to_json(read_compilation())
+    readings[name] = SCHEMA.of(CompilationSummary).encode(read_compilation())
 read("nothing imported")
 assert "torch._dynamo" not in sys.modules
 import time, torch
@@ -122,7 +123,8 @@ def run(directory: Path, text: str, **environment: str) -> Readings:
     )
     assert done.returncode == 0, done.stderr
     torch_total_s, contents = json.loads(done.stdout.splitlines()[-1])
-    readings = Readings({name: from_json(each) for name, each in contents.items()})
+    decode = SCHEMA.of(CompilationSummary).decode
+    readings = Readings({name: decode(each) for name, each in contents.items()})
     readings.torch_total_s = torch_total_s
     return readings
 

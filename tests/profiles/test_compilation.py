@@ -12,8 +12,10 @@ from torchprof_hooks.profiles.compilation import (
     GraphBreak,
     Reasons,
 )
-from torchprof_hooks.profiles.compilation_format import from_json, to_json
+from torchprof_hooks.profiles.files.codec import DamageError
+from torchprof_hooks.profiles.files.formats import SCHEMA
 
+CODEC = SCHEMA.of(CompilationSummary)
 FIRST = CompiledGraph("forward", "a.py:1", "0/0", 10, 600, operations=3, cache="miss")
 BACKWARD = CompiledGraph("forward", "a.py:1", "0/0", 700, 100, "backward")
 AGAIN = CompiledGraph(
@@ -155,7 +157,7 @@ def test_plain_types_and_back() -> None:
         stages=STAGES, graphs=(FIRST, LIMIT, RUN), graph_breaks=(BREAK,), timed=3
     )
     for summary in (SUMMARY, full, CompilationSummary()):
-        assert from_json(json.loads(json.dumps(to_json(summary)))) == summary
+        assert CODEC.decode(json.loads(json.dumps(CODEC.encode(summary)))) == summary
 
 
 @pytest.mark.parametrize(
@@ -170,5 +172,5 @@ def test_plain_types_and_back() -> None:
     ],
 )
 def test_damaged(field: str, value: object) -> None:
-    with pytest.raises(ValueError, match="damaged"):
-        from_json({**to_json(SUMMARY), field: value})
+    with pytest.raises(DamageError, match=field):
+        CODEC.decode({**CODEC.encode(SUMMARY), field: value})

@@ -18,7 +18,7 @@ PROFILE = hand_built(
     {
         ("Net", "forward"): own(10, calls=2),
         ("Net > Net.ä", "backward"): Totals(
-            3, 30, 0, 4, 20, 34, 10**20, 7, memory=MemoryTotals(-9, 8, 0, 10**20)
+            3, 30, 0, 4, 20, 34, 10**20, 7, memory=MemoryTotals(-9, 8, 0, 10**18)
         ),
         ("Net > linear(2)", "recompute"): Totals(1, 6, flops=10**20),
         ("(data loading)", "data"): own(9, calls=2),
@@ -106,7 +106,7 @@ def content() -> Any:
     """What `save` writes for `PROFILE`, to be spoiled."""
     return {
         "format": "torchprof_hooks profile",
-        "version": 3,
+        "version": 4,
         "wall_ns": 60,
         "steps": 2,
         "aborted_calls": 1,
@@ -140,7 +140,7 @@ def content() -> Any:
                     "used_bytes": -9,
                     "acquired_bytes": 8,
                     "retained_bytes": 0,
-                    "peak_bytes": 10**20,
+                    "peak_bytes": 10**18,
                 },
             },
             {
@@ -153,9 +153,6 @@ def content() -> Any:
     }
 
 
-NEW_IN_VERSION_3: dict[str, Any] = {"implementation": "", "inputs": [], "place": ""}
-
-
 def module(
     class_name: str, kind: str, aliases: list[str], compiled: bool, order: int
 ) -> Any:
@@ -165,7 +162,6 @@ def module(
         "aliases": aliases,
         "compiled": compiled,
         "order": order,
-        **NEW_IN_VERSION_3,
     }
 
 
@@ -325,12 +321,12 @@ def test_the_file_of_another_tool_is_refused(other: Any, path: Path) -> None:
         Profile.load(path)
 
 
-@pytest.mark.parametrize("version", [-1, 0, 4, "1", None, [1], True, 1.0])
+@pytest.mark.parametrize("version", [-1, 0, 5, "1", None, [1], True, 1.0])
 def test_another_version_is_refused(version: Any, path: Path) -> None:
     path.write_text(json.dumps({**content(), "version": version}))
 
     with pytest.raises(
-        ValueError, match=r"profile\.json has version .* reads versions 1 to 3"
+        ValueError, match=r"profile\.json has version .* reads versions 1 to 4"
     ):
         Profile.load(path)
 
@@ -408,10 +404,7 @@ def test_a_field_of_a_wrong_type_is_refused(wrong: tuple[Any, ...], path: Path) 
     "keys",
     [
         *((name,) for name in content() if name not in ("format", "version")),
-        *(
-            ("modules", "Net", name)
-            for name in content()["modules"]["Net"].keys() - NEW_IN_VERSION_3.keys()
-        ),
+        *(("modules", "Net", name) for name in content()["modules"]["Net"]),
         *(("cells", 2, name) for name in content()["cells"][2] if name != "flops"),
         *(("memory", name) for name in content()["memory"]),
         *(("cells", 1, "memory", name) for name in content()["cells"][1]["memory"]),
@@ -468,3 +461,119 @@ def test_an_existing_file_survives_a_save_that_fails(
     # THEN the first is still there, and nothing else
     assert Profile.load(path) == PROFILE
     assert list(path.parent.iterdir()) == [path]
+
+
+SAMPLES = Path(__file__).parent / "samples"
+
+
+@pytest.mark.parametrize(
+    ("version", "has_functions"), [(1, False), (2, True), (3, True)]
+)
+def test_what_old_versions_have_saved_can_be_loaded(
+    version: int, has_functions: bool, path: Path
+) -> None:
+    profile = Profile.load(SAMPLES / f"version_{version}.json")
+
+    assert profile.steps == 3
+    assert profile.has_functions == has_functions
+    assert sum(t.self_ns for t in profile.cells.values()) == profile.wall_ns
+    profile.save(path)
+    assert Profile.load(path) == profile
+    assert json.loads(path.read_bytes())["version"] == 4
+
+
+def test_own_times_below_zero_of_old_files_are_taken_from_the_largest(
+    path: Path,
+) -> None:
+    # Version 3 had them after interrupts: time that was booked twice.
+    spoiled = json.loads((SAMPLES / "version_3.json").read_bytes())
+    cells = spoiled["cells"]
+    largest = max(cells, key=lambda cell: cell["self_ns"])
+    largest["self_ns"] += cells[0]["self_ns"] + 7
+    cells[0]["self_ns"] = -7
+    path.write_text(json.dumps(spoiled))
+
+    own = [totals.self_ns for totals in Profile.load(path).cells.values()]
+
+    assert own[0] == 0
+    assert own[cells.index(largest)] == largest["self_ns"] - 7
+    assert sum(own) == spoiled["wall_ns"]
+
+
+def test_own_times_below_zero_are_not_saved(path: Path) -> None:
+    profile = hand_built(
+        {
+            ("Net", "forward"): own(-7),
+            ("Net", "backward"): own(4),
+            ("(outside modules)", "outside"): own(10, calls=0),
+        },
+        {"Net": "Net"},
+    )
+    profile.save(path)
+
+    loaded = Profile.load(path)
+    assert [totals.self_ns for totals in loaded.cells.values()] == [0, 4, 3]
+    assert loaded.wall_ns == profile.wall_ns == 7
+
+
+#: What cannot be, and what is said of it.
+IMPOSSIBLE: list[tuple[Any, ...]] = [
+    (-1, "wall_ns", r"wall_ns is -1; it has to be a whole number from 0 to 2\^63-1"),
+    (2**63, "steps", "steps is 9223372036854775808; it has to be a whole number"),
+    (10**1000, "overhead_ns", r"overhead_ns is 1000.*\.\.\..*000; it has to be"),
+    (-5, "cells", 1, "self_ns", r"cells\[1\]\.self_ns is -5; it has to be a whole"),
+    (-1, "cells", 1, "calls", r"cells\[1\]\.calls is -1; it has"),
+    (21, "cells", 1, "min_ns", r"cells\[1\] has min_ns 21 above max_ns 20"),
+    (61, "cells", 1, "duration_ns", r"cells\[1\] has duration_ns 61, but 3 calls of"),
+    (2**126, "cells", 1, "squares_ns2", r"cells\[1\]\.squares_ns2 is .*2\^126-1"),
+    (-1, "cells", 2, "flops", r"cells\[2\]\.flops is -1; it has to be a whole number"),
+    (1, "cells", 1, "flopz", r"cells\[1\] has the unknown field 'flopz'"),
+    (-(2**64), "cells", 1, "memory", "used_bytes", r"used_bytes is .*from -2\^63 to"),
+    (31, "cells", 1, "self_ns", "self_ns add up to 61, but wall_ns is 60"),
+    (["Net"] * 10_001, "cells", 1, "path", r"cells\[1\]\.path has 10001 items"),
+    (["Net", "b"], "cells", 1, "path", "cells of 'b', which is not among the modules"),
+    (-1, "modules", "Net.ä", "order", r"modules\['Net.ä'\]\.order is -1; it has to be"),
+    (1, "modules", "Net", "aliases", r"modules\['Net'\]\.aliases is 1; it has to be a"),
+    ("sideways", "memory", "peak_phase", "peak_phase is 'sideways'; .* 'forward', "),
+    (1, "unheard_of", "it has the unknown field 'unheard_of'"),
+]
+
+
+@pytest.mark.parametrize("wrong", IMPOSSIBLE, ids=lambda wrong: str(wrong[-1])[:30])
+def test_what_cannot_be_is_refused_with_its_place(
+    wrong: tuple[Any, ...], path: Path
+) -> None:
+    value, *keys, message = wrong
+    spoiled = content()
+    inside(spoiled, tuple(keys))[keys[-1]] = value
+    path.write_text(json.dumps(spoiled))
+
+    with pytest.raises(ValueError, match=rf"profile\.json is damaged: .*{message}"):
+        Profile.load(path)
+
+
+def test_two_cells_of_one_path_and_phase_are_refused(path: Path) -> None:
+    spoiled = content()
+    spoiled["cells"].append(spoiled["cells"][1])
+    path.write_text(json.dumps(spoiled))
+
+    message = r"cells\[5\] has the path and the phase of another cell"
+    with pytest.raises(ValueError, match=message):
+        Profile.load(path)
+
+
+@pytest.mark.parametrize(
+    ("field", "message"),
+    [
+        ('"wall_ns": 60', "it has the field 'wall_ns' more than once"),
+        ('"self_ns": 30', r"cells\[1\] has the field 'self_ns' more than once"),
+        ('"class_name": "Linear"', r"modules\['Net.ä'\] has the field 'class_name' "),
+    ],
+)
+def test_a_repeated_field_is_refused(field: str, message: str, path: Path) -> None:
+    text = json.dumps(content(), ensure_ascii=False)
+    assert text.count(field) == 1
+    path.write_text(text.replace(field, f"{field}, {field}"))
+
+    with pytest.raises(ValueError, match=rf"profile\.json is damaged: {message}"):
+        Profile.load(path)

@@ -10,13 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from torchprof_hooks.profiles.files.codec import DamageError
+from torchprof_hooks.profiles.files.formats import SCHEMA
 from torchprof_hooks.profiles.memory_replay import (
     DeviceReplay,
     MemoryReplay,
     OutputRow,
     replay_memory,
 )
-from torchprof_hooks.profiles.memory_replay_format import from_json, to_json
 from torchprof_hooks.profiles.step_outputs import Output
 from torchprof_hooks.profiles.step_trace import (
     Allocation,
@@ -27,6 +28,7 @@ from torchprof_hooks.profiles.step_trace import (
 )
 from torchprof_hooks.session.memory_step import MemoryStep
 
+CODEC = SCHEMA.of(MemoryReplay)
 NODE = "autograd::engine::evaluate_function: "
 KB = 1024
 THREAD = 34
@@ -318,7 +320,7 @@ def test_bounds_of_the_figures(example: tuple[StepTrace, int]) -> None:
         assert device.without_inplace_bytes <= at_most
         assert device.without_freeing_bytes == rows_bytes
     assert replay.devices or not rows_bytes
-    assert from_json(json.loads(json.dumps(to_json(replay)))) == replay
+    assert CODEC.decode(json.loads(json.dumps(CODEC.encode(replay)))) == replay
 
 
 # Outputs
@@ -470,16 +472,16 @@ def test_what_is_no_replay_is_refused(damage: Callable[[Any], object]) -> None:
         (DeviceReplay("cpu", 1, 2, 3, "Net", "forward", "aten::exp"),),
         (OutputRow("Net", "forward", "aten::exp", (output,), 2),),
     )
-    content = to_json(replay)
+    content = CODEC.encode(replay)
     damage(content)
-    with pytest.raises(ValueError, match="damaged"):
-        from_json(content)
+    with pytest.raises(DamageError):
+        CODEC.decode(content)
 
 
 @pytest.mark.parametrize("content", [None, [], 3, "text"])
 def test_what_is_no_object_is_refused(content: Any) -> None:
-    with pytest.raises(ValueError, match="damaged"):
-        from_json(content)
+    with pytest.raises(DamageError):
+        CODEC.decode(content)
 
 
 # Recorded

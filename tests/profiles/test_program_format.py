@@ -11,10 +11,10 @@ import pytest
 from tests.profiles.test_strata import FUNCTIONS, MODULES, PHASES, WARM_UP
 from torchprof_hooks import Profile
 from torchprof_hooks.profiles.compilation import CompilationSummary, CompileStage
+from torchprof_hooks.profiles.files.program_file import load_program, save_program
 from torchprof_hooks.profiles.memory_replay import DeviceReplay, MemoryReplay
 from torchprof_hooks.profiles.program import ProgramProfile
 from torchprof_hooks.profiles.program_facts import OptimizerFacts, ProgramFacts
-from torchprof_hooks.profiles.program_format import load_program, save_program
 from torchprof_hooks.profiles.strata import Strata
 
 DEVICE = DeviceReplay("cpu", 3, 4, 5, "Net", "forward", "aten::add")

@@ -33,7 +33,8 @@ def stratum(steps: int, cells: dict[tuple[tuple[str, ...], Phase], Totals]) -> S
 
 
 def calls(count: int, self_ns: int) -> Totals:
-    return Totals(calls=count, self_ns=self_ns, duration_ns=self_ns)
+    most_ns = self_ns if count else 0
+    return Totals(calls=count, self_ns=self_ns, max_ns=most_ns, duration_ns=most_ns)
 
 
 #: 8 steps as a whole, 2 in modules, 1 in functions; forward takes 100 in each, backward

@@ -74,8 +74,8 @@ def slowed(factor: float = 1.0, noise: float = 0.02, seed: int = 0) -> Profile:
     rng = random.Random(seed)
 
     def calls(usual_ns: float) -> Sequence[int]:
-        others = (round(rng.gauss(usual_ns, noise * usual_ns)) for _ in range(29))
-        return [round(10 * usual_ns), *others]
+        others = (rng.gauss(usual_ns, noise * usual_ns) for _ in range(29))
+        return [round(10 * usual_ns), *(max(round(other), 0) for other in others)]
 
     return hand_built(
         {

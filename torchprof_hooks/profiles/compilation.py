@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
+
+from torchprof_hooks.profiles.fields import Count
 
 #: What was compiled; "run" is what a compiled graph still chose while it ran
 #: (autotuning, CUDA graphs).
 GraphKind = Literal["forward", "backward", "run"]
 #: Whether it was taken from a cache; "" if none was asked, or torch does not say.
 CacheAnswer = Literal["hit", "miss", ""]
+
+#: Stages of compiling inside of each other: torch has 4.
+_DEEPEST: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +28,22 @@ class CompileStage:
     """
 
     name: str
-    ns: int
-    calls: int
+    ns: Count
+    calls: Count
     parts: tuple[CompileStage, ...] = ()
+
+    def broken_promise(self) -> str:
+        """What cannot be, "" if nothing."""
+        if self.other_ns < 0:
+            return f"has parts of {self.ns - self.other_ns} ns, but ns is {self.ns}"
+        if self.depth > _DEEPEST:
+            return f"has parts within parts, more than {_DEEPEST} deep"
+        return ""
+
+    @property
+    def depth(self) -> int:
+        """How many stages are inside of each other, at most, with this one."""
+        return 1 + max((part.depth for part in self.parts), default=0)
 
     @property
     def other_ns(self) -> int:
@@ -73,10 +91,10 @@ class CompiledGraph(NamedTuple):
     function: str
     place: str
     compile_id: str
-    start_ns: int
-    ns: int
+    start_ns: Count
+    ns: Count
     kind: GraphKind = "forward"
-    operations: int | None = None
+    operations: Count | None = None
     cache: CacheAnswer = ""
     recompile_reason: str = ""
     failure: str = ""
@@ -92,16 +110,16 @@ class GraphBreak(NamedTuple):
     function: str
     place: str
     reason: str
-    times: int
+    times: Count
 
 
 class CacheUse(NamedTuple):
     """What a cache of compiled graphs answered; `bypasses` did not ask it."""
 
     name: str
-    hits: int
-    misses: int
-    bypasses: int = 0
+    hits: Count
+    misses: Count
+    bypasses: Count = 0
 
 
 class Reasons(NamedTuple):
@@ -132,11 +150,11 @@ class CompilationSummary:
 
     stages: tuple[CompileStage, ...] = ()
     overlapping: tuple[CompileStage, ...] = ()
-    timed: int = 0
+    timed: Count = 0
     graphs: tuple[CompiledGraph, ...] = ()
     graph_breaks: tuple[GraphBreak, ...] = ()
     caches: tuple[CacheUse, ...] = ()
-    first_ns: int = 0
+    first_ns: Count = 0
 
     @property
     def is_empty(self) -> bool:

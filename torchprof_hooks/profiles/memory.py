@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from torchprof_hooks.profiles.fields import Count, Signed
 from torchprof_hooks.profiles.names import Phase
 
 
@@ -23,10 +24,10 @@ class MemoryTotals:
         call, with inner calls, over all calls.
     """
 
-    used_bytes: int = 0
-    acquired_bytes: int = 0
-    retained_bytes: int = 0
-    peak_bytes: int = 0
+    used_bytes: Signed = 0
+    acquired_bytes: Signed = 0
+    retained_bytes: Signed = 0
+    peak_bytes: Count = 0
 
     def __add__(self, other: MemoryTotals) -> MemoryTotals:
         return MemoryTotals(
@@ -60,7 +61,7 @@ class MemorySummary:
 
     source: str = ""
     is_net: bool = False
-    peak_bytes: int = 0
+    peak_bytes: Count = 0
     peak_path: tuple[str, ...] = ()
     peak_phase: Phase = "outside"
     unavailable: str = ""

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from torchprof_hooks.profiles.fields import Count
 from torchprof_hooks.profiles.memory_levels import (
     as_run_peaks,
     without_freeing_bytes,
@@ -33,7 +34,7 @@ class OutputRow(NamedTuple):
     phase: Phase
     operation: str
     outputs: tuple[Output, ...]
-    times: int
+    times: Count
 
     @property
     def size_bytes(self) -> int:
@@ -64,9 +65,9 @@ class DeviceReplay(NamedTuple):
     """
 
     device: str
-    as_run_bytes: int
-    without_inplace_bytes: int
-    without_freeing_bytes: int
+    as_run_bytes: Count
+    without_inplace_bytes: Count
+    without_freeing_bytes: Count
     module: str
     phase: Phase
     operation: str
@@ -85,10 +86,10 @@ class MemoryReplay:
     unowned_bytes: what was allocated, but by no operation; left out as well.
     """
 
-    step: int
+    step: Count
     devices: tuple[DeviceReplay, ...]
     rows: tuple[OutputRow, ...]
-    unowned_bytes: int = 0
+    unowned_bytes: Count = 0
 
 
 def replay_memory(trace: StepTrace) -> MemoryReplay:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Annotated, Final
 
+from torchprof_hooks.profiles.fields import OPTIONAL, Count
 from torchprof_hooks.profiles.names import Kind
 
 #: `ModuleInfo.inputs` of calls that were made with inputs of different types.
@@ -35,10 +36,10 @@ class ModuleInfo:
     kind: Kind = "module"
     aliases: tuple[str, ...] = ()
     compiled: bool = False
-    order: int = 0
-    implementation: str = ""
-    inputs: tuple[str, ...] = ()
-    place: str = ""
+    order: Count = 0
+    implementation: Annotated[str, OPTIONAL] = ""
+    inputs: Annotated[tuple[str, ...], OPTIONAL] = ()
+    place: Annotated[str, OPTIONAL] = ""
 
     def with_alias(self, name: str) -> ModuleInfo:
         """The same with one more alias."""

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from torchprof_hooks.profiles.cells import (
     CellKey,
@@ -17,6 +17,7 @@ from torchprof_hooks.profiles.cells import (
     has_functions,
     without_functions,
 )
+from torchprof_hooks.profiles.fields import OPTIONAL, Count
 from torchprof_hooks.profiles.memory import MemorySummary, merge_summaries
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import PROFILER_NAME
@@ -60,15 +61,15 @@ class Profile:
 
     cells: Mapping[CellKey, Totals] = field(default_factory=dict)
     modules: Mapping[str, ModuleInfo] = field(default_factory=dict)
-    wall_ns: int = 0
-    steps: int = 0
-    aborted_calls: int = 0
-    overhead_ns: int = 0
+    wall_ns: Count = 0
+    steps: Count = 0
+    aborted_calls: Count = 0
+    overhead_ns: Count = 0
     devices: tuple[str, ...] = ()
     memory: MemorySummary | None = None
-    undivided_passes: int = 0
-    unmeasured_steps: int = 0
-    unmeasured_ns: int = 0
+    undivided_passes: Count = 0
+    unmeasured_steps: Annotated[Count, OPTIONAL] = 0
+    unmeasured_ns: Annotated[Count, OPTIONAL] = 0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "cells", MappingProxyType(dict(self.cells)))
@@ -78,6 +79,19 @@ class Profile:
         parts = (getattr(self, part.name) for part in fields(self))
         plain = (dict(p) if isinstance(p, MappingProxyType) else p for p in parts)
         return Profile, tuple(plain)
+
+    def broken_promise(self) -> str:
+        """What cannot be, "" if nothing."""
+        unknown = {n for path, _ in self.cells for n in path} - self.modules.keys()
+        if unknown:
+            return f"has cells of {min(unknown)!r}, which is not among the modules"
+        booked_ns = sum(totals.self_ns for totals in self.cells.values())
+        if booked_ns != self.wall_ns:
+            return (
+                f"has cells whose self_ns add up to {booked_ns}, but wall_ns is "
+                f"{self.wall_ns}"
+            )
+        return ""
 
     @property
     def is_empty(self) -> bool:
@@ -164,10 +178,17 @@ class Profile:
         )
 
     def save(self, path: str | Path) -> None:
-        """Write the profile to a JSON file (see `file_format`)."""
-        from torchprof_hooks.profiles import file_format
+        """Write the profile to a JSON file (see `profile_file`).
 
-        file_format.write(path, file_format.to_json(self))
+        A file that was there keeps its mode, and is replaced only when all of the new
+        one is written. Links are followed; devices and pipes are written to.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        from torchprof_hooks.profiles.files import profile_file
+
+        profile_file.save(self, path)
 
     @classmethod
     def load(cls, path: str | Path) -> Profile:
@@ -177,9 +198,9 @@ class Profile:
             ValueError: the file is no profile, damaged, or of an unknown version.
             OSError: the file cannot be read.
         """
-        from torchprof_hooks.profiles import file_format
+        from torchprof_hooks.profiles.files import profile_file
 
-        return cls(**file_format.from_json(path, file_format.read(path)))
+        return profile_file.load(cls, path)
 
     def _called(self) -> Iterator[ModuleInfo]:
         return (self.modules[path[-1]] for path, _ in self.cells)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from torchprof_hooks.profiles.compilation import CompilationSummary
+from torchprof_hooks.profiles.fields import Count
 from torchprof_hooks.profiles.memory_replay import MemoryReplay
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.program_facts import ProgramFacts
@@ -29,8 +30,8 @@ class ProgramProfile:
 
     message: str
     strata: Strata
-    program_ns: int
-    overhead_ns: int = 0
+    program_ns: Count
+    overhead_ns: Count = 0
     has_warm_up: bool = True
     compilation: CompilationSummary = field(default_factory=CompilationSummary)
     replay: MemoryReplay | None = None

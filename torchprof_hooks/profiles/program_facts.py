@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from torchprof_hooks.profiles.fields import Count
+
 
 class OptimizerFacts(NamedTuple):
     """An optimizer that has stepped.
@@ -16,7 +18,7 @@ class OptimizerFacts(NamedTuple):
     """
 
     name: str
-    parameters: int
+    parameters: Count
     can_fuse: bool
     is_fused: bool
     device: str = ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, Literal, NamedTuple
 
+from torchprof_hooks.profiles.fields import Count
 from torchprof_hooks.profiles.step_trace import Operation, StepTrace, TensorType
 
 #: Created, written in place, or a view.
@@ -29,7 +30,7 @@ class Output(NamedTuple):
 
     kind: OutputKind
     tensor: TensorType | None
-    size_bytes: int
+    size_bytes: Count
 
 
 class StepOutputs:

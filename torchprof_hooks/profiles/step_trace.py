@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Final, NamedTuple
 
+from torchprof_hooks.profiles.fields import Count
 from torchprof_hooks.profiles.names import Phase
 
 #: `Operation.node` of the autograd nodes that accumulate into leaves: torch numbers all
@@ -35,7 +36,7 @@ class TensorType(NamedTuple):
     """What a tensor is like: "float32", (2, 3)."""
 
     dtype: str
-    shape: tuple[int, ...]
+    shape: tuple[Count, ...]
 
     def __str__(self) -> str:
         return f"{self.dtype}{list(self.shape)}"

@@ -10,6 +10,7 @@ from functools import reduce
 from typing import Final, NamedTuple
 
 from torchprof_hooks.profiles.cells import CellKey, add_cell
+from torchprof_hooks.profiles.fields import Count
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import (
     BACKWARD_NAME,
@@ -34,8 +35,8 @@ class Stratum(NamedTuple):
     came after the last one as well."""
 
     profile: Profile = Profile()
-    steps: int = 0
-    steps_ns: int = 0
+    steps: Count = 0
+    steps_ns: Count = 0
 
 
 _NO_STEPS: Final = Stratum()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import sqrt
+from typing import Annotated
 
+from torchprof_hooks.profiles.fields import DERIVED, OPTIONAL, BigCount, Count, Signed
 from torchprof_hooks.profiles.memory import NO_MEMORY, MemoryTotals
 
 
@@ -31,19 +33,19 @@ class Totals:
         both.
     """
 
-    calls: int = 0
-    self_ns: int = 0
-    cumulative_ns: int = 0
-    min_ns: int = 0
-    max_ns: int = 0
-    duration_ns: int = 0
-    squares_ns2: int = 0
-    device_self_ns: int = 0
-    device_cumulative_ns: int = 0
-    memory: MemoryTotals = NO_MEMORY
-    memory_cumulative: MemoryTotals = NO_MEMORY
-    flops: int = 0
-    overhead_ns: int = 0
+    calls: Count = 0
+    self_ns: Count = 0
+    cumulative_ns: Annotated[int, DERIVED] = 0
+    min_ns: Count = 0
+    max_ns: Count = 0
+    duration_ns: Count = 0
+    squares_ns2: BigCount = 0
+    device_self_ns: Signed = 0
+    device_cumulative_ns: Annotated[int, DERIVED] = 0
+    memory: Annotated[MemoryTotals, OPTIONAL] = NO_MEMORY
+    memory_cumulative: Annotated[MemoryTotals, DERIVED] = NO_MEMORY
+    flops: Annotated[BigCount, OPTIONAL] = 0
+    overhead_ns: Annotated[Count, OPTIONAL] = 0
 
     @property
     def mean_ns(self) -> float:
@@ -67,6 +69,19 @@ class Totals:
     def mean_retained_bytes(self) -> float:
         """Bytes that a call leaves in use, with inner calls, 0.0 without calls."""
         return self._per_call(self.memory_cumulative.retained_bytes)
+
+    def broken_promise(self) -> str:
+        """What cannot be, "" if nothing: the total is of so many calls, each between
+        the shortest and the longest."""
+        if self.min_ns > self.max_ns:
+            return f"has min_ns {self.min_ns} above max_ns {self.max_ns}"
+        least, most = self.calls * self.min_ns, self.calls * self.max_ns
+        if not least <= self.duration_ns <= most:
+            return (
+                f"has duration_ns {self.duration_ns}, but {self.calls} calls of "
+                f"{self.min_ns} to {self.max_ns} ns take {least} to {most} ns"
+            )
+        return ""
 
     def __add__(self, other: Totals) -> Totals:
         lows = [t.min_ns for t in (self, other) if t.calls]

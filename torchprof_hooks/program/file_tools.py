@@ -176,7 +176,7 @@ def _show(args: argparse.Namespace) -> int:
 
 
 def _report(args: argparse.Namespace) -> str:
-    from torchprof_hooks.profiles.program_format import load_program
+    from torchprof_hooks.profiles.files.program_file import load_program
     from torchprof_hooks.reports.program.report import Layout, program_report
 
     program = _read(load_program, args.file)

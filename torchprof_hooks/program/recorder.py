@@ -92,7 +92,7 @@ class Recorder:
             self._flushed_at = time.monotonic()
 
     def _save(self, program: ProgramProfile) -> None:
-        from torchprof_hooks.profiles.program_format import save_program
+        from torchprof_hooks.profiles.files.program_file import save_program
 
         save_program(program, rank_file(self._flags.save))
 

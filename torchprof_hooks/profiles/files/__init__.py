@@ -1,0 +1,1 @@
+"""Files of profiles: how records are written, read and checked, and their versions."""

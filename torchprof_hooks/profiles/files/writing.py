@@ -1,0 +1,76 @@
+"""Files that are there as a whole, or not at all."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final, TextIO
+
+#: Where the system keeps devices and open files: ``/dev/stdout``, ``/dev/fd/3``.
+_SYSTEM: Final = ("/dev/", "/proc/")
+
+
+@contextmanager
+def replaced_file(path: str | Path) -> Iterator[TextIO]:
+    """A text file in UTF-8 to write to, which takes its place when the block is left: a
+    file that was there is replaced only when all of the new one is written, and stays
+    if that fails.
+
+    The new file has the mode of the one that was there; if there was none, what the
+    umask leaves. Links are followed: what they point to is replaced. What is no regular
+    file (a device, a pipe) is written to.
+
+    Raises:
+        OSError: it cannot be written, or nobody may write to the file that is there.
+    """
+    there = _status(path)
+    if _is_written_through(path, there):
+        with open(_open(path, os.O_APPEND), "w", encoding="utf-8") as file:
+            yield file
+        return
+    target = Path(os.path.realpath(path))
+    if there is not None and not os.access(target, os.W_OK):
+        raise PermissionError(13, "Permission denied", str(path))
+    # A short name: the longest ones leave no room for more characters.
+    temporary = target.with_name(f".{secrets.token_hex(8)}.tmp")
+    try:
+        with open(_open(temporary, os.O_CREAT | os.O_EXCL), "w", encoding="utf-8") as f:
+            if there is not None:
+                _take_over(f.fileno(), there)
+            yield f
+        os.replace(temporary, target)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _open(path: str | Path, flags: int) -> int:
+    return os.open(path, os.O_WRONLY | os.O_CLOEXEC | flags, 0o666)
+
+
+def _status(path: str | Path) -> os.stat_result | None:
+    """Of what a path leads to, None if there is nothing yet."""
+    try:
+        return os.stat(path)
+    except FileNotFoundError:
+        return None
+
+
+def _is_written_through(path: str | Path, there: os.stat_result | None) -> bool:
+    """Whether it is no file of its own that another could take the place of."""
+    if there is None or stat.S_ISDIR(there.st_mode):
+        return False
+    is_open_file = os.path.abspath(path).startswith(_SYSTEM)
+    return is_open_file or not stat.S_ISREG(there.st_mode)
+
+
+def _take_over(descriptor: int, there: os.stat_result) -> None:
+    """Mode and, as far as that is allowed, owner and group."""
+    own = os.fstat(descriptor)
+    if (own.st_uid, own.st_gid) != (there.st_uid, there.st_gid):
+        with suppress(OSError):
+            os.fchown(descriptor, there.st_uid, there.st_gid)
+    os.fchmod(descriptor, stat.S_IMODE(there.st_mode))
