@@ -29,6 +29,11 @@ def _registered() -> dict[str, object]:
         "batches": vars(dataloader._BaseDataLoaderIter)["__next__"],
         "function modes": torch._C._len_torch_function_stack(),
         "apply": vars(torch.autograd.function._SingleLevelFunction).get("apply"),
+        "public apply": vars(torch.autograd.Function).get("apply"),
+        "contexts": vars(torch.autograd.function.BackwardCFunction).get("__init__"),
+        "attributes": vars(torch.autograd.function.FunctionMeta).get(
+            "__getattribute__"
+        ),
         "override check": torch.overrides.has_torch_function,
         "profile function": sys.getprofile(),
         "warning filters": [f for f in warnings.filters if "global hooks" in str(f[1])],

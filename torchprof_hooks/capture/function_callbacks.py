@@ -19,6 +19,7 @@ from torchprof_hooks.capture.torch_names.autograd import (
     NodePreHook,
     current_autograd_node,
     next_sequence_number,
+    sequence_number,
 )
 from torchprof_hooks.capture.torch_names.compiler import CompiledCall
 from torchprof_hooks.capture.torch_names.functions import (
@@ -79,29 +80,41 @@ class FunctionCallbackTracker(FunctionTracker):
 
     # Forward
 
-    def call(self, site: Site, function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-        """Call `function`, and the hook before and after it."""
+    def call(
+        self,
+        site: Site,
+        function: Any,
+        args: Any,
+        kwargs: dict[str, Any],
+        node: Any = None,
+    ) -> Any:
+        """Call `function`, and the hook before and after it (see the parent class)."""
         if self._is_telling:  # the hook itself calls a function
             return function(*args, **kwargs)
         if site.is_hidden:
-            return super().call(site, function, args, kwargs)
+            return super().call(site, function, args, kwargs, node)
         call = self._describe(site, args, kwargs)
         self._calls[site.code] = call
         try:
             self._tell(self._hook.forward_preprocess, call, call.in_data)
-            low = next_sequence_number()
-            outputs = super().call(site, function, args, kwargs)
+            low = next_sequence_number() if node is None else sequence_number(node)
+            outputs = super().call(site, function, args, kwargs, node)
         except BaseException:
             self._calls.pop(site.code, None)
             raise
-        self._returned(site, call, (outputs, args, kwargs), low)
+        self._returned(site, call, (outputs, args, kwargs), low, node)
         return outputs
 
     def _returned(
-        self, site: Site, call: FunctionCall, tensors: object, low: int
+        self,
+        site: Site,
+        call: FunctionCall,
+        tensors: object,
+        low: int,
+        node: Any = None,
     ) -> None:
         if self._calls.pop(site.code, None) is call:  # else: taken off meanwhile
-            self._tie(call, tensors, low)
+            self._tie(call, tensors, low, node)
             self._tell(self._hook.forward_postprocess, call, call.in_data)
 
     def begin_region(self, call: CompiledCall) -> Site | None:
@@ -165,15 +178,21 @@ class FunctionCallbackTracker(FunctionTracker):
         finally:
             self._is_telling = False
 
-    def _tie(self, call: FunctionCall, outputs: object, low: int) -> None:
-        """Have the nodes that `call` made, from number `low` on, remember it."""
+    def _tie(self, call: FunctionCall, outputs: object, low: int, node: Any) -> None:
+        """Have the nodes that `call` made, from number `low` on, remember it.
+
+        node: one of them, if it is not behind the outputs yet.
+        """
         high = next_sequence_number()
         if high == low:
             return
-        nodes = nodes_within(nodes_behind(outputs), low, high)
-        call.node_names = tuple(node.name() for node in nodes)
-        for node in nodes:
-            node.metadata.setdefault((_METADATA_KEY, id(self)), call)
+        behind = nodes_behind(outputs)
+        if node is not None:
+            behind.append(node)
+        nodes = nodes_within(behind, low, high)
+        call.node_names = tuple(made.name() for made in nodes)
+        for made in nodes:
+            made.metadata.setdefault((_METADATA_KEY, id(self)), call)
 
     # Backward
 

@@ -28,10 +28,10 @@ from torchprof_hooks.capture.torch_names.compiler import (
     replace_eval_frame_setter,
     restore_eval_frame_setter,
 )
-from torchprof_hooks.capture.torch_names.functions import (
-    apply_function,
-    replace_function_apply,
-    restore_function_apply,
+from torchprof_hooks.capture.torch_names.custom_functions import (
+    Around,
+    FunctionApplications,
+    Run,
 )
 
 
@@ -49,6 +49,7 @@ class FunctionTaps:
         self._at_death: weakref.WeakKeyDictionary[type, weakref.finalize[[], type]] = (
             weakref.WeakKeyDictionary()
         )
+        self._applications = FunctionApplications(self._around)
         self._regions = _CompiledRegions(self.here)
 
     def show_functions(self, tracker: FunctionTracker) -> None:
@@ -107,9 +108,9 @@ class FunctionTaps:
     def _listen(self) -> None:
         """Be told what somebody wants to know, and nothing else."""
         if self._trackers or self._of_class:
-            replace_function_apply(_apply_measured)
+            self._applications.start()
         else:
-            restore_function_apply()
+            self._applications.stop()
         if self._trackers:
             self._regions.start()
         else:
@@ -127,35 +128,42 @@ class FunctionTaps:
         of_class = [threads.here() for threads in self._of_class.get(cls, ())]
         return [t for t in of_class if isinstance(t, FunctionTracker)] + self.here()
 
-
-def _apply_measured(cls: Any, *args: Any, **kwargs: Any) -> Any:
-    if is_dynamo_compiling():
-        return apply_function(cls, args, kwargs)
-    call: Callable[..., Any] = partial(_apply, cls)
-    for tracker in function_taps.followers(cls):
-        if tracker.transformed != cls.__name__:
-            site = tracker.find_function(cls)
-            if site is not None:
-                call = partial(_call, cls, tracker, site, call)
-    return call(*args, **kwargs)
-
-
-def _apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
-    return apply_function(cls, args, kwargs)
+    def _around(self, cls: Any) -> Around | None:
+        """What measures an application of `cls`, as far as anybody wants to know."""
+        if is_dynamo_compiling():
+            return None
+        calls = [
+            _Call(tracker, site, transformed_name(cls))
+            for tracker in self.followers(cls)
+            if tracker.transformed != cls.__name__
+            and (site := tracker.find_function(cls)) is not None
+        ]
+        return partial(_around, calls) if calls else None
 
 
-def _call(
-    cls: Any,
-    tracker: FunctionTracker,
-    site: Site,
-    call: Callable[..., Any],
-    *args: Any,
-    **kwargs: Any,
-) -> Any:
+class _Call(NamedTuple):
+    """An application of a custom Function as one tracker sees it.
+
+    made_for: name of the Function that ``torch.func`` made the class for, if any.
+    """
+
+    tracker: FunctionTracker
+    site: Site
+    made_for: str | None
+
+
+def _around(calls: list[_Call], run: Run, node: Any) -> Run:
+    for call in calls:
+        run = partial(_measured, call, node, run)
+    return run
+
+
+def _measured(call: _Call, node: Any, run: Run, *args: Any, **kwargs: Any) -> Any:
+    tracker = call.tracker
     around = tracker.transformed
-    tracker.transformed = transformed_name(cls) or around
+    tracker.transformed = call.made_for or around
     try:
-        return tracker.call(site, call, args, kwargs)
+        return tracker.call(call.site, run, args, kwargs, node)
     finally:
         tracker.transformed = around
 

@@ -22,6 +22,7 @@ from torchprof_hooks.capture.site import Site
 from torchprof_hooks.capture.span_log import FOLD_AT
 from torchprof_hooks.capture.torch_names.autograd import (
     next_sequence_number,
+    sequence_number,
 )
 from torchprof_hooks.capture.torch_names.compiler import (
     CompiledCall,
@@ -78,12 +79,22 @@ class FunctionTracker(FunctionSites):
 
     # Forward
 
-    def call(self, site: Site, function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-        """Call `function` at a site from `find_function`; measure it."""
+    def call(
+        self,
+        site: Site,
+        function: Any,
+        args: Any,
+        kwargs: dict[str, Any],
+        node: Any = None,
+    ) -> Any:
+        """Call `function` at a site from `find_function`; measure it.
+
+        node: an autograd node of the call that has been made before.
+        """
         if self.by_shapes and not site.is_hidden:
             site = self.shaped(site, function, args, kwargs)
         try:
-            site.low = next_sequence_number()
+            site.low = next_sequence_number() if node is None else sequence_number(node)
             site.start_ns = perf_counter_ns()
             self.site = site
             outputs = function(*args, **kwargs)

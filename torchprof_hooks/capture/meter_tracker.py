@@ -18,6 +18,7 @@ from torchprof_hooks.capture.site import Site
 from torchprof_hooks.capture.span_log import FOLD_AT
 from torchprof_hooks.capture.torch_names.autograd import (
     next_sequence_number,
+    sequence_number,
 )
 from torchprof_hooks.capture.torch_names.compiler import CompiledCall
 from torchprof_hooks.capture.tracker import Tracker
@@ -108,17 +109,24 @@ class MeterTracker(FunctionTracker):
             self._look_for_devices()
         return super().find_site(module)
 
-    def call(self, site: Site, function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-        """Call `function`; measure it."""
+    def call(
+        self,
+        site: Site,
+        function: Any,
+        args: Any,
+        kwargs: dict[str, Any],
+        node: Any = None,
+    ) -> Any:
+        """Call `function`; measure it (see the parent class)."""
         if site.is_entry and self.asleep:
             self._look_for_devices()
         if not self.is_metering:
-            return super().call(site, function, args, kwargs)
+            return super().call(site, function, args, kwargs, node)
         if self.by_shapes and not site.is_hidden:
             site = self.shaped(site, function, args, kwargs)
         try:
             caller = self.site
-            site.low = next_sequence_number()
+            site.low = next_sequence_number() if node is None else sequence_number(node)
             site.start_ns = perf_counter_ns()
             self.site = site
             self._opened(site, self._read(caller, caller))

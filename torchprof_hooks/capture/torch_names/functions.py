@@ -1,4 +1,4 @@
-"""Private names of torch functions, of their modes, and of custom Functions."""
+"""Private names of torch functions and of their modes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from itertools import islice
 from typing import Any, Final
 
 import torch
-from torch import autograd
 from torch.compiler import is_dynamo_compiling
 from torch.overrides import TorchFunctionMode
 
@@ -171,27 +170,3 @@ def _shape(tensor: torch.Tensor) -> Shape:
 
 
 _UNKNOWN: Final[Shape] = ("?",)
-
-#: The class whose ``apply`` all ``apply`` of custom autograd Functions end in: one
-#: level deeper than the public class, because people keep ``MyFunction.apply`` under
-#: names of their own. None where torch has no such class: custom Functions are then
-#: seen in backward only, by the names of their nodes.
-_FUNCTION_BASE: Any = getattr(autograd.function, "_SingleLevelFunction", None)
-
-
-def replace_function_apply(apply: Callable[..., Any]) -> None:
-    """Have ``apply(cls, *args, **kwargs)`` called for custom autograd Functions, until
-    `restore_function_apply`."""
-    if _FUNCTION_BASE is not None:
-        _FUNCTION_BASE.apply = classmethod(apply)
-
-
-def restore_function_apply() -> None:
-    """Undo `replace_function_apply`."""
-    if "apply" in vars(_FUNCTION_BASE or object):
-        del _FUNCTION_BASE.apply
-
-
-def apply_function(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What `replace_function_apply` replaces."""
-    return super(_FUNCTION_BASE, cls).apply(*args, **kwargs)
