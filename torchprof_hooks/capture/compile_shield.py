@@ -53,12 +53,12 @@ class CompileShield:
             self._was_unwatched = False
             self.has_missed = has_compiled()
 
-    def _hide(self, compilation: object) -> None:
+    def _hide(self, *compilation: object) -> None:
         with self._lock:
             if self._shielded and self._show is None:
                 self._show = hide_global_hooks(self._ids())
 
-    def _show_again(self, compilation: object) -> None:
+    def _show_again(self, *compilation: object) -> None:
         with self._lock:
             show, self._show = self._show, None
             if show is not None:

@@ -76,10 +76,11 @@ def has_compiled() -> bool:
 
 
 def watch_compilations(
-    begins: Callable[[Any], object], ends: Callable[[Any], object]
+    begins: Callable[..., object], ends: Callable[..., object]
 ) -> bool:
     """Have torch.compile call these before and after it compiles something; it forgets
-    them when it is reset. Whether it will: not before it has been imported."""
+    them when it is reset. Whether it will: not before it has been imported. It tells
+    them what is compiled, up to torch 2.6 nothing."""
     handler = getattr(
         sys.modules.get("torch._dynamo.callback"), "callback_handler", None
     )
