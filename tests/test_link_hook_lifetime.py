@@ -2,9 +2,13 @@ from __future__ import annotations
 
 import copy
 import gc
+import io
 import pickle
+import subprocess
+import sys
 import weakref
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,7 +23,86 @@ def pickled(module: nn.Module) -> Any:
     return pickle.loads(pickle.dumps(module))
 
 
-@pytest.mark.parametrize("duplicate", [copy.deepcopy, pickled])
+def pickled_in_python(module: nn.Module) -> Any:
+    return pickle._loads(pickle._dumps(module, 2))  # type: ignore[attr-defined]
+
+
+def saved(module: nn.Module) -> Any:
+    file = io.BytesIO()
+    torch.save(module, file)
+    file.seek(0)
+    return torch.load(file, weights_only=False)
+
+
+DUPLICATE = [copy.deepcopy, pickled, pickled_in_python, saved]
+
+
+def hooks_of(model: nn.Module) -> list[object]:
+    """Whatever is in any table of hooks in a model."""
+    return [
+        (name, number, hook)
+        for module in model.modules()
+        for name, table in vars(module).items()
+        if "hook" in name and isinstance(table, dict)
+        for number, hook in table.items()
+    ]
+
+
+@pytest.mark.parametrize("duplicate", DUPLICATE)
+def test_nothing_of_a_hook_is_left_in_a_copy(
+    duplicate: Callable[[nn.Module], Any],
+) -> None:
+    model = nn.Sequential(nn.Sequential(nn.Linear(3, 3)), nn.ReLU())
+    for module in model.modules():
+        for name in ("one", "two"):
+            add_hook(module, Recorder(name))
+    before = hooks_of(model)
+    twin = duplicate(model)
+    assert not hooks_of(twin)
+    assert hooks_of(model) == before
+
+
+def nothing(module: nn.Module, *args: Any) -> None:
+    """A hook of the program's own."""
+
+
+@pytest.mark.parametrize("duplicate", DUPLICATE)
+def test_hooks_of_the_program_are_copied(duplicate: Callable[[nn.Module], Any]) -> None:
+    model = nn.Linear(3, 3)
+    model.register_forward_pre_hook(nothing)
+    add_hook(model, Recorder())
+    model.register_forward_hook(nothing)
+    twin = duplicate(model)
+    assert [hook for *_, hook in hooks_of(twin)] == [nothing, nothing]
+
+
+def test_a_copy_whose_copier_is_kept_loses_the_hook_when_it_is_called() -> None:
+    memory: dict[int, Any] = {}
+    twin = copy.deepcopy(add_hook(nn.Linear(3, 3), Recorder()), memory)
+    assert hooks_of(twin)
+    assert twin(inputs()).shape == (2, 3)
+    assert not hooks_of(twin)
+
+
+def test_a_saved_model_is_loaded_where_this_package_is_not(tmp_path: Path) -> None:
+    path = tmp_path / "model.pt"
+    torch.save(add_hook(nn.Linear(3, 3), Recorder()), path)
+    program = f"""
+import sys
+sys.modules["torchprof_hooks"] = None  # whoever imports it fails
+import torch
+model = torch.load({str(path)!r}, weights_only=False)
+assert not model._forward_hooks and not model._forward_pre_hooks
+# The numbers of hooks begin anew in each process.
+seen = []
+model.register_forward_pre_hook(lambda module, args: seen.append(args))
+model(torch.ones(2, 3))
+assert len(seen) == 1
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
+
+
+@pytest.mark.parametrize("duplicate", DUPLICATE)
 def test_the_copy_of_a_hooked_module_is_not_hooked(
     duplicate: Callable[[nn.Module], Any],
 ) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import operator
+import weakref
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import Any, Final, Protocol
 
 import torch
 from torch.compiler import is_dynamo_compiling
+from torch.utils.hooks import RemovableHandle
 
 from torchprof_hooks.capture.torch_names.modules import (
     pre_hooks_of,
@@ -49,6 +51,7 @@ class ModuleTap:
             _Module.register_forward_pre_hook(module, pre, with_kwargs=True),
             _Module.register_forward_hook(module, post, always_call=True),
         ]
+        pre.handle, post.handle = self._handles
         # Also when the module dies with its hooks still on.
         self._release = threads.acquire_for(module)
 
@@ -67,17 +70,34 @@ def module_taps(module: torch.nn.Module) -> dict[str, ModuleTap]:
 
 class _ModuleHook:
     """A hook in a module's own table, which goes along when the module is copied or
-    pickled. The copy is not measured: in it, the hook is something that does nothing,
-    whatever it is called with. That is Python's own: files of models can be read where
-    this package is not installed.
+    pickled. The copy is not measured: what stands for the hook in it takes itself out
+    of the tables of the copy. It is made of what Python and torch have: files of models
+    can be read where this package is not installed.
+
+    handle: what takes the hook off its module; a copy of it, that off the copy.
     """
+
+    handle: RemovableHandle
 
     def __init__(self, tap: ModuleTap, threads: TrackersByThread) -> None:
         self.tap = tap
         self._threads = threads
 
-    def __reduce__(self) -> tuple[Callable[..., object], tuple[object, str]]:
-        return getattr, (nullcontext(), "__exit__")
+    def __reduce__(self) -> tuple[Callable[..., object], tuple[object, int]]:
+        # Called like a hook, the handle's `__exit__` removes it, too: should somebody
+        # keep the memory of what was copied, that is what ends it.
+        return operator.getitem, ([self.handle.__exit__, _WhenCopied(self.handle)], 0)
+
+
+class _WhenCopied:
+    """Becomes, in a copy, what removes the copied hook when all has been copied: when
+    the copier forgets what it has made, and with it an object that nobody else has."""
+
+    def __init__(self, handle: RemovableHandle) -> None:
+        self._handle = handle
+
+    def __reduce__(self) -> tuple[Callable[..., object], tuple[object, object]]:
+        return weakref.finalize, (set(), self._handle.remove)
 
 
 class _PreHook(_ModuleHook):
