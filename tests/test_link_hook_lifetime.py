@@ -37,7 +37,7 @@ def saved(module: nn.Module) -> Any:
 DUPLICATE = [copy.deepcopy, pickled, pickled_in_python, saved]
 
 
-def hooks_of(model: nn.Module) -> list[object]:
+def hooks_of(model: nn.Module) -> list[tuple[str, int, object]]:
     """Whatever is in any table of hooks in a model."""
     return [
         (name, number, hook)

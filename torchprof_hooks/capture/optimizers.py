@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
+from torchprof_hooks.capture.torch_names.inputs import device_type_of
 from torchprof_hooks.profiles.program_facts import OptimizerFacts
 
 
@@ -12,7 +13,7 @@ def read_optimizer(optimizer: Any) -> OptimizerFacts:
     """Its facts. Reads what optimizers of torch have; others may lack it."""
     groups = getattr(optimizer, "param_groups", [])
     parameters = [each for group in groups for each in group.get("params", ())]
-    devices = {each.device.type for each in parameters}
+    devices = {device_type_of(each) for each in parameters}
     options = inspect.signature(type(optimizer).__init__).parameters
     is_differentiable = any(group.get("differentiable") for group in groups)
     return OptimizerFacts(

@@ -5,9 +5,8 @@ from __future__ import annotations
 import sys
 from typing import TextIO
 
-import torch
-
 from torchprof_hooks.capture.function_call import FunctionCall
+from torchprof_hooks.capture.torch_names.inputs import description_of
 from torchprof_hooks.function_hook import FunctionHook, Tensors
 
 
@@ -36,6 +35,8 @@ class PrintHook(FunctionHook):
         ...
 
     Nothing of a tensor's elements is printed: reading them would wait for the device.
+    Of tensors whose class has a ``__torch_dispatch__`` of its own, which would be asked
+    for their shape and device, these are not printed.
     """
 
     name = "PrintHook"
@@ -63,21 +64,9 @@ class PrintHook(FunctionHook):
     def _print_all(self, what: str, tensors: Tensors) -> None:
         for tensor in tensors:
             missing = "(removed)" if what == "input" else "(none)"
-            text = missing if tensor is None else describe_tensor(tensor)
+            text = missing if tensor is None else description_of(tensor)
             self._print(f"  {what} {text}")
 
     def _print(self, line: str) -> None:
         file = self._file or sys.stdout
         print(line, end=self._end, file=file, flush=self._flush)
-
-
-def describe_tensor(tensor: torch.Tensor) -> str:
-    """``float32[2, 3] cpu requires_grad``, without looking at the elements."""
-    dtype = str(tensor.dtype).removeprefix("torch.")
-    try:
-        shape = str(list(tensor.shape))
-    except RuntimeError:  # a nested tensor has none
-        shape = "[?]"
-    grad = " requires_grad" if tensor.requires_grad else ""
-    kind = "" if type(tensor) is torch.Tensor else f" {type(tensor).__name__}"
-    return f"{dtype}{shape} {tensor.device}{kind}{grad}"

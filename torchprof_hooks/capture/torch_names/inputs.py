@@ -73,6 +73,34 @@ def input_types(values: Iterable[Any]) -> tuple[str, ...]:
 
 
 def _input_type(tensor: torch.Tensor) -> str:
-    if type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+    if _is_asked_itself(tensor):
         return _UNKNOWN
     return f"{str(tensor.dtype).removeprefix('torch.')}@{tensor.device.type}"
+
+
+def device_type_of(tensor: torch.Tensor) -> str:
+    """``cpu``, say; "" where only code of the user's can tell."""
+    with torch._C.DisableTorchFunction():
+        return "" if _is_asked_itself(tensor) else tensor.device.type
+
+
+def description_of(tensor: torch.Tensor) -> str:
+    """``float32[2, 3] cpu requires_grad``, without looking at the elements; what only
+    code of the user's can tell is "?"."""
+    with torch._C.DisableTorchFunction():
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        grad = " requires_grad" if tensor.requires_grad else ""
+        kind = "" if type(tensor) is torch.Tensor else f" {type(tensor).__name__}"
+        is_of_torch = type(tensor).__module__.partition(".")[0] == "torch"
+        if _is_asked_itself(tensor) and not is_of_torch:
+            return f"{dtype}[?] ?{kind}{grad}"
+        try:
+            shape = str(list(tensor.shape))
+        except RuntimeError:  # a nested tensor has none
+            shape = "[?]"
+        return f"{dtype}{shape} {tensor.device}{kind}{grad}"
+
+
+def _is_asked_itself(tensor: torch.Tensor) -> bool:
+    """Whether a class of the user's may be asked for the shape and the device."""
+    return type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
