@@ -9,11 +9,18 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from hypothesis import HealthCheck, settings
 from torch.nn.modules import module as nn_module
 from torch.optim import optimizer as optim_optimizer
 from torch.utils.data import DataLoader, dataloader
 
 from tests.fake_clock import FakeClock, fake_clock
+
+#: No test may depend on how busy the machine is.
+settings.register_profile(
+    "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("any machine")
 
 
 def _registered() -> dict[str, object]:

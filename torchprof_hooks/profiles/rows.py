@@ -132,18 +132,14 @@ def group_rows(cells: Cells, infos: Infos, by: str) -> tuple[Row, ...]:
         cells, infos = without_modules(cells, infos)
     elif by != "call":
         cells, infos = without_functions(cells, infos)
-    groups = _groups(cells, infos, by)
+    groups = _Groups(infos, by)
     sums: dict[str, PhaseSums] = {}
     for (path, phase), totals in cells.items():
-        names = [groups[path[:length]].name for length in range(1, len(path) + 1)]
+        names = groups.around(path)
         for name in set(names):  # a set: nested calls of one group count once
             sums.setdefault(name, PhaseSums()).add_inside(phase, totals)
         sums[names[-1]].add_own(phase, totals)
-    merged: dict[str, _Group] = {}
-    for group in groups.values():
-        known = merged.get(group.name)
-        merged[group.name] = group.merge(known) if known else group
-    rows = (_row(merged[name], sums[name]) for name in sums)
+    rows = (_row(groups.merged[name], sums[name]) for name in sums)
     return tuple(sorted(rows, key=expensive_first))
 
 
@@ -162,15 +158,38 @@ class _Group(NamedTuple):
         return _Group(self.name, self.info.merge(other.info), module)
 
 
-def _groups(cells: Cells, infos: Infos, by: str) -> dict[Chain, _Group]:
-    """The group of the call at the end of each chain, and of those around it."""
-    groups: dict[Chain, _Group] = {}
-    for path, _ in cells:
-        for length in range(len(path), 0, -1):
-            if path[:length] in groups:
-                break
-            groups[path[:length]] = _group(path[:length], infos, by)
-    return groups
+#: By the name of what is called at a place: the name of its group, and those below.
+_Below = dict[str, tuple[str, "_Below"]]
+
+
+class _Groups:
+    """What calls count for, by their places in the tree.
+
+    merged: by name, what is known of a group from all its places.
+    """
+
+    def __init__(self, infos: Infos, by: str) -> None:
+        self._infos = infos
+        self._by = by
+        self._top: _Below = {}
+        self.merged: dict[str, _Group] = {}
+
+    def around(self, path: Chain) -> list[str]:
+        """Names of the groups of the calls in a chain, outermost first."""
+        names = []
+        below = self._top
+        for depth, name in enumerate(path, start=1):
+            if name not in below:
+                below[name] = self._known(path[:depth]), {}
+            group_name, below = below[name]
+            names.append(group_name)
+        return names
+
+    def _known(self, path: Chain) -> str:
+        group = _group(path, self._infos, self._by)
+        known = self.merged.get(group.name)
+        self.merged[group.name] = group.merge(known) if known else group
+        return group.name
 
 
 def _group(path: Chain, infos: Infos, by: str) -> _Group:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from torchprof_hooks.profiles.cells import Cells, Chain, Infos, enclosing_module
+from torchprof_hooks.profiles.cells import Cells, Infos
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.rows import PhaseSums, Row
 
@@ -21,45 +21,75 @@ class Node(Row):
 
     def walk(self, depth: int = 0) -> Iterator[tuple[int, Node]]:
         """(depth, node) for this node and all below it, in order."""
-        yield depth, self
-        for child in self.children:
-            yield from child.walk(depth + 1)
+        coming = [(depth, self)]  # no recursion: calls can be as deep as Python goes
+        while coming:
+            depth, node = coming.pop()
+            yield depth, node
+            coming += [(depth + 1, child) for child in reversed(node.children)]
+
+
+class _Place:
+    """A place in the tree that is being built, with those below it by name.
+
+    module: the innermost module around it.
+    """
+
+    def __init__(self, name: str, info: ModuleInfo, module: str) -> None:
+        self.name = name
+        self.info = info
+        self.module = name if info.kind == "module" else module
+        self.sums = PhaseSums()
+        self.below: dict[str, _Place] = {}
+
+    def at(self, name: str, infos: Infos) -> _Place:
+        """The place below it, made if there is none."""
+        if name not in self.below:
+            self.below[name] = _Place(name, infos[name], self.module)
+        return self.below[name]
 
 
 def build_tree(cells: Cells, infos: Infos) -> Node:
     """See `Profile.tree`."""
-    sums: dict[Chain, PhaseSums] = {(): PhaseSums()}
-    children: dict[Chain, list[Chain]] = {(): []}
+    top = _Place("", ModuleInfo(kind="outside"), "")
     for (path, phase), totals in cells.items():
-        for length in range(1, len(path) + 1):
-            here = path[:length]
-            if here not in sums:
-                sums[here] = PhaseSums()
-                children[here] = []
-                children[here[:-1]].append(here)
-        for length in range(len(path) + 1):
-            sums[path[:length]].add_inside(phase, totals)
-        sums[path].add_own(phase, totals)
+        place = top
+        place.sums.add_inside(phase, totals)
+        for name in path:
+            place = place.at(name, infos)
+            place.sums.add_inside(phase, totals)
+        place.sums.add_own(phase, totals)
 
-    def place(child: Node) -> tuple[bool, int, str]:
+    def rank(child: Node) -> tuple[bool, int, str]:
         if child.kind in ("module", "function"):
             return False, infos[child.name].order, child.name
         return True, -child.cumulative_ns, child.name
 
-    def node(path: Chain) -> Node:
-        info = infos[path[-1]] if path else ModuleInfo(kind="outside")
-        below = sorted(map(node, children[path]), key=place)
-        return Node(
-            path[-1] if path else "",
-            info.class_name,
-            info.kind,
-            info.aliases,
-            info.compiled,
-            sums[path].result(),
-            enclosing_module(path, infos),
-            info.implementation,
-            info.inputs,
-            children=tuple(below),
-        )
+    nodes: dict[int, Node] = {}
+    for place in reversed(_places(top)):  # those below come first
+        below = sorted((nodes.pop(id(p)) for p in place.below.values()), key=rank)
+        nodes[id(place)] = _node(place, tuple(below))
+    return nodes[id(top)]
 
-    return node(())
+
+def _places(top: _Place) -> list[_Place]:
+    """All of them, each before those below it."""
+    places = [top]
+    for place in places:
+        places += place.below.values()
+    return places
+
+
+def _node(place: _Place, children: tuple[Node, ...]) -> Node:
+    info = place.info
+    return Node(
+        place.name,
+        info.class_name,
+        info.kind,
+        info.aliases,
+        info.compiled,
+        place.sums.result(),
+        place.module,
+        info.implementation,
+        info.inputs,
+        children=children,
+    )

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from torchprof_hooks.profiles.files.writing import replaced_file
 from torchprof_hooks.program.flags import FlagError, Flags
 
 #: Destinations that are no files.
@@ -62,7 +63,8 @@ def write_report(report: str, destination: str) -> None:
             with suppress(ValueError):  # the program has closed it
                 print(report, file=stream, flush=True)
     else:
-        rank_file(destination).write_text(report + "\n", encoding="utf-8")
+        with replaced_file(rank_file(destination)) as file:
+            file.write(report + "\n")
 
 
 def rank_file(name: str) -> Path:

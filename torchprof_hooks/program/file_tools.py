@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from torchprof_hooks.profiles.compare import compare
+from torchprof_hooks.profiles.files import profile_file
 from torchprof_hooks.profiles.names import GROUPINGS
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.shares import parse_strict_share
@@ -204,7 +205,10 @@ def _compare(args: argparse.Namespace) -> int:
 def _merge(args: argparse.Namespace) -> int:
     merged = reduce(Profile.merge, map(_load, args.files))
     try:
+        profile_file.check(merged)
         merged.save(args.output)
+    except ValueError as error:
+        raise _ToolError(f"the sum is more than a file can have: {error}") from None
     except OSError as error:
         raise _ToolError(f"cannot write {args.output}: {error.strerror}") from None
     [wall] = format_times([merged.wall_ns], "auto_foreach")

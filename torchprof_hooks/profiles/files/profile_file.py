@@ -54,6 +54,15 @@ def load(kind: type[Profile], path: str | Path) -> Profile:
     return decoded(kind, path, content)
 
 
+def check(profile: Profile) -> None:
+    """Look whether a file can have all of it.
+
+    Raises:
+        ValueError: it has a number that is too large, say.
+    """
+    SCHEMA.of(type(profile)).decode(to_json(profile))
+
+
 def to_json(profile: Profile) -> dict[str, Any]:
     """The content of a file, of plain Python types, without its header."""
     content: dict[str, Any] = SCHEMA.of(type(profile)).encode(profile)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import stat
@@ -29,26 +30,28 @@ def replaced_file(path: str | Path) -> Iterator[TextIO]:
     """
     there = _status(path)
     if _is_written_through(path, there):
-        with open(_open(path, os.O_APPEND), "w", encoding="utf-8") as file:
+        with _opened(path, os.O_APPEND) as file:
             yield file
         return
     target = Path(os.path.realpath(path))
     if there is not None and not os.access(target, os.W_OK):
-        raise PermissionError(13, "Permission denied", str(path))
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
     # A short name: the longest ones leave no room for more characters.
     temporary = target.with_name(f".{secrets.token_hex(8)}.tmp")
     try:
-        with open(_open(temporary, os.O_CREAT | os.O_EXCL), "w", encoding="utf-8") as f:
+        with _opened(temporary, os.O_CREAT | os.O_EXCL) as file:
             if there is not None:
-                _take_over(f.fileno(), there)
-            yield f
+                _take_over(file.fileno(), there)
+            yield file
         os.replace(temporary, target)
     finally:
         temporary.unlink(missing_ok=True)
 
 
-def _open(path: str | Path, flags: int) -> int:
-    return os.open(path, os.O_WRONLY | os.O_CLOEXEC | flags, 0o666)
+def _opened(path: str | Path, flags: int) -> TextIO:
+    """Names of files and classes can have characters that no encoding has."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC | flags, 0o666)
+    return open(descriptor, "w", encoding="utf-8", errors="backslashreplace")
 
 
 def _status(path: str | Path) -> os.stat_result | None:

@@ -1,0 +1,66 @@
+"""Calls deeper inside of each other than Python calls functions."""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.helpers import timed
+from torchprof_hooks import Profile
+from torchprof_hooks.profiles.compare import compare
+from torchprof_hooks.profiles.modules import ModuleInfo
+from torchprof_hooks.profiles.names import GROUPINGS
+from torchprof_hooks.reports import comparison, row_table, text
+from torchprof_hooks.reports.export import collapsed, rows_csv, rows_json, speedscope
+
+DEPTH = 3 * sys.getrecursionlimit()
+NAMES = tuple(f"m{number}" for number in range(DEPTH))
+
+
+@pytest.fixture(scope="module")
+def profile() -> Profile:
+    cells = {
+        (NAMES[:length], "forward"): timed(length) for length in (1, DEPTH // 2, DEPTH)
+    }
+    return Profile(
+        cells,  # type: ignore[arg-type]
+        {name: ModuleInfo("Layer", order=n) for n, name in enumerate(NAMES)},
+        sum(totals.self_ns for totals in cells.values()),
+    )
+
+
+def test_the_tree(profile: Profile) -> None:
+    nodes = list(profile.tree().walk())
+    assert [depth for depth, _ in nodes] == list(range(DEPTH + 1))
+    assert [node.name for _, node in nodes] == ["", *NAMES]
+    assert {node.cumulative_ns for _, node in nodes[:2]} == {profile.wall_ns}
+    assert nodes[-1][1].self_ns == DEPTH
+
+
+@pytest.mark.parametrize("by", GROUPINGS)
+def test_rows(by: str, profile: Profile) -> None:
+    assert sum(row.self_ns for row in profile.rows(by)) == profile.wall_ns
+
+
+@pytest.mark.parametrize(
+    "render",
+    [
+        text.render,
+        partial(row_table.render, by="module"),
+        rows_json.render,
+        rows_csv.render,
+        speedscope.render,
+        collapsed.render,
+        lambda profile: comparison.render(compare(profile, profile)),
+    ],
+)
+def test_reports(render: partial[str], profile: Profile) -> None:
+    assert "m0" in render(profile)
+
+
+def test_files(profile: Profile, tmp_path: Path) -> None:
+    profile.save(tmp_path / "deep.json")
+    assert Profile.load(tmp_path / "deep.json") == profile
