@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import gc
-import sys
-import warnings
 from collections.abc import Iterator
 
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
-from torch.nn.modules import module as nn_module
-from torch.optim import optimizer as optim_optimizer
-from torch.utils.data import DataLoader, dataloader
 
 from tests.fake_clock import FakeClock, fake_clock
+from tests.registered import registered
 
 #: No test may depend on how busy the machine is.
 settings.register_profile(
@@ -23,37 +19,13 @@ settings.register_profile(
 settings.load_profile("any machine")
 
 
-def _registered() -> dict[str, object]:
-    """Everything of torch and Python that this package may touch while it is active."""
-    return {
-        "forward pre-hooks": dict(nn_module._global_forward_pre_hooks),
-        "forward hooks": dict(nn_module._global_forward_hooks),
-        "always called": dict(nn_module._global_forward_hooks_always_called),
-        "optimizer pre-hooks": dict(optim_optimizer._global_optimizer_pre_hooks),
-        "optimizer post-hooks": dict(optim_optimizer._global_optimizer_post_hooks),
-        "backward entry": torch.autograd._engine_run_backward,  # type: ignore[attr-defined]
-        "iterators over loaders": vars(DataLoader)["__iter__"],
-        "batches": vars(dataloader._BaseDataLoaderIter)["__next__"],
-        "function modes": torch._C._len_torch_function_stack(),
-        "apply": vars(torch.autograd.function._SingleLevelFunction).get("apply"),
-        "public apply": vars(torch.autograd.Function).get("apply"),
-        "contexts": vars(torch.autograd.function.BackwardCFunction).get("__init__"),
-        "attributes": vars(torch.autograd.function.FunctionMeta).get(
-            "__getattribute__"
-        ),
-        "override check": torch.overrides.has_torch_function,
-        "profile function": sys.getprofile(),
-        "warning filters": [f for f in warnings.filters if "global hooks" in str(f[1])],
-    }
-
-
 @pytest.fixture(autouse=True)
 def nothing_stays_registered() -> Iterator[None]:
-    before = _registered()
+    before = registered()
     yield
-    if _registered() != before:
+    if registered() != before:
         gc.collect()  # a hook that holds its own module is gone only then
-    assert _registered() == before
+    assert registered() == before
 
 
 @pytest.fixture

@@ -6,10 +6,10 @@ from typing import Any
 
 import torch
 
+from torchprof_hooks.capture.attach.blocks import Block
 from torchprof_hooks.capture.function_call import FunctionCall
 from torchprof_hooks.capture.hook_tracker import is_default, make_function_tracker
-from torchprof_hooks.capture.registry import function_taps_of_thread
-from torchprof_hooks.capture.tap import Tap
+from torchprof_hooks.capture.registry import function_blocks_of_thread
 from torchprof_hooks.capture.tracker import Tracker
 from torchprof_hooks.hook import Hook
 
@@ -89,5 +89,5 @@ class FunctionHook(Hook):
         """What serves this hook in one thread."""
         return make_function_tracker(self, everywhere)
 
-    def _taps_of_thread(self) -> dict[str, Tap]:
-        return function_taps_of_thread()
+    def _blocks_of_thread(self) -> dict[str, Block]:
+        return function_blocks_of_thread()

@@ -6,6 +6,7 @@ import threading
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from torchprof_hooks.capture.attach.blocks import Block, ExitMethod, heal, held_for
 from torchprof_hooks.capture.registry import check_free
 from torchprof_hooks.capture.tap import Tap
 from torchprof_hooks.capture.thread_trackers import ThreadTrackers
@@ -28,25 +29,44 @@ class Hook:
         Raises:
             KeyError: a hook of this name is active already.
         """
-        taps = self._taps_of_thread()
-        check_free(self.name, taps.get(self.name))
+        held = held_for(self)
+        heal()
+        check_free(self.name, self._active_blocks().get(self.name))
         self.added(None)
-        taps[self.name] = Tap(self._tracker_of_thread(), owner=self)
+        tap = Tap(self._tracker_of_thread())
+        block = Block(self, held, tap.close)
+        self._blocks_of_thread()[self.name] = block
+        block.begin(tap.open)
         return self
 
-    def __exit__(
+    def _leave(
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        blocks = self._active_blocks().values()
+        # Not by name: it may have been changed.
+        block = next((b for b in blocks if b.manager is self), None)
+        if block is None:
+            raise RuntimeError(
+                f"hook {self.name!r} was not entered in this thread, or has been left "
+                "already"
+            )
         try:
             self.deleted(None)
         finally:
-            taps = self._taps_of_thread()
-            # Not by name: it may have been changed.
-            name = next(name for name, tap in taps.items() if tap.owner is self)
-            taps.pop(name).close(by_exception=error is not None)
+            block.end(by_exception=error is not None)
+            self._active_blocks()
+
+    __exit__ = ExitMethod(_leave)
+
+    def _active_blocks(self) -> dict[str, Block]:
+        """By name; those that have ended are forgotten."""
+        blocks = self._blocks_of_thread()
+        for name in [name for name, block in blocks.items() if block.has_ended]:
+            del blocks[name]
+        return blocks
 
     def added(self, target: Any) -> None:
         """Called when the hook is registered: on `target`, or thread-wide (None)."""
@@ -54,7 +74,7 @@ class Hook:
     def deleted(self, target: Any) -> None:
         """Called when it is unregistered: from `target`, or thread-wide (None)."""
 
-    def _taps_of_thread(self) -> dict[str, Tap]:
+    def _blocks_of_thread(self) -> dict[str, Block]:
         raise NotImplementedError
 
     def _make_tracker(self, everywhere: bool) -> Tracker:

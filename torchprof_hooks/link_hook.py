@@ -6,11 +6,11 @@ from typing import cast
 
 import torch
 
+from torchprof_hooks.capture.attach.blocks import Block
 from torchprof_hooks.capture.hook_tracker import ask_again, is_default, make_tracker
 from torchprof_hooks.capture.link_call import LinkCall
 from torchprof_hooks.capture.module_tap import ModuleTap, module_taps
-from torchprof_hooks.capture.registry import check_free, check_known, taps_of_thread
-from torchprof_hooks.capture.tap import Tap
+from torchprof_hooks.capture.registry import blocks_of_thread, check_free, check_known
 from torchprof_hooks.capture.tracker import Tracker
 from torchprof_hooks.hook import Hook
 
@@ -67,8 +67,8 @@ class LinkHook(Hook):
         """What serves this hook in one thread."""
         return make_tracker(self, everywhere, backward=False)
 
-    def _taps_of_thread(self) -> dict[str, Tap]:
-        return taps_of_thread()
+    def _blocks_of_thread(self) -> dict[str, Block]:
+        return blocks_of_thread()
 
 
 def add_to_module(module: torch.nn.Module, hook: LinkHook, name: str) -> None:

@@ -18,6 +18,13 @@ from typing import NamedTuple, ParamSpec, TextIO, TypeVar
 
 import torch
 
+from torchprof_hooks.capture.attach.blocks import (
+    Block,
+    ExitMethod,
+    Held,
+    heal,
+    held_for,
+)
 from torchprof_hooks.capture.backward_tracker import BackwardTracker
 from torchprof_hooks.capture.function_tracker import FunctionTracker
 from torchprof_hooks.capture.meter_tracker import MeterTracker
@@ -59,10 +66,12 @@ class Profiler:
         self._rounds: list[_ThreadRounds] = []
 
     def __enter__(self) -> Profiler:
-        self._own_rounds().enter()
+        held = held_for(self)
+        heal()
+        self._own_rounds().enter(self, held)
         return self
 
-    def __exit__(
+    def _leave(
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
@@ -70,8 +79,12 @@ class Profiler:
     ) -> None:
         rounds = self._own_rounds()
         if not rounds.is_entered:
-            raise RuntimeError("this profiler was not entered in this thread")
+            raise RuntimeError(
+                "this profiler was not entered in this thread, or has been left already"
+            )
         rounds.leave(by_exception=error is not None)
+
+    __exit__ = ExitMethod(_leave)
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Measure every call of `function`.
@@ -140,48 +153,59 @@ class _ThreadRounds:
     one of the same profiler is a part of it)."""
 
     def __init__(self, settings: Settings) -> None:
-        self._depth = 0
+        self._blocks: list[Block] = []
         self._prepare(settings)
 
     def _prepare(self, settings: Settings) -> None:
         self._tracker, self._no_memory = make_tracker(settings)
-        self._tap: Tap | None = None
-        self._start_ns = 0
+        self._tap = Tap(self._tracker)
+        self._start_ns = 0  # 0: not running
         self._wall_ns = 0
 
     @property
     def is_entered(self) -> bool:
-        return self._depth > 0
+        return bool(self._open_blocks())
 
-    def enter(self) -> None:
-        self._depth += 1
-        if self._depth == 1:
-            try:
-                self._begin()
-            except BaseException:
-                self._depth = 0
-                raise
+    def enter(self, profiler: Profiler, held: Held | None) -> None:
+        self._blocks = self._open_blocks()
+        is_inner = bool(self._blocks)
+        block = Block(profiler, held, self._close_block)
+        self._blocks.append(block)
+        block.begin(_do_nothing if is_inner else self._begin)
 
     def leave(self, by_exception: bool) -> None:
-        self._depth -= 1
-        if self._depth == 0:
+        self._open_blocks()[-1].end(by_exception)
+        self._blocks = self._open_blocks()
+
+    def _open_blocks(self) -> list[Block]:
+        return [block for block in self._blocks if not block.has_ended]
+
+    def _close_block(self, by_exception: bool) -> None:
+        if len(self._open_blocks()) == 1:
             self._end(by_exception)
 
     def _begin(self) -> None:
-        self._tap = Tap(self._tracker)
+        self._tap.open()
         self._start_ns = perf_counter_ns()
 
     def _end(self, by_exception: bool) -> None:
-        if self._tap is not None:
-            self._tap.close(by_exception)
-            self._wall_ns += perf_counter_ns() - self._start_ns
-            self._tap = None
+        self._tap.close(by_exception)
+        # At once: an interrupt finds it booked or not.
+        self._wall_ns, self._start_ns = self._wall_ns + self._running_ns(), 0
+
+    def _running_ns(self) -> int:
+        start_ns = self._start_ns  # once: another thread may read
+        return perf_counter_ns() - start_ns if start_ns else 0
 
     def snapshot(self) -> Profile:
         from torchprof_hooks.capture.snapshot import take_snapshot
 
-        running_ns = perf_counter_ns() - self._start_ns if self._depth else 0
-        return take_snapshot(self._tracker, self._wall_ns + running_ns, self._no_memory)
+        wall_ns = self._wall_ns + self._running_ns()
+        return take_snapshot(self._tracker, wall_ns, self._no_memory)
+
+
+def _do_nothing() -> None:
+    """An inner block is a part of the outer one."""
 
 
 class _BudgetedRounds(_ThreadRounds):

@@ -29,7 +29,7 @@ from tests.capture.budgeted import (
 from tests.fake_clock import MS, burn
 from tests.helpers import in_thread
 from torchprof_hooks import profile, profile_function
-from torchprof_hooks.capture.backward_entry import backward_entry
+from torchprof_hooks.capture.attach.engine import EnginePatch
 from torchprof_hooks.profiler import Profiler
 
 pytestmark = pytest.mark.usefixtures("clock")
@@ -404,10 +404,10 @@ def test_steps_in_another_thread_are_not_counted(limited: Limited) -> None:
 def test_an_interrupt_while_hooks_come_back_leaves_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def interrupt(tracker: object) -> None:
+    def interrupt(self: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(backward_entry, "add", interrupt)
+    monkeypatch.setattr(EnginePatch, "put_on", interrupt)
     prof = profile(max_overhead=0.01)
     with pytest.raises(KeyboardInterrupt), prof:
         pass

@@ -21,8 +21,9 @@ import torchprof_hooks
 from tests.fake_clock import MS, burn
 from tests.planted import Work
 from torchprof_hooks import Profile, ProfilerHook
+from torchprof_hooks.capture.attach.attachments import attachments
+from torchprof_hooks.capture.attach.loaders import loader_patches
 from torchprof_hooks.capture.backward_tracker import BackwardTracker
-from torchprof_hooks.capture.data_entry import data_entry
 from torchprof_hooks.capture.ownership import NEWEST_RECORDS
 from torchprof_hooks.capture.owning_tracker import OwningTracker
 from torchprof_hooks.capture.span_log import FOLD_AT
@@ -316,14 +317,16 @@ def test_a_trace_shows_loading(tmp_path: Path) -> None:
 
 def test_the_log_does_not_grow_with_the_number_of_batches() -> None:
     tracker = BackwardTracker()
-    data_entry.add(tracker)
+    for patch in loader_patches:
+        attachments.attach(patch, tracker)
     try:
         for _ in DataLoader(range(FOLD_AT), batch_size=None):  # type: ignore[arg-type]
             pass
         assert len(tracker.log.entries) <= FOLD_AT + 3
         assert len(tracker.sites) == 3
     finally:
-        data_entry.remove(tracker)
+        for patch in loader_patches:
+            attachments.detach(patch, tracker)
 
 
 # Loops that do not end in order
@@ -479,7 +482,8 @@ def test_nothing_is_left_behind() -> None:
 
 def test_trackers_that_die_are_forgotten() -> None:
     ask = vars(BaseIterator)["__next__"]
-    data_entry.add(BackwardTracker())
+    for patch in loader_patches:
+        attachments.attach(patch, BackwardTracker())
     gc.collect()
     assert vars(BaseIterator)["__next__"] is ask
 

@@ -523,13 +523,13 @@ def test_calls_are_described_once_and_only_if_asked_for() -> None:
     silent = FunctionTracker(by_shapes=True)
     described: list[int] = []
     for followed in (tracker, silent):
-        followed.open_mode()
+        followed.open_mode(followed)
         try:
             for _ in range(3):
                 torch.mm(torch.ones(5, 3), torch.ones(3, 4))
                 described.append(id(followed.sites[-1].described))
         finally:
-            followed.close_mode()
+            followed.close_mode(followed)
     assert len(set(described[:3])) == 1
     assert set(described[3:]) == {id(None)}
     for followed, expected in ((tracker, 3 * 120), (silent, 0)):

@@ -14,7 +14,8 @@ from torch.optim import optimizer as optimizer_module
 from tests.fake_clock import MS, burn
 from tests.planted import Work
 from torchprof_hooks import Profile, profile
-from torchprof_hooks.capture.optimizer_entry import OptimizerEntry
+from torchprof_hooks.capture.attach.attachments import attachments
+from torchprof_hooks.capture.attach.optimizer_steps import OptimizerHooks
 from torchprof_hooks.profiles.names import OUTSIDE_NAME
 
 pytestmark = pytest.mark.usefixtures("clock")
@@ -55,25 +56,25 @@ def rows(found: Profile, phase: Any) -> dict[str, int]:
 
 
 def test_listeners_come_and_go_while_they_are_told() -> None:
-    entry = OptimizerEntry()
+    hooks = OptimizerHooks()
     other = Called()
 
     def take_over() -> None:
-        entry.remove(first)
-        entry.add(other)
+        attachments.detach(hooks, first)
+        attachments.attach(hooks, other)
 
     first = Called(take_over)
-    entry.add(first)
+    attachments.attach(hooks, first)
     step()
     step()
-    entry.remove(other)
+    attachments.detach(hooks, other)
     step()
     assert first.told == ["pre", "post"]
     assert other.told == ["pre", "post"]
 
 
 def test_a_listener_that_can_do_without_the_beginnings() -> None:
-    entry = OptimizerEntry()
+    hooks = OptimizerHooks()
     curt, other = Called(), Called()
     frames: list[str] = []
 
@@ -81,44 +82,44 @@ def test_a_listener_that_can_do_without_the_beginnings() -> None:
         frames[:] = [frame.name for frame in traceback.extract_stack()]
         return torch.ones(())
 
-    entry.add(curt)
-    entry.tell_of_beginnings(curt, wanted=False)
+    attachments.attach(hooks, curt)
+    hooks.tell_of_beginnings(curt, wanted=False)
     step(closure)
     assert curt.told == ["post"]
     assert "measured_closure" not in frames
-    entry.add(other)
+    attachments.attach(hooks, other)
     step(closure)
     assert curt.told == ["post", "post"]
     assert other.told == ["pre", "closure", "end of closure", "post"]
-    entry.tell_of_beginnings(curt, wanted=True)
+    hooks.tell_of_beginnings(curt, wanted=True)
     step()
     assert curt.told[2:] == ["pre", "post"]
-    entry.remove(curt)
-    entry.remove(other)
+    attachments.detach(hooks, curt)
+    attachments.detach(hooks, other)
     step()
     assert len(curt.told) == 4
 
 
 def test_the_last_one_leaves_in_the_middle_of_a_step() -> None:
-    entry = OptimizerEntry()
+    hooks = OptimizerHooks()
 
     def leave() -> None:
-        entry.remove(only)
+        attachments.detach(hooks, only)
 
     only = Called(leave)
-    entry.add(only)
+    attachments.attach(hooks, only)
     step()
     step()
     assert only.told == ["pre", "post"]
-    entry.remove(only)  # now outside of steps
+    attachments.detach(hooks, only)  # now outside of steps
     assert not optimizer_module._global_optimizer_pre_hooks
     assert not optimizer_module._global_optimizer_post_hooks
 
 
 @pytest.mark.parametrize("by_name", [False, True])
 def test_a_closure_is_told_of(by_name: bool) -> None:
-    entry, listener = OptimizerEntry(), Called()
-    entry.add(listener)
+    hooks, listener = OptimizerHooks(), Called()
+    attachments.attach(hooks, listener)
     optimizer = torch.optim.SGD([nn.Parameter(torch.ones(1))], 0.1)
     given: list[str] = []
 
@@ -127,7 +128,7 @@ def test_a_closure_is_told_of(by_name: bool) -> None:
         return torch.tensor(3.0)
 
     loss = optimizer.step(closure=closure) if by_name else optimizer.step(closure)
-    entry.remove(listener)
+    attachments.detach(hooks, listener)
     assert loss is not None
     assert loss.item() == 3.0
     assert given == ["pre", "closure"]

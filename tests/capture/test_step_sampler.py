@@ -19,8 +19,8 @@ from torch.overrides import TorchFunctionMode
 from tests.fake_clock import MS, FakeClock, burn
 from tests.planted import Work
 from torchprof_hooks import profile, profile_function
+from torchprof_hooks.capture.attach.function_mode import FunctionMode
 from torchprof_hooks.capture.backward_tracker import BackwardTracker
-from torchprof_hooks.capture.function_mode import FunctionMode
 from torchprof_hooks.capture.module_names import ModuleNames
 from torchprof_hooks.capture.pace import Detail, Pace, Turn
 from torchprof_hooks.capture.step_sampler import MOST_ROOTS, StepSampler

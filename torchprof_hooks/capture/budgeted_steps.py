@@ -11,10 +11,11 @@ from typing import Any
 
 import torch
 
+from torchprof_hooks.capture.attach.attachments import attachments
+from torchprof_hooks.capture.attach.compile_shield import compile_shield
+from torchprof_hooks.capture.attach.optimizer_steps import optimizer_hooks
 from torchprof_hooks.capture.backward_tracker import BackwardTracker
-from torchprof_hooks.capture.compile_shield import compile_shield
 from torchprof_hooks.capture.module_names import ModuleNames
-from torchprof_hooks.capture.optimizer_entry import optimizer_entry
 from torchprof_hooks.capture.phase_tracker import PhaseTracker
 from torchprof_hooks.capture.root_taps import outermost_modules
 from torchprof_hooks.capture.snapshot import take_snapshot
@@ -84,20 +85,17 @@ class BudgetedSteps:
     def start(self) -> None:
         """Begin; or go on after `stop`."""
         called_ns = perf_counter_ns()
-        optimizer_entry.add(self)
-        try:
-            self._open()
-        except BaseException:
-            optimizer_entry.remove(self)
-            raise
+        attachments.attach(optimizer_hooks, self)
+        self._open()
         self._began_ns = perf_counter_ns()
         self._aside_ns += self._began_ns - called_ns
 
     def stop(self, by_exception: bool = False) -> None:
         """End, maybe in the middle of a step."""
-        self._book_time()
-        ended_ns, self._began_ns = self._began_ns, 0
-        optimizer_entry.remove(self)
+        if self._began_ns:
+            self._book_time()
+        ended_ns, self._began_ns = self._began_ns or perf_counter_ns(), 0
+        attachments.detach(optimizer_hooks, self)
         self._taps.close(by_exception)
         self._aside_ns += perf_counter_ns() - ended_ns
 
@@ -202,7 +200,7 @@ class BudgetedSteps:
     def _open(self) -> None:
         tracker, is_measured = self._part.tracker, self._part.is_measured
         self._only_optimizer = 0
-        optimizer_entry.tell_of_beginnings(self, is_measured)
+        optimizer_hooks.tell_of_beginnings(self, is_measured)
         if is_measured:
             self._taps.open(tracker, lambda: Tap(tracker, optimizers=False), None)
         elif self._has_inner_steps or not self._rhythm.has_optimizer:

@@ -43,7 +43,8 @@ def _code_of(module: ModuleType) -> Iterator[CodeType]:
         if isinstance(value, FunctionType):
             yield from _with_inner(value.__code__)
         elif isinstance(value, type):
-            for method in vars(value).values():
+            for member in vars(value).values():
+                method = member.fget if isinstance(member, property) else member
                 function = getattr(method, "__func__", method)
                 if isinstance(function, FunctionType):
                     yield from _with_inner(function.__code__)

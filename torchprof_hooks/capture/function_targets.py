@@ -6,7 +6,7 @@ import threading
 import weakref
 from typing import Any, Final
 
-from torchprof_hooks.capture.function_taps import function_taps
+from torchprof_hooks.capture.attach.function_taps import function_taps
 from torchprof_hooks.capture.function_tracker import FunctionTracker
 from torchprof_hooks.capture.thread_trackers import ThreadTrackers
 
@@ -22,11 +22,11 @@ class TargetTap:
         self.name = name
         self.hook = hook
         self._threads = threads
-        self._release = threads.acquire_for(self)
+        threads.acquire_for(self)
 
     def close(self) -> None:
         """Disconnect the hook."""
-        self._release()
+        self._threads.release_for(self)
 
     def _tracker_here(self) -> FunctionTracker:
         tracker = self._threads.here()
@@ -42,15 +42,15 @@ class ClassTap(TargetTap):
     ) -> None:
         super().__init__(name, hook, threads)
         self._cls = weakref.ref(cls)
-        function_taps.add_to_class(cls, threads)
         _classes.setdefault(cls, {})[name] = self
+        function_taps.add_to_class(cls, threads, self)
 
     def close(self) -> None:
         """Disconnect the hook."""
         super().close()
         cls = self._cls()
         if cls is not None:
-            function_taps.remove_from_class(cls, self._threads)
+            function_taps.remove_from_class(cls, self._threads, self)
             for tracker in self._threads.trackers:
                 if isinstance(tracker, FunctionTracker):
                     tracker.leave_function(cls)
@@ -65,10 +65,8 @@ class TorchFunctionTap(TargetTap):
         super().__init__(name, hook, threads)
         self._function = function
         self._tracker = self._tracker_here()
-        self._tracker.open_mode()
-        self._close_mode = weakref.finalize(self, self._tracker.close_mode)
-        self._close_mode.atexit = False
         _of_thread.taps.setdefault(function, {})[name] = self
+        self._tracker.open_mode(self)
 
     def close(self) -> None:
         """Disconnect the hook."""
@@ -76,7 +74,7 @@ class TorchFunctionTap(TargetTap):
         if not _of_thread.taps.get(self._function):
             _of_thread.taps.pop(self._function, None)
         self._tracker.leave_function(self._function)
-        self._close_mode()
+        self._tracker.close_mode(self)
 
 
 class NodeTap(TargetTap):

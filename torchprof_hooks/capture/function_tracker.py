@@ -9,8 +9,9 @@ from typing import Any, Final
 
 import torch
 
+from torchprof_hooks.capture.attach.attachments import attachments
+from torchprof_hooks.capture.attach.function_mode import ModeOnStack
 from torchprof_hooks.capture.backward_pass import BackwardPass, PassRequest
-from torchprof_hooks.capture.function_mode import FunctionMode
 from torchprof_hooks.capture.function_names import (
     function_name,
     lives_as_long_as_torch,
@@ -65,8 +66,7 @@ class FunctionTracker(FunctionSites):
         super().__init__(names, by_shapes, counts_flops)
         self.follows_modules = follows_modules
         self.follows_functions = follows_functions
-        self.mode: FunctionMode | None = None  # while it is shown torch functions
-        self._mode_users = 0
+        self.mode_on_stack = ModeOnStack(self)
         #: Name of the custom Function whose transformed form is running: torch.func
         #: applies the Function itself inside of that.
         self.transformed: str | None = None
@@ -149,18 +149,14 @@ class FunctionTracker(FunctionSites):
         """`function` is not to be followed any more, nor are its open calls."""
         self.forget_functions()
 
-    def open_mode(self) -> None:
-        """Be shown the torch functions that this thread calls from now on."""
-        self._mode_users += 1
-        if self.mode is None:
-            self.mode = FunctionMode(self)
+    def open_mode(self, user: object) -> None:
+        """Be shown the torch functions that this thread calls, for as long as `user`
+        lives, or until `close_mode`."""
+        attachments.attach(self.mode_on_stack, user)
 
-    def close_mode(self) -> None:
+    def close_mode(self, user: object) -> None:
         """Undo `open_mode`."""
-        self._mode_users -= 1
-        if not self._mode_users and self.mode is not None:
-            mode, self.mode = self.mode, None
-            mode.close()
+        attachments.detach(self.mode_on_stack, user)
 
     def name_nodes(self, does: bool) -> None:
         """Whether nodes that no function is known for are functions of their own."""
@@ -240,9 +236,10 @@ class FunctionTracker(FunctionSites):
         super().begin_pass(request)
         # The call that started it is being handled by the mode, which until its end is
         # off the stack; code that runs inside the pass is to be seen all the same.
-        if self.mode is not None and self.mode not in function_modes():
-            push_function_mode(self.mode)
-            self.passes[-1].resumed = self.mode
+        mode = self.mode_on_stack.mode
+        if mode is not None and mode not in function_modes():
+            self.passes[-1].resumed = mode  # first: an interrupt may come in between
+            push_function_mode(mode)
 
     def pass_is_over(self, ended: BackwardPass) -> None:
         """`ended` will not be heard of again."""

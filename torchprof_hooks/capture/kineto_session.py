@@ -12,14 +12,14 @@ from typing import Final
 
 import torch
 
+from torchprof_hooks.capture.attach.open_ranges import OpenRanges
+from torchprof_hooks.capture.attach.other_profilers import OtherProfilers
 from torchprof_hooks.capture.recording import Recording, Window
 from torchprof_hooks.capture.tap import Tap
-from torchprof_hooks.capture.torch_names.open_ranges import OpenRanges
 from torchprof_hooks.capture.torch_names.profiler import (
     is_profiler_active,
     make_profiler,
 )
-from torchprof_hooks.capture.torch_names.profiler_entry import ProfilerEntry
 from torchprof_hooks.capture.trace_tracker import TraceTracker
 
 #: Seconds that a profiler in another thread waits for the end of a session: only the
@@ -68,12 +68,14 @@ class _Session:
         self._has_tensors = with_tensors
         self._tracker = tracker
         self._ranges = OpenRanges()
+        self._tap = Tap(tracker)
         self._profiler = make_profiler(with_tensors)
-        with profiler_entry.ours():
+        other_profilers.watch(self)
+        with other_profilers.ours():
             self._profiler.start()
         self._is_running = True
-        self._ranges.watch()
-        self._tap = Tap(tracker)
+        self._ranges.watch(self)
+        self._tap.open()
 
     def give_way(self) -> None:
         """Another profiler is about to start, and would fail: this recording is lost.
@@ -95,6 +97,7 @@ class _Session:
         self._tap.close()
         tracked = self._tracker.take_step()
         self._stop_profiler()
+        other_profilers.unwatch(self)
         self._has_ended.set()
         self.recording = Recording(
             self._profiler,
@@ -108,16 +111,17 @@ class _Session:
     def abandon(self) -> None:
         """This is a fork of the process: nothing is recorded here."""
         self._tap.close()
+        other_profilers.unwatch(self)
         if self._has_cuda:  # which a fork must not touch
-            self._ranges.unwatch()
+            self._ranges.unwatch(self)
         else:
             self._stop_profiler()
 
     def _stop_profiler(self) -> None:
         if self._is_running:
             self._is_running = False
-            self._ranges.end()
-            with profiler_entry.ours():
+            self._ranges.end(self)
+            with other_profilers.ours():
                 self._profiler.stop()
 
 
@@ -144,6 +148,7 @@ class KinetoSessions:
         """A hook begins. Sessions record what any of the hooks wants."""
         with self._lock:
             self._wants[hook] = wants_tensors
+        other_profilers.watch(hook)
         self._make_ready()
 
     def leave(self, hook: object) -> None:
@@ -152,6 +157,7 @@ class KinetoSessions:
             self._wants.pop(hook, None)
             if not self._wants:
                 self._trackers.clear()
+        other_profilers.unwatch(hook)
 
     def start(self) -> Hold | None:
         """Begin to record a step; None if somebody else is using torch's profiler."""
@@ -219,22 +225,22 @@ class KinetoSessions:
             self._end(session)
 
     def _is_in_use(self) -> bool:
-        return profiler_entry.is_in_use or is_profiler_active()
+        return other_profilers.is_in_use or is_profiler_active()
 
     def _make_ready(self) -> None:
         """The first time on CUDA takes seconds, which belong to no step."""
         if is_cuda_in_use() and not self._is_ready and not self._is_in_use():
             self._is_ready = True
             profiler = make_profiler(with_tensors=False)
-            with profiler_entry.ours():
+            with other_profilers.ours():
                 profiler.start()
                 profiler.stop()
 
 
 #: Of this process.
 kineto_sessions: Final = KinetoSessions()
-#: Watches from now on: a profiler may have prepared itself before a hook begins.
-profiler_entry: Final = ProfilerEntry(kineto_sessions.give_way)
+#: While a hook is in use.
+other_profilers: Final = OtherProfilers(kineto_sessions.give_way)
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=kineto_sessions.forget)

@@ -23,7 +23,8 @@ class TrackersByThread(Protocol):
     """What knows the tracker of the running thread (see `ThreadTrackers`)."""
 
     def here(self) -> Tracker: ...
-    def acquire_for(self, owner: object) -> Callable[[], object]: ...
+    def acquire_for(self, owner: object) -> None: ...
+    def release_for(self, owner: object) -> None: ...
 
 
 class ModuleTap:
@@ -45,21 +46,23 @@ class ModuleTap:
     ) -> None:
         self.name = name
         self.hook = hook
+        self._threads = threads
         pre, post = _PreHook(self, threads), _PostHook(self, threads)
+        # Before the hooks: an interrupt may come in between. Also when the module dies
+        # with its hooks still on.
+        threads.acquire_for(self)
         # Not by the module's own methods, which those of TorchScript do not have.
         self._handles = [
             _Module.register_forward_pre_hook(module, pre, with_kwargs=True),
             _Module.register_forward_hook(module, post, always_call=True),
         ]
         pre.handle, post.handle = self._handles
-        # Also when the module dies with its hooks still on.
-        self._release = threads.acquire_for(module)
 
     def close(self) -> None:
         """Take the hooks off the module."""
         for handle in self._handles:
             handle.remove()
-        self._release()
+        self._threads.release_for(self)
 
 
 def module_taps(module: torch.nn.Module) -> dict[str, ModuleTap]:

@@ -7,26 +7,26 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from torchprof_hooks.capture.tap import Tap
+    from torchprof_hooks.capture.attach.blocks import Block
 
 
 class _ThreadWide(threading.local):
     def __init__(self) -> None:
-        self.taps: dict[str, Tap] = {}
-        self.function_taps: dict[str, Tap] = {}
+        self.blocks: dict[str, Block] = {}
+        self.function_blocks: dict[str, Block] = {}
 
 
 _thread_wide = _ThreadWide()
 
 
-def taps_of_thread() -> dict[str, Tap]:
-    """The taps of the hooks that are active for all modules in the running thread."""
-    return _thread_wide.taps
+def blocks_of_thread() -> dict[str, Block]:
+    """The blocks of the hooks that are active for all modules in the running thread."""
+    return _thread_wide.blocks
 
 
-def function_taps_of_thread() -> dict[str, Tap]:
+def function_blocks_of_thread() -> dict[str, Block]:
     """The same for hooks on functions."""
-    return _thread_wide.function_taps
+    return _thread_wide.function_blocks
 
 
 def check_free(name: str, taken: object) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import torch
@@ -39,8 +39,11 @@ class _OneTracker:
     def here(self) -> Tracker:
         return self._tracker
 
-    def acquire_for(self, owner: object) -> Callable[[], object]:
-        return lambda: None
+    def acquire_for(self, owner: object) -> None:
+        """It is told of backward passes elsewhere."""
+
+    def release_for(self, owner: object) -> None:
+        """See above."""
 
 
 def outermost_modules(outside: Site) -> Iterator[torch.nn.Module]:

@@ -10,10 +10,11 @@ from typing import Any, Final
 
 import torch
 
+from torchprof_hooks.capture.attach.attachments import attachments
+from torchprof_hooks.capture.attach.compile_shield import compile_shield
+from torchprof_hooks.capture.attach.optimizer_steps import optimizer_hooks
 from torchprof_hooks.capture.backward_tracker import BackwardTracker
-from torchprof_hooks.capture.compile_shield import compile_shield
 from torchprof_hooks.capture.module_names import ModuleNames
-from torchprof_hooks.capture.optimizer_entry import optimizer_entry
 from torchprof_hooks.capture.optimizers import read_optimizer
 from torchprof_hooks.capture.pace import NANOSECONDS_PER_SPAN, Detail, Pace, Turn
 from torchprof_hooks.capture.phase_tracker import PhaseTracker
@@ -110,14 +111,14 @@ class StepSampler:
 
     def start(self) -> None:
         """Begin, with the warm-up; or go on after `stop`."""
-        optimizer_entry.add(self)
+        attachments.attach(optimizer_hooks, self)
         self._open(self._book)
 
     def stop(self, by_exception: bool = False) -> None:
         """End, most likely in the middle of a step."""
         if not self._taps.is_open:
             return
-        optimizer_entry.remove(self)
+        attachments.detach(optimizer_hooks, self)
         self._taps.close(by_exception)
         self._book.wall_ns += perf_counter_ns() - self._began_ns
         self._book.steps += self._steps_done

@@ -46,13 +46,14 @@ class StepTaps:
     ) -> None:
         """Show `tracker` the steps that come.
 
-        make_tap: opens its tap, if it is to have one.
+        make_tap: makes its tap, if it is to have one.
         roots: the modules to put hooks on, as far as they live; None for no such hooks.
         """
         self._tracker = tracker
         tracker.on_pause = self._on_pause
         if make_tap is not None:
             self._tap = make_tap()
+            self._tap.open()
         if roots is not None:
             living = (root() for root in roots)
             self._root_taps = RootTaps(tracker, [m for m in living if m is not None])

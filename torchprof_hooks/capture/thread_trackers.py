@@ -6,7 +6,8 @@ import threading
 import weakref
 from collections.abc import Callable
 
-from torchprof_hooks.capture.backward_entry import backward_entry
+from torchprof_hooks.capture.attach.attachments import Attachment, attachments
+from torchprof_hooks.capture.attach.engine import engine_patch
 from torchprof_hooks.capture.backward_tracker import BackwardTracker
 from torchprof_hooks.capture.torch_names.autograd import (
     current_graph_task,
@@ -28,8 +29,8 @@ class ThreadTrackers:
         self._make_tracker = make_tracker
         self.keeps_ended = keeps_ended
         self._local = threading.local()
-        self._users = 0
         self.trackers: list[Tracker] = []
+        self._passes = _SeenPasses(self)
 
     def here(self) -> Tracker:
         """The tracker that the running thread works for: its own, or in a backward
@@ -43,39 +44,42 @@ class ThreadTrackers:
             tracker = self._local.tracker = self._make_tracker()
             self._local.lifetime = _Lifetime(tracker, self)
             self.trackers.append(tracker)
-            if isinstance(tracker, BackwardTracker):
-                backward_entry.add(tracker)
+            attachments.renew(self._passes)
         return tracker
 
-    def acquire(self) -> None:
-        """Count one user more."""
-        self._users += 1
-        if self._users == 1:
-            for tracker in self._owners():
-                backward_entry.add(tracker)
+    def acquire_for(self, owner: object) -> None:
+        """Have a user more, until `release_for`, or until `owner` dies."""
+        attachments.attach(self._passes, owner)
 
-    def release(self) -> None:
-        """Count one user less."""
-        self._users -= 1
-        if not self._users:
-            for tracker in self._owners():
-                backward_entry.remove(tracker)
+    def release_for(self, owner: object) -> None:
+        """Undo `acquire_for`."""
+        attachments.detach(self._passes, owner)
 
-    def acquire_for(self, owner: object) -> Callable[[], object]:
-        """Count one user more, until what this returns is called or `owner` dies."""
-        self.acquire()
-        release = weakref.finalize(owner, _release, weakref.ref(self))
-        release.atexit = False
-        return release
-
-    def _owners(self) -> list[BackwardTracker]:
+    def trackers_of_passes(self) -> list[BackwardTracker]:
+        """Those that want to see backward passes."""
         return [t for t in self.trackers if isinstance(t, BackwardTracker)]
 
 
-def _release(threads: weakref.ref[ThreadTrackers]) -> None:
-    living = threads()
-    if living is not None:
-        living.release()
+class _SeenPasses(Attachment):
+    """Shows backward passes to some trackers. It does not hold them: their hook may
+    hold the module that is the user."""
+
+    def __init__(self, threads: ThreadTrackers) -> None:
+        super().__init__()
+        self._threads = weakref.ref(threads)
+
+    def put_on(self) -> None:
+        for tracker in self._trackers():
+            attachments.attach(engine_patch, tracker)
+
+    def take_off(self) -> bool:
+        for tracker in self._trackers():
+            attachments.detach(engine_patch, tracker)
+        return True
+
+    def _trackers(self) -> list[BackwardTracker]:
+        threads = self._threads()
+        return [] if threads is None else threads.trackers_of_passes()
 
 
 class _Lifetime:
@@ -91,4 +95,4 @@ class _Lifetime:
         if threads is not None and not threads.keeps_ended:
             threads.trackers = [t for t in threads.trackers if t is not self._tracker]
         if isinstance(self._tracker, BackwardTracker):
-            backward_entry.remove(self._tracker)
+            attachments.detach(engine_patch, self._tracker)

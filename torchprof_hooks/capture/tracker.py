@@ -11,8 +11,8 @@ from typing import Any, Final
 import torch
 from torch.compiler import is_dynamo_compiling
 
+from torchprof_hooks.capture.attach.compile_shield import compile_shield
 from torchprof_hooks.capture.backward_pass import BackwardPass
-from torchprof_hooks.capture.compile_shield import compile_shield
 from torchprof_hooks.capture.module_names import ModuleNames
 from torchprof_hooks.capture.profiled_function import (
     ProfiledFunction,

@@ -122,8 +122,8 @@ def shortest(times: Sequence[Times]) -> Times:
 @contextmanager
 def mode_of(tracker: FunctionTracker) -> Iterator[None]:
     """The tracker sees functions."""
-    tracker.open_mode()
+    tracker.open_mode(tracker)
     try:
         yield
     finally:
-        tracker.close_mode()
+        tracker.close_mode(tracker)

@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import autograd
 
+from torchprof_hooks.capture.torch_names.place import Place
+
 #: What ``AccumulateGrad`` nodes report in place of a sequence number.
 NO_SEQUENCE_NUMBER = 2**64 - 1
 
@@ -124,30 +126,11 @@ class NodeHookCarrier(NodePreHook):
                 node.register_prehook(self._call)
 
 
-RunBackward = Callable[..., Any]
-
-
-def replace_backward_entry(make: Callable[[RunBackward], RunBackward]) -> RunBackward:
-    """Put ``make(entry)`` in place of the function through which both
-    ``torch.autograd.backward`` and ``torch.autograd.grad`` enter the engine.
-
-    Returns the function that was there. torch's own compiler replaces the same name.
-    Without it, backward passes are not seen: their time is outside modules.
-    """
-    entry: RunBackward = getattr(autograd, "_engine_run_backward", None) or _no_entry
-    autograd._engine_run_backward = make(entry)  # type: ignore[attr-defined]
-    return entry
-
-
-def restore_backward_entry(ours: RunBackward, entry: RunBackward) -> None:
-    """Undo `replace_backward_entry`, unless somebody replaced the function after us:
-    what they installed calls ours, which then only passes on."""
-    if getattr(autograd, "_engine_run_backward", None) is ours:
-        autograd._engine_run_backward = entry  # type: ignore[attr-defined]
-
-
-def _no_entry(*args: Any, **kwargs: Any) -> Any:
-    raise RuntimeError("this torch has no engine entry; nothing can have called this")
+def engine_entry() -> Place:
+    """The function through which both ``torch.autograd.backward`` and
+    ``torch.autograd.grad`` enter the engine. torch's own compiler replaces it, too.
+    Where there is none, backward passes are not seen: their time is outside modules."""
+    return Place(autograd, "_engine_run_backward")
 
 
 def passes_on_stack() -> int:

@@ -9,6 +9,8 @@ from typing import Any, Final, NamedTuple
 
 import torch
 
+from torchprof_hooks.capture.torch_names.place import Place
+
 
 def is_compiled_autograd_on() -> bool:
     """Whether backward passes of this thread are being compiled. Hooks on nodes would
@@ -86,35 +88,36 @@ def watch_compilations(
     )
     if handler is None:
         return False
+    # The end first: an interrupt may come in between.
+    if ends not in handler.end_callbacks:
+        handler.register_end_callback(ends)
     if begins not in handler.start_callbacks:
         handler.register_start_callback(begins)
-        handler.register_end_callback(ends)
     return True
 
 
-EvalFrameSetter = Callable[[Any], Any]
+def unwatch_compilations(
+    begins: Callable[..., object], ends: Callable[..., object]
+) -> None:
+    """Undo `watch_compilations`, if it was done."""
+    module = sys.modules.get("torch._dynamo.callback")
+    handler = getattr(module, "callback_handler", None)
+    if handler is not None:
+        if begins in handler.start_callbacks:
+            handler.remove_start_callback(begins)
+        if ends in handler.end_callbacks:
+            handler.remove_end_callback(ends)
 
 
-def replace_eval_frame_setter(setter: EvalFrameSetter) -> EvalFrameSetter | None:
-    """Put `setter` in place of the function by which torch.compile switches itself on
-    just before it runs a function, and back just after.
+def eval_frame_setter() -> Place:
+    """The function by which torch.compile switches itself on just before it runs a
+    function, and back just after.
 
-    Returns the original, None while torch.compile is not loaded. torch has no hook for
-    this. Without it, compiled functions that need no gradient show the kernels that
-    they call as functions of their own.
+    There is none while torch.compile is not loaded. torch has no hook for this. Without
+    it, compiled functions that need no gradient show the kernels that they call as
+    functions of their own.
     """
-    module = sys.modules.get(_DYNAMO)
-    original: EvalFrameSetter | None = getattr(module, "_maybe_set_eval_frame", None)
-    if original is not None:
-        module._maybe_set_eval_frame = setter  # type: ignore[union-attr]
-    return original
-
-
-def restore_eval_frame_setter(ours: EvalFrameSetter, original: EvalFrameSetter) -> None:
-    """Undo `replace_eval_frame_setter`, unless somebody replaced it after us."""
-    module = sys.modules.get(_DYNAMO)
-    if getattr(module, "_maybe_set_eval_frame", None) is ours:
-        module._maybe_set_eval_frame = original  # type: ignore[union-attr]
+    return Place(sys.modules.get(_DYNAMO), "_maybe_set_eval_frame")
 
 
 class CompiledCall(NamedTuple):
@@ -135,8 +138,8 @@ class CompiledCall(NamedTuple):
 
 def compiled_call_on_stack() -> CompiledCall | None:
     """The compiled call around which torch.compile is being switched on or off, None if
-    it is switched for another reason. For what is called by the function given to
-    `replace_eval_frame_setter`."""
+    it is switched for another reason. For what is called by the function that takes the
+    place of `eval_frame_setter`."""
     frame = sys._getframe(3)
     is_dynamo = frame.f_globals.get("__name__") == _DYNAMO
     if not is_dynamo or "fn" not in frame.f_code.co_freevars:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from itertools import islice
 from typing import Any, Final
 
 import torch
-from torch.compiler import is_dynamo_compiling
 from torch.overrides import TorchFunctionMode
+
+from torchprof_hooks.capture.torch_names.place import Function, Place
 
 #: What the mode that sets the default device has; ``with torch.device(...)`` puts one
 #: on top, which has not.
@@ -66,50 +67,19 @@ def function_modes() -> list[TorchFunctionMode]:
     ]
 
 
-OverrideCheck = Callable[[Iterable[Any]], bool]
+def override_check() -> Place:
+    """What some modules of torch's own (multi-head attention, transformer encoders) ask
+    whether anybody wants to see functions. Functions of torch that are to be shown to
+    modes ask another one."""
+    return Place(torch.overrides, "has_torch_function")
 
 
-def make_override_check(is_ours: Callable[[TorchFunctionMode], bool]) -> OverrideCheck:
-    """A form of ``torch.overrides.has_torch_function`` that does not see modes of ours.
-
-    Some modules of torch's own (multi-head attention, transformer encoders) ask it, and
-    take a slower way with other results while any mode is active. Functions of torch
-    that are to be shown to modes ask another one.
-    """
-    original = torch.overrides.has_torch_function
-
-    def has_torch_function(args: Iterable[Any]) -> bool:
-        if is_dynamo_compiling():
-            return original(args)
-        modes = function_modes()
-        if not modes or not all(map(is_ours, modes)):
-            return original(args)
-        for mode in modes:
-            remove_function_mode(mode)
-        try:
-            return original(args)
-        finally:
-            for mode in reversed(modes):
-                push_function_mode(mode)
-
-    has_torch_function.original = original  # type: ignore[attr-defined]
-    return has_torch_function
-
-
-def install_override_check(check: OverrideCheck) -> None:
-    """Have ``torch.overrides.has_torch_function`` be `check`. To TorchScript it is the
-    operator that the original is, where torch tells what that is."""
+def make_builtin(function: Function, original: Function) -> None:
+    """Have TorchScript take `function` for the operator that `original` is, where torch
+    tells what that is."""
     builtins = getattr(torch.jit, "_builtins", None)
-    if builtins is not None and builtins._find_builtin(check) is None:
-        operator = builtins._find_builtin(check.original)  # type: ignore[attr-defined]
-        builtins._register_builtin(check, operator)
-    torch.overrides.has_torch_function = check  # type: ignore[assignment]
-
-
-def uninstall_override_check(check: OverrideCheck) -> None:
-    """Undo `install_override_check`, unless somebody took its place."""
-    if torch.overrides.has_torch_function is check:
-        torch.overrides.has_torch_function = check.original  # type: ignore[attr-defined]
+    if builtins is not None and builtins._find_builtin(function) is None:
+        builtins._register_builtin(function, builtins._find_builtin(original))
 
 
 def is_operator(target: object) -> bool:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType, FunctionType
 from typing import Any, cast
 
 import torch
+
+from torchprof_hooks.capture.torch_names.place import Place
 
 
 def caller_kwargs() -> dict[str, Any]:
@@ -51,6 +53,8 @@ def _owners_on_stack() -> list[object]:
 
 _MODULE_FILE = torch.nn.Module.__call__.__code__.co_filename
 
+_LOADERS_FILE = str(Path(__file__).parents[1] / "attach" / "loaders.py")
+
 _OPTIMIZER_FILE = torch.optim.Optimizer.profile_hook_step.__code__.co_filename
 
 #: Functions that call what an owner does, and the variable that holds the owner. The
@@ -58,7 +62,7 @@ _OPTIMIZER_FILE = torch.optim.Optimizer.profile_hook_step.__code__.co_filename
 _CALLING_CODE = {
     ("_call_impl", _MODULE_FILE): "self",
     ("wrapper", _OPTIMIZER_FILE): "self",
-    ("load_measured", str(Path(__file__).parents[1] / "data_entry.py")): "source",
+    ("load_measured", _LOADERS_FILE): "source",
 }
 
 
@@ -112,6 +116,66 @@ def hide_global_hooks(ids: set[int]) -> Callable[[set[int]], None]:
     return show
 
 
+def remove_global_hooks(hooks: Sequence[Any]) -> None:
+    """Take these out of the tables of hooks on all modules, wherever they are."""
+    namespace = vars(torch.nn.modules.module)
+    tables = [namespace[name] for name in _HOOK_TABLES if name in namespace]
+    for number in global_hook_numbers(hooks):
+        for table in (*tables, *_settings_of_hooks()):
+            table.pop(number, None)
+
+
+def global_hook_numbers(hooks: Sequence[Any]) -> set[int]:
+    """The numbers under which torch has these hooks on all modules. None where it keeps
+    other tables."""
+    namespace = vars(torch.nn.modules.module)
+    return {
+        number
+        for name in _HOOK_TABLES
+        for number, hook in list(namespace.get(name, {}).items())
+        if any(hook is ours for ours in hooks)
+    }
+
+
+def _settings_of_hooks() -> list[dict[int, bool]]:
+    """What torch keeps of hooks, by their numbers, besides these themselves."""
+    namespace = vars(torch.nn.modules.module)
+    return [namespace[name] for name in _HOOK_SETTINGS if name in namespace]
+
+
+def check_for_global_hooks() -> Place:
+    """Where torch.compile's modules ask whether there are hooks on all modules, to warn
+    of them. Where torch asks in another way, users may see that warning."""
+    return Place(torch.nn.modules.module, "_has_any_global_hook")
+
+
+def has_other_global_hooks(numbers: set[int]) -> bool:
+    """Whether there are hooks on all modules but those with these numbers."""
+    namespace = vars(torch.nn.modules.module)
+    tables = (*_HOOK_TABLES, *_HOOK_SETTINGS, *_BACKWARD_TABLES)
+    return any(namespace.get(name, {}).keys() - numbers for name in tables)
+
+
+def is_optimizer_hook(hook: Any) -> bool:
+    """Whether `hook` is on all optimizers. Assumes not where torch keeps other
+    tables."""
+    tables = _optimizer_tables()
+    return any(hook is known for table in tables for known in table.values())
+
+
+def remove_optimizer_hooks(hooks: Sequence[Any]) -> None:
+    """Take these hooks off all optimizers."""
+    for table in _optimizer_tables():
+        for number, known in list(table.items()):
+            if any(known is hook for hook in hooks):
+                table.pop(number, None)
+
+
+def _optimizer_tables() -> list[dict[int, Any]]:
+    namespace = vars(sys.modules[torch.optim.Optimizer.__module__])
+    return [namespace[name] for name in _OPTIMIZER_TABLES if name in namespace]
+
+
 def call_without_global_hooks() -> Callable[..., Any]:
     """A method for modules of our own, in place of ``torch.nn.Module._call_impl``, that
     does the same but finds torch's tables of hooks on all modules empty: other threads
@@ -131,3 +195,9 @@ def call_without_global_hooks() -> Callable[..., Any]:
 
 
 _HOOK_TABLES = ("_global_forward_pre_hooks", "_global_forward_hooks")
+_HOOK_SETTINGS = (
+    "_global_forward_hooks_always_called",
+    "_global_forward_hooks_with_kwargs",
+)
+_BACKWARD_TABLES = ("_global_backward_pre_hooks", "_global_backward_hooks")
+_OPTIMIZER_TABLES = ("_global_optimizer_pre_hooks", "_global_optimizer_post_hooks")

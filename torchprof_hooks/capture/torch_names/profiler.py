@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import gc
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import torch
 import torch.autograd.profiler
 import torch.profiler
+
+from torchprof_hooks.capture.torch_names.place import Place
 
 _profiler = getattr(torch._C, "_profiler", None)
 _scopes = getattr(_profiler, "RecordScope", None)
@@ -31,6 +35,48 @@ def is_profiler_active() -> bool:
         return True
     enabled = getattr(torch.autograd, "_profiler_enabled", None)
     return enabled is not None and bool(enabled())
+
+
+_PROFILER: Final = torch.autograd.profiler
+_LEGACY: Final = sys.modules.get("torch.autograd.profiler_legacy")
+
+#: By what Python has profilers prepare themselves, and start; and end.
+PROFILER_BEGINS: Final = (
+    Place(_PROFILER, "_prepare_profiler"),
+    Place(_PROFILER, "_enable_profiler"),
+    Place(_LEGACY, "_enable_profiler_legacy"),
+)
+PROFILER_ENDS: Final = (
+    Place(_PROFILER, "_disable_profiler"),
+    Place(_LEGACY, "_disable_profiler_legacy"),
+)
+
+
+def is_one_prepared() -> bool:
+    """Whether a profiler has prepared itself, and has not started yet. That takes some
+    milliseconds: all objects of the program are looked through."""
+    preparing = torch.profiler.ProfilerAction.WARMUP
+    return any(
+        found.current_action == preparing and not _has_ended(found)
+        for found in gc.get_objects()
+        if type(found) is torch.profiler.profile
+    )
+
+
+def _has_ended(profiler: Any) -> bool:
+    """Whether the recording is over that `profiler` has made last."""
+    return _results(profiler) is not None
+
+
+def begin_range() -> Place:
+    """What begins a range that a program marks for profilers, also one of a class that
+    a library has derived."""
+    return Place(torch.autograd.profiler.record_function, "__enter__")
+
+
+def end_range() -> Place:
+    """What ends it."""
+    return Place(torch.autograd.profiler.record_function, "__exit__")
 
 
 def make_profiler(with_tensors: bool) -> Any:

@@ -7,73 +7,50 @@ behind as an attribute), and dates the begin and the end of a pass.
 
 from __future__ import annotations
 
-import threading
-import weakref
 from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch.compiler import is_dynamo_compiling
 
+from torchprof_hooks.capture.attach.patch import Layer, Patch
 from torchprof_hooks.capture.backward_pass import NO_REQUEST, PassRequest
 from torchprof_hooks.capture.backward_tracker import BackwardTracker
 from torchprof_hooks.capture.torch_names.autograd import (
     NO_SEQUENCE_NUMBER,
-    RunBackward,
+    engine_entry,
     node_of,
-    replace_backward_entry,
-    restore_backward_entry,
     sequence_number,
 )
 from torchprof_hooks.capture.torch_names.compiler import (
     is_compiled_autograd_on,
     is_tracing,
 )
+from torchprof_hooks.capture.torch_names.place import Function
 
 
-class BackwardEntry:
-    """Where Python enters the autograd engine.
+class EnginePatch(Patch):
+    """Where Python enters the autograd engine; its users are trackers.
 
-    torch has no hook for that, so while any tracker listens, the function through which
+    torch has no hook for that, so while any of them listens, the function through which
     Python enters the engine is replaced by one that tells them and then does the same.
     """
 
     def __init__(self) -> None:
-        # Reentrant: garbage may be collected, and a tracker with it, while it is held.
-        self._lock = threading.RLock()
-        # Weak: a tracker may hold, by its hook, the very module that keeps it alive.
-        self._trackers: tuple[weakref.ref[BackwardTracker], ...] = ()
-        self._original: RunBackward | None = None
-        self._ours: RunBackward | None = None
-
-    def add(self, tracker: BackwardTracker) -> None:
-        """Tell `tracker` from now on."""
-        with self._lock:
-            reference = weakref.ref(tracker, lambda _: self.remove(None))
-            self._trackers = (*self._trackers, reference)
-            if self._original is None:
-                self._original = replace_backward_entry(self._make)
-
-    def remove(self, tracker: BackwardTracker | None) -> None:
-        """Forget `tracker`, and those that are gone."""
-        with self._lock:
-            self._trackers = tuple(
-                reference
-                for reference in self._trackers
-                if reference() is not None and reference() is not tracker
-            )
-            if not self._trackers and self._original is not None:
-                assert self._ours is not None
-                restore_backward_entry(self._ours, self._original)
-                self._original = None
+        super().__init__(engine_entry, self._make_entry)
 
     def _trackers_here(self) -> list[BackwardTracker]:
-        living = (reference() for reference in self._trackers)
+        living = (reference() for reference in self._users)
         return [t for t in living if t is not None and t.works_here()]
 
-    def _make(self, run_backward: RunBackward) -> RunBackward:
+    def _make_entry(self, run_backward: Function, layer: Layer) -> Function:
         def run_measured_backward(outputs: Any, *args: Any, **kwargs: Any) -> Any:
-            if is_dynamo_compiling() or is_tracing() or is_compiled_autograd_on():
+            if (
+                is_dynamo_compiling()
+                or not layer.is_on
+                or is_tracing()
+                or is_compiled_autograd_on()
+            ):
                 return run_backward(outputs, *args, **kwargs)
             begun: list[tuple[BackwardTracker, int]] = []
             results: Any = None
@@ -90,7 +67,6 @@ class BackwardEntry:
             finally:
                 _end(begun, results, failed)
 
-        self._ours = run_measured_backward
         return run_measured_backward
 
 
@@ -130,5 +106,5 @@ def _node(edge: Any) -> Any:
     return node_of(edge) if isinstance(edge, torch.Tensor) else edge.node
 
 
-#: The one entry there is.
-backward_entry = BackwardEntry()
+#: The one there is.
+engine_patch = EnginePatch()

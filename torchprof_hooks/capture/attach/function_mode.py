@@ -3,25 +3,67 @@
 from __future__ import annotations
 
 import sys
-import threading
-from collections.abc import Sequence
+import weakref
+from _thread import get_ident
+from collections.abc import Iterable, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
 from torch.compiler import is_dynamo_compiling
 from torch.overrides import TorchFunctionMode
 
+from torchprof_hooks.capture.attach.attachments import Attachment, attachments
+from torchprof_hooks.capture.attach.patch import Layer, Patch
 from torchprof_hooks.capture.torch_names.functions import (
     function_modes,
-    install_override_check,
-    make_override_check,
+    make_builtin,
+    override_check,
     push_function_mode,
     remove_function_mode,
-    uninstall_override_check,
 )
+from torchprof_hooks.capture.torch_names.place import Function
 
 if TYPE_CHECKING:
     from torchprof_hooks.capture.function_tracker import FunctionTracker
+
+
+class ModeOnStack(Attachment):
+    """A mode that shows a tracker the functions that its thread calls, on torch's stack
+    of modes. Its users are those who want the tracker to see them.
+
+    Each time that it is put on, it is another mode: torch puts one back on its stack
+    that was taken off while it handled a call.
+    """
+
+    def __init__(self, tracker: FunctionTracker) -> None:
+        super().__init__()
+        self._tracker = weakref.ref(tracker)
+        self._thread = tracker.thread
+        self.mode: FunctionMode | None = None
+
+    def put_on(self) -> None:
+        """Open a mode, unless there is one."""
+        tracker = self._tracker()
+        if self.mode is not None or tracker is None:
+            return
+        remove_closed_modes()
+        mode = self.mode = FunctionMode(tracker)
+        attachments.attach(_override_patch, mode)
+        push_function_mode(mode)
+
+    def take_off(self) -> bool:
+        """Close the mode. Another thread cannot take it off the stack of its own: there
+        it passes calls on until a mode is opened."""
+        if self.mode is not None:
+            self.mode.close()
+            if get_ident() == self._thread:
+                remove_function_mode(self.mode)
+                remove_closed_modes()
+                if _is_handling(self.mode):
+                    _remove_afterwards(self.mode)
+            attachments.detach(_override_patch, self.mode)
+            self.mode = None
+        return True
 
 
 class FunctionMode(TorchFunctionMode):
@@ -34,9 +76,6 @@ class FunctionMode(TorchFunctionMode):
 
     def __init__(self, tracker: FunctionTracker) -> None:
         self._tracker: FunctionTracker | None = tracker
-        remove_closed_modes()
-        _override_check.acquire()
-        push_function_mode(self)
 
     @property
     def is_closed(self) -> bool:
@@ -46,11 +85,6 @@ class FunctionMode(TorchFunctionMode):
     def close(self) -> None:
         """Show nothing any more."""
         self._tracker = None
-        remove_function_mode(self)
-        remove_closed_modes()
-        _override_check.release()
-        if _is_handling(self):
-            _remove_afterwards(self)
 
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: Any = None
@@ -83,18 +117,22 @@ def remove_closed_modes() -> bool:
     return bool(closed)
 
 
-def hide_modes() -> list[FunctionMode]:
-    """Take ours off this thread's stack, for `show_modes` to put back."""
-    modes = [mode for mode in function_modes() if isinstance(mode, FunctionMode)]
+def modes_of_ours() -> list[FunctionMode]:
+    """Those on this thread's stack."""
+    return [mode for mode in function_modes() if isinstance(mode, FunctionMode)]
+
+
+def take_off_stack(modes: Sequence[FunctionMode]) -> None:
+    """Take them off this thread's stack, for `show_modes` to put back."""
     for mode in modes:
         remove_function_mode(mode)
-    return modes
 
 
 def show_modes(modes: Sequence[FunctionMode]) -> None:
-    """Undo `hide_modes`, but for those that were closed meanwhile."""
+    """Undo `take_off_stack`, but for those that were closed meanwhile."""
+    on_stack = function_modes()
     for mode in reversed(modes):
-        if not mode.is_closed:
+        if not mode.is_closed and mode not in on_stack:
             push_function_mode(mode)
 
 
@@ -132,31 +170,27 @@ def _remove_afterwards(mode: FunctionMode) -> None:
     sys.setprofile(at_event)
 
 
-class _OverrideCheck:
-    """Is in place while any mode of ours is open (see `make_override_check`)."""
+def _make_check(original: Function, layer: Layer) -> Function:
+    """Some modules of torch's own take a slower way with other results while any mode
+    is active. They are not told of ours."""
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._users = 0
-        self._check = make_override_check(_is_ours)  # the same one at all times
+    def has_torch_function(args: Iterable[Any]) -> Any:
+        if is_dynamo_compiling() or not layer.is_on:
+            return original(args)
+        modes = function_modes()
+        if not modes or not all(isinstance(mode, FunctionMode) for mode in modes):
+            return original(args)
+        for mode in modes:
+            remove_function_mode(mode)
+        try:
+            return original(args)
+        finally:
+            for mode in reversed(modes):
+                push_function_mode(mode)
 
-    def acquire(self) -> None:
-        """Count one user more."""
-        with self._lock:
-            self._users += 1
-            if self._users == 1:
-                install_override_check(self._check)
-
-    def release(self) -> None:
-        """Count one user less."""
-        with self._lock:
-            self._users -= 1
-            if not self._users:
-                uninstall_override_check(self._check)
-
-
-def _is_ours(mode: TorchFunctionMode) -> bool:
-    return isinstance(mode, FunctionMode)
+    make_builtin(has_torch_function, original)
+    return has_torch_function
 
 
-_override_check = _OverrideCheck()
+#: In place while any mode of ours is open; its users are these.
+_override_patch: Final = Patch(override_check, _make_check)

@@ -1,0 +1,78 @@
+"""All of torch and Python that this package touches while it is active."""
+
+from __future__ import annotations
+
+import builtins
+import sys
+import warnings
+from typing import Any
+
+import torch
+from torch.autograd import function, profiler, profiler_legacy
+from torch.nn.modules import module as nn_module
+from torch.optim import Optimizer
+from torch.utils.data import DataLoader, dataloader
+
+#: Functions of torch's that may be replaced: where they are.
+REPLACED: dict[str, tuple[Any, str]] = {
+    "entry of the engine": (torch.autograd, "_engine_run_backward"),
+    "iterators over loaders": (DataLoader, "__iter__"),
+    "batches": (dataloader._BaseDataLoaderIter, "__next__"),
+    "check for overrides": (torch.overrides, "has_torch_function"),
+    "check for hooks": (nn_module, "_has_any_global_hook"),
+    "begin of ranges": (profiler.record_function, "__enter__"),
+    "end of ranges": (profiler.record_function, "__exit__"),
+    "apply": (function._SingleLevelFunction, "apply"),
+    "public apply": (function.Function, "apply"),
+    "contexts": (function.BackwardCFunction, "__init__"),
+    "attributes": (function.FunctionMeta, "__getattribute__"),
+    **{
+        f"{name} of torch's profilers": (module, name)
+        for module in (profiler, profiler_legacy)
+        for name in vars(module)
+        if name.strip("_").startswith(("prepare_p", "enable_p", "disable_p"))
+    },
+}
+
+
+_BUILTIN = set(filter(callable, vars(builtins).values()))
+
+
+def _is_ours(function: Any) -> bool:
+    return str(getattr(function, "__module__", "")).startswith("torchprof_hooks")
+
+
+def _compiler() -> dict[str, object]:
+    """What of ours is in torch.compile, which is imported late."""
+    frames = sys.modules.get("torch._dynamo.eval_frame")
+    switch = getattr(frames, "_maybe_set_eval_frame", None)
+    callbacks = sys.modules.get("torch._dynamo.callback")
+    handler = getattr(callbacks, "callback_handler", None)
+    names = "start_callbacks", "end_callbacks"
+    told = [each for name in names for each in getattr(handler, name, ())]
+    return {
+        "switch of the compiler": switch if _is_ours(switch) else None,
+        "told of compilations": [each for each in told if _is_ours(each)],
+    }
+
+
+def registered() -> dict[str, object]:
+    """What of ours could be there, with what is there."""
+    tables = {
+        f"{module['__name__']}.{name}": dict(table)
+        for module in (vars(nn_module), vars(sys.modules[Optimizer.__module__]))
+        for name, table in module.items()
+        if name.startswith("_global_") and isinstance(table, dict)
+    }
+    return {
+        **tables,
+        **{what: vars(owner).get(name) for what, (owner, name) in REPLACED.items()},
+        **_compiler(),
+        "function modes": torch._C._len_torch_function_stack(),
+        "profile function": sys.getprofile(),
+        "trace function": sys.gettrace(),
+        # Those of libraries' own kinds of warnings come with the libraries.
+        "warning filters": [
+            f for f in warnings.filters if f[2] in vars(builtins).values()
+        ],
+    }

@@ -1,0 +1,1 @@
+"""What is put on torch while somebody measures, and taken off again."""

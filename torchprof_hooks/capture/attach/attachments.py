@@ -1,0 +1,120 @@
+"""The one place that attaches to torch, and detaches."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+
+class Attachment:
+    """Something that is on torch for as long as anybody uses it.
+
+    Subclasses say how it is put on and taken off. Both may be called at any time, and
+    again: an interrupt may have come in the middle of either.
+
+    Users come and go by `attachments` alone. They are referred to weakly: a hook may
+    hold the very module that keeps it alive.
+    """
+
+    def __init__(self) -> None:
+        self._users: tuple[weakref.ref[Any], ...] = ()
+
+    def put_on(self) -> None:
+        """Put on torch what is not there of it yet."""
+        raise NotImplementedError
+
+    def take_off(self) -> bool:
+        """Take off what is there of it, if anything is. Whether that is done: if not,
+        it is tried again at the next use."""
+        raise NotImplementedError
+
+    @property
+    def users(self) -> list[Any]:
+        """Those who live, in the order in which they came."""
+        living = (reference() for reference in self._users)
+        return [user for user in living if user is not None]
+
+    @property
+    def is_used(self) -> bool:
+        """Whether there are any."""
+        return any(reference() is not None for reference in self._users)
+
+    def users_changed(self) -> None:
+        """Somebody has come or gone."""
+
+    def add_user(self, user: object, when_gone: Callable[[object], object]) -> None:
+        """Count `user` as one from now on, once; tell of its death."""
+        if all(user is not other for other in self.users):
+            self._users = (*self._users, weakref.ref(user, when_gone))
+        self.users_changed()
+
+    def remove_user(self, user: object) -> None:
+        """Do not count `user` any more, nor those that are dead."""
+        living = ((reference, reference()) for reference in self._users)
+        self._users = tuple(
+            reference
+            for reference, other in living
+            if other is not None and other is not user
+        )
+        self.users_changed()
+
+
+class Attachments:
+    """Knows all that is on torch, from before it is put on until it has been taken off.
+
+    An exception may come between any two steps of what is done here, and end it: then
+    what is written down is more than what is there, never less, and `heal` takes off
+    what nobody wants.
+    """
+
+    def __init__(self) -> None:
+        # Reentrant: garbage may be collected, and a user with it, while it is held.
+        self._lock = threading.RLock()
+        self._written: dict[Attachment, None] = {}
+
+    def attach(self, attachment: Attachment, user: object) -> None:
+        """Have `attachment` on torch for as long as `user` lives, or until `detach`."""
+        with self._lock:
+            self._written[attachment] = None
+            attachment.add_user(user, lambda _: self.detach(attachment))
+            attachment.put_on()
+
+    def detach(self, attachment: Attachment, user: object = None) -> None:
+        """`user` does not want it any more, if it ever did."""
+        with self._lock:
+            attachment.remove_user(user)
+            self._settle(attachment)
+
+    def renew(self, attachment: Attachment) -> None:
+        """Somebody may have taken it off, or there was no place for it until now."""
+        with self._lock:
+            if attachment in self._written and attachment.is_used:
+                attachment.put_on()
+
+    def heal(self) -> None:
+        """Take off what nobody wants, and interrupts have left. For the beginning of a
+        use: nothing of ours is at work in this thread."""
+        if self._lock._is_owned():  # type: ignore[attr-defined]
+            self.forget_lock()  # an interrupt kept us from giving it back
+        if self._written:
+            with self._lock:
+                for attachment in list(self._written):
+                    self._settle(attachment)
+
+    def forget_lock(self) -> None:
+        """Whoever holds it will not give it back. In a fork, they are not there."""
+        self._lock = threading.RLock()
+
+    def _settle(self, attachment: Attachment) -> None:
+        if not attachment.is_used and attachment.take_off():
+            self._written.pop(attachment, None)
+
+
+#: All there is.
+attachments = Attachments()
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=attachments.forget_lock)

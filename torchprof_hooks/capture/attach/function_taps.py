@@ -1,0 +1,209 @@
+"""Shows trackers what torch-function modes do not see: custom autograd Functions, and
+functions made by torch.compile."""
+
+from __future__ import annotations
+
+import weakref
+from functools import partial
+from typing import Any, NamedTuple
+
+from torch.compiler import is_dynamo_compiling
+
+from torchprof_hooks.capture.attach.attachments import Attachment, attachments
+from torchprof_hooks.capture.attach.function_mode import (
+    FunctionMode,
+    modes_of_ours,
+    show_modes,
+    take_off_stack,
+)
+from torchprof_hooks.capture.attach.patch import Layer, Patch
+from torchprof_hooks.capture.compiler_exemption import exempt_from_compilation
+from torchprof_hooks.capture.function_names import transformed_name
+from torchprof_hooks.capture.function_tracker import FunctionTracker
+from torchprof_hooks.capture.site import Site
+from torchprof_hooks.capture.thread_trackers import ThreadTrackers
+from torchprof_hooks.capture.torch_names.compiler import (
+    compiled_call_on_stack,
+    eval_frame_setter,
+    is_compiler_loaded,
+)
+from torchprof_hooks.capture.torch_names.custom_functions import (
+    Around,
+    FunctionApplications,
+    Run,
+)
+from torchprof_hooks.capture.torch_names.place import Function
+
+
+class FunctionTaps:
+    """The one place that is told of custom Functions and of compiled functions, for as
+    long as anybody listens."""
+
+    def __init__(self) -> None:
+        #: Those that follow one class of custom Functions, in any thread.
+        self._of_class: weakref.WeakKeyDictionary[type, list[ThreadTrackers]] = (
+            weakref.WeakKeyDictionary()
+        )
+        self._apply = _MeasuredApply(FunctionApplications(self._around))
+        self._regions = _CompiledRegions()
+
+    def show_functions(self, tracker: FunctionTracker, user: object) -> None:
+        """Let `tracker` see all functions that its thread calls, until
+        `hide_functions` or for as long as `user` lives."""
+        tracker.at_unknown = self.look_for_compiler
+        tracker.name_nodes(True)
+        attachments.attach(self._apply, tracker)
+        attachments.attach(self._regions, tracker)
+        tracker.open_mode(user)
+
+    def hide_functions(self, tracker: FunctionTracker, user: object) -> None:
+        """Undo `show_functions`."""
+        tracker.close_mode(user)
+        tracker.name_nodes(False)
+        attachments.detach(self._regions, tracker)
+        attachments.detach(self._apply, tracker)
+
+    def add_to_class(self, cls: type, threads: ThreadTrackers, user: object) -> None:
+        """Tell the trackers in `threads` of calls of `cls`, for as long as it lives,
+        with `user`."""
+        self._of_class.setdefault(cls, []).append(threads)
+        attachments.attach(self._apply, user)
+
+    def remove_from_class(
+        self, cls: type, threads: ThreadTrackers, user: object
+    ) -> None:
+        """Undo `add_to_class`."""
+        attachments.detach(self._apply, user)
+        followers = self._of_class.get(cls, [])
+        if threads in followers:
+            followers.remove(threads)
+
+    def look_for_compiler(self) -> None:
+        """torch.compile may have come into use since somebody began to listen."""
+        if not self._regions.is_on and is_compiler_loaded():
+            exempt_from_compilation()
+            attachments.renew(self._regions)
+
+    def followers(self, cls: type) -> list[FunctionTracker]:
+        """The trackers here that may want to know of a call of `cls`."""
+        of_class = [threads.here() for threads in self._of_class.get(cls, ())]
+        known = [t for t in of_class if isinstance(t, FunctionTracker)]
+        return known + self._regions.trackers_here()
+
+    def _around(self, cls: Any) -> Around | None:
+        """What measures an application of `cls`, as far as anybody wants to know."""
+        if is_dynamo_compiling():
+            return None
+        calls = [
+            _Call(tracker, site, transformed_name(cls))
+            for tracker in self.followers(cls)
+            if tracker.transformed != cls.__name__
+            and (site := tracker.find_function(cls)) is not None
+        ]
+        return partial(_around, calls) if calls else None
+
+
+class _MeasuredApply(Attachment):
+    """What all calls of custom Functions go through. Its users are trackers of all
+    functions, and hooks on some class."""
+
+    def __init__(self, applications: FunctionApplications) -> None:
+        super().__init__()
+        self._applications = applications
+
+    def put_on(self) -> None:
+        self._applications.start()
+
+    def take_off(self) -> bool:
+        self._applications.stop()
+        return True
+
+
+class _Call(NamedTuple):
+    """An application of a custom Function as one tracker sees it.
+
+    made_for: name of the Function that ``torch.func`` made the class for, if any.
+    """
+
+    tracker: FunctionTracker
+    site: Site
+    made_for: str | None
+
+
+def _around(calls: list[_Call], run: Run, node: Any) -> Run:
+    for call in calls:
+        run = partial(_measured, call, node, run)
+    return run
+
+
+def _measured(call: _Call, node: Any, run: Run, *args: Any, **kwargs: Any) -> Any:
+    tracker = call.tracker
+    around = tracker.transformed
+    tracker.transformed = call.made_for or around
+    try:
+        return tracker.call(call.site, run, args, kwargs, node)
+    finally:
+        tracker.transformed = around
+
+
+class _CompiledRegions(Patch):
+    """Tells trackers when a function made by torch.compile begins and ends; its users
+    are those of all functions."""
+
+    def __init__(self) -> None:
+        super().__init__(eval_frame_setter, self._make_setter)
+        # By the frame of torch.compile that runs it, which lives until its end.
+        self._open: dict[int, _OpenRegion] = {}
+
+    def trackers_here(self) -> list[FunctionTracker]:
+        """The trackers of all functions that the running thread works for."""
+        living = (reference() for reference in self._users)
+        return [t for t in living if t is not None and t.works_here()]
+
+    def _make_setter(self, original: Function, layer: Layer) -> Function:
+        def set_eval_frame(callback: Any) -> Any:
+            if layer.is_on:
+                self._at_switch(callback)
+            return original(callback)
+
+        return set_eval_frame
+
+    def take_off(self) -> bool:
+        """Put the function back."""
+        super().take_off()
+        self._open.clear()
+        return True
+
+    def _at_switch(self, callback: Any) -> None:
+        call = compiled_call_on_stack()
+        if call is None:
+            return
+        if call.frame in self._open:
+            region = self._open.pop(call.frame)
+            show_modes(region.modes)
+            for tracker, site in reversed(region.begun):
+                tracker.end_region(site, call)
+            return
+        if call.has_returned or not callable(callback):
+            return  # the end of one that began before we were there
+        begun = [(t, t.begin_region(call)) for t in self.trackers_here()]
+        told = [(t, site) for t, site in begun if site is not None]
+        modes = modes_of_ours()
+        self._open[call.frame] = _OpenRegion(told, modes)
+        take_off_stack(modes)
+
+
+class _OpenRegion(NamedTuple):
+    """A compiled function that is running.
+
+    begun: who was told, and the sites of the call.
+    modes: what is hidden from torch.compile meanwhile. It compiles a function anew for
+        each stack of modes around it, and they would see nothing of interest.
+    """
+
+    begun: list[tuple[FunctionTracker, Site]]
+    modes: list[FunctionMode]
+
+
+#: The one place there is.
+function_taps = FunctionTaps()

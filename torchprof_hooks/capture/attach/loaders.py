@@ -1,0 +1,61 @@
+"""Tells trackers when a program waits for data."""
+
+from __future__ import annotations
+
+from functools import wraps
+from typing import Any, Final
+
+from torch.compiler import is_dynamo_compiling
+
+from torchprof_hooks.capture.attach.patch import Layer, Patch
+from torchprof_hooks.capture.owning_tracker import OwningTracker
+from torchprof_hooks.capture.site import Site
+from torchprof_hooks.capture.torch_names.compiler import is_tracing
+from torchprof_hooks.capture.torch_names.data import LOADER_METHODS, LoaderMethod
+from torchprof_hooks.capture.torch_names.place import Function
+from torchprof_hooks.capture.tracebacks import leave_out_our_frame
+
+
+class LoaderPatch(Patch):
+    """Where a loop makes an iterator over a ``DataLoader``, or asks it for batches; its
+    users are trackers.
+
+    torch has no hooks for that, so while any of them listens, the method that every
+    loader ends up in is replaced by one that tells those of the running thread and then
+    does the same.
+    """
+
+    def __init__(self, method: LoaderMethod) -> None:
+        super().__init__(lambda: method.place, self._make_method)
+        self._gives_batches = method.gives_batches
+
+    def _trackers_here(self) -> list[OwningTracker]:
+        living = (reference() for reference in self._users)
+        return [t for t in living if t is not None and t.works_here()]
+
+    def _make_method(self, original: Function, layer: Layer) -> Function:
+        @wraps(original)
+        def load_measured(source: Any, *args: Any, **kwargs: Any) -> Any:
+            if is_dynamo_compiling() or is_tracing() or not layer.is_on:
+                return original(source, *args, **kwargs)
+            begun: list[tuple[OwningTracker, Site]] = []
+            try:
+                for tracker in self._trackers_here():
+                    site = tracker.begin_loading(source, self._gives_batches)
+                    if site is not None:
+                        begun.append((tracker, site))
+                loaded = original(source, *args, **kwargs)
+            except BaseException as error:
+                for tracker, site in reversed(begun):
+                    tracker.loading_failed(site, error)
+                leave_out_our_frame(error)
+                raise
+            for tracker, site in reversed(begun):
+                tracker.end_loading(site, loaded)
+            return loaded
+
+        return load_measured
+
+
+#: All there are.
+loader_patches: Final = tuple(map(LoaderPatch, LOADER_METHODS))

@@ -1,0 +1,55 @@
+"""A tracker's hooks on all modules."""
+
+from __future__ import annotations
+
+from torch.nn.modules.module import (
+    register_module_forward_hook,
+    register_module_forward_pre_hook,
+)
+from torch.utils.hooks import RemovableHandle
+
+from torchprof_hooks.capture.attach.attachments import Attachment
+from torchprof_hooks.capture.torch_names.modules import (
+    global_hook_numbers,
+    remove_global_hooks,
+)
+from torchprof_hooks.capture.torch_names.place import Function
+
+
+class ModuleHooks(Attachment):
+    """A pair of hooks that see every module call of the process.
+
+    A process without any runs exactly as without this package: torch takes the short
+    way through module calls as soon as its tables of global hooks are empty.
+    """
+
+    def __init__(self, pre: Function, post: Function) -> None:
+        super().__init__()
+        self._hooks = pre, post
+        self._handles: list[RemovableHandle] = []
+
+    @property
+    def numbers(self) -> set[int]:
+        """Those of the hooks in torch's tables."""
+        known = {handle.id for handle in self._handles}
+        return known | global_hook_numbers(self._hooks)
+
+    def put_on(self) -> None:
+        """Put the pair into torch's tables, as far as it is not there."""
+        pre, post = self._hooks
+        if len(self._handles) == len(self._hooks):
+            return
+        if not global_hook_numbers([pre]):
+            self._handles.append(register_module_forward_pre_hook(pre))
+        if not global_hook_numbers([post]):
+            # always_call: a forward that raises closes its call all the same.
+            handle = register_module_forward_hook(post, always_call=True)
+            self._handles.append(handle)
+
+    def take_off(self) -> bool:
+        """Remove the pair."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+        remove_global_hooks(self._hooks)  # whose handles an interrupt has lost
+        return True

@@ -1,0 +1,156 @@
+"""Tells listeners when an optimizer steps."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import weakref
+from collections.abc import Callable
+from types import CodeType, FrameType
+from typing import Any, Final, Protocol
+
+from torch.compiler import is_dynamo_compiling
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+from torch.utils.hooks import RemovableHandle
+
+from torchprof_hooks.capture.attach.attachments import Attachment
+from torchprof_hooks.capture.torch_names.modules import (
+    is_optimizer_hook,
+    remove_optimizer_hooks,
+)
+from torchprof_hooks.capture.tracebacks import leave_out_our_frame
+
+#: Where an optimizer's step has its closure: among its arguments, behind itself, or
+#: under this name.
+_POSITION: Final = 1
+_NAME: Final = "closure"
+
+
+class OptimizerListener(Protocol):
+    """What can be told of steps.
+
+    begin_closure: returns what ends it.
+    """
+
+    def optimizer_pre(self, optimizer: Any, args: Any, kwargs: Any) -> None: ...
+    def optimizer_post(self, optimizer: Any, args: Any, kwargs: Any) -> None: ...
+    def begin_closure(self) -> Callable[[], object]: ...
+
+
+class OptimizerHooks(Attachment):
+    """One pair of hooks on all optimizers; its users are `OptimizerListener`s.
+
+    They may come and go at any time, also while they are told of a step: torch's own
+    table of hooks must not change while torch goes through it, so that the pair is only
+    removed outside of steps. What is called once in a step is not in the processor's
+    caches by then, and takes ten times as long as it would otherwise: a listener that
+    can do without the beginnings of steps should say so.
+
+    What an optimizer calls to have the loss computed again, its closure, is code of the
+    program's, not of the optimizer's; listeners are told of that too.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        # Those of the users who are told of the beginnings of steps, and of closures.
+        self._told_of_beginnings: tuple[weakref.ref[Any], ...] = ()
+        self._curt: weakref.WeakSet[Any] = weakref.WeakSet()  # the others
+        self._hooks = self._pre, self._post  # these, not what is bound anew each time
+        self._handles: list[RemovableHandle] = []
+
+    def put_on(self) -> None:
+        """Put the pair into torch's tables, as far as it is not there."""
+        pre, post = self._hooks
+        if len(self._handles) == len(self._hooks):
+            return
+        if not is_optimizer_hook(pre):
+            self._handles.append(register_optimizer_step_pre_hook(pre))
+        if not is_optimizer_hook(post):
+            self._handles.append(register_optimizer_step_post_hook(post))
+
+    def take_off(self) -> bool:
+        """Remove the pair, unless torch may be going through its tables."""
+        if _is_running(_HOOKS):
+            return False
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+        remove_optimizer_hooks(self._hooks)  # whose handles an interrupt has lost
+        return True
+
+    def tell_of_beginnings(self, listener: OptimizerListener, wanted: bool) -> None:
+        """Whether `listener` is told of them, and of closures; at first it is."""
+        if wanted:
+            self._curt.discard(listener)
+        else:
+            self._curt.add(listener)
+        self.users_changed()
+
+    def users_changed(self) -> None:
+        """Find out who is told of beginnings."""
+        self._told_of_beginnings = tuple(
+            reference for reference in self._users if reference() not in self._curt
+        )
+
+    def _pre(self, optimizer: Any, args: Any, kwargs: Any) -> Any:
+        if is_dynamo_compiling() or not self._told_of_beginnings:
+            return None
+        for reference in self._told_of_beginnings:
+            listener = reference()
+            if listener is not None:
+                listener.optimizer_pre(optimizer, args, kwargs)
+        return self._with_measured_closure(args, kwargs)
+
+    def _post(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        if is_dynamo_compiling():
+            return
+        for reference in self._users:
+            listener = reference()
+            if listener is not None:
+                listener.optimizer_post(optimizer, args, kwargs)
+
+    def _with_measured_closure(self, args: Any, kwargs: Any) -> Any:
+        """The arguments of a step, if they have to be others; None to torch means that
+        they stay."""
+        if len(args) > _POSITION and callable(args[_POSITION]):
+            closure = self._measured(args[_POSITION])
+            return (*args[:_POSITION], closure, *args[_POSITION + 1 :]), kwargs
+        if callable(kwargs.get(_NAME)):
+            return args, {**kwargs, _NAME: self._measured(kwargs[_NAME])}
+        return None
+
+    def _measured(self, closure: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(closure)
+        def measured_closure(*args: Any, **kwargs: Any) -> Any:
+            told = (reference() for reference in self._told_of_beginnings)
+            ends = [each.begin_closure() for each in told if each is not None]
+            try:
+                return closure(*args, **kwargs)
+            except BaseException as error:
+                leave_out_our_frame(error)
+                raise
+            finally:
+                for end in reversed(ends):
+                    end()
+
+        return measured_closure
+
+
+def _is_running(codes: tuple[CodeType, ...]) -> bool:
+    """Whether any thread is running one of these."""
+    for innermost in sys._current_frames().values():
+        frame: FrameType | None = innermost
+        while frame is not None:
+            if frame.f_code in codes:
+                return True
+            frame = frame.f_back
+    return False
+
+
+_HOOKS: Final = OptimizerHooks._pre.__code__, OptimizerHooks._post.__code__
+
+#: The one pair there is.
+optimizer_hooks = OptimizerHooks()

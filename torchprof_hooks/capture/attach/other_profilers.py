@@ -1,0 +1,90 @@
+"""Profilers of torch's that are not ours."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial, wraps
+from typing import Any, Final
+
+from torchprof_hooks.capture.attach.attachments import attachments
+from torchprof_hooks.capture.attach.patch import Layer, Patch
+from torchprof_hooks.capture.torch_names.place import Function, Place
+from torchprof_hooks.capture.torch_names.profiler import (
+    PROFILER_BEGINS,
+    PROFILER_ENDS,
+    is_one_prepared,
+    is_profiler_active,
+)
+
+
+class OtherProfilers:
+    """Knows when profilers that are not ours begin and end, while somebody watches.
+
+    A profiler with a schedule prepares itself some steps before it starts, which can be
+    seen nowhere else; and one that starts while ours is running fails, or makes torch
+    crash. So the functions by which they do so are replaced by ones that look whose the
+    call is. Where torch does not have them, nothing is seen.
+
+    before_others: called before a profiler that is not ours is prepared or started.
+    """
+
+    def __init__(self, before_others: Callable[[], None]) -> None:
+        self._is_one_prepared = False
+        self._before_others = before_others
+        self._own = threading.local()
+        self._patches: Final = [
+            Patch(partial(_itself, place), partial(self._watching, is_end=is_end))
+            for is_end, places in ((False, PROFILER_BEGINS), (True, PROFILER_ENDS))
+            for place in places
+        ]
+
+    def watch(self, user: object) -> None:
+        """Look, for as long as `user` lives, or until `unwatch`."""
+        is_first = not any(patch.is_used for patch in self._patches)
+        for patch in self._patches:
+            attachments.attach(patch, user)
+        if is_first:  # some may be under way
+            self._is_one_prepared = is_one_prepared()
+
+    def unwatch(self, user: object) -> None:
+        """Undo `watch`."""
+        for patch in self._patches:
+            attachments.detach(patch, user)
+
+    @property
+    def is_in_use(self) -> bool:
+        """Whether one is prepared or running."""
+        return self._is_one_prepared or is_profiler_active()
+
+    @contextmanager
+    def ours(self) -> Iterator[None]:
+        """What this thread starts and stops inside is ours."""
+        self._own.is_at_work = True
+        try:
+            yield
+        finally:
+            self._own.is_at_work = False
+
+    def _watching(self, function: Function, layer: Layer, *, is_end: bool) -> Function:
+        @wraps(function)
+        def watching(*args: Any, **kwargs: Any) -> Any:
+            if not layer.is_on or getattr(self._own, "is_at_work", False):
+                return function(*args, **kwargs)
+            if not is_end:
+                self._before_others()
+            was_prepared, self._is_one_prepared = self._is_one_prepared, True
+            try:
+                result = function(*args, **kwargs)
+            except BaseException:
+                self._is_one_prepared = was_prepared
+                raise
+            self._is_one_prepared = not is_end
+            return result
+
+        return watching
+
+
+def _itself(place: Place) -> Place:
+    return place

@@ -1,0 +1,70 @@
+"""Functions of torch's that are replaced for a while."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torchprof_hooks.capture.attach.attachments import Attachment
+from torchprof_hooks.capture.torch_names.place import Function, Place
+
+
+class Layer:
+    """Tells a function of ours whether it is in use. Somebody may have put another one
+    around it, which still calls it after it was taken off, or while another one of ours
+    is around both: it only passes on then."""
+
+    __slots__ = ("is_on",)
+
+    def __init__(self) -> None:
+        self.is_on = False
+
+
+#: Makes a function that takes the place of another one, and can always call that.
+Make = Callable[[Function, Layer], Function]
+
+
+class Patch(Attachment):
+    """A function of torch's, replaced by one that does the same and more.
+
+    Where somebody else replaces it after us, it stays as they want it: what they put
+    there calls ours.
+
+    find: where it is; asked again each time, for torch imports some modules late.
+    make: makes what takes its place.
+    """
+
+    def __init__(self, find: Callable[[], Place], make: Make) -> None:
+        super().__init__()
+        self._find = find
+        self._make = make
+        self._original: Function | None = None
+        self._ours: Any = None
+        self._layer = Layer()
+
+    @property
+    def is_on(self) -> bool:
+        """Whether it is in place, or was, and somebody else has taken it since."""
+        return self._layer.is_on
+
+    def put_on(self) -> None:
+        """Replace the function, if this torch has it."""
+        place = self._find()
+        found = place.read()
+        if found is None:
+            return
+        if found is not self._ours and not self._layer.is_on:
+            if found is not self._original:
+                layer = Layer()
+                ours = self._make(found, layer)
+                self._original, self._ours, self._layer = found, ours, layer
+            place.write(self._ours)
+        self._layer.is_on = True
+
+    def take_off(self) -> bool:
+        """Put it back, unless it is somebody else's by now."""
+        self._layer.is_on = False
+        place = self._find()
+        if self._original is not None and place.read() is self._ours:
+            place.write(self._original)
+        return True

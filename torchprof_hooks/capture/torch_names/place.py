@@ -1,0 +1,29 @@
+"""Where torch keeps what we replace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+Function = Callable[..., Any]
+
+
+class Place(NamedTuple):
+    """An attribute of a module or class of torch's that is a function.
+
+    owner: None where this torch has no such thing.
+    """
+
+    owner: Any
+    name: str
+
+    def read(self) -> Function | None:
+        """What is there; None if nothing is."""
+        if self.owner is None:
+            return None
+        found: Function | None = vars(self.owner).get(self.name)
+        return found
+
+    def write(self, function: Function) -> None:
+        """Put `function` there."""
+        setattr(self.owner, self.name, function)
