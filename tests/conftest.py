@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 
 import pytest
 import torch
@@ -62,8 +63,18 @@ _CUDA_WARNINGS = (
 )
 
 
+def with_addresses(ids: Iterable[str]) -> list[str]:
+    """Those with an address of memory in them, which is another one in each process:
+    pytest-xdist would not know them again."""
+    return [name for name in ids if re.search(r"\bat 0x[0-9a-f]+", name)]
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave out what needs a device that is not there."""
+    """Leave out what needs a device that is not there; see to it that what tests are
+    called does not change."""
+    unstable = with_addresses(item.nodeid for item in items)
+    if unstable:
+        raise pytest.UsageError(f"give these tests ids: {', '.join(unstable)}")
     for item in items:
         if item.get_closest_marker("gpu"):
             for warning in _CUDA_WARNINGS:

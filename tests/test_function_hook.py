@@ -352,7 +352,11 @@ def test_the_class_that_all_functions_derive_from_cannot_be_hooked() -> None:
             delete_hook(torch.autograd.Function, hook.name)
 
 
-@pytest.mark.parametrize("wrong", [None, "hook", LinkHook(), FunctionHook], ids=str)
+@pytest.mark.parametrize(
+    "wrong",
+    [None, "hook", LinkHook(), FunctionHook],
+    ids=["None", "a name", "a LinkHook", "the class"],
+)
 @pytest.mark.parametrize("target", [F.relu, Cube])
 def test_only_hooks_on_functions_go_on_functions(target: Any, wrong: Any) -> None:
     with pytest.raises(TypeError, match=r"must be a FunctionHook \(that is what goes"):

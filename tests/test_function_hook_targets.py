@@ -221,7 +221,18 @@ def test_a_class_hooked_in_the_middle_of_a_graph() -> None:
         (torch.Tensor.__add__, lambda t: t + 1),
         (torch.Tensor.add, lambda t: t + 1),
     ],
-    ids=str,
+    ids=[
+        "F.relu",
+        "torch.relu",
+        "Tensor.relu",
+        "torch.exp",
+        "Tensor.exp",
+        "linalg.inv",
+        "aten.sin",
+        "aten.sin.default",
+        "Tensor.__add__",
+        "Tensor.add",
+    ],
 )
 def test_a_hook_on_a_torch_function(target: Any, call: Any) -> None:
     hook, tensor = FunctionRecorder(), torch.eye(3, requires_grad=True)
