@@ -1,9 +1,10 @@
 PYTHON ?= python3
 VENV ?= .venv
+CONSTRAINTS ?= constraints.txt
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(CONSTRAINTS)
 
-.PHONY: help demo test lint format bench gpu-check docs clean
+.PHONY: help demo test test-torch test-and-record lint format bench gpu-check docs clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -21,6 +22,25 @@ SIDE_BY_SIDE := tests/program tests/models tests/databases tests/test_bounds.py 
 test: $(VENV)/test.installed  ## run all tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist worksteal $(SIDE_BY_SIDE)
 	$(BIN)/python -m pytest $(addprefix --ignore=,$(SIDE_BY_SIDE))
+
+# The same with another torch, in an environment of its own; what comes out is written to
+# docs/compatibility.md, to be committed. TORCH_VENV=DIR uses another environment.
+TORCH ?=
+TORCH_VENV ?= .venv-torch-$(TORCH)-$(shell $(PYTHON) -c 'import sys; print("py%d%d" % sys.version_info[:2])')
+RESULTS = $(VENV)/results
+
+test-torch:  ## run all tests with TORCH=2.15.0 and PYTHON=python3.13, say
+	@test -n '$(TORCH)' || { echo 'which torch? Try: make test-torch TORCH=2.15.0'; exit 2; }
+	@mkdir -p build
+	@test -f build/torch-$(TORCH).txt || echo 'torch==$(TORCH)' > build/torch-$(TORCH).txt
+	$(MAKE) test-and-record VENV='$(TORCH_VENV)' CONSTRAINTS=build/torch-$(TORCH).txt
+
+test-and-record: $(VENV)/test.installed
+	rm -rf $(RESULTS)
+	-OMP_NUM_THREADS=1 $(BIN)/python -m pytest --junitxml=$(RESULTS)/side_by_side.xml \
+		--numprocesses 2 --dist worksteal $(SIDE_BY_SIDE)
+	-$(BIN)/python -m pytest --junitxml=$(RESULTS)/alone.xml $(addprefix --ignore=,$(SIDE_BY_SIDE))
+	$(BIN)/python docs/compatibility.py record $(RESULTS)/side_by_side.xml $(RESULTS)/alone.xml
 
 lint: $(VENV)/dev.installed  ## check style and types
 	$(BIN)/ruff check .
@@ -40,7 +60,7 @@ docs: $(VENV)/docs.installed  ## trace the demo and take a picture of the trace
 	$(BIN)/python docs/render_trace.py build/traces/timeline-100.json docs/trace.png --zoom "step 100"
 
 # torch first and by name: what is installed after it has to take it as it is.
-$(VENV)/torch.installed: constraints.txt
+$(VENV)/torch.installed: $(CONSTRAINTS)
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) torch
 	touch $@
@@ -86,5 +106,5 @@ gpu-check: $(GPU_BIN)/python  ## run the tests and benchmarks that need a CUDA d
 		--editable '.[test,bench]' || { rm -r .venv-gpu; false; }
 
 clean:  ## remove the environment and caches
-	rm -rf $(VENV) .venv-gpu build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-gpu .venv-torch-* build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
