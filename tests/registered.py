@@ -13,6 +13,14 @@ from torch.nn.modules import module as nn_module
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader, dataloader
 
+from torchprof_hooks.capture.torch_names.collectives import (
+    collectives,
+    group_maker,
+    reducer_method,
+    wait_method,
+)
+from torchprof_hooks.capture.torch_names.place import Place
+
 #: Functions of torch's that may be replaced: where they are.
 REPLACED: dict[str, tuple[Any, str]] = {
     "entry of the engine": (torch.autograd, "_engine_run_backward"),
@@ -26,6 +34,17 @@ REPLACED: dict[str, tuple[Any, str]] = {
     "public apply": (function.Function, "apply"),
     "contexts": (function.BackwardCFunction, "__init__"),
     "attributes": (function.FunctionMeta, "__getattribute__"),
+    **{
+        f"{place.owner}.{name}": place
+        for name, place in (
+            ("init_process_group", group_maker()),
+            ("wait", wait_method()),
+            ("prepare_for_backward", reducer_method("prepare_for_backward")),
+            ("_rebuild_buckets", reducer_method("_rebuild_buckets")),
+            *collectives(),
+        )
+        if place.owner is not None
+    },
     **{
         f"{name} of torch's profilers": (module, name)
         for module in (profiler, profiler_legacy)
@@ -66,7 +85,7 @@ def registered() -> dict[str, object]:
     }
     return {
         **tables,
-        **{what: vars(owner).get(name) for what, (owner, name) in REPLACED.items()},
+        **{what: Place(*place).read() for what, place in REPLACED.items()},
         **_compiler(),
         "function modes": torch._C._len_torch_function_stack(),
         "profile function": sys.getprofile(),

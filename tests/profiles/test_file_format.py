@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -259,6 +259,25 @@ def test_a_file_of_version_2_can_still_be_loaded(path: Path) -> None:
         memory=MemorySummary("cpu", True, 77, ("Net",), "backward", "no counter"),
         undivided_passes=4,
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("(waiting for gradients)", "waiting"),
+        ("(communication) all_reduce", "communication"),
+    ],
+)
+def test_time_for_other_processes_is_kept(
+    name: str, kind: Literal["waiting", "communication"], path: Path
+) -> None:
+    times = own(9, calls=2)
+    hand_built({(name, kind): times}, {name: ModuleInfo(kind=kind)}).save(path)
+
+    found = Profile.load(path)
+    [row] = found.rows()
+    assert (row.name, row.kind, row.calls, row.self_ns) == (name, kind, 2, 9)
+    assert row.phases[kind].calls == 2
 
 
 def test_a_profile_without_memory_says_so_in_one_place(path: Path) -> None:

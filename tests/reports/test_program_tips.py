@@ -43,6 +43,8 @@ def profile(
     known: dict[str, ModuleInfo | str] = {"Net": "Net", **modules}
     known |= {**NOT_MODULES, **functions}
     known["(data loading)"] = ModuleInfo(kind="data")
+    known["(waiting for gradients)"] = ModuleInfo(kind="waiting")
+    known["(communication) broadcast"] = ModuleInfo(kind="communication")
     for name in ("AdamW", "Adam", "SGD"):
         known[f"(optimizer) {name}"] = ModuleInfo(kind="optimizer")
     return hand_built({("Net", "forward"): own(rest_ns, 10), **cells}, known, **facts)
@@ -101,6 +103,21 @@ Tips
 def test_data_loading(data_ns: int, is_told: bool) -> None:
     found = tips(program(profile({("(data loading)", "data"): own(data_ns, 10)})))
     assert bool(found) == is_told
+
+
+@pytest.mark.parametrize(("waiting_ms", "is_told"), [(40, True), (39, False)])
+def test_waiting_for_other_processes(waiting_ms: int, is_told: bool) -> None:
+    cells: Cells = {
+        ("(waiting for gradients)", "waiting"): own(waiting_ms * MS, 10),
+        ("(communication) broadcast", "communication"): own(60 * MS, 20),
+    }
+    assert tips(program(profile(cells))) == is_told * [
+        "Communication with other processes takes 10.0% of the time (0.100s), the most "
+        "in (communication) broadcast (0.060s). In that is the time in which this "
+        "process waits for one that comes later: the one that communicates least is "
+        "the one that the others wait for, and its own report says with what it is "
+        "busy."
+    ]
 
 
 @pytest.mark.parametrize(("outside_ns", "is_told"), [(250, True), (249, False)])

@@ -39,6 +39,7 @@ class BackwardPass:
     owner: whom the pass is working for now.
     task, thread: the engine's number for the pass, and where it was started.
     failed: whether it ended by an exception.
+    ran_nodes: whether the engine is known to have run all nodes.
     resumed: the mode that was put back in place for as long as the pass runs.
     """
 
@@ -49,6 +50,7 @@ class BackwardPass:
         "moves",
         "opened_base",
         "owner",
+        "ran_nodes",
         "resumed",
         "task",
         "thread",
@@ -64,6 +66,7 @@ class BackwardPass:
         self.moves: dict[int, Move] = {}
         self.thread = get_ident()
         self.task = -1
+        self.ran_nodes = False
         self.resumed: TorchFunctionMode | None = None
 
     def follow(self, plan: Plan, numbers: list[int]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from _thread import get_ident
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from itertools import chain
 from time import perf_counter_ns
 from typing import Any, Final
@@ -17,6 +18,7 @@ from torchprof_hooks.capture.backward_plan import (
     reachable_nodes,
     shape_of,
 )
+from torchprof_hooks.capture.gradient_reduction import gradient_reduction
 from torchprof_hooks.capture.module_names import ModuleNames
 from torchprof_hooks.capture.ownership import newest_first
 from torchprof_hooks.capture.owning_tracker import OwningTracker
@@ -25,13 +27,19 @@ from torchprof_hooks.capture.span_log import FOLD_AT
 from torchprof_hooks.capture.torch_names.autograd import (
     NodeHookCarrier,
     NodePreHook,
+    at_end_of_nodes,
     current_autograd_node,
     current_graph_task,
     may_run_elsewhere,
     next_sequence_number,
     passes_on_stack,
 )
-from torchprof_hooks.profiles.names import BACKWARD_NAME, PROFILER_NAME, Phase
+from torchprof_hooks.profiles.names import (
+    BACKWARD_NAME,
+    PROFILER_NAME,
+    WAITING_NAME,
+    Phase,
+)
 
 #: Numbers of nodes of retained graphs that are remembered as hooked already. Forgetting
 #: one costs a second, idle hook on the node.
@@ -48,8 +56,9 @@ class BackwardTracker(OwningTracker):
     a pass, unless it runs inside of another one.
     """
 
-    #: Whether passes are divided among the calls that their nodes belong to.
-    divides_passes = True
+    #: Whether the pass that begins is to be divided among the calls that its nodes
+    #: belong to, or its end to be told from that of its nodes.
+    looks_at_nodes: bool | property = True
 
     def __init__(self, names: ModuleNames | None = None) -> None:
         super().__init__(names)
@@ -175,6 +184,7 @@ class BackwardTracker(OwningTracker):
         running = self.passes[-1]
         if running.task == -1:
             running.task = current_graph_task()
+            at_end_of_nodes(partial(self.nodes_end, running))
         move = running.moves.pop(current_autograd_node()._sequence_nr(), None)
         if move is None:  # hooked by an earlier pass over this graph, or the first one
             return
@@ -183,6 +193,19 @@ class BackwardTracker(OwningTracker):
         if move.before is not running.owner:
             move = move_between(running.owner, move.owner)
         self._make_move(move, running, now_ns)
+
+    def nodes_end(self, running: BackwardPass) -> None:
+        """The engine has run all nodes of the pass. What comes now is what others have
+        asked to be done at its end, such as waiting for gradients."""
+        if not self.passes or self.passes[-1] is not running:
+            return
+        running.ran_nodes = True
+        now_ns = perf_counter_ns()
+        if self.site is not running.owner.site:
+            self.abort_down_to(running.owner.site, now_ns)
+        self._make_move(move_between(running.owner, running.whole), running, now_ns)
+        if gradient_reduction.is_expected:
+            self.open_entry(self.entry_site(WAITING_NAME, "waiting"))
 
     def _make_move(self, move: Move, running: BackwardPass, now_ns: int) -> None:
         for site in move.closes:
@@ -222,6 +245,8 @@ class BackwardTracker(OwningTracker):
         """The backward pass that began last is over."""
         if not self.passes:  # measuring was stopped in the middle of it
             return
+        if self.site.phase == "waiting" and not failed:
+            self.close_entry(self.site)
         now_ns = perf_counter_ns()
         self.pass_is_over(ended := self.passes.pop())
         ended.failed = failed
@@ -229,11 +254,13 @@ class BackwardTracker(OwningTracker):
             self.aborted_calls += ended.owner.depth
         if not self.passes:
             self._hooks.callbacks.clear()
+            gradient_reduction.is_expected = False
         if len(self._entries) > FOLD_AT:
             self.log.fold()
         self.abort_down_to(ended.owner.site, now_ns)
         try:
-            self._make_move(move_between(ended.owner, ended.whole), ended, now_ns)
+            if not ended.ran_nodes:
+                self._make_move(move_between(ended.owner, ended.whole), ended, now_ns)
         finally:  # a callback may raise in there
             if ended.opened_base:
                 self.close_entry(ended.base, outputs)

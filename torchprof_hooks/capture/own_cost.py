@@ -22,7 +22,12 @@ _COLD_WORK_NS: Final = 20_000
 
 #: Phases in which calls are told to hooks. A step of an optimizer, or a batch, costs
 #: about as much as the call of a module.
-_HOOKED_PHASES: Final[tuple[Phase, ...]] = (*CALLED_PHASES, "optimizer", "data")
+_HOOKED_PHASES: Final[tuple[Phase, ...]] = (
+    *CALLED_PHASES,
+    "optimizer",
+    "data",
+    "communication",
+)
 
 
 def overhead_of_sites(

@@ -6,7 +6,7 @@ import sys
 from _thread import get_ident
 from collections.abc import Callable, Iterator
 from time import perf_counter_ns
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch.compiler import is_dynamo_compiling
@@ -25,8 +25,12 @@ from torchprof_hooks.profiles.names import (
     DATA_NAME,
     OUTSIDE_NAME,
     Phase,
+    communication_name,
     optimizer_name,
 )
+
+#: Phases of entries that nothing is told apart in.
+_WHOLE_PHASES: Final = ("data", "waiting", "communication")
 
 
 class OwningTracker(Tracker):
@@ -237,6 +241,38 @@ class OwningTracker(Tracker):
         other.is_counted = False
         other.continue_call_of(site)
         return other
+
+    # Communication with other processes
+
+    def begin_communication(self, collective: str, is_call: bool) -> Site | None:
+        """Begin a call of a function of ``torch.distributed``, or to wait for what one
+        has begun. None if that is a part of something else: of another such call, or of
+        loading data."""
+        if self.site.phase in _WHOLE_PHASES:
+            return None
+        site = self.entry_site(communication_name(collective), "communication")
+        if not is_call:
+            site = self._uncounted(site)
+        self.open_entry(site)
+        return site
+
+    def end_communication(self, site: Site) -> None:
+        """What was begun at `site` is done."""
+        if self.returns_to(site, perf_counter_ns()):
+            self.close_entry(site)
+
+    def communication_failed(self, site: Site) -> None:
+        """What was begun at `site` is left by an exception."""
+        now_ns = perf_counter_ns()
+        if self.returns_to(site, now_ns):
+            self.abort_down_to(site.caller, now_ns)
+
+    def communicated(self, collective: str, start_ns: int) -> None:
+        """All that was done since `start_ns` was communication, no call of its own."""
+        site = self.begin_communication(collective, is_call=False)
+        if site is not None:
+            site.start_ns = max(start_ns, site.caller.start_ns)
+            self.close_entry(site)
 
     # Calls that do not end in order
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import reduce
 from typing import Final
@@ -19,25 +18,12 @@ from torchprof_hooks.profiles.cells import CellKey, add_cell
 from torchprof_hooks.profiles.correction import overhead_ns
 from torchprof_hooks.profiles.memory import MemorySummary, MemoryTotals
 from torchprof_hooks.profiles.modules import ModuleInfo
-from torchprof_hooks.profiles.names import (
-    BACKWARD_NAME,
-    DATA_NAME,
-    OUTSIDE_NAME,
-    PROFILER_NAME,
-    Kind,
-)
+from torchprof_hooks.profiles.names import OUTSIDE_NAME, kind_of_entry
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.totals import Totals
 
 #: Paths of what is outside of all calls: also of an optimizer's closure.
 _ALL_OUTSIDE: Final = ((), (OUTSIDE_NAME,))
-
-_KINDS: Mapping[str, Kind] = {
-    OUTSIDE_NAME: "outside",
-    BACKWARD_NAME: "backward",
-    DATA_NAME: "data",
-    PROFILER_NAME: "profiler",
-}
 
 
 def take_snapshot(tracker: Tracker, wall_ns: int, unmeasured: str = "") -> Profile:
@@ -170,7 +156,7 @@ def _is_used(totals: Totals) -> bool:
 
 def _describe(tracker: Tracker, name: str, order: int) -> ModuleInfo:
     info = tracker.names.infos.get(name)
-    info = info or ModuleInfo(kind=_KINDS.get(name, "optimizer"))
+    info = info or ModuleInfo(kind=kind_of_entry(name))
     return replace(info, order=order)
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch.compiler import is_dynamo_compiling
 
-from torchprof_hooks.capture.attach.attachments import attachments
+from torchprof_hooks.capture.attach.attachments import Attachment, attachments
+from torchprof_hooks.capture.attach.communication import communication_patches
 from torchprof_hooks.capture.attach.compile_shield import (
     compile_shield,
     hushed_warning,
@@ -24,6 +25,14 @@ from torchprof_hooks.capture.meter_tracker import MeterTracker
 from torchprof_hooks.capture.owning_tracker import OwningTracker
 from torchprof_hooks.capture.thread_trackers import ThreadTrackers
 from torchprof_hooks.capture.tracker import Tracker
+
+#: What is told to trackers of modules.
+_OF_TRACKERS: Final[tuple[Attachment, ...]] = (
+    engine_patch,
+    optimizer_hooks,
+    *loader_patches,
+    communication_patches,
+)
 
 
 class Tap:
@@ -60,8 +69,8 @@ class Tap:
         if self._shows_optimizers and isinstance(tracker, BackwardTracker):
             attachments.attach(optimizer_hooks, tracker)
         if isinstance(tracker, OwningTracker):
-            for patch in loader_patches:
-                attachments.attach(patch, tracker)
+            for attachment in (*loader_patches, communication_patches):
+                attachments.attach(attachment, tracker)
 
     def _show_modules(self) -> None:
         attachments.attach(compile_shield, self._hooks)
@@ -80,7 +89,7 @@ class Tap:
         attachments.detach(hushed_warning, self._hooks)
         attachments.detach(compile_shield, self._hooks)
         tracker.abort_all(by_exception)
-        for attachment in (engine_patch, optimizer_hooks, *loader_patches):
+        for attachment in _OF_TRACKERS:
             attachments.detach(attachment, tracker)
 
 

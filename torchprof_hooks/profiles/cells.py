@@ -30,6 +30,8 @@ _PHASE_OF_KIND: Final[Mapping[Kind, Phase]] = {
     "optimizer": "optimizer",
     "backward": "backward",
     "data": "data",
+    "waiting": "waiting",
+    "communication": "communication",
     "outside": "outside",
     "profiler": "profiler",
 }

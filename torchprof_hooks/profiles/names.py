@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby, islice
 from typing import Final, Literal
 
 Phase = Literal[
-    "forward", "backward", "recompute", "optimizer", "data", "outside", "profiler"
+    "forward",
+    "backward",
+    "recompute",
+    "optimizer",
+    "data",
+    "waiting",
+    "communication",
+    "outside",
+    "profiler",
 ]
 
 #: Phases of a module, in the order in which reports show them.
@@ -25,6 +33,8 @@ Kind = Literal[
     "optimizer",
     "backward",
     "data",
+    "waiting",
+    "communication",
     "outside",
     "profiler",
     "unsampled",
@@ -34,6 +44,9 @@ OUTSIDE_NAME: Final = "(outside modules)"
 BACKWARD_NAME: Final = "(backward outside modules)"
 #: Time in which a loop waits for a ``DataLoader``.
 DATA_NAME: Final = "(data loading)"
+#: Time at the end of a backward pass in which the gradients of other processes are
+#: waited for, and summed up with ours.
+WAITING_NAME: Final = "(waiting for gradients)"
 PROFILER_NAME: Final = "(profiler)"
 #: Time inside of calls, in steps in which nobody looked into them.
 UNSAMPLED_NAME: Final = "(not looked into)"
@@ -44,6 +57,30 @@ MODULES_NAME: Final = "(modules, outside functions)"
 def optimizer_name(class_name: str) -> str:
     """Name of the row for the steps of optimizers of one class."""
     return f"(optimizer) {class_name}"
+
+
+_COMMUNICATION: Final = "(communication) "
+
+
+def communication_name(collective: str) -> str:
+    """Name of the row for calls of a function of ``torch.distributed``."""
+    return _COMMUNICATION + collective
+
+
+_KINDS: Final[Mapping[str, Kind]] = {
+    OUTSIDE_NAME: "outside",
+    BACKWARD_NAME: "backward",
+    DATA_NAME: "data",
+    WAITING_NAME: "waiting",
+    PROFILER_NAME: "profiler",
+}
+
+
+def kind_of_entry(name: str) -> Kind:
+    """Kind of the row of this name, which is neither a module nor a function."""
+    if name.startswith(_COMMUNICATION):
+        return "communication"
+    return _KINDS.get(name, "optimizer")
 
 
 #: How many shapes, or runs of equal ones, the name of a function call may show.

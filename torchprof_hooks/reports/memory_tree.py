@@ -48,6 +48,7 @@ _COLUMNS: Final = (
     Column("recompute", _used("recompute")),
     Column("step", _used("optimizer")),
     Column("data", _used("data")),
+    Column("communication", _used("communication")),
     Column("peak", _peak),
     Column("acquired", _acquired),
 )

@@ -58,8 +58,8 @@ class EnginePatch(Patch):
             try:
                 for tracker in self._trackers_here():
                     begun.append((tracker, len(tracker.passes)))
-                    divides = tracker.divides_passes
-                    request = _request(outputs, *args) if divides else NO_REQUEST
+                    looks = tracker.looks_at_nodes
+                    request = _request(outputs, *args) if looks else NO_REQUEST
                     tracker.begin_pass(request)
                 results = run_backward(outputs, *args, **kwargs)
                 failed = False

@@ -126,6 +126,20 @@ class NodeHookCarrier(NodePreHook):
                 node.register_prehook(self._call)
 
 
+def _missing_end(callback: Callable[[], None]) -> None:
+    """Without callbacks at the end of a pass, what comes after its last node counts for
+    the owner of that node."""
+
+
+#: Have a callback called when the engine has run the last node of the pass that this
+#: thread is working for, before all callbacks that are asked for later than this one.
+at_end_of_nodes: Callable[[Callable[[], None]], None] = getattr(
+    getattr(autograd.Variable, "_execution_engine", None),
+    "queue_callback",
+    _missing_end,
+)
+
+
 def engine_entry() -> Place:
     """The function through which both ``torch.autograd.backward`` and
     ``torch.autograd.grad`` enter the engine. torch's own compiler replaces it, too.

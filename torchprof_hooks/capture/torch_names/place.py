@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import CellType
 from typing import Any, NamedTuple
 
 Function = Callable[..., Any]
 
 
 class Place(NamedTuple):
-    """An attribute of a module or class of torch's that is a function.
+    """An attribute of a module or class of torch's that is a function, or the cell of a
+    closure that holds one.
 
     owner: None where this torch has no such thing.
     """
@@ -21,6 +23,9 @@ class Place(NamedTuple):
         """What is there; None if nothing is."""
         if self.owner is None:
             return None
+        if isinstance(self.owner, CellType):
+            held: Function = self.owner.cell_contents
+            return held
         found: Function | None = vars(self.owner).get(self.name)
         return found
 

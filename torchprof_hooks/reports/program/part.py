@@ -19,6 +19,8 @@ PHASE_TITLES: dict[Phase, str] = {
     "recompute": "recompute",
     "optimizer": "optimizers",
     "data": "data loading",
+    "waiting": "waiting for gradients",
+    "communication": "communication",
     "outside": "other: outside of modules",
     "profiler": "the profiler's own planning",
 }

@@ -20,6 +20,8 @@ from torchprof_hooks.reports.program.tips.evidence import (
 
 #: From which share of the time on waiting for data is mentioned.
 LEAST_DATA: Final = 0.1
+#: The same for communication, with waiting for those that it takes.
+LEAST_WAITING: Final = 0.1
 #: The same for code of the loop, which may well be there for something.
 LEAST_OUTSIDE: Final = 0.25
 #: How often in a step the program may wait for a device: for the loss, every few steps.
@@ -31,6 +33,9 @@ MANY_CALLS: Final = 200
 SMALL_CALL_NS: Final = 10_000
 #: ... and from which share of the time on.
 LEAST_CALLS: Final = 0.1
+
+#: Phases of what takes several processes.
+_OF_OTHERS: Final = ("waiting", "communication")
 
 #: Functions that return Python values, results on the CPU, or results whose size
 #: depends on elements: they wait for the device.
@@ -66,6 +71,23 @@ def data_loading(evidence: Evidence) -> Iterator[str]:
             f"The loop waits for data {share}: give the DataLoader more workers "
             "(num_workers), or have it do less per sample."
         )
+
+
+def waiting_for_others(evidence: Evidence) -> Iterator[str]:
+    """A process that waits for the others of its group."""
+    profile = evidence.program.by_module
+    share = Share(sum(phase_times_ns(profile)[p] for p in _OF_OTHERS), profile.wall_ns)
+    rows = [row for row in profile.rows("module") if row.kind in _OF_OTHERS]
+    if share.fraction < LEAST_WAITING:
+        return
+    dearest = max(rows, key=lambda row: row.self_ns)
+    yield (
+        f"Communication with other processes takes {share}, the most in "
+        f"{dearest.name} ({dearest.self_ns / 1e9:.3f}s). In that is the time in which "
+        "this process waits for one that comes later: the one that communicates least "
+        "is the one that the others wait for, and its own report says with what it is "
+        "busy."
+    )
 
 
 def code_outside(evidence: Evidence) -> Iterator[str]:

@@ -20,6 +20,7 @@ from torchprof_hooks.reports.program.tips.loop import (
     data_loading,
     reads_from_device,
     small_functions,
+    waiting_for_others,
 )
 from torchprof_hooks.reports.program.tips.settings import (
     anomaly_detection,
@@ -38,6 +39,7 @@ Finder = Callable[[Evidence], Iterator[str]]
 #: In the order in which they are shown.
 _FINDERS: Final[tuple[Finder, ...]] = (
     data_loading,
+    waiting_for_others,
     reads_from_device,
     code_outside,
     anomaly_detection,

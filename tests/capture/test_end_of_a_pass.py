@@ -1,0 +1,52 @@
+"""What the engine is asked to do after the last node of a pass is nobody's backward."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import nn
+from torch.autograd import Variable
+
+from tests.fake_clock import MS, FakeClock, burn
+from tests.planted import Work
+from torchprof_hooks import Profile, profile
+
+X = torch.ones(4, 4)
+
+
+def at_the_end(tensor: torch.Tensor, work: Callable[[], None]) -> None:
+    """Have `work` done when the pass through `tensor` has run all nodes."""
+
+    def ask(gradient: torch.Tensor) -> None:
+        Variable._execution_engine.queue_callback(work)
+
+    tensor.register_hook(ask)
+
+
+def late_work() -> None:
+    burn(50)
+
+
+def own_ms(found: Profile) -> dict[tuple[str, str], float]:
+    return {
+        (path[-1], phase): totals.self_ns / MS
+        for (path, phase), totals in found.cells.items()
+        if totals.self_ns
+    }
+
+
+def test_it_is_not_the_first_layers(clock: FakeClock) -> None:
+    net = nn.Sequential(Work(1, 2), Work(3, 4))
+    with profile() as prof:
+        x = X.clone().requires_grad_()
+        at_the_end(x, late_work)
+        net(x).sum().backward()
+    assert own_ms(prof.profile) == {
+        ("Sequential.0", "forward"): 1,
+        ("Sequential.0", "backward"): 2,
+        ("Sequential.1", "forward"): 3,
+        ("Sequential.1", "backward"): 4,
+        ("(backward outside modules)", "backward"): 50,
+    }
+    assert prof.profile.aborted_calls == 0

@@ -1,0 +1,130 @@
+"""Several processes that make a group, for as long as a function runs in each."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import tempfile
+import time
+import traceback
+from collections.abc import Callable
+from datetime import timedelta
+from functools import cache
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+import torch
+from torch import distributed, nn
+
+import torchprof_hooks
+from torchprof_hooks import Profile
+
+#: Seconds after which processes that wait for each other are given up.
+LONGEST = 60.0
+#: Milliseconds that the last process works longer than the others, in each step.
+PLANTED = 300
+
+Work = Callable[[int], Any]
+
+
+def run_processes(work: Work, count: int = 2) -> list[Any]:
+    """What ``work(rank)`` returned in each of `count` processes.
+
+    They are forks: importing torch anew would take longer than most tests.
+    """
+    _prepare()
+    context = multiprocessing.get_context("fork")
+    with tempfile.TemporaryDirectory() as folder:
+        ends, processes = [], []
+        for rank in range(count):
+            ours, theirs = context.Pipe()
+            arguments = (work, rank, count, f"{folder}/store", theirs)
+            processes.append(context.Process(target=_run, args=arguments))
+            ends.append(ours)
+            processes[-1].start()
+            theirs.close()
+        try:
+            answers = [_answer(end) for end in ends]
+        finally:
+            for process in processes:
+                process.kill()
+                process.join()
+    for rank, (_, failure) in enumerate(answers):
+        assert not failure, f"process {rank}:\n{failure}"
+    return [result for result, _ in answers]
+
+
+@cache
+def _prepare() -> None:
+    """Calibrate here, instead of anew in each process."""
+    with torchprof_hooks.profile() as prof:
+        nn.Linear(1, 1)(torch.ones(1, 1)).sum().backward()
+    assert prof.profile.overhead_ns
+
+
+def _answer(end: Connection) -> tuple[Any, str]:
+    answer: tuple[Any, str] = (None, "did not answer")
+    if wait([end], LONGEST):
+        try:
+            answer = pickle.loads(end.recv_bytes())
+        except EOFError:
+            answer = (None, "died")
+    return answer
+
+
+def _run(work: Work, rank: int, count: int, store: str, end: Connection) -> None:
+    answer: tuple[Any, str]
+    try:
+        torch.set_num_threads(1)
+        join_group(rank, count, store)
+        answer = work(rank), ""
+        distributed.destroy_process_group()
+    except BaseException:
+        answer = None, traceback.format_exc()
+    end.send_bytes(pickle.dumps(answer))  # tensors by their values
+    end.close()
+    os._exit(0)  # without what pytest would do at the end of the process
+
+
+def join_group(rank: int, count: int, store: str) -> None:
+    """Become one of `count` processes."""
+    distributed.init_process_group(
+        "gloo",
+        init_method=f"file://{store}",
+        rank=rank,
+        world_size=count,
+        timeout=timedelta(seconds=LONGEST),
+    )
+
+
+class Late(nn.Module):
+    """Work that takes so many milliseconds in the last process, and none in others."""
+
+    def __init__(self, milliseconds: float = PLANTED) -> None:
+        super().__init__()
+        self.milliseconds = milliseconds
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if distributed.get_rank() == distributed.get_world_size() - 1:
+            time.sleep(self.milliseconds / 1000)
+        return x
+
+
+def milliseconds_by_name(profile: Profile) -> dict[str, float]:
+    """Own time of each row, in all phases."""
+    return {row.name: row.self_ns / 1e6 for row in profile.rows()}
+
+
+def milliseconds_by_phase(profile: Profile) -> dict[str, float]:
+    """Own time in each phase."""
+    times: dict[str, float] = {}
+    for (_, phase), totals in profile.cells.items():
+        times[phase] = times.get(phase, 0.0) + totals.self_ns / 1e6
+    return times
+
+
+def is_complete(profile: Profile) -> bool:
+    """Whether nothing is lost, and nothing below zero."""
+    own = [totals.self_ns for totals in profile.cells.values()]
+    return sum(own) == profile.wall_ns and min(own) >= 0

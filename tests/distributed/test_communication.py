@@ -1,0 +1,159 @@
+"""Calls of torch.distributed are rows of their own, one for each collective."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from torch import distributed, nn
+from torch.distributed import all_reduce as imported_by_name
+
+import torchprof_hooks
+from tests.distributed.processes import (
+    PLANTED,
+    is_complete,
+    milliseconds_by_phase,
+    run_processes,
+)
+from torchprof_hooks import Profile
+from torchprof_hooks.profiles.names import GROUPINGS
+from torchprof_hooks.profiles.rows import Row
+
+#: Of torch 2.13 and later; the ones before are deprecated there.
+gather_single = getattr(
+    distributed, "all_gather_single", distributed.all_gather_into_tensor
+)
+scatter_single = getattr(
+    distributed, "reduce_scatter_single", distributed.reduce_scatter_tensor
+)
+
+
+def two() -> list[torch.Tensor]:
+    return [torch.zeros(4), torch.zeros(4)]
+
+
+def exchange() -> torch.Tensor:
+    x = torch.full((4,), float(distributed.get_rank()))
+    other = 1 - distributed.get_rank()
+    kinds = (distributed.isend, x), (distributed.irecv, received := torch.zeros(4))
+    ops = [distributed.P2POp(kind, tensor, other) for kind, tensor in kinds]
+    for work in distributed.batch_isend_irecv(ops):
+        work.wait()
+    return received
+
+
+def send_and_receive() -> torch.Tensor:
+    x = torch.full((4,), 7.0)
+    if distributed.get_rank():
+        distributed.send(x, 0)
+    else:
+        distributed.recv(x, 1)
+    return x
+
+
+def gather_objects() -> list[Any]:
+    found: list[Any] = [None, None]
+    distributed.all_gather_object(found, {"rank": distributed.get_rank()})
+    return found
+
+
+def reduced(function: Callable[..., Any]) -> torch.Tensor:
+    x = torch.full((4,), 1.0 + distributed.get_rank())
+    function(x)
+    return x
+
+
+def later(work: Any) -> None:
+    assert work is not None
+    work.wait()
+
+
+#: What is called, and the rows that are there then.
+CALLS: dict[str, tuple[Callable[[], Any], set[str]]] = {
+    "all_reduce": (partial(reduced, distributed.all_reduce), {"all_reduce"}),
+    "imported by name": (partial(reduced, imported_by_name), {"all_reduce"}),
+    "async": (
+        lambda: reduced(lambda x: later(distributed.all_reduce(x, async_op=True))),
+        {"all_reduce"},
+    ),
+    "broadcast": (
+        lambda: reduced(lambda x: distributed.broadcast(x, 1)),
+        {"broadcast"},
+    ),
+    "all_gather": (
+        lambda: distributed.all_gather(found := two(), torch.ones(4)) or found,
+        {"all_gather"},
+    ),
+    "all_gather_into_tensor": (
+        lambda: gather_single(found := torch.zeros(8), torch.ones(4)) or found,
+        {"all_gather_into_tensor"},
+    ),
+    "all_gather_into_tensor async": (
+        lambda: later(gather_single(torch.zeros(8), torch.ones(4), async_op=True)),
+        {"all_gather_into_tensor"},
+    ),
+    "reduce_scatter_tensor async": (
+        lambda: later(scatter_single(torch.zeros(2), torch.ones(4), async_op=True)),
+        {"reduce_scatter_tensor"},
+    ),
+    "all_to_all_single": (
+        lambda: (
+            distributed.all_to_all_single(found := torch.zeros(4), torch.ones(4))
+            or found
+        ),
+        {"all_to_all_single"},
+    ),
+    "all_gather_object": (gather_objects, {"all_gather_object"}),
+    "barrier": (distributed.barrier, {"barrier"}),
+    "batch_isend_irecv": (exchange, {"send", "recv"}),
+    "send and recv": (send_and_receive, {"send", "recv"}),
+}
+
+
+class Caller(nn.Module):
+    """A module that communicates, and works for as long as is planted."""
+
+    def __init__(self, call: Callable[[], Any]) -> None:
+        super().__init__()
+        self.call = call
+
+    def forward(self) -> Any:
+        if distributed.get_rank() == 1:
+            time.sleep(PLANTED / 1000)
+        return self.call()
+
+
+def communication(profile: Profile) -> dict[str, Row]:
+    return {
+        row.name.removeprefix("(communication) "): row
+        for row in profile.rows()
+        if row.kind == "communication"
+    }
+
+
+def profiled_calls(rank: int, name: str, **options: Any) -> tuple[Any, Any, Profile]:
+    model = Caller(CALLS[name][0])
+    bare = model()
+    with torchprof_hooks.profile(**options) as prof:
+        found = model()
+    return bare, found, prof.profile
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_each_collective_is_a_row(name: str) -> None:
+    answers = run_processes(partial(profiled_calls, name=name))
+    for rank, (bare, found, profile) in enumerate(answers):
+        torch.testing.assert_close(found, bare, rtol=0, atol=0)
+        assert is_complete(profile)
+        for by in GROUPINGS:
+            assert sum(row.self_ns for row in profile.rows(by)) == profile.wall_ns
+        rows = communication(profile)
+        assert rows.keys() <= CALLS[name][1]
+        assert all(row.calls == 1 for row in rows.values())
+        phases = milliseconds_by_phase(profile)
+        assert (phases["communication"] > 0.6 * PLANTED) == (rank == 0)
+        assert (phases["forward"] >= 0.99 * PLANTED) == (rank == 1)
