@@ -23,7 +23,13 @@ import torchprof_hooks
 from tests.functions import x
 from torchprof_hooks import Profile
 from torchprof_hooks.capture.call_description import describe_call
-from torchprof_hooks.capture.flop_count import Flops, count_flops, flops_of_sites
+from torchprof_hooks.capture.flop_count import (
+    FlopCount,
+    count_flops,
+    flops_of_sites,
+    run_call,
+)
+from torchprof_hooks.capture.flop_shapes import Flops
 from torchprof_hooks.capture.function_sites import SHAPES_KEPT
 from torchprof_hooks.capture.function_tracker import FunctionTracker
 from torchprof_hooks.capture.torch_names import flop_mode
@@ -154,11 +160,19 @@ def test_lstm_is_as_torch_counts_its_parts() -> None:
     assert counted(torch.lstm, *call) == (forward, 2 * forward)
 
 
-def test_a_sequence_that_is_too_long_is_given_up() -> None:
+def test_the_length_of_a_sequence_costs_nothing() -> None:
     weights = [x(16, 3), x(16, 4), x(16), x(16)]
     state = x(1, 2, 4), x(1, 2, 4)
     call = x(5_000, 2, 3), state, weights, True, 1, 0.0, True, False, False
-    assert counted(torch.lstm, *call) == (0, 0)
+    forward = 2 * 5_000 * 2 * 16 * (3 + 4)
+    assert counted(torch.lstm, *call) == (forward, 2 * forward)
+
+
+def test_a_function_that_does_too_much_is_given_up() -> None:
+    weights = [x(16, 3), x(16, 4), x(16), x(16)]
+    state = x(1, 2, 4), x(1, 2, 4)
+    call = x(5_000, 2, 3), state, weights, True, 1, 0.0, True, False, False
+    assert run_call(_described(torch.lstm, *call)) == Flops(operators=4_001)
 
 
 def test_multi_head_attention() -> None:
@@ -538,6 +552,27 @@ def test_calls_are_described_once_and_only_if_asked_for() -> None:
         assert sum(flops_of_sites(followed.sites, calls)) == expected
 
 
+def test_without_patience_functions_that_would_have_to_be_run_are_named() -> None:
+    tracker = FunctionTracker(by_shapes=True, counts_flops=True)
+    tracker.open_mode()
+    try:
+        torch.einsum("ij,jk->ik", torch.ones(5, 3), torch.ones(3, 4))
+        torch.mm(torch.ones(5, 3), torch.ones(3, 4))
+    finally:
+        tracker.close_mode()
+    tracker.log.fold()
+    calls = tracker.log.calls[: len(tracker.sites)].tolist()
+    for patience_s, left_out, counted_in_all in (
+        (0.0, {"einsum"}, 120),
+        (9.0, (), 240),
+    ):
+        count = FlopCount(patience_s)
+        for _ in range(2):  # what is known is known
+            assert sum(count.of_sites(tracker.sites, calls)) == counted_in_all
+            assert count.left_out == set(left_out)
+            assert count.runs == (0 if left_out else 1)
+
+
 def test_shapes_without_end_are_not_described_without_end() -> None:
     def step() -> None:
         for size in range(1, 200):
@@ -552,14 +587,15 @@ def test_shapes_without_end_are_not_described_without_end() -> None:
 
 def test_a_described_call_is_counted_once() -> None:
     model = nn.Sequential(*(nn.Linear(37, 37) for _ in range(20)))
-    count_flops.cache_clear()
+    run_call.cache_clear()
     with torchprof_hooks.profile(functions=True) as prof:
         for _ in range(3):
             train(model, x(3, 37))
-    assert prof.profile.has_functions
-    counts = count_flops.cache_info().misses
-    assert prof.profile.has_functions
-    assert count_flops.cache_info().misses == counts <= 2
+            torch.einsum("ij,kj->ik", x(3, 37), x(5, 37)).sum().backward()
+    assert flops(prof.profile, "forward")["einsum"] == 3 * 2 * 3 * 37 * 5
+    counts = run_call.cache_info().misses
+    assert flops(prof.profile, "backward")["einsum"] == 3 * 4 * 3 * 37 * 5
+    assert run_call.cache_info().misses == counts == 1  # the layers: not even once
 
 
 def test_without_formulas_nothing_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:

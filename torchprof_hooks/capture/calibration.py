@@ -32,6 +32,9 @@ from torchprof_hooks.capture.trial_runs import (
 #: rest; and of the layers the median: all rounds of one may have been disturbed, and
 #: the first ones are always slow.
 _ROUNDS: Final = 5
+#: Those in which caches are swept take ten times as long, and a program waits for them
+#: when it ends.
+_SWEEPING_ROUNDS: Final = 3
 
 
 class CallCost(NamedTuple):
@@ -121,6 +124,7 @@ class _Trial:
     sees; and, where trackers of the kind can, one whose functions one sees as well."""
 
     def __init__(self, make: Callable[[], Tracker], sweeps: bool) -> None:
+        self._rounds = _SWEEPING_ROUNDS if sweeps else _ROUNDS
         self._bare = TrialRuns(sweeps)
         self._modules = MeasuredRuns(sweeps, make())
         self._functions: MeasuredRuns | None = None
@@ -155,7 +159,7 @@ class _Trial:
         for variant in variants:  # sites are found
             variant.run(value)
             variant.forget()
-        for _ in range(_ROUNDS):
+        for _ in range(self._rounds):
             self._inside.append(self._bare.model.inside(value))
             for variant in variants:
                 variant.run(value)

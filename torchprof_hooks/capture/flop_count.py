@@ -7,90 +7,127 @@ import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from math import inf
+from time import perf_counter_ns
+from typing import Any, Final
 
 import torch
 
 from torchprof_hooks.capture.call_description import CallDescription, Items
+from torchprof_hooks.capture.flop_shapes import NOTHING, Flops, flops_by_shapes
 from torchprof_hooks.capture.site import Site
 from torchprof_hooks.capture.torch_names.flop_mode import (
     FlopMode,
     TooManyOperatorsError,
     can_count_flops,
+    is_compiler_loaded,
 )
 from torchprof_hooks.capture.torch_names.functions import tensors_in
 from torchprof_hooks.capture.torch_names.inputs import TensorKind
 
-#: Operators that one call may come down to, forward or backward: for a recurrent
-#: network, the more the longer the sequence.
+#: Operators that one call may come down to, forward or backward.
 _MOST_OPERATORS: Final = 4_000
-#: How many may be called for one snapshot, about: some seconds at the very most.
+#: How many may be called for one profile, about: some seconds at the very most.
 _MOST_OPERATORS_IN_ALL: Final = 20_000
+#: What it takes to run the first function, about: torch loads its compiler.
+_LOADING_S: Final = 1.0
 
 
-class Flops(NamedTuple):
-    """Floating-point operations of one call, 0 where they are not known.
+class FlopCount:
+    """The floating-point operations of calls, each kind of call looked at once.
 
-    operators: how many were called to find out.
+    Only what torch has a formula for is counted, and only in calls that could be
+    described. Those of most functions follow from the shapes of their inputs; others
+    are run for that, on tensors without elements.
+
+    patience_s: how long functions may be run, in all.
+    left_out: names of those that were not, for the lack of patience.
+    runs: how many were.
     """
 
-    forward: int = 0
-    backward: int = 0
-    operators: int = 0
+    def __init__(self, patience_s: float = inf) -> None:
+        self.left_out: set[str] = set()
+        self.runs = 0
+        self._patience_s = patience_s
+        self._operators_left = _MOST_OPERATORS_IN_ALL
+        self._known: dict[CallDescription, Flops] = {}
+
+    def of_sites(self, sites: Sequence[Site], calls: Sequence[int]) -> list[int]:
+        """Floating-point operations of all calls at each site, given their numbers."""
+        numbers: dict[CallDescription, int] = {}
+        for site, number in zip(sites, calls, strict=True):
+            if site.described is not None and number:
+                numbers[site.described] = numbers.get(site.described, 0) + number
+        if not numbers or not can_count_flops():
+            return [0] * len(sites)
+        # Where there is no end of different ones, those called most often count.
+        self._look_at(sorted(numbers, key=lambda call: -numbers[call]))
+        return [
+            number * self._per_call(site) if number else 0
+            for site, number in zip(sites, calls, strict=True)
+        ]
+
+    def _per_call(self, site: Site) -> int:
+        if site.described is None:
+            return 0
+        flops = self._known.get(site.described, NOTHING)
+        return flops.backward if site.phase == "backward" else flops.forward
+
+    def _look_at(self, calls: list[CallDescription]) -> None:
+        unknown = []
+        for call in calls:
+            if call not in self._known:
+                found = flops_by_shapes(call)
+                if found is None:
+                    unknown.append(call)
+                else:
+                    self._known[call] = found
+        if unknown:
+            self._run_all(unknown)
+
+    def _run_all(self, calls: list[CallDescription]) -> None:
+        """This happens in a thread of its own, where neither trackers nor modes of
+        other threads look, nor what else they have switched on: autocast, say."""
+
+        def run() -> None:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # given already, for the call itself
+                for call in calls:
+                    if not self._run(call):
+                        self.left_out.add(getattr(call.function, "__name__", "?"))
+
+        thread = threading.Thread(target=run)
+        with suppress(RuntimeError):  # no more threads, as the interpreter shuts down
+            thread.start()
+            thread.join()
+
+    def _run(self, call: CallDescription) -> bool:
+        """Whether there was patience for it."""
+        needed_s = 0.0 if is_compiler_loaded() else _LOADING_S
+        if self._patience_s <= needed_s or self._operators_left < 0:
+            return False
+        began_ns = perf_counter_ns()
+        self.runs += 1
+        self._known[call] = flops = run_call(call)
+        self._operators_left -= flops.operators
+        self._patience_s -= (perf_counter_ns() - began_ns) / 1e9
+        return True
 
 
 def flops_of_sites(sites: Sequence[Site], calls: Sequence[int]) -> list[int]:
-    """Floating-point operations of all calls at each site, given their numbers.
-
-    Only what torch has a formula for is counted, and only in calls that could be
-    described. torch's functions are run for that on tensors without elements. Where
-    there is no end of different ones, those called most often are looked at.
-    """
-    numbers: dict[CallDescription, int] = {}
-    for site, number in zip(sites, calls, strict=True):
-        if site.described is not None and number:
-            numbers[site.described] = numbers.get(site.described, 0) + number
-    if not numbers or not can_count_flops():
-        return [0] * len(sites)
-    known = _count_all(sorted(numbers, key=lambda call: -numbers[call]))
-    return [
-        number * _per_call(site, known) if number else 0
-        for site, number in zip(sites, calls, strict=True)
-    ]
+    """The same with all the patience that there is."""
+    return FlopCount().of_sites(sites, calls)
 
 
-def _per_call(site: Site, known: dict[CallDescription, Flops]) -> int:
-    if site.described is None:
-        return 0
-    flops = known.get(site.described, Flops())
-    return flops.backward if site.phase == "backward" else flops.forward
-
-
-def _count_all(calls: list[CallDescription]) -> dict[CallDescription, Flops]:
-    """This happens in a thread of its own, where neither trackers nor modes of other
-    threads look, nor what else they have switched on: autocast, say."""
-    found: dict[CallDescription, Flops] = {}
-
-    def count() -> None:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # given already, for the call itself
-            left = _MOST_OPERATORS_IN_ALL
-            for call in calls:
-                found[call] = flops = count_flops(call)
-                left -= flops.operators
-                if left < 0:
-                    return
-
-    thread = threading.Thread(target=count)
-    with suppress(RuntimeError):  # no more threads, as the interpreter shuts down
-        thread.start()
-        thread.join()
-    return found
+def count_flops(call: CallDescription) -> Flops:
+    """Floating-point operations of one call and of its backward."""
+    found = flops_by_shapes(call)
+    return run_call(call) if found is None else found
 
 
 @lru_cache(maxsize=4096)
-def count_flops(call: CallDescription) -> Flops:
-    """Floating-point operations of one call and of its backward.
+def run_call(call: CallDescription) -> Flops:
+    """The same, seen by running it.
 
     Where the call fails, it may be that autocast would have made its inputs of one
     type; or that it changes in place what gradients are asked for.

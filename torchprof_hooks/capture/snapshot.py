@@ -7,7 +7,7 @@ from functools import reduce
 from typing import Final
 
 from torchprof_hooks.capture.backward_tracker import BackwardTracker
-from torchprof_hooks.capture.flop_count import flops_of_sites
+from torchprof_hooks.capture.flop_count import FlopCount
 from torchprof_hooks.capture.meter_tracker import MeterTracker, meters_of
 from torchprof_hooks.capture.meters import DeviceMeter, MemoryMeter
 from torchprof_hooks.capture.own_cost import overhead_of_sites
@@ -26,12 +26,18 @@ from torchprof_hooks.profiles.totals import Totals
 _ALL_OUTSIDE: Final = ((), (OUTSIDE_NAME,))
 
 
-def take_snapshot(tracker: Tracker, wall_ns: int, unmeasured: str = "") -> Profile:
+def take_snapshot(
+    tracker: Tracker,
+    wall_ns: int,
+    unmeasured: str = "",
+    flop_count: FlopCount | None = None,
+) -> Profile:
     """The profile of a tracker's thread, measured for `wall_ns` so far.
 
     Calls that are still open count with the time until now, but not as calls.
 
     unmeasured: why memory was not measured, if it should have been.
+    flop_count: counts floating-point operations, with as much patience as it has.
     """
     tracker.log.fold()
     if isinstance(tracker, MeterTracker):
@@ -40,7 +46,8 @@ def take_snapshot(tracker: Tracker, wall_ns: int, unmeasured: str = "") -> Profi
     cells: dict[CellKey, Totals] = {}
     outside_overhead_ns = 0
     sites = list(tracker.sites)  # the measured thread may be adding some
-    for site, found in zip(sites, _totals_of_sites(tracker, sites), strict=True):
+    every = _totals_of_sites(tracker, sites, flop_count or FlopCount())
+    for site, found in zip(sites, every, strict=True):
         totals = found if site.is_counted else found.without_calls()
         if site.path in _ALL_OUTSIDE:
             outside_overhead_ns += totals.overhead_ns
@@ -77,7 +84,9 @@ def _memory_summary(tracker: Tracker, unmeasured: str) -> MemorySummary | None:
     return MemorySummary(unavailable=unmeasured) if unmeasured else None
 
 
-def _totals_of_sites(tracker: Tracker, sites: list[Site]) -> list[Totals]:
+def _totals_of_sites(
+    tracker: Tracker, sites: list[Site], flop_count: FlopCount
+) -> list[Totals]:
     log = tracker.log
     # Each by its own length: an interrupt may have come in between.
     calls, total, shortest, longest = (
@@ -92,7 +101,7 @@ def _totals_of_sites(tracker: Tracker, sites: list[Site]) -> list[Totals]:
     own = _without_inner(sites, durations, entries_too=False)
     device = _device_own(tracker, sites)
     memory = _memory_own(tracker, sites)
-    flops = flops_of_sites(sites, calls)
+    flops = flop_count.of_sites(sites, calls)
     overhead = overhead_of_sites(tracker, sites, calls, own)
     return [
         Totals(

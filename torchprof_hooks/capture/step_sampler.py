@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Callable
 from itertools import chain
 from time import perf_counter_ns
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
@@ -20,12 +20,14 @@ from torchprof_hooks.capture.pace import NANOSECONDS_PER_SPAN, Detail, Pace, Tur
 from torchprof_hooks.capture.phase_tracker import PhaseTracker
 from torchprof_hooks.capture.precision import leaves_tf32_unused
 from torchprof_hooks.capture.root_taps import outermost_modules
-from torchprof_hooks.capture.snapshot import take_snapshot
 from torchprof_hooks.capture.step_rhythm import StepRhythm
 from torchprof_hooks.capture.step_taps import StepTaps
 from torchprof_hooks.capture.tap import Tap
 from torchprof_hooks.profiles.program_facts import OptimizerFacts, ProgramFacts
-from torchprof_hooks.profiles.strata import Strata, Stratum
+
+if TYPE_CHECKING:  # it takes long to import, and is needed when all is over
+    from torchprof_hooks.capture.flop_count import FlopCount
+    from torchprof_hooks.profiles.strata import Strata, Stratum
 
 #: Modules called from outside of all others that get hooks of their own. In a program
 #: with more of them, every step is looked at in modules.
@@ -62,11 +64,16 @@ class _Book:
         """Spans that were not asked for yet."""
         return self.tracker.log.spans - self._spans
 
-    def stratum(self, running_ns: int = 0, steps: int = 0) -> Stratum:
+    def stratum(
+        self, flop_count: FlopCount | None, running_ns: int = 0, steps: int = 0
+    ) -> Stratum:
         """All so far. What is not counted yet has taken `running_ns`; so many steps of
         it have ended."""
+        from torchprof_hooks.capture.snapshot import take_snapshot
+        from torchprof_hooks.profiles.strata import Stratum
+
         wall_ns = self.wall_ns + running_ns
-        profile = take_snapshot(self.tracker, wall_ns, self._unmeasured)
+        profile = take_snapshot(self.tracker, wall_ns, self._unmeasured, flop_count)
         steps_ns = self._steps_ns + (running_ns if steps else 0)
         return Stratum(profile, self.steps + steps, steps_ns)
 
@@ -132,24 +139,37 @@ class StepSampler:
             leaves_tf32_unused(),
         )
 
-    def strata(self) -> Strata:
-        """Everything measured so far."""
+    def strata(self, flop_count: FlopCount | None = None) -> Strata:
+        """Everything measured so far.
+
+        flop_count: counts floating-point operations, with the patience that it has.
+        """
+        from torchprof_hooks.profiles.strata import Strata
+
         now_ns = perf_counter_ns()  # what follows takes its time
+
+        def stratum(book: _Book | None) -> Stratum:
+            return self._stratum(book, now_ns, flop_count)
+
         return Strata(
-            warm_up=self._stratum(self._warm_up, now_ns),
-            phases=self._stratum(self._books[Detail.PHASES], now_ns),
-            modules=self._stratum(self._books[Detail.MODULES], now_ns),
-            functions=self._stratum(self._books.get(Detail.FUNCTIONS), now_ns),
-            disturbed=self._stratum(self._disturbed, now_ns),
+            warm_up=stratum(self._warm_up),
+            phases=stratum(self._books[Detail.PHASES]),
+            modules=stratum(self._books[Detail.MODULES]),
+            functions=stratum(self._books.get(Detail.FUNCTIONS)),
+            disturbed=stratum(self._disturbed),
         )
 
-    def _stratum(self, book: _Book | None, now_ns: int) -> Stratum:
+    def _stratum(
+        self, book: _Book | None, now_ns: int, flop_count: FlopCount | None
+    ) -> Stratum:
+        from torchprof_hooks.profiles.strata import Stratum
+
         if book is None:
             return Stratum()
         is_running = book is self._book and self._taps.is_open
         if not is_running:
-            return book.stratum()
-        return book.stratum(now_ns - self._began_ns, self._steps_done)
+            return book.stratum(flop_count)
+        return book.stratum(flop_count, now_ns - self._began_ns, self._steps_done)
 
     @property
     def _steps_done(self) -> int:

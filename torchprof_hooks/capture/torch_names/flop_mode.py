@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
+import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from torchprof_hooks.capture.torch_names.compiler import is_compiled_autograd_on
@@ -65,6 +67,30 @@ def flop_formulas() -> Mapping[Any, Callable[..., int]]:
     formulas: Mapping[Any, Callable[..., int]]
     formulas = getattr(flop_counter, "flop_registry", {})
     return formulas
+
+
+def formula_of(name: str) -> Callable[..., int]:
+    """Torch's formula for an operator; KeyError if it has none."""
+    return flop_formulas()[getattr(torch.ops.aten, name)]
+
+
+@cache
+def is_pointwise(name: str) -> bool:
+    """Whether this is an operator that computes each element by itself, as torch marks
+    them. An in-place one is what the other is, with an underscore."""
+    packet = getattr(torch.ops.aten, name, None) or getattr(
+        torch.ops.aten, f"{name}_", None
+    )
+    if packet is None:
+        return False
+    overloads = (getattr(packet, overload) for overload in packet.overloads())
+    return any(torch.Tag.pointwise in overload.tags for overload in overloads)
+
+
+def is_compiler_loaded() -> bool:
+    """Whether tensors without elements can be computed with at once. Torch does most
+    of that in Python, and loads its compiler for it: that takes about a second."""
+    return "torch._dynamo" in sys.modules and "sympy" in sys.modules
 
 
 def can_count_flops() -> bool:
