@@ -12,16 +12,16 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
 
-#: Flags for the program that is being started, and the path that it would have had.
+#: What the program that is being started is told, and the path that it would have had.
 FLAGS_VARIABLE = "TORCHPROF_HOOKS_LAUNCH_FLAGS"
 PATH_VARIABLE = "TORCHPROF_HOOKS_LAUNCH_PATH"
 BOOTSTRAP = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bootstrap")
 
 
-def prepare(environment: MutableMapping[str, str], flags: str) -> None:
+def prepare(environment: MutableMapping[str, str], told: str) -> None:
     """Have an interpreter that starts with this environment import us first."""
     path = environment.get("PYTHONPATH")
-    environment[FLAGS_VARIABLE] = flags
+    environment[FLAGS_VARIABLE] = told
     if path is not None:
         environment[PATH_VARIABLE] = path
     entries = [BOOTSTRAP, path] if path else [BOOTSTRAP]
@@ -29,11 +29,11 @@ def prepare(environment: MutableMapping[str, str], flags: str) -> None:
 
 
 def restore(environment: MutableMapping[str, str]) -> str:
-    """Undo `prepare`: for the program, and for what it starts. Returns the flags."""
-    flags = environment.pop(FLAGS_VARIABLE, "{}")
+    """Undo `prepare`: for the program, and for what it starts. Returns what is told."""
+    told = environment.pop(FLAGS_VARIABLE)
     path = environment.pop(PATH_VARIABLE, None)
     if path is None:
         environment.pop("PYTHONPATH", None)
     else:
         environment["PYTHONPATH"] = path
-    return flags
+    return told

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Final, NoReturn
 
+from torchprof_hooks.program.beginning import BEGAN_NS
 from torchprof_hooks.program.complaints import complain
 from torchprof_hooks.program.handover import prepare
 
@@ -34,7 +35,8 @@ def launch(program: Sequence[str], flags: Mapping[str, str]) -> NoReturn:
             "torchprof_hooks.enable() in the program"
         )
     else:
-        prepare(environment, json.dumps(dict(flags)))
+        told = {"flags": dict(flags), "launched_ns": BEGAN_NS}
+        prepare(environment, json.dumps(told))
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:  # closed: the program's will be, too
             stream.flush()

@@ -14,6 +14,7 @@ from typing import Final
 
 from torchprof_hooks.capture.backward_tracker import BackwardTracker
 from torchprof_hooks.capture.compilation import read_compilation
+from torchprof_hooks.capture.flop_count import FlopCount
 from torchprof_hooks.capture.module_names import ModuleNames
 from torchprof_hooks.capture.pace import Detail, Pace
 from torchprof_hooks.capture.step_sampler import StepSampler
@@ -31,6 +32,9 @@ from torchprof_hooks.session.memory_step import MemoryStep
 #: the warm-up and one in which functions are looked at.
 _TRACED_STEP: Final = 2
 
+
+#: How long the end may take to count floating-point operations.
+_PATIENCE_S: Final = 0.2
 
 _NOTHING: Final = (
     "torchprof_hooks: no module was called (processes that a program starts are not "
@@ -50,7 +54,10 @@ class Recorder:
         self._compiled_before = _compilation_since(CompilationSummary())
         self._has_traced = False
         self._flushed_at = time.monotonic()
+        self._flop_count = FlopCount(_PATIENCE_S)
         self._is_reported = False
+        self._ended_ns = 0
+        self.beginning_ns = 0  # what it took until `start` was done
 
     def start(self) -> None:
         """Begin, and have the end reported."""
@@ -64,6 +71,7 @@ class Recorder:
         if self._is_reported or os.getpid() != self._pid:
             return
         self._is_reported = True
+        self._ended_ns = time.perf_counter_ns()
         try:
             program = self._finish()
             if program.whole.is_empty and not program.whole.steps:
@@ -88,7 +96,7 @@ class Recorder:
     def _flush_if_due(self) -> None:
         if time.monotonic() - self._flushed_at >= self._flags.flush_secs:
             with suppress(OSError):  # the end will tell
-                self._save(self._so_far())
+                self._save(self._so_far(FlopCount(patience_s=0)))
             self._flushed_at = time.monotonic()
 
     def _save(self, program: ProgramProfile) -> None:
@@ -105,9 +113,9 @@ class Recorder:
             where = rank_file(self._flags.save)
             complain(f"torchprof_hooks: {where} is not saved: {error}")
 
-    def _so_far(self) -> ProgramProfile:
+    def _so_far(self, flop_count: FlopCount) -> ProgramProfile:
         now_ns = time.perf_counter_ns()
-        strata = self._sampler.strata()
+        strata = self._sampler.strata(flop_count)
         return ProgramProfile(
             message=" ".join(sys.argv) or "an interactive session",
             strata=strata,
@@ -119,7 +127,7 @@ class Recorder:
         )
 
     def _finish(self) -> ProgramProfile:
-        program = self._so_far()
+        program = self._so_far(self._flop_count)
         if self._memory is None:
             return program
         self._memory.drop()  # a step that has not ended
@@ -147,12 +155,27 @@ class Recorder:
             parts.append(render(program.whole.corrected()))
         if flags.print_global_stats:
             parts.append(global_stats(program))
-        report = "\n\n".join(parts)
+        report = "\n\n".join([*parts, self._closing()])
         try:
             write_report(report, flags.destination)
         except OSError as error:
             complain(f"torchprof_hooks: no file for the report: {error}")
             write_report(report, "stderr")  # it may have taken days
+
+    def _closing(self) -> str:
+        """What only the program's end can tell: no file of it says so."""
+        report_ns = time.perf_counter_ns() - self._ended_ns
+        lines = [
+            f"Besides, it took {self.beginning_ns / 1e9:.3f}s to begin, and "
+            f"{report_ns / 1e9:.3f}s to make this report"
+        ]
+        left_out = ", ".join(sorted(self._flop_count.left_out))
+        if left_out:
+            lines.append(
+                f"GFLOP/s without {left_out}: to count their operations, torch would "
+                "take too long (profile(functions=True) does)"
+            )
+        return "\n".join(lines)
 
     def _on_sigterm(self, number: int, frame: FrameType | None) -> None:
         if signal.getsignal(number) != self._on_sigterm:
@@ -186,11 +209,17 @@ def make_sampler(flags: Flags) -> StepSampler:
     return StepSampler(make, Pace(flags.max_overhead, flags.every, most), most)
 
 
-def start(flags: Flags) -> None:
-    """Begin to measure, unless the program is being measured already."""
+def start(flags: Flags, beginning_ns: int = 0) -> None:
+    """Begin to measure, unless the program is being measured already.
+
+    beginning_ns: what it has taken to come here, which the program would not have.
+    """
     if not _running:
-        _running.append(Recorder(flags))
-        _running[0].start()
+        began_ns = time.perf_counter_ns()
+        recorder = Recorder(flags)
+        _running.append(recorder)
+        recorder.start()
+        recorder.beginning_ns = beginning_ns + time.perf_counter_ns() - began_ns
 
 
 _running: Final[list[Recorder]] = []

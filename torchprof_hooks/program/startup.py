@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
+from time import perf_counter_ns
 from typing import Any, Final
 
 from torchprof_hooks.program import beginning  # noqa: F401  - notes the time
@@ -15,6 +16,8 @@ from torchprof_hooks.program.flags import Flags, full_name, make_flags, parse_fl
 
 #: The environment variable that is read when the package is imported.
 VARIABLE: Final = "TORCHPROF_HOOKS_FLAGS"
+#: From the command to the program's interpreter: what is longer is something else.
+_LONGEST_LAUNCH_NS: Final = 60_000_000_000
 
 
 def enable(**flags: Any) -> None:
@@ -52,11 +55,20 @@ def begin_from_environment(environment: Mapping[str, str]) -> None:
         sys.meta_path.insert(0, wait)
 
 
-def begin_as_told(text: str) -> None:
-    """Begin with what the command has handed over: flags that were looked at."""
-    flags = make_flags(json.loads(text))
+def begin_as_told(text: str, began_ns: int) -> None:
+    """Begin with what the command has handed over: flags that were looked at.
+
+    began_ns: when the program's interpreter came to us first.
+    """
+    here_ns = perf_counter_ns()
+    told = json.loads(text)
+    flags = make_flags(told["flags"])
+    # Clocks of two processes may have nothing in common.
+    launching_ns = began_ns - told["launched_ns"]
+    if not 0 <= launching_ns <= _LONGEST_LAUNCH_NS:
+        launching_ns = 0
     if _is_wanted(flags):
-        begin(flags)
+        begin(flags, launching_ns + perf_counter_ns() - here_ns)
 
 
 def _is_wanted(flags: Flags) -> bool:
@@ -69,13 +81,17 @@ def _is_a_child() -> bool:
     return multiprocessing.current_process().name != "MainProcess"
 
 
-def begin(flags: Flags) -> None:
-    """Begin now."""
+def begin(flags: Flags, beginning_ns: int = 0) -> None:
+    """Begin now.
+
+    beginning_ns: what it has taken to come here, which the program would not have.
+    """
     import torch  # noqa: F401  - first: somebody may be waiting for it to begin, too
 
+    began_ns = perf_counter_ns()
     try:
         from torchprof_hooks.program.recorder import start
 
-        start(flags)
+        start(flags, beginning_ns + perf_counter_ns() - began_ns)
     except Exception as error:  # the program goes on, whatever it is
         complain(f"torchprof_hooks: cannot measure: {error!r}")

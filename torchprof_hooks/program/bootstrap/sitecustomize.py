@@ -9,16 +9,17 @@ def _begin() -> None:
     package = os.path.dirname(os.path.dirname(os.path.dirname(here)))
     path, sys.path = sys.path, [package, *sys.path]
     try:
-        from torchprof_hooks.program import after_import, handover
+        from torchprof_hooks.program import after_import, beginning, handover
     finally:
         sys.path = path
     path[:] = [entry for entry in path if os.path.abspath(entry or ".") != here]
-    flags = handover.restore(os.environ)
+    began_ns = beginning.BEGAN_NS  # as early as that
+    told = handover.restore(os.environ)
 
     def begin() -> None:
         from torchprof_hooks.program import startup
 
-        startup.begin_as_told(flags)
+        startup.begin_as_told(told, began_ns)
 
     own = sys.modules.pop("sitecustomize")
     try:  # what the program would have had in the place of this file
