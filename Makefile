@@ -4,7 +4,7 @@ CONSTRAINTS ?= constraints.txt
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(CONSTRAINTS)
 
-.PHONY: help demo test test-torch test-and-record lint format bench gpu-check docs clean
+.PHONY: help demo test test-fast test-torch test-and-record mutate lint format bench gpu-check docs clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -12,16 +12,20 @@ help:  ## list the targets
 demo: $(VENV)/demo.installed  ## train a small language model and print its profile
 	$(BIN)/python examples/char_lm.py
 
-# Tests that look at no clock run side by side, each process in one thread; those that
-# plant work must be alone.
-SIDE_BY_SIDE := tests/program tests/models tests/databases tests/test_bounds.py tests/test_examples.py \
-	tests/test_docs.py tests/test_hook_costs.py tests/test_kept_objects.py tests/gpu \
-	tests/capture/test_device_thread.py tests/capture/test_compile_metrics.py \
-	tests/session/test_profiler_hook.py tests/test_class_profiler.py
+# Tests look at clocks of their own, and run side by side, each process in one thread;
+# the few that look at the machine's clock run alone, after them.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --durations=15
+SIDE_BY_SIDE := --numprocesses 2 --dist worksteal
 
 test: $(VENV)/test.installed  ## run all tests
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist worksteal $(SIDE_BY_SIDE)
-	$(BIN)/python -m pytest $(addprefix --ignore=,$(SIDE_BY_SIDE))
+	$(PYTEST) $(SIDE_BY_SIDE) -m "not serial"
+	$(PYTEST) -m serial
+
+test-fast: $(VENV)/test.installed  ## run the tests that are quick, in a minute
+	$(PYTEST) $(SIDE_BY_SIDE) -m "not serial and not slow"
+
+mutate: $(VENV)/test.installed  ## break lines that book time, and see whether tests notice (hours)
+	$(BIN)/python -m tests.mutate
 
 # The same with another torch, in an environment of its own; what comes out is written to
 # docs/compatibility.md, to be committed. TORCH_VENV=DIR uses another environment.
@@ -37,9 +41,8 @@ test-torch:  ## run all tests with TORCH=2.15.0 and PYTHON=python3.13, say
 
 test-and-record: $(VENV)/test.installed
 	rm -rf $(RESULTS)
-	-OMP_NUM_THREADS=1 $(BIN)/python -m pytest --junitxml=$(RESULTS)/side_by_side.xml \
-		--numprocesses 2 --dist worksteal $(SIDE_BY_SIDE)
-	-$(BIN)/python -m pytest --junitxml=$(RESULTS)/alone.xml $(addprefix --ignore=,$(SIDE_BY_SIDE))
+	-$(PYTEST) --junitxml=$(RESULTS)/side_by_side.xml $(SIDE_BY_SIDE) -m "not serial"
+	-$(PYTEST) --junitxml=$(RESULTS)/alone.xml -m serial
 	$(BIN)/python docs/compatibility.py record $(RESULTS)/side_by_side.xml $(RESULTS)/alone.xml
 
 lint: $(VENV)/dev.installed  ## check style and types

@@ -13,6 +13,8 @@ from torch import nn
 
 from torchprof_hooks import Profile, profile, profile_function
 
+pytestmark = pytest.mark.usefixtures("ticking")
+
 
 def double(x: torch.Tensor, *, plus: float = 0.0) -> torch.Tensor:
     """Twice."""

@@ -190,15 +190,13 @@ def test_module_without_work_of_its_own_gets_none() -> None:
     profile = check(lambda: model(torch.ones(3)).sum().backward(), model)
     for row in profile.rows():
         if row.class_name in ("Flatten", "Identity"):
-            assert row.self_ns < 0.3 * MS
+            assert row.self_ns == 0
 
 
 class Checkpointed(nn.Module):
     def __init__(self, reentrant: bool, nested: bool) -> None:
         super().__init__()
         self.reentrant, self.nested = reentrant, nested
-        # Long: the checkpoint's own bookkeeping, done in the module whose backward asks
-        # for what was not saved, takes 0.3 to 0.5 ms each time.
         self.before = Work(2, 3)
         self.block = nn.Sequential(Work(12, 20), nn.Sequential(Work(10, 24)))
         self.after = Work(2, 4)
@@ -224,7 +222,7 @@ def test_recomputation_is_a_phase_of_its_own(reentrant: bool, nested: bool) -> N
     rows = {row.name: row for row in profile.rows()}
     recomputed = rows["Checkpointed.block.0"].phases["recompute"]
     assert recomputed.calls == 1
-    assert recomputed.self_ns > 11 * MS
+    assert recomputed.self_ns == 12 * MS
     assert profile.aborted_calls == 0
 
 
@@ -240,7 +238,7 @@ def test_checkpoint_around_a_whole_module(reentrant: bool) -> None:
     profile = check(step, model)
     tree = profile.tree()
     inner = next(n for _, n in tree.walk() if n.name == "Sequential.1")
-    assert inner.phases["recompute"].cumulative_ns > 9 * MS
+    assert inner.phases["recompute"].cumulative_ns == 10 * MS
     outer = next(n for _, n in tree.walk() if n.name == "Sequential")
     assert inner in outer.children
 
@@ -393,7 +391,7 @@ def test_two_models_of_one_class_have_a_row_each() -> None:
 
     profile = check(step, first)
     rows = {row.name: row for row in profile.rows()}
-    assert rows["Sequential#2.0"].self_ns > 11 * MS
+    assert rows["Sequential#2.0"].self_ns == (5 + 7) * MS
 
 
 def test_models_made_anew_for_every_step_share_a_row() -> None:

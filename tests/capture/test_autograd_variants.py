@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 import torchprof_hooks
+from tests.fake_clock import MS
 from tests.planted import Work, check
 
 MODEL = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 2))
@@ -113,7 +114,7 @@ def test_optimizer_that_runs_the_model_itself() -> None:
     profile = check(lambda: optimizer.step(closure), model)
     rows = {row.name: row for row in profile.rows()}
     assert profile.steps == 1
-    assert rows["(optimizer) LBFGS"].self_ns < rows["Sequential"].cumulative_ns
+    assert rows["(optimizer) LBFGS"].self_ns == 0
     assert rows["Sequential"].phases["recompute"].calls == 0
 
 
@@ -144,4 +145,5 @@ def test_distributed_data_parallel(tmp_path: Path) -> None:
         torch.distributed.destroy_process_group()
     rows = {row.name: row for row in profile.rows()}
     inner = rows["DistributedDataParallel.module.1"]
-    assert inner.phases["backward"].mean_ns > 4_900_000
+    assert inner.phases["forward"].self_ns == 3 * MS
+    assert inner.phases["backward"].self_ns == 5 * MS
