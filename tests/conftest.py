@@ -63,6 +63,15 @@ _CUDA_WARNINGS = (
 )
 
 
+#: Tests that start programs, compile, or run through every operator of torch: seconds
+#: each, or hundreds of them.
+_SLOW = (
+    *("tests/program/", "tests/models/", "tests/databases/", "tests/test_examples.py"),
+    *("tests/test_docs.py", "tests/test_bounds.py", "tests/capture/test_compile"),
+    *("tests/session/test_trace", "tests/session/test_profiler_hook.py"),
+)
+
+
 def with_addresses(ids: Iterable[str]) -> list[str]:
     """Those with an address of memory in them, which is another one in each process:
     pytest-xdist would not know them again."""
@@ -76,6 +85,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if unstable:
         raise pytest.UsageError(f"give these tests ids: {', '.join(unstable)}")
     for item in items:
+        if item.nodeid.startswith(_SLOW):
+            item.add_marker(pytest.mark.slow)
         if item.get_closest_marker("gpu"):
             for warning in _CUDA_WARNINGS:
                 item.add_marker(pytest.mark.filterwarnings(f"ignore:{warning}"))
