@@ -62,7 +62,7 @@ class Record(NamedTuple):
 
 
 def page(records: Iterable[Record]) -> str:
-    """The page of `records`; rows of the matrix that have none are there all the same."""
+    """The page of `records`; rows of the matrix that have none are there as well."""
     found = {(r.torch, _minor(r.python)): _row(r) for r in records}
     for torch, python in MATRIX:
         not_run = f"| {torch} | {python} | not run yet |" + 5 * " |" + "\n"

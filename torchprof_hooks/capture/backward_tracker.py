@@ -115,6 +115,8 @@ class BackwardTracker(OwningTracker):
     def begin_pass(self, request: PassRequest) -> None:
         """A backward pass is about to begin."""
         self.drop_dead_calls()
+        if self.site.phase == "data" and not self.follows_loading:
+            return  # all that is done there is loading
         found = base = self.site
         try:
             if found.phase != "backward":

@@ -34,6 +34,8 @@ class Callbacks(Protocol):
 class CallbackTracker(Tracker):
     """Calls the forward callbacks of a hook."""
 
+    follows_loading = True  # whoever asks to be told is told
+
     def __init__(self, hook: Callbacks, **options: Any) -> None:
         super().__init__(**options)
         self._hook = hook

@@ -234,6 +234,8 @@ class FunctionTracker(FunctionSites):
     def begin_pass(self, request: PassRequest) -> None:
         """A backward pass is about to begin."""
         super().begin_pass(request)
+        if self.site.phase == "data":
+            return
         # The call that started it is being handled by the mode, which until its end is
         # off the stack; code that runs inside the pass is to be seen all the same.
         mode = self.mode_on_stack.mode

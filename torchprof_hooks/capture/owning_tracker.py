@@ -19,6 +19,7 @@ from torchprof_hooks.capture.span_log import FOLD_AT
 from torchprof_hooks.capture.torch_names.autograd import (
     next_sequence_number,
 )
+from torchprof_hooks.capture.torch_names.modules import is_loading_on_stack
 from torchprof_hooks.capture.tracker import Tracker
 from torchprof_hooks.profiles.names import (
     CALLED_PHASES,
@@ -172,6 +173,8 @@ class OwningTracker(Tracker):
         """Open a step of `optimizer`."""
         if not is_dynamo_compiling() and self.works_here():
             self.drop_dead_calls(optimizer)
+            if self.site.phase == "data" and not self.follows_loading:
+                return
             name = type(optimizer).__name__
             self.open_entry(self.entry_site(name, "optimizer", id(optimizer)))
 
@@ -182,7 +185,8 @@ class OwningTracker(Tracker):
                 self.drop_dead_calls()
             if self.site.key == id(optimizer):
                 self.close_entry(self.site)
-            self.steps += 1
+            if self.site.phase != "data" or self.follows_loading:
+                self.steps += 1
 
     def begin_closure(self) -> Callable[[], object]:
         """The optimizer that steps calls the program: that is not its own time. Returns
@@ -199,6 +203,25 @@ class OwningTracker(Tracker):
         return end
 
     # Data
+
+    #: Whether modules that are called while data is loaded are calls of their own.
+    follows_loading = False
+
+    def is_loading(self) -> bool:
+        """Whether all that is done now is loading data: transforms may be modules, and
+        a data set may ask a model. It is looked up: an interrupt may have kept us from
+        being told of the end."""
+        if self.site.phase != "data" or self.follows_loading:
+            return False
+        return is_loading_on_stack()
+
+    def looks_away_from(self, module: torch.nn.Module) -> bool:
+        """Also from modules that are called to load data (see the parent class)."""
+        return self.is_loading() or super().looks_away_from(module)
+
+    def unwind_to(self, module: torch.nn.Module) -> Site:
+        """See the parent class. What ends while data is loaded did not begin for us."""
+        return self.outside if self.is_loading() else super().unwind_to(module)
 
     def begin_loading(self, source: object, gives_batch: bool) -> Site | None:
         """Begin to wait for `source`, an iterator over batches, or a loader that makes

@@ -35,6 +35,8 @@ class PhaseTracker(BackwardTracker):
         """A backward pass is about to begin."""
         if self.site is not self.outside:
             self.drop_dead_calls()
+        if self.site.phase == "data":
+            return  # all that is done there is loading
         is_first = self.site.phase != "backward"
         base = self.entry_site(BACKWARD_NAME, "backward") if is_first else self.site
         if is_first:

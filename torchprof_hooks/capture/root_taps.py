@@ -13,7 +13,7 @@ from torchprof_hooks.capture.tracker import Tracker
 
 _NAME = "torchprof_hooks roots"
 #: Phases of what is neither a module nor a function, nor a part of backward.
-_NO_CALLS: Final = ("optimizer", "data", "outside")
+_NO_CALLS: Final = ("optimizer", "outside")
 
 
 class RootTaps:

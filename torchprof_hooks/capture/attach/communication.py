@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import weakref
+from collections.abc import MutableMapping
 from functools import partial, wraps
 from time import perf_counter_ns
 from typing import Any, Final
 
 from torch.compiler import is_dynamo_compiling
+from torch.utils.weak import WeakIdKeyDictionary
 
 from torchprof_hooks.capture.attach.attachments import Attachment, attachments
 from torchprof_hooks.capture.attach.patch import Layer, Make, Patch
@@ -17,8 +18,12 @@ from torchprof_hooks.capture.site import Site
 from torchprof_hooks.capture.torch_names.collectives import (
     collective_of,
     collectives,
+    functional_collective,
+    functional_method,
     group_maker,
     is_distributed,
+    is_waited_for,
+    memory_of,
     reducer_method,
     wait_method,
     work_class,
@@ -26,6 +31,10 @@ from torchprof_hooks.capture.torch_names.collectives import (
 from torchprof_hooks.capture.torch_names.compiler import is_tracing
 from torchprof_hooks.capture.torch_names.place import Function, Place
 from torchprof_hooks.capture.tracebacks import leave_out_our_frame
+
+#: Results of functional collectives whose names are remembered. Forgetting one costs
+#: the name of a view.
+MEMORIES_KEPT: Final = 1024
 
 
 class CommunicationPatches(Attachment):
@@ -45,7 +54,8 @@ class CommunicationPatches(Attachment):
         self._joining = Patch(group_maker, self._make_joining)
         self._patches: tuple[Patch, ...] = ()  # made when they are first needed
         #: Of what is not waited for yet, the name.
-        self._begun: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+        self._begun: MutableMapping[Any, str] = WeakIdKeyDictionary()
+        self._memories: dict[int, str] = {}  # where its result will be
 
     def put_on(self) -> None:
         """Replace what there is to be told of at present."""
@@ -73,7 +83,15 @@ class CommunicationPatches(Attachment):
             (reducer_method("prepare_for_backward"), _make_prepare),
             (reducer_method("_rebuild_buckets"), self._make_rebuild),
         ]
-        return [Patch(partial(_same, place), make) for place, make in makes]
+        later = {
+            "__new__": self._make_new,
+            "trigger_wait": self._make_functional_wait,
+            "wait": self._make_functional_wait,
+        }
+        return [
+            *(Patch(partial(_same, place), make) for place, make in makes),
+            *(Patch(partial(functional_method, n), make) for n, make in later.items()),
+        ]
 
     # What takes the place of torch's functions
 
@@ -107,6 +125,36 @@ class CommunicationPatches(Attachment):
             begun = self._begun.pop(args[0], None)
             name = begun or collective_of(args[0])
             return self._measured(name, begun is None, original, args, kwargs)
+
+        return wait
+
+    def _make_new(self, original: Any, layer: Layer) -> Function:
+        make = original.__func__
+
+        @wraps(make)
+        def new(*args: Any, **kwargs: Any) -> Any:
+            made = make(*args, **kwargs)
+            if layer.is_on:
+                self._begun[made] = self._name_of_functional(memory_of(args[-1]))
+            return made
+
+        return staticmethod(new)
+
+    def _name_of_functional(self, memory: int) -> str:
+        """A view of what is not there yet is waited for like the whole."""
+        name = functional_collective() or self._memories.get(memory, "wait_tensor")
+        if len(self._memories) >= MEMORIES_KEPT:
+            self._memories.clear()
+        self._memories[memory] = name
+        return name
+
+    def _make_functional_wait(self, original: Function, layer: Layer) -> Function:
+        @wraps(original)
+        def wait(tensor: Any) -> Any:
+            if not layer.is_on or is_waited_for(tensor):
+                return original(tensor)
+            name = self._begun.pop(tensor, "wait_tensor")
+            return self._measured(name, True, original, (tensor,), {})
 
         return wait
 

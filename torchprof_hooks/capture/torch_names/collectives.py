@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from functools import cache
-from types import FunctionType
+from types import FrameType, FunctionType
 from typing import Any, Final, NamedTuple
 
 from torch import distributed
@@ -30,6 +30,7 @@ _NO_COLLECTIVES: Final = frozenset(
 _OTHER_NAMES: Final = {
     "_all_gather_base": "all_gather_into_tensor",
     "_reduce_scatter_base": "reduce_scatter_tensor",
+    "all_gather_tensor": "all_gather_into_tensor",
     "all_gather_single": "all_gather_into_tensor",
     "reduce_scatter_single": "reduce_scatter_tensor",
     "gather_single": "gather_into_tensor",
@@ -63,6 +64,10 @@ def is_distributed() -> bool:
     return distributed.is_available() and distributed.is_initialized()
 
 
+#: How many frames torch's wrapping of a result may have at most: it is an operator.
+_FRAMES_OF_WRAPPING: Final = 32
+
+
 def group_maker() -> Place:
     """Where ``init_process_group`` does its work. Where torch has no such place, groups
     that are made later are not noticed."""
@@ -90,6 +95,42 @@ def collectives() -> Iterator[Collective]:
 def wait_method() -> Place:
     """The method by which a program waits for what it has begun."""
     return Place(work_class(), "wait")
+
+
+def functional_method(name: str) -> Place:
+    """A method of what functional collectives return, which is waited for when it is
+    first used: as in DTensor, and so in all that builds on it."""
+    module = sys.modules.get("torch.distributed._functional_collectives")
+    return Place(getattr(module, "AsyncCollectiveTensor", None), name)
+
+
+def is_waited_for(tensor: Any) -> bool:
+    """Whether that has happened already."""
+    return bool(getattr(tensor, "completed", False))
+
+
+def functional_collective() -> str:
+    """Name of the functional collective that makes what it returns: whichever calls
+    what wraps that. "" if it is not told: of views, for example."""
+    frame: FrameType | None = sys._getframe(2)
+    for _ in range(_FRAMES_OF_WRAPPING):
+        if frame is None or frame.f_code.co_name == "_maybe_wrap_tensor":
+            break
+        frame = frame.f_back
+    caller = frame and frame.f_back
+    name = caller.f_code.co_name if caller else ""
+    if hasattr(_c10d, name) or name in _OTHER_NAMES:
+        return _OTHER_NAMES.get(name, name)
+    return ""
+
+
+def memory_of(tensor: Any) -> int:
+    """A number that a tensor and all its views have in common, while one of them lives;
+    0 where there is none."""
+    try:
+        return int(tensor.untyped_storage()._cdata)
+    except (AttributeError, RuntimeError):
+        return 0
 
 
 def reducer_method(name: str) -> Place:

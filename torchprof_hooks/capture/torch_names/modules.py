@@ -33,6 +33,18 @@ def owners_on_stack() -> list[int]:
     return [id(owner) for owner in _owners_on_stack()]
 
 
+def is_loading_on_stack() -> bool:
+    """Whether this thread is loading data: whether one of the methods that we put in
+    place of torch's is on its Python stack."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        code = frame.f_code
+        if code.co_name == "load_measured" and code.co_filename == _LOADERS_FILE:
+            return True
+        frame = frame.f_back
+    return False
+
+
 def modules_on_stack() -> list[torch.nn.Module]:
     """The modules whose call is on this thread's Python stack, outermost first."""
     return [o for o in _owners_on_stack() if isinstance(o, torch.nn.Module)]
