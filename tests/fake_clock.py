@@ -56,6 +56,7 @@ _clocks: list[FakeClock] = []
 
 def burn(milliseconds: float) -> int:
     """Work that takes so long by the clock of the test; how many nanoseconds."""
+    assert _clocks, "the test needs the fixture `clock`"
     return _clocks[-1].advance(milliseconds)
 
 

@@ -165,12 +165,12 @@ def is_noticed(mutant: Mutant, tree: Path) -> bool:
         (tree / mutant.file).write_text(original)
 
 
-def _run_tests(tree: Path) -> int:
+def _run_tests(tree: Path, is_quiet: bool = True) -> int:
     child = os.fork()
     if not child:
         code = 1
         try:
-            code = _tests_in_this_process(tree)
+            code = _tests_in_this_process(tree, is_quiet)
         finally:
             os._exit(code)
     deadline = time.monotonic() + TIMEOUT_SECS
@@ -184,14 +184,17 @@ def _run_tests(tree: Path) -> int:
     return 1
 
 
-def _tests_in_this_process(tree: Path) -> int:
+def _tests_in_this_process(tree: Path, is_quiet: bool) -> int:
     os.chdir(tree)
     sys.path.insert(0, str(tree))
     sys.dont_write_bytecode = True
     for name in [n for n in sys.modules if n.split(".")[0] == "tests"]:
         del sys.modules[name]
     assert "torchprof_hooks" not in sys.modules
-    with open(os.devnull, "w") as nothing, contextlib.redirect_stdout(nothing):
+    with (
+        open(os.devnull if is_quiet else "/dev/stderr", "w") as file,
+        contextlib.redirect_stdout(file),
+    ):
         present = [test for test in TESTS if (tree / test).exists()]
         return int(pytest.main(["-q", "-x", "-p", "no:cacheprovider", *present]))
 
@@ -211,7 +214,7 @@ def main(arguments: list[str] | None = None) -> int:
         tree = Path(folder) / "tree"
         ignored = shutil.ignore_patterns(".git", ".venv*", "__pycache__", ".*_cache")
         shutil.copytree(ROOT, tree, ignore=ignored)
-        if _run_tests(tree):
+        if _run_tests(tree, is_quiet=False):
             print("the tests fail as it is")
             return 2
         return _report(found, tree)

@@ -12,6 +12,8 @@ from tests.fake_clock import MS, FakeClock, burn
 from tests.functions import FunctionKeeper, FunctionRecorder, backward, forward, x
 from torchprof_hooks import add_hook, delete_hook, profile
 
+pytestmark = pytest.mark.usefixtures("clock")
+
 #: How often each ``setup_context`` was called.
 set_up: list[str] = []
 

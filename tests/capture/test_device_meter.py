@@ -407,6 +407,7 @@ def test_a_device_that_comes_into_use_between_two_steps(options: Any) -> None:
     assert rows["Model.a"]["forward"].calls == rows["Model.a"]["backward"].calls == 5
 
 
+@pytest.mark.usefixtures("clock")
 @pytest.mark.parametrize("options", [{}, {"memory": "cpu"}, {"functions": True}])
 def test_a_device_that_comes_into_use_in_the_middle_of_a_call(options: Any) -> None:
     """What is open then is measured from there on, and never less than its parts."""
@@ -442,6 +443,7 @@ def test_a_device_is_looked_for_where_others_begin() -> None:
     assert found == {("Model.a", "backward"): 10, ("Model.b", "backward"): 20}
 
 
+@pytest.mark.usefixtures("clock")
 def test_memory_that_was_measured_before_a_device_came_into_use() -> None:
     device = FakeDevice()
     kept: list[torch.Tensor] = []
