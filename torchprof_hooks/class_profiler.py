@@ -15,6 +15,7 @@ from torch.compiler import is_dynamo_compiling
 from torchprof_hooks.capture.backward_tracker import BackwardTracker
 from torchprof_hooks.capture.module_names import ModuleNames
 from torchprof_hooks.capture.tap import ProcessTap
+from torchprof_hooks.profiles.options import check_file
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.reports.units import check_unit
 
@@ -121,8 +122,9 @@ def profiled(
 def profiled_with(cls: Class, unit: str, file: TextIO | None) -> Class:
     """What `profiled` does, with all options given."""
     if not (isinstance(cls, type) and issubclass(cls, torch.nn.Module)):
-        raise TypeError(f"@profiled is for classes derived from nn.Module, not {cls!r}")
+        raise TypeError(f"cls must be a class derived from nn.Module, not {cls!r}")
     check_unit(unit)
+    check_file("file", file)
     if ATTRIBUTE not in vars(cls):
         setattr(cls, ATTRIBUTE, ClassProfiler(cls, unit, file))
     return cls

@@ -9,6 +9,7 @@ from typing import ParamSpec, TypeVar
 from torchprof_hooks.capture.callers import place_of_caller
 from torchprof_hooks.capture.profiled_function import make_profiled_function
 from torchprof_hooks.plain_functions import check_plain_function
+from torchprof_hooks.profiles.options import check_text
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -34,12 +35,10 @@ def profile_function(
         >>> evaluate = torchprof_hooks.profile_function(evaluate, "evaluation")
     """
     check_plain_function(function, "profile_function()")
-    title = name
     if name is None:
-        title = getattr(function, "__name__", type(function).__name__)
-    if not isinstance(title, str) or not title:
-        raise TypeError(f"the name of a profiled function is a text, not {name!r}")
-    module = make_profiled_function(function, title, place_of_caller())
+        name = getattr(function, "__name__", type(function).__name__)
+    check_text("name", name)
+    module = make_profiled_function(function, name, place_of_caller())
 
     @functools.wraps(function)
     def profiled(*args: P.args, **kwargs: P.kwargs) -> R:

@@ -15,6 +15,7 @@ from torchprof_hooks.capture.site import Site
 from torchprof_hooks.capture.tracker import Tracker
 from torchprof_hooks.hook import Hook
 from torchprof_hooks.measure.memory_counter import memory_counter
+from torchprof_hooks.profiles.options import check_file
 
 
 class _Required(TypedDict):
@@ -95,6 +96,7 @@ class MemoryHook(Hook):
         """
         from torchprof_hooks.reports.memory import render
 
+        check_file("file", file)
         report = render(
             self.name, self._name_header, self.summary(), unit, self._note()
         )

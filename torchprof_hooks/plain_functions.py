@@ -20,6 +20,6 @@ def check_plain_function(function: object, caller: str) -> None:
         or inspect.isasyncgenfunction(function)
     ):
         raise TypeError(
-            f"{caller} takes plain functions, not {function!r}: "
+            f"{caller} takes plain functions: function must be one, not {function!r}; "
             "use `with profile():` inside of it"
         )

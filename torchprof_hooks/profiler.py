@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from numbers import Real
 from time import perf_counter_ns
 from types import TracebackType
 from typing import NamedTuple, ParamSpec, TextIO, TypeVar
@@ -31,12 +32,17 @@ from torchprof_hooks.capture.meter_tracker import MeterTracker
 from torchprof_hooks.capture.meters import DeviceMeter, MemoryMeter, Meter
 from torchprof_hooks.capture.module_names import ModuleNames
 from torchprof_hooks.capture.tap import Tap
-from torchprof_hooks.measure.device_clock import DeviceClock, default_device_clock
+from torchprof_hooks.measure.device_clock import (
+    DeviceClock,
+    check_clock,
+    default_device_clock,
+)
 from torchprof_hooks.measure.memory_counter import (
     MemoryUnavailableError,
     memory_counter,
 )
 from torchprof_hooks.plain_functions import check_plain_function
+from torchprof_hooks.profiles.options import check_file, check_flag
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.shares import parse_share
 
@@ -134,6 +140,8 @@ class Profiler:
         """
         from torchprof_hooks.reports.text import render
 
+        check_file("file", file)
+        check_flag("corrected", corrected)
         profile = self.profile.corrected() if corrected else self.profile
         report = render(profile, unit, width=width, max_rows=max_rows)
         print(report, file=file or sys.stdout)
@@ -281,15 +289,15 @@ def profile(
             were, and is about these. A step ends with that of the optimizer; of
             several, of the one that steps least often; without any, each outermost call
             of a module without gradients is one. Steps of less than 1.5 ms cannot keep
-            to one per cent: telling their end is booked at 15 us. By default all steps
-            are measured.
+            to one per cent: telling their end is booked at 15 us. By default, and with
+            "none" or "100%", all steps are measured.
         device_clock: another clock for the device than that of ``torch.cuda``, which is
             used by default where this torch is built for it.
 
     Raises:
         ValueError: there is no such device to measure the memory of, or `max_overhead`
             is not a share.
-        TypeError: `max_overhead` is neither a number nor a text.
+        TypeError: a parameter is of another type than these.
 
     Example:
         >>> with torchprof_hooks.profile() as prof:
@@ -299,25 +307,28 @@ def profile(
 
     For the output see the README.
     """
+    check_flag("functions", functions)
+    check_clock(device_clock)
+    if not isinstance(memory, (bool, str, torch.device)):
+        raise TypeError(f"memory must be True, False or a device, not {memory!r}")
     if not isinstance(memory, bool):
         with suppress(MemoryUnavailableError):  # for the report to say
-            memory_counter(memory)
+            memory_counter(memory, "memory")
     if max_overhead is not None:
         max_overhead = _checked_share(max_overhead)
     clock = device_clock or default_device_clock()
     return Profiler(Settings(functions, memory, clock, max_overhead))
 
 
-def _checked_share(max_overhead: float | str) -> float:
-    wanted = 'max_overhead must be a share of the time, "1%" or 0.01, not '
-    if not isinstance(max_overhead, (int, float, str)):
+def _checked_share(max_overhead: float | str) -> float | None:
+    """The share that is meant, None if there is no limit."""
+    wanted = 'max_overhead must be a share of the time, "1%" or 0.01, or "none", not '
+    if isinstance(max_overhead, bool) or not isinstance(max_overhead, (Real, str)):
         raise TypeError(f"{wanted}{max_overhead!r}")
-    share = max_overhead
-    if isinstance(share, str):
-        try:
-            share = parse_share(share)
-        except ValueError:
-            share = 0
-    if not 0 < share < 1:
+    try:
+        share = parse_share(max_overhead)
+    except ValueError:
+        share = 0
+    if share <= 0:
         raise ValueError(f"{wanted}{max_overhead!r}")
-    return share
+    return share if share < 1 else None

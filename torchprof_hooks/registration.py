@@ -20,6 +20,7 @@ from torchprof_hooks.capture.hook_tracker import ask_again
 from torchprof_hooks.capture.registry import check_free, check_known
 from torchprof_hooks.function_hook import FunctionHook
 from torchprof_hooks.link_hook import LinkHook, add_to_module, delete_from_module
+from torchprof_hooks.profiles.options import check_text
 
 Target = TypeVar("Target")
 
@@ -46,6 +47,8 @@ def add_hook(
         KeyError: `target` has a hook of that name.
         TypeError: `target` cannot be hooked, or `hook` is not a hook for it.
     """
+    if name is not None:
+        check_text("name", name)
     if isinstance(target, torch.nn.Module):
         _check_hook(hook, LinkHook)
         link_hook = cast("LinkHook", hook)
@@ -102,10 +105,10 @@ def _taps_of(target: Any) -> dict[str, TargetTap]:
     function = target if is_function_class(target) else as_seen(target)
     if function is None:
         raise TypeError(
-            f"cannot hook {_describe(target)}: a LinkHook goes on a torch.nn.Module; a "
-            "FunctionHook on a class derived from torch.autograd.Function, on a torch "
-            "function such as torch.nn.functional.linear, or on an autograd node such "
-            "as loss.grad_fn"
+            f"target must be something to hook, not {_describe(target)}: a LinkHook "
+            "goes on a torch.nn.Module; a FunctionHook on a class derived from "
+            "torch.autograd.Function, on a torch function such as "
+            "torch.nn.functional.linear, or on an autograd node such as loss.grad_fn"
         )
     return taps_of_function(function)
 

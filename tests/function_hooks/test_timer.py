@@ -146,7 +146,7 @@ def test_a_history_of_size_0_is_empty() -> None:
 
 
 def test_a_negative_history_size_is_refused() -> None:
-    with pytest.raises(ValueError, match="must not be negative, but is -1"):
+    with pytest.raises(ValueError, match=r"history_size must be .* not -1"):
         TimerHook(history_size=-1)
 
 
@@ -281,7 +281,9 @@ def test_the_report_chooses_units(
 
 
 def test_an_unknown_unit_is_refused() -> None:
-    with pytest.raises(ValueError, match="use one of auto, auto_foreach, sec, ms, us"):
+    with pytest.raises(
+        ValueError, match="unit must be 'auto', 'auto_foreach', 'sec', "
+    ):
         timed().print_report("hours")
 
 

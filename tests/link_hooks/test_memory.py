@@ -323,7 +323,9 @@ def test_the_report_chooses_units(
 
 
 def test_an_unknown_unit_is_refused(memory: FakeMemory) -> None:
-    with pytest.raises(ValueError, match="use one of auto, auto_foreach, B, KB, MB"):
+    with pytest.raises(
+        ValueError, match="unit must be 'auto', 'auto_foreach', 'B', 'KB'"
+    ):
         measured(memory).print_report("MiB")
 
 
@@ -331,7 +333,9 @@ def test_an_unknown_unit_is_refused(memory: FakeMemory) -> None:
 
 
 def test_an_unknown_grouping_is_refused(memory: FakeMemory) -> None:
-    with pytest.raises(ValueError, match="'function': use 'module' or 'class'"):
+    with pytest.raises(
+        ValueError, match="by must be 'module' or 'class', not 'function'"
+    ):
         MemoryProfileHook(by="function")  # type: ignore[arg-type]
 
 

@@ -132,7 +132,7 @@ def test_a_history_of_size_0_is_empty() -> None:
 
 
 def test_a_negative_history_size_is_refused() -> None:
-    with pytest.raises(ValueError, match="must not be negative, but is -1"):
+    with pytest.raises(ValueError, match=r"history_size must be .* not -1"):
         TimerHook(history_size=-1)
 
 
@@ -153,7 +153,7 @@ def test_qualified_names_can_be_asked_for() -> None:
 
 
 def test_an_unknown_grouping_is_refused() -> None:
-    with pytest.raises(ValueError, match="'op': use 'module' or 'class'"):
+    with pytest.raises(ValueError, match="by must be 'module' or 'class', not 'op'"):
         TimerHook(by="op")  # type: ignore[arg-type]
 
 
@@ -235,5 +235,7 @@ def test_the_report_chooses_units(
 
 
 def test_an_unknown_unit_is_refused() -> None:
-    with pytest.raises(ValueError, match="use one of auto, auto_foreach, sec, ms, us"):
+    with pytest.raises(
+        ValueError, match="unit must be 'auto', 'auto_foreach', 'sec', "
+    ):
         timed().print_report("hours")

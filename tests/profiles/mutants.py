@@ -152,7 +152,7 @@ def _mutated_json(text: str, rng: random.Random) -> bytes:
             _reconciled(content)
             for stratum in content.get("program", {}).get("strata", {}).values():
                 _reconciled(stratum["profile"])
-        except (AttributeError, KeyError, OverflowError, TypeError):
+        except Exception:
             pass  # it will be refused for something else
     return _dumped(content).encode("utf-8", "surrogatepass")
 
@@ -190,5 +190,6 @@ def mutant(seed: int) -> tuple[str, bytes]:
     mutate = _mutated_bytes if rng.random() < 0.2 else _mutated_json
     try:
         return name, mutate(text, rng)
-    except (RecursionError, ValueError):  # too deep, or too large a number, to write
+    except Exception:
+        # Nothing there to change any more; or too deep, or too large, to be written.
         return name, _mutated_bytes(text, rng)

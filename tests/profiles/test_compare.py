@@ -163,7 +163,7 @@ def test_rows_are_grouped_as_asked() -> None:
     assert named("class") == {"Net", "Linear", *rows}
     assert {"linear", "relu", "cross_entropy"} < named("function")
     assert "Net.fc: linear(8x4, 4x4)" in named("call")
-    with pytest.raises(ValueError, match="cannot group by 'layer'"):
+    with pytest.raises(ValueError, match=r"by must be 'module', .* not 'layer'"):
         compare(STEP, STEP, "layer")
 
 

@@ -37,12 +37,16 @@ def test_the_name_of_a_call_shows_the_shapes_of_its_tensors(
 def test_modules_are_grouped_by_themselves_or_their_class() -> None:
     check_grouping("module")
     check_grouping("class")
-    with pytest.raises(ValueError, match="'function': use 'module' or 'class'"):
+    with pytest.raises(
+        ValueError, match="by must be 'module' or 'class', not 'function'"
+    ):
         check_grouping("function")
 
 
 def test_rows_are_grouped_by_functions_and_calls_as_well() -> None:
     for by in ("module", "class", "function", "call"):
         check_grouping(by, GROUPINGS)
-    with pytest.raises(ValueError, match="use 'module', 'class', 'function' or 'call'"):
+    with pytest.raises(
+        ValueError, match="by must be 'module', 'class', 'function' or 'call'"
+    ):
         check_grouping("apply", GROUPINGS)

@@ -89,7 +89,7 @@ def test_attributed_is_what_modules_and_optimizers_took() -> None:
 
 def test_unknown_grouping_names_the_valid_ones() -> None:
     with pytest.raises(
-        ValueError, match="'op': use 'module', 'class', 'function' or 'call'"
+        ValueError, match="by must be 'module', 'class', 'function' or 'call', not 'op'"
     ):
         STEP.rows(by="op")
 

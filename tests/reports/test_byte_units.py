@@ -103,8 +103,8 @@ def test_no_values_give_no_texts(unit: str) -> None:
 @pytest.mark.parametrize("unit", ["kb", "MiB", "", "auto_each", "YB"])
 def test_an_unknown_unit_is_refused_with_the_valid_ones(unit: str) -> None:
     message = (
-        f"unknown unit '{unit}': "
-        "use one of auto, auto_foreach, B, KB, MB, GB, TB, PB, EB, ZB$"
+        "unit must be 'auto', 'auto_foreach', 'B', 'KB', 'MB', 'GB', 'TB', 'PB', 'EB' "
+        f"or 'ZB', not '{unit}'$"
     )
 
     with pytest.raises(ValueError, match=message):

@@ -176,5 +176,7 @@ def test_an_empty_summary_says_so(name_header: str, called: str, unit: str) -> N
 
 @pytest.mark.parametrize("summary", [SUMMARY, {}])
 def test_an_unknown_unit_is_refused(summary: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="use one of auto, auto_foreach, B, KB, MB"):
+    with pytest.raises(
+        ValueError, match="unit must be 'auto', 'auto_foreach', 'B', 'KB'"
+    ):
         render("Memory", "LinkName", summary, "sec")

@@ -124,7 +124,7 @@ def test_a_unit_by_name(unit: str, line: str) -> None:
 
 @pytest.mark.parametrize("profile", [TRAINED, Profile()])
 def test_an_unknown_unit_is_refused(profile: Profile) -> None:
-    with pytest.raises(ValueError, match="'min': use one of auto, auto_foreach, sec"):
+    with pytest.raises(ValueError, match=r"unit must be 'auto', .* not 'min'"):
         render(profile, "min")
 
 
@@ -296,3 +296,26 @@ No module was called: there is nothing to report.
     assert render(Profile()).endswith(
         "No module was called: there is nothing to report."
     )
+
+
+def test_with_a_shared_module_the_calls_around_it_are_shown() -> None:
+    """The dear one of its two places is not where the last of the others is."""
+    profile = hand_built(
+        {
+            ("Net > Net.shared", "forward"): own(100),
+            ("Net > Net.a", "forward"): own(50),
+            ("Net > Net.z > Net.y > Net.x > Net.shared", "forward"): own(1),
+        },
+        {
+            "Net": "Net",
+            "Net.shared": "Linear",
+            "Net.a": "Linear",
+            "Net.z": "Block",
+            "Net.y": "Block",
+            "Net.x": "Block",
+        },
+    )
+    for max_rows in range(1, 8):
+        render(profile, max_rows=max_rows)
+    for line in ("z: Block", "y: Block", "x: Block", "shared: Linear"):
+        assert f"  {line}" in render(profile, max_rows=6).replace("Net.", "")

@@ -136,5 +136,7 @@ def test_an_empty_summary_says_so(unit: str) -> None:
 
 @pytest.mark.parametrize("summary", [SUMMARY, {}])
 def test_an_unknown_unit_is_refused(summary: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="use one of auto, auto_foreach, sec, ms, us"):
+    with pytest.raises(
+        ValueError, match="unit must be 'auto', 'auto_foreach', 'sec', "
+    ):
         render("TimerHook", "LinkName", summary, "minutes", FORWARD)

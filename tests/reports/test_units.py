@@ -71,7 +71,9 @@ def test_no_values_give_no_texts(unit: str) -> None:
 
 @pytest.mark.parametrize("unit", ["s", "SEC", "", "auto_each", "seconds"])
 def test_an_unknown_unit_is_refused_with_the_valid_ones(unit: str) -> None:
-    message = f"unknown unit '{unit}': use one of auto, auto_foreach, sec, ms, us, ns"
+    message = (
+        f"unit must be 'auto', 'auto_foreach', 'sec', 'ms', 'us' or 'ns', not '{unit}'$"
+    )
 
     with pytest.raises(ValueError, match=message):
         check_unit(unit)

@@ -311,11 +311,11 @@ def test_hooks_may_be_dataclasses() -> None:
 
 @pytest.mark.parametrize("wrong", [None, "hook", SessionHook, int])
 def test_only_hooks(wrong: Any) -> None:
-    with pytest.raises(TypeError, match="must be SessionHooks, not"):
+    with pytest.raises(TypeError, match="must be SessionHooks, in a list, not"):
         TrainingSession([wrong])
 
 
 @pytest.mark.parametrize("wrong", [1.5, "1", True])
 def test_steps_are_integers(wrong: Any) -> None:
-    with pytest.raises(TypeError, match="start_step must be an integer"):
+    with pytest.raises(TypeError, match="start_step must be a whole number"):
         TrainingSession(start_step=wrong)

@@ -82,7 +82,7 @@ def test_update_tells_what_has_passed() -> None:
 
 @pytest.mark.parametrize("arguments", [{}, {"every_secs": 1, "every_steps": 1}])
 def test_exactly_one_is_given(arguments: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="every_secs or every_steps, and not both"):
+    with pytest.raises(ValueError, match="every_secs or every_steps must be"):
         SecondOrStepTimer(**arguments)
 
 
@@ -90,7 +90,7 @@ def test_exactly_one_is_given(arguments: dict[str, Any]) -> None:
 @pytest.mark.parametrize("value", [0, -3, -0.5, float("nan"), float("-inf")])
 def test_only_positive_numbers(name: str, value: float) -> None:
     arguments: dict[str, Any] = {name: value}
-    with pytest.raises(ValueError, match=f"{name} must be positive, but is {value}"):
+    with pytest.raises(ValueError, match=f"{name} must be .*, not {value}"):
         SecondOrStepTimer(**arguments)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
 from torchprof_hooks.capture.span_log import Int64s
+from torchprof_hooks.profiles.options import check_whole
 
 Where = TypeVar("Where")
 
@@ -18,13 +19,12 @@ class CallHistory(Generic[Where]):
     the code of its site; it is asked only when somebody reads the history.
 
     Raises:
-        ValueError: `size` is negative.
+        TypeError: `size` is no whole number.
+        ValueError: it is negative.
     """
 
     def __init__(self, size: int) -> None:
-        if size < 0:
-            raise ValueError(f"history_size must not be negative, but is {size}")
-        self._size = size
+        self._size = check_whole("history_size", size, least=0)
         self._batches: deque[tuple[Callable[[int], Where], Int64s]] = deque()
         self._kept = 0
 

@@ -8,6 +8,7 @@ from typing import TextIO
 from torchprof_hooks.capture.function_call import FunctionCall
 from torchprof_hooks.capture.torch_names.inputs import description_of
 from torchprof_hooks.function_hook import FunctionHook, Tensors
+from torchprof_hooks.profiles.options import check_file, check_flag
 
 
 class PrintHook(FunctionHook):
@@ -44,6 +45,10 @@ class PrintHook(FunctionHook):
     def __init__(
         self, end: str = "\n", file: TextIO | None = None, flush: bool = True
     ) -> None:
+        if not isinstance(end, str):
+            raise TypeError(f"end must be a text, not {end!r}")
+        check_file("file", file)
+        check_flag("flush", flush)
         self._end = end
         self._file = file
         self._flush = flush

@@ -12,8 +12,13 @@ from torchprof_hooks.capture.meter_tracker import meters_of
 from torchprof_hooks.capture.meters import DeviceMeter
 from torchprof_hooks.capture.site import Site
 from torchprof_hooks.function_hook import FunctionHook
-from torchprof_hooks.measure.device_clock import DeviceClock, default_device_clock
+from torchprof_hooks.measure.device_clock import (
+    DeviceClock,
+    check_clock,
+    default_device_clock,
+)
 from torchprof_hooks.profiles.names import MODULE_PHASES, Phase, check_grouping
+from torchprof_hooks.profiles.options import check_file, check_flag
 
 #: What names can be of.
 GROUPINGS: Final = ("function", "module", "call")
@@ -78,6 +83,8 @@ class TimerHook(FunctionHook):
         device_clock: DeviceClock | None = None,
     ) -> None:
         check_grouping(by, GROUPINGS)
+        check_flag("phases", phases)
+        check_clock(device_clock)
         self.by = by
         self.phases = phases
         self._clock = device_clock or default_device_clock()
@@ -133,6 +140,7 @@ class TimerHook(FunctionHook):
         """
         from torchprof_hooks.reports.timer import render
 
+        check_file("file", file)
         summary = self.summary()
         columns = {
             field: header

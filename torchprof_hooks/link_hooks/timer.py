@@ -11,6 +11,7 @@ from torchprof_hooks.capture.site import Site
 from torchprof_hooks.capture.tracker import Tracker
 from torchprof_hooks.link_hook import LinkHook
 from torchprof_hooks.profiles.names import CALLED_PHASES, check_grouping
+from torchprof_hooks.profiles.options import check_file, check_flag
 
 
 class _Required(TypedDict):
@@ -62,6 +63,7 @@ class TimerHook(LinkHook):
         history_size: int = 100_000,
     ) -> None:
         check_grouping(by)
+        check_flag("backward", backward)
         self.backward = backward
         self.by = by
         self._records = CallRecords(history_size, _is_call)
@@ -104,6 +106,7 @@ class TimerHook(LinkHook):
         """
         from torchprof_hooks.reports.timer import render
 
+        check_file("file", file)
         columns = {"elapsed_time": "ElapsedTime"}
         if self.backward:
             columns["backward_time"] = "BackwardTime"

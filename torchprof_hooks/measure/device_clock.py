@@ -25,6 +25,22 @@ class DeviceClock(Protocol):
         """Nanoseconds between two stamps that are done; 0 if that cannot be told."""
 
 
+def check_clock(device_clock: object) -> None:
+    """A `DeviceClock`, or None.
+
+    Raises:
+        TypeError: it is something else.
+    """
+    wanted = ("stamp", "is_done", "wait", "elapsed_ns")
+    if device_clock is not None and not all(
+        callable(getattr(device_clock, name, None)) for name in wanted
+    ):
+        raise TypeError(
+            f"device_clock must be a DeviceClock (with {', '.join(wanted)}), or None, "
+            f"not {device_clock!r}"
+        )
+
+
 class EventClock:
     """Stamps as timing events on the current stream of ``torch.cuda``.
 

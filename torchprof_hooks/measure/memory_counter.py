@@ -184,21 +184,25 @@ def _libc_name() -> str:
     return version or f"{platform.system()} without glibc"
 
 
-def memory_counter(device: str | torch.device | None = None) -> MemoryCounter:
+def memory_counter(
+    device: str | torch.device | None = None, option: str = "device"
+) -> MemoryCounter:
     """The counter of a device: ``"cpu"``, ``"cuda"`` or ``"cuda:1"``.
+
+    option: what the user calls the device, for errors.
 
     Without a device it is CUDA's current one if the program has initialised CUDA, else
     the CPU. Does not initialise CUDA.
 
     Raises:
-        ValueError: not a device, or not one whose memory can be measured.
+        TypeError, ValueError: not a device, or not one whose memory can be measured.
         MemoryUnavailableError: it cannot be measured in this process.
     """
     if device is None:
         if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             return CpuMemoryCounter()
         device = torch.device("cuda", torch.cuda.current_device())
-    place = _parse(device)
+    place = _parse(device, option)
     if place.type == "cpu":
         return CpuMemoryCounter()
     if not torch.backends.cuda.is_built():  # type: ignore[no-untyped-call]
@@ -206,15 +210,22 @@ def memory_counter(device: str | torch.device | None = None) -> MemoryCounter:
             f"the memory of {place} cannot be measured: this torch is built without "
             "CUDA. Measure the CPU, or install a torch with CUDA"
         )
-    return CudaMemoryCounter(place.index)
+    try:
+        return CudaMemoryCounter(place.index)
+    except ValueError as error:
+        raise ValueError(
+            f"{option} must be one of this machine's, not {device!r}: {error}"
+        ) from None
 
 
-def _parse(device: str | torch.device) -> torch.device:
-    advice = "memory can be measured on 'cpu', 'cuda' and 'cuda:N'"
+def _parse(device: str | torch.device, option: str) -> torch.device:
+    problem = f"{option} must be 'cpu', 'cuda' or 'cuda:N', not {device!r}"
+    if not isinstance(device, (str, torch.device)):
+        raise TypeError(problem)
     try:
         place = torch.device(device)
     except RuntimeError as error:
-        raise ValueError(f"{device!r} is not a device: {advice}") from error
+        raise ValueError(problem) from error
     if place.type not in ("cpu", "cuda"):
-        raise ValueError(f"the memory of {place} cannot be measured: {advice}")
+        raise ValueError(f"{problem}: of that, memory cannot be measured")
     return place

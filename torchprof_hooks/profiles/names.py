@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby, islice
 from typing import Final, Literal
 
+from torchprof_hooks.profiles.options import check_choice
+
 Phase = Literal[
     "forward",
     "backward",
@@ -115,7 +117,5 @@ GROUPINGS: Final = (*MODULE_GROUPINGS, "function", "call")
 
 
 def check_grouping(by: str, valid: Sequence[str] = MODULE_GROUPINGS) -> None:
-    """Raise ValueError, with the valid ones, if `by` is not one of `valid`."""
-    if by not in valid:
-        *others, last = map(repr, valid)
-        raise ValueError(f"cannot group by {by!r}: use {', '.join(others)} or {last}")
+    """Raise ValueError (or TypeError), with the valid ones, if `by` is none of them."""
+    check_choice("by", by, valid)

@@ -21,6 +21,7 @@ from torchprof_hooks.profiles.fields import OPTIONAL, Count
 from torchprof_hooks.profiles.memory import MemorySummary, merge_summaries
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import PROFILER_NAME
+from torchprof_hooks.profiles.options import check_flag, check_path
 from torchprof_hooks.profiles.totals import Totals
 
 if TYPE_CHECKING:
@@ -137,6 +138,7 @@ class Profile:
         """
         from torchprof_hooks.profiles.tree import build_tree
 
+        check_flag("functions", functions)
         cells, infos = self.cells, self.modules
         if not functions:
             cells, infos = without_functions(cells, infos)
@@ -156,7 +158,13 @@ class Profile:
         return replace(self, cells=without_overhead(self.cells), modules=infos)
 
     def merge(self, other: Profile) -> Profile:
-        """Both runs as one, whichever order they are merged in."""
+        """Both runs as one, whichever order they are merged in.
+
+        Raises:
+            TypeError: `other` is no profile.
+        """
+        if not isinstance(other, Profile):
+            raise TypeError(f"other must be a Profile, not {other!r}")
         cells = dict(self.cells)
         for key, totals in other.cells.items():
             add_cell(cells, key, totals)
@@ -188,7 +196,7 @@ class Profile:
         """
         from torchprof_hooks.profiles.files import profile_file
 
-        profile_file.save(self, path)
+        profile_file.save(self, check_path("path", path))
 
     @classmethod
     def load(cls, path: str | Path) -> Profile:
@@ -200,7 +208,7 @@ class Profile:
         """
         from torchprof_hooks.profiles.files import profile_file
 
-        return profile_file.load(cls, path)
+        return profile_file.load(cls, check_path("path", path))
 
     def _called(self) -> Iterator[ModuleInfo]:
         return (self.modules[path[-1]] for path, _ in self.cells)

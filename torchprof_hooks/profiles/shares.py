@@ -10,13 +10,16 @@ _NUMBER: Final = re.compile(r"(?P<number>\d+(\.\d*)?|\.\d+)(e-?\d{1,2})? ?(?P<si
 
 def parse_share(written: str | float) -> float:
     """0.02 for "2%", "0.02" and 0.02. A number by itself is a share up to 1, and per
-    cent above that: 5 is 5 %, for nobody means 500 % by it.
+    cent above that: 5 is 5 %, for nobody means 500 % by it. "none", as a limit, is 1:
+    all there is.
 
     Raises:
         ValueError: it is something else. Its message is what it may be, to follow after
             "must be".
     """
     text = str(written).strip().lower()
+    if text == "none":
+        return 1.0
     found = _NUMBER.fullmatch(text) if text.isascii() else None
     if found is None:
         raise ValueError('a share, "2%" or 0.02')

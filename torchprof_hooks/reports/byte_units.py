@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from torchprof_hooks.profiles.options import check_choice
+
 #: Bytes in each unit, the smallest first.
 BYTE_UNITS: Final = {
     unit: 1024**power
@@ -16,9 +18,8 @@ BYTE_CHOICES: Final = ("auto", "auto_foreach", *BYTE_UNITS)
 
 
 def check_byte_unit(unit: str) -> None:
-    """Raise ValueError, with the valid ones, if `unit` is not one of the choices."""
-    if unit not in BYTE_CHOICES:
-        raise ValueError(f"unknown unit {unit!r}: use one of {', '.join(BYTE_CHOICES)}")
+    """Raise ValueError (or TypeError), with the valid ones, if `unit` is no choice."""
+    check_choice("unit", unit, BYTE_CHOICES)
 
 
 def choose_byte_unit(value: int) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from torchprof_hooks.profiles.options import check_whole
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.reports.function_tables import call_site_table, function_table
 from torchprof_hooks.reports.memory_tree import memory_tree
@@ -37,8 +38,8 @@ def render(
     they are called; if memory was measured, the same tree with bytes.
     """
     check_unit(unit)
-    if max_rows < 1:
-        raise ValueError(f"max_rows must be positive, but is {max_rows}")
+    check_whole("width", width, least=1)
+    check_whole("max_rows", max_rows, least=1)
     header = wrap(_header(profile), width)
     if profile.is_empty:
         return f"{header}\n\nNo module was called: there is nothing to report."

@@ -62,22 +62,38 @@ def select_nodes(nodes: Sequence[PlacedNode], max_rows: int) -> list[PlacedNode]
 
     Layers of one kind (``blocks.0.norm``, ``blocks.1.norm``, ...) are shown all or not
     at all, so that chance does not choose among equals, unless there are too many of
-    them for any to be shown otherwise. A node costs no less than those below it and
-    comes before them, so with a node, those around it are shown as well.
+    them for any to be shown otherwise. With a node, those around it are shown as well.
     """
     kinds: dict[str, list[int]] = {}
     for position, (_, node) in enumerate(nodes):
         kinds.setdefault(without_numbers(node.name), []).append(position)
     costs = [node.cumulative_ns for _, node in nodes]
     ranked = sorted(kinds.values(), key=lambda k: (-max(costs[n] for n in k), k[0]))
-    shown: list[int] = []
+    callers = _callers(nodes)
+    shown = set[int]()
     for kind in ranked:
-        if len(shown) + len(kind) > max_rows:
+        more = shown.union(kind)
+        for position in kind:  # what others share can be dearer than one of them
+            around = callers[position]
+            while around >= 0 and around not in more:
+                more.add(around)
+                around = callers[around]
+        if len(more) > max_rows:
             break
-        shown += kind
-    if not shown:
-        shown = sorted(range(len(nodes)), key=lambda n: (-costs[n], n))[:max_rows]
+        shown = more
+    if not shown:  # a node costs no less than those below it, and comes before them
+        shown.update(sorted(range(len(nodes)), key=lambda n: (-costs[n], n))[:max_rows])
     return [nodes[n] for n in sorted(shown)]
+
+
+def _callers(nodes: Sequence[PlacedNode]) -> list[int]:
+    """The position of the node around each, -1 if there is none."""
+    last_at: dict[int, int] = {}  # by depth
+    callers = []
+    for position, (depth, _) in enumerate(nodes):
+        callers.append(last_at.get(depth - 1, -1))
+        last_at[depth] = position
+    return callers
 
 
 def time_tree(

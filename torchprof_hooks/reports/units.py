@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from torchprof_hooks.profiles.options import check_choice
+
 #: Nanoseconds in each unit, the largest first.
 TIME_UNITS: Final = {"sec": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 
@@ -14,9 +16,8 @@ CHOICES: Final = ("auto", "auto_foreach", *TIME_UNITS)
 
 
 def check_unit(unit: str) -> None:
-    """Raise ValueError, with the valid ones, if `unit` is not one of `CHOICES`."""
-    if unit not in CHOICES:
-        raise ValueError(f"unknown unit {unit!r}: use one of {', '.join(CHOICES)}")
+    """Raise ValueError (or TypeError), with the valid ones, if `unit` is no choice."""
+    check_choice("unit", unit, CHOICES)
 
 
 def choose_unit(value_ns: float) -> str:

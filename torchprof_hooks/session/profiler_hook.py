@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import os
 import time
 import warnings
@@ -13,6 +12,12 @@ from pathlib import Path
 from types import TracebackType
 
 from torchprof_hooks.capture.kineto_session import Hold, kineto_sessions
+from torchprof_hooks.profiles.options import (
+    check_either,
+    check_flag,
+    check_path,
+    check_whole,
+)
 from torchprof_hooks.session.hook_use import occupy, release
 from torchprof_hooks.session.session_hook import RunContext, RunValues, SessionHook
 from torchprof_hooks.session.trace_writer import TraceOptions, TraceWriter
@@ -78,10 +83,16 @@ class ProfilerHook(SessionHook):
         compress: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        check_either(save_steps=save_steps, save_secs=save_secs)
+        for name, value in {
+            "show_dataflow": show_dataflow,
+            "show_memory": show_memory,
+            "trace_first": trace_first,
+            "compress": compress,
+        }.items():
+            check_flag(name, value)
         self._timer = SecondOrStepTimer(save_secs, save_steps, clock=clock)
-        self._directory = Path(output_dir)
-        if "\0" in str(self._directory):
-            raise ValueError("output_dir must not have a null character in it")
+        self._directory = check_path("output_dir", output_dir)
         self._options = TraceOptions(show_dataflow, show_memory, compress)
         self._trace_first = trace_first
         self._writer = TraceWriter(self._options)
@@ -182,7 +193,7 @@ class ProfilerHook(SessionHook):
                 "step() is for use inside of `with ProfilerHook(...)`, in its thread"
             )
         is_first = self._next_step is None
-        step = self._own_step + 1 if step is None else operator.index(step)
+        step = self._own_step + 1 if step is None else check_whole("step", step)
         before = step - 1 if is_first else self._own_step
         self._own_step = step
         self._after_step(before, step)

@@ -10,6 +10,7 @@ from typing import TextIO
 import torch
 
 from torchprof_hooks.profiler import Profiler, profile
+from torchprof_hooks.profiles.options import check_file
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.reports.units import check_unit
 from torchprof_hooks.session.session_hook import RunContext, RunValues, SessionHook
@@ -56,6 +57,7 @@ class ReportHook(SessionHook):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         check_unit(unit)
+        check_file("file", file)
         self._timer = SecondOrStepTimer(every_secs, every_steps, clock=clock)
         self._functions = functions
         self._memory = memory

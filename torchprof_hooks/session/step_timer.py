@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any, TextIO
 
+from torchprof_hooks.profiles.options import check_file, check_flag, check_whole
 from torchprof_hooks.session.session_hook import RunContext, RunValues, SessionHook
 from torchprof_hooks.session.training_session import TrainingSession
 from torchprof_hooks.session.trigger_timer import SecondOrStepTimer
@@ -52,6 +53,10 @@ class StepTimerHook(SessionHook):
     ) -> None:
         if every_steps is None and every_secs is None:
             every_steps = 100
+        check_flag("progress", progress)
+        if total is not None:
+            total = check_whole("total", total, least=0)
+        check_file("file", file)
         self._timer = SecondOrStepTimer(every_secs, every_steps, clock=clock)
         self._make_bar = _tqdm() if progress else None
         self._total = total

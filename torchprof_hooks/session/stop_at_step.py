@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from torchprof_hooks.profiles.options import check_whole
 from torchprof_hooks.session.session_hook import RunContext, RunValues, SessionHook
 from torchprof_hooks.session.training_session import TrainingSession
 
@@ -27,12 +28,14 @@ class StopAtStepHook(SessionHook):
         self, num_steps: int | None = None, last_step: int | None = None
     ) -> None:
         if (num_steps is None) == (last_step is None):
-            raise ValueError("give num_steps or last_step, and not both")
-        number = last_step if num_steps is None else num_steps
-        if isinstance(number, bool) or not isinstance(number, int):
-            raise TypeError(f"the number of steps must be an integer, not {number!r}")
-        if num_steps is not None and num_steps <= 0:
-            raise ValueError(f"num_steps must be positive, but is {num_steps}")
+            raise ValueError(
+                "num_steps or last_step must be a whole number, and the other one "
+                f"None, not num_steps={num_steps!r} and last_step={last_step!r}"
+            )
+        if num_steps is not None:
+            num_steps = check_whole("num_steps", num_steps, least=1)
+        if last_step is not None:
+            last_step = check_whole("last_step", last_step)
         self._num_steps = num_steps
         self._last_step = last_step
 

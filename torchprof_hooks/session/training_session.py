@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, Final, ParamSpec, TypeVar
 
+from torchprof_hooks.profiles.options import check_whole
 from torchprof_hooks.session.hook_use import occupy, release
 from torchprof_hooks.session.session_hook import (
     RunArgs,
@@ -47,13 +48,8 @@ class TrainingSession:
     """
 
     def __init__(self, hooks: Iterable[SessionHook] = (), start_step: int = 0) -> None:
-        self._hooks = tuple(hooks)
-        for hook in self._hooks:
-            if not isinstance(hook, SessionHook):
-                raise TypeError(f"hooks must be SessionHooks, not {hook!r}")
-        if isinstance(start_step, bool) or not isinstance(start_step, int):
-            raise TypeError(f"start_step must be an integer, not {start_step!r}")
-        self._step = start_step
+        self._hooks = _checked_hooks(hooks)
+        self._step = check_whole("start_step", start_step)
         self._state = _NEW
         self._is_stopping = False
 
@@ -178,6 +174,17 @@ class TrainingSession:
     def _leave(self) -> None:
         self._state = _CLOSED
         release(self._hooks)
+
+
+def _checked_hooks(hooks: Iterable[SessionHook]) -> tuple[SessionHook, ...]:
+    wanted = "hooks must be SessionHooks, in a list, not"
+    if not isinstance(hooks, Iterable):
+        raise TypeError(f"{wanted} {hooks!r}")
+    found = tuple(hooks)
+    for hook in found:
+        if not isinstance(hook, SessionHook):
+            raise TypeError(f"{wanted} {hook!r}")
+    return found
 
 
 def _came_out_of_run(traceback: TracebackType | None, session: TrainingSession) -> bool:

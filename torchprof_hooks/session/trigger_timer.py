@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
+
+from torchprof_hooks.profiles.options import check_callable, check_either
 
 
 class SecondOrStepTimer:
@@ -37,10 +38,8 @@ class SecondOrStepTimer:
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        if (every_secs is None) == (every_steps is None):
-            raise ValueError("give every_secs or every_steps, and not both")
-        _check_positive("every_secs", every_secs)
-        _check_positive("every_steps", every_steps)
+        check_either(every_secs=every_secs, every_steps=every_steps)
+        check_callable("clock", clock)
         self._every_secs = every_secs
         self._every_steps = every_steps
         self._clock = clock
@@ -79,12 +78,3 @@ class SecondOrStepTimer:
         return (
             (None, None) if last_step is None else (now - last_time, step - last_step)
         )
-
-
-def _check_positive(name: str, value: object) -> None:
-    if value is None:
-        return
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TypeError(f"{name} must be a number, not {value!r}")
-    if math.isnan(value) or value <= 0:
-        raise ValueError(f"{name} must be positive, but is {value}")

@@ -73,7 +73,7 @@ def test_rows_by_function() -> None:
 
 
 def test_an_unknown_grouping_is_refused() -> None:
-    with pytest.raises(ValueError, match="cannot group by"):
+    with pytest.raises(ValueError, match="by must be"):
         render(STEP, "layer")
 
 

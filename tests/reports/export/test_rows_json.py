@@ -114,7 +114,7 @@ def test_phases_without_anything_are_left_out() -> None:
 
 
 def test_an_unknown_grouping_is_refused() -> None:
-    with pytest.raises(ValueError, match="cannot group by"):
+    with pytest.raises(ValueError, match="by must be"):
         render(STEP, "layer")
 
 

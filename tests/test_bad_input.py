@@ -1,0 +1,228 @@
+"""What is wrong with a parameter is said by its name, with what it was and may be."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from torch import nn
+
+import torchprof_hooks
+from torchprof_hooks import (
+    Profile,
+    ProfilerHook,
+    ReportHook,
+    SecondOrStepTimer,
+    StepTimerHook,
+    StopAtStepHook,
+    TrainingSession,
+    function_hooks,
+    link_hooks,
+)
+from torchprof_hooks.program.flags import make_flags
+
+Wrong = tuple[Any, ...]
+
+#: Values of another type than what is wanted, and values that cannot be.
+NO_FLAG: Wrong = ("x", None, 2, 1, [], 0.0)
+NO_NUMBER: Wrong = ("5", [], True, 1j)
+NOT_POSITIVE: Wrong = (0, -1, -0.5, math.nan, -math.inf)
+NO_WHOLE: Wrong = ("5", 1.5, None, True, [])
+NO_FILE: Wrong = ("out.txt", 3, [])
+NO_CHOICE: Wrong = (None, 3, ["ms"])
+
+PROFILER = torchprof_hooks.profile()
+LINK_TIMER = link_hooks.TimerHook()
+LINK_MEMORY = link_hooks.MemoryProfileHook("cpu")
+FUNCTION_TIMER = function_hooks.TimerHook()
+TIMED = SecondOrStepTimer(every_steps=1)
+
+
+class Table:
+    """Calls with one wrong parameter each."""
+
+    def __init__(self) -> None:
+        self.cases: list[Any] = []
+
+    def add(
+        self,
+        call: Callable[..., Any],
+        name: str,
+        wrong_type: Wrong = (),
+        wrong_value: Wrong = (),
+        **others: Any,
+    ) -> None:
+        title = getattr(call, "__qualname__", str(call))
+        module = getattr(call, "__module__", "").rpartition("torchprof_hooks.")[2]
+        for error, values in ((TypeError, wrong_type), (ValueError, wrong_value)):
+            for value in values:
+                case = partial(call, **{name: value}, **others), name, value, error
+                shown = f"{module}.{title}({name}={value!r:.20})"
+                self.cases.append(pytest.param(*case, id=shown))
+
+
+def table() -> list[Any]:
+    found = Table()
+    add = found.add
+    profile = torchprof_hooks.profile
+    add(profile, "functions", NO_FLAG)
+    add(profile, "memory", (None, 3, 1.5, []), ("gpu", "", "mps:0"))
+    add(profile, "max_overhead", ([], True, 1j), (0, -0.1, "fast", "", math.nan))
+    add(profile, "device_clock", (3, "cuda"))
+    for report in (PROFILER, LINK_TIMER, FUNCTION_TIMER):
+        add(report.print_report, "unit", NO_CHOICE, ("minutes", "", "MS"))
+        add(report.print_report, "file", NO_FILE)
+    add(LINK_MEMORY.print_report, "unit", NO_CHOICE, ("ms", "kb"))
+    add(LINK_MEMORY.print_report, "file", NO_FILE)
+    add(PROFILER.print_report, "width", ("a", None, 80.0), (0, -1))
+    add(PROFILER.print_report, "max_rows", ("a", None, 1.5), (0, -1))
+    add(PROFILER.print_report, "corrected", NO_FLAG)
+    _add_profile(add)
+    _add_hooks(add)
+    _add_sessions(add)
+    _add_functions(add)
+    return found.cases
+
+
+def _add_profile(add: Callable[..., None]) -> None:
+    add(Profile().rows, "by", NO_CHOICE, ("layer", "Module"))
+    add(Profile().tree, "functions", NO_FLAG)
+    add(Profile().merge, "other", (None, 3, {}))
+    add(Profile().save, "path", (None, 3, b"x"), ("a\0b",))
+    add(Profile.load, "path", (None, 3, b"x"), ("a\0b",))
+
+
+def _add_hooks(add: Callable[..., None]) -> None:
+    for hooks in (link_hooks, function_hooks):
+        add(hooks.TimerHook, "by", NO_CHOICE, ("layer",))
+        add(hooks.TimerHook, "history_size", NO_WHOLE, (-1,))
+        add(hooks.MemoryProfileHook, "device", (3, [], 1.5), ("gpu", "meta"))
+        add(hooks.MemoryProfileHook, "history_size", NO_WHOLE, (-1,))
+    add(link_hooks.TimerHook, "backward", NO_FLAG)
+    add(link_hooks.MemoryProfileHook, "by", NO_CHOICE, ("layer",))
+    add(function_hooks.TimerHook, "phases", NO_FLAG)
+    add(function_hooks.TimerHook, "device_clock", (3, "cuda"))
+    add(function_hooks.PrintHook, "end", (None, 3))
+    add(function_hooks.PrintHook, "file", NO_FILE)
+    add(function_hooks.PrintHook, "flush", NO_FLAG)
+
+
+def _add_sessions(add: Callable[..., None]) -> None:
+    for hook in (ReportHook, StepTimerHook, SecondOrStepTimer):
+        add(hook, "every_steps", NO_NUMBER, NOT_POSITIVE)
+        add(hook, "every_secs", NO_NUMBER, NOT_POSITIVE)
+        add(hook, "clock", (3, "x", None), every_steps=1)
+    add(ProfilerHook, "save_steps", NO_NUMBER, NOT_POSITIVE)
+    add(ProfilerHook, "save_secs", NO_NUMBER, NOT_POSITIVE)
+    add(ProfilerHook, "output_dir", (None, 3), ("a\0b",), save_steps=1)
+    for flag in ("show_dataflow", "show_memory", "trace_first", "compress"):
+        add(ProfilerHook, flag, NO_FLAG, save_steps=1)
+    add(ProfilerHook, "clock", (3,), save_steps=1)
+    add(ReportHook, "functions", NO_FLAG, every_steps=1)
+    add(ReportHook, "memory", (None, 3), ("gpu",), every_steps=1)
+    add(ReportHook, "unit", NO_CHOICE, ("minutes",), every_steps=1)
+    add(ReportHook, "file", NO_FILE, every_steps=1)
+    add(StepTimerHook, "progress", NO_FLAG)
+    add(StepTimerHook, "total", ("5", 1.5, True), (-1,))
+    add(StepTimerHook, "file", NO_FILE)
+    add(StopAtStepHook, "num_steps", ("5", 1.5, True), (0, -1))
+    add(StopAtStepHook, "last_step", ("5", 1.5, True))
+    add(TrainingSession, "hooks", (3, [3], StopAtStepHook(1), None))
+    add(TrainingSession, "start_step", NO_WHOLE)
+
+
+def _add_functions(add: Callable[..., None]) -> None:
+    function = torchprof_hooks.profile_function
+    add(function, "function", (3, None, int))
+    add(function, "name", (3, []), ("",), function=print)
+    add(torchprof_hooks.profiled, "cls", (3, int, nn.Linear(1, 1)))
+    add(_decorate, "unit", NO_CHOICE, ("minutes",))
+    add(_decorate, "file", NO_FILE)
+    add(torchprof_hooks.add_hook, "target", (3, "fc", None), hook=LINK_TIMER)
+    hook = torchprof_hooks.add_hook
+    add(hook, "hook", (3, "x", FUNCTION_TIMER), target=nn.Linear(1, 1))
+    add(hook, "name", (3, []), ("",), target=nn.Linear(1, 1), hook=LINK_TIMER)
+    enable = torchprof_hooks.enable
+    for flag in ("n_ops", "n_apply", "output_line_width", "every"):
+        add(enable, flag, (), ("x", 0, -1, 1.5, None))
+    for flag in ("profile_memory", "time_thunks", "debugprint", "ignore_first_call"):
+        add(enable, flag, (), ("x", 2, None))
+    add(enable, "max_overhead", (), ("fast", -1))
+    add(enable, "flush_secs", (), ("x", -1, math.nan))
+
+
+def _decorate(**options: Any) -> Any:
+    return torchprof_hooks.profiled(**options)(nn.Linear)
+
+
+@pytest.mark.parametrize(("call", "name", "value", "error"), table())
+def test_what_is_wrong_is_said_by_name(
+    call: Callable[[], object], name: str, value: Any, error: type[Exception]
+) -> None:
+    with pytest.raises(error) as raised:
+        call()
+    text = str(raised.value)
+    shown = value.__qualname__ if isinstance(value, type) else repr(value)
+    if name == "hooks" and isinstance(value, list):
+        shown = "3"  # the one of them that is wrong
+    assert re.search(rf"\b{name}\b", text), text
+    assert shown in text, text
+    assert re.search(r"must be|must not be", text), text
+    assert " of type" not in text  # Python's own
+
+
+@pytest.mark.parametrize(
+    ("call", "names"),
+    [
+        (partial(ProfilerHook), ("save_steps", "save_secs")),
+        (partial(ProfilerHook, 1, 2), ("save_steps=1", "save_secs=2")),
+        (partial(ReportHook), ("every_steps", "every_secs")),
+        (partial(ReportHook, 1, 2), ("every_steps=1", "every_secs=2")),
+        (partial(StepTimerHook, 1, 2), ("every_steps=1", "every_secs=2")),
+        (partial(SecondOrStepTimer), ("every_secs", "every_steps")),
+        (partial(SecondOrStepTimer, 1, 2), ("every_secs=1", "every_steps=2")),
+        (partial(StopAtStepHook), ("num_steps", "last_step")),
+        (partial(StopAtStepHook, 1, 2), ("num_steps=1", "last_step=2")),
+    ],
+)
+def test_one_of_two(call: Callable[[], object], names: tuple[str, str]) -> None:
+    with pytest.raises(ValueError, match=r"must be .* the other one None") as raised:
+        call()
+    assert all(name in str(raised.value) for name in names)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda five: link_hooks.TimerHook(history_size=five),
+        lambda five: SecondOrStepTimer(every_steps=five),
+        lambda five: SecondOrStepTimer(every_secs=float(five)),
+        StopAtStepHook,
+        lambda five: TrainingSession(start_step=five),
+        lambda five: PROFILER.print_report(max_rows=five, width=five * 20),
+    ],
+)
+def test_numbers_of_other_types_are_numbers(call: Callable[[Any], object]) -> None:
+    call(np.int64(5))
+
+
+@pytest.mark.parametrize("unlimited", [None, "none", "None", "100%", 1, 1.0, 100])
+def test_no_limit_is_written_the_same_everywhere(unlimited: Any) -> None:
+    profiler = torchprof_hooks.profile(max_overhead=unlimited)
+    assert profiler._settings.max_overhead is None
+    if unlimited is not None:
+        assert make_flags({"max_overhead": unlimited}).max_overhead == 1
+
+
+@pytest.mark.parametrize(
+    "two_per_cent", ["2%", "2 %", 0.02, "0.02", 2, np.float64(0.02)]
+)
+def test_shares_are_written_the_same_everywhere(two_per_cent: Any) -> None:
+    profiler = torchprof_hooks.profile(max_overhead=two_per_cent)
+    assert profiler._settings.max_overhead == 0.02
+    assert make_flags({"max_overhead": two_per_cent}).max_overhead == 0.02
