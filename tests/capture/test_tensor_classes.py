@@ -42,7 +42,7 @@ class Named(torch.Tensor):
 class Wrapper(torch.Tensor):
     """Is asked for every operator, and for its sizes and its device."""
 
-    inner: torch.Tensor
+    content: torch.Tensor
 
     @staticmethod
     def __new__(cls, inner: torch.Tensor) -> Wrapper:
@@ -55,7 +55,7 @@ class Wrapper(torch.Tensor):
             dispatch_sizes_strides_policy="sizes",
             dispatch_device=True,
         )
-        made.inner = inner
+        made.content = inner
         return made
 
     @classmethod
@@ -63,7 +63,7 @@ class Wrapper(torch.Tensor):
         cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         note("operator", func)
-        args, kwargs = tree_map_only(cls, lambda t: t.inner, (args, kwargs or {}))
+        args, kwargs = tree_map_only(cls, lambda t: t.content, (args, kwargs or {}))
         if func is torch.ops.prim.device.default:
             return args[0].device
         return tree_map_only(torch.Tensor, cls, func(*args, **kwargs))

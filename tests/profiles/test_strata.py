@@ -177,3 +177,21 @@ def test_disturbed_steps_are_in_the_whole_alone() -> None:
     strata = Strata(modules=MODULES, disturbed=PHASES)
     assert strata.whole.wall_ns == 720 + 2880
     assert strata.estimate(of_functions=False).wall_ns == 720
+
+
+@pytest.mark.parametrize("of_functions", [False, True])
+def test_estimates_add_up_to_the_nanosecond(of_functions: bool) -> None:
+    """Whatever is lost by rounding."""
+    odd = stratum(
+        7,
+        {
+            (("Net",), "forward"): calls(7, 701),
+            ((BACKWARD_NAME,), "backward"): calls(7, 1301),
+            (("(optimizer) SGD",), "optimizer"): calls(7, 401),
+            ((OUTSIDE_NAME,), "outside"): calls(0, 83),
+        },
+    )
+    strata = Strata(phases=odd, modules=MODULES, functions=FUNCTIONS)
+    found = strata.estimate(of_functions=of_functions)
+    assert found.wall_ns == strata.whole.wall_ns
+    assert sum(totals.self_ns for totals in found.cells.values()) == found.wall_ns

@@ -19,7 +19,7 @@ from torchprof_hooks.profiles.program import ProgramProfile
 from torchprof_hooks.profiles.strata import Strata, Stratum
 from torchprof_hooks.profiles.totals import Totals
 from torchprof_hooks.reports.program import report
-from torchprof_hooks.reports.program.groups import Tables, group_section
+from torchprof_hooks.reports.program.groups import Tables, group_section, items_of
 from torchprof_hooks.reports.program.part import part_section, sum_section
 from torchprof_hooks.reports.program.report import Layout, program_report
 from torchprof_hooks.reports.program.totals import global_stats, totals_section
@@ -182,28 +182,41 @@ def test_classes() -> None:
         "---",
         "<% time> <sum %> <apply time> <time per call> <type> <#call> <#apply> "
         "<GFLOP/s> <Class name>",
-        "37.5% 37.5% 0.300s 1.500e-02s compiled 20 1 - Judge",
-        "31.2% 68.8% 0.250s 1.250e-02s Py 20 2 2.56 Linear",
-        "25.0% 93.8% 0.200s - Py 0 2 3.20 Linear backward",
-        "6.2% 100.0% 0.050s 5.000e-03s Py 10 1 - Net",
-        "... (remaining 0 rows account for 0.00% (0.000s) of the runtime)",
+        "30.0% 30.0% 0.300s 1.500e-02s compiled 20 1 - Judge",
+        "25.0% 55.0% 0.250s 1.250e-02s Py 20 2 2.56 Linear",
+        "20.0% 75.0% 0.200s - Py 0 2 3.20 Linear backward",
+        "8.0% 83.0% 0.080s 8.000e-03s - 10 - - (optimizer) SGD",
+        "6.0% 89.0% 0.060s 6.000e-03s - 10 - - (data loading)",
+        "6.0% 95.0% 0.060s - - 0 - - (outside modules)",
+        "5.0% 100.0% 0.050s 5.000e-03s Py 10 1 - Net",
     ]
 
 
 def test_functions() -> None:
     assert table("function")[3:] == [
-        "51.1% 51.1% 0.230s 1.150e-02s C 20 2 2.78 linear",
-        "44.4% 95.6% 0.200s 2.000e-02s C 10 2 3.20 linear backward",
-        "4.4% 100.0% 0.020s 2.000e-03s Py 10 1 - mse",
-        "... (remaining 0 rows account for 0.00% (0.000s) of the runtime)",
+        "37.0% 37.0% 0.370s - - 0 - - (modules, outside functions)",
+        "23.0% 60.0% 0.230s 1.150e-02s C 20 2 2.78 linear",
+        "20.0% 80.0% 0.200s 2.000e-02s C 10 2 3.20 linear backward",
+        "8.0% 88.0% 0.080s 8.000e-03s - 10 - - (optimizer) SGD",
+        "6.0% 94.0% 0.060s 6.000e-03s - 10 - - (data loading)",
+        "4.0% 98.0% 0.040s - - 0 - - (outside modules)",
+        "2.0% 100.0% 0.020s 2.000e-03s Py 10 1 - mse",
     ]
 
 
 def test_calls_of_a_part_and_what_remains() -> None:
     assert table("call", "Net", max_rows=1)[3:] == [
-        f"46.5% 46.5% 0.200s 2.000e-02s C 10 1 3.20 Net.a: {LINEAR} backward",
-        "... (remaining 2 rows account for 53.49% (0.230s) of the runtime)",
+        f"40.0% 40.0% 0.200s 2.000e-02s C 10 1 3.20 Net.a: {LINEAR} backward",
+        "... (remaining 3 rows account for 60.00% (0.300s) of the runtime)",
     ]
+
+
+@pytest.mark.parametrize("part", ["", "Net", "Judge"])
+def test_all_groupings_add_up_to_the_same(part: str) -> None:
+    tables = Tables(PROGRAM, part)
+    whole_ns = {"": 1000 * MS, **PROGRAM.part_times_ns}[part]
+    for by in ("class", "function", "call"):
+        assert sum(item.self_ns for item in items_of(tables, by)) == whole_ns
 
 
 def test_long_names_are_cut() -> None:

@@ -23,6 +23,7 @@ from torchprof_hooks.capture.torch_names.modules import is_loading_on_stack
 from torchprof_hooks.capture.tracker import Tracker
 from torchprof_hooks.profiles.names import (
     CALLED_PHASES,
+    COMPILING_NAME,
     DATA_NAME,
     OUTSIDE_NAME,
     Phase,
@@ -136,6 +137,8 @@ class OwningTracker(Tracker):
         """The entry at `site` has ended, and returned `outputs`."""
         if self.on_pause is None or self.site is not self.outside:
             return
+        if site.phase == "compiling":
+            return  # what is compiled is still to be called
         if outputs is not None or sys.exc_info()[0] is None:
             self.on_pause(site)
 
@@ -295,6 +298,24 @@ class OwningTracker(Tracker):
         site = self.begin_communication(collective, is_call=False)
         if site is not None:
             site.start_ns = max(start_ns, site.caller.start_ns)
+            self.close_entry(site)
+
+    # What torch.compile does
+
+    def begin_compiling(self) -> Site | None:
+        """torch.compile begins to compile, in the middle of whatever runs here: that is
+        not the time of the call that it is done for. None if another thread compiles.
+        """
+        if not self.works_here():
+            return None
+        site = self.entry_site(COMPILING_NAME, "compiling")
+        site.is_region = True
+        self.open_entry(site)
+        return site
+
+    def end_compiling(self, site: Site) -> None:
+        """It has ended what it began at `site`."""
+        if self.works_here() and self.returns_to(site, perf_counter_ns()):
             self.close_entry(site)
 
     # Calls that do not end in order

@@ -10,6 +10,7 @@ from torch.compiler import is_dynamo_compiling
 
 from torchprof_hooks.capture.attach.attachments import Attachment, attachments
 from torchprof_hooks.capture.attach.communication import communication_patches
+from torchprof_hooks.capture.attach.compilations import compilations
 from torchprof_hooks.capture.attach.compile_shield import (
     compile_shield,
     hushed_warning,
@@ -32,6 +33,7 @@ _OF_TRACKERS: Final[tuple[Attachment, ...]] = (
     optimizer_hooks,
     *loader_patches,
     communication_patches,
+    compilations,
 )
 
 
@@ -69,7 +71,7 @@ class Tap:
         if self._shows_optimizers and isinstance(tracker, BackwardTracker):
             attachments.attach(optimizer_hooks, tracker)
         if isinstance(tracker, OwningTracker):
-            for attachment in (*loader_patches, communication_patches):
+            for attachment in (*loader_patches, communication_patches, compilations):
                 attachments.attach(attachment, tracker)
 
     def _show_modules(self) -> None:

@@ -32,6 +32,7 @@ _PHASE_OF_KIND: Final[Mapping[Kind, Phase]] = {
     "data": "data",
     "waiting": "waiting",
     "communication": "communication",
+    "compiling": "compiling",
     "outside": "outside",
     "profiler": "profiler",
 }

@@ -16,6 +16,7 @@ Phase = Literal[
     "data",
     "waiting",
     "communication",
+    "compiling",
     "outside",
     "profiler",
 ]
@@ -37,6 +38,7 @@ Kind = Literal[
     "data",
     "waiting",
     "communication",
+    "compiling",
     "outside",
     "profiler",
     "unsampled",
@@ -49,6 +51,8 @@ DATA_NAME: Final = "(data loading)"
 #: Time at the end of a backward pass in which the gradients of other processes are
 #: waited for, and summed up with ours.
 WAITING_NAME: Final = "(waiting for gradients)"
+#: Time in which ``torch.compile`` compiles, whoever called what it compiles.
+COMPILING_NAME: Final = "(torch.compile)"
 PROFILER_NAME: Final = "(profiler)"
 #: Time inside of calls, in steps in which nobody looked into them.
 UNSAMPLED_NAME: Final = "(not looked into)"
@@ -74,6 +78,7 @@ _KINDS: Final[Mapping[str, Kind]] = {
     BACKWARD_NAME: "backward",
     DATA_NAME: "data",
     WAITING_NAME: "waiting",
+    COMPILING_NAME: "compiling",
     PROFILER_NAME: "profiler",
 }
 

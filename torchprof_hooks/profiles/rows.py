@@ -37,8 +37,9 @@ class Row:
     class_name: class of the module, name of the function ("" for other rows).
     kind: "module", "function", "optimizer", "backward" (backward time that no module
         owns), "data" (waiting for batches), "waiting" (for gradients of other
-        processes), "communication" (one row for each collective), "outside" (the rest
-        of the loop, or of the modules) or "profiler".
+        processes), "communication" (one row for each collective), "compiling"
+        (torch.compile), "outside" (the rest of the loop, or of the modules) or
+        "profiler".
     aliases: other names of a shared module.
     compiled: whether torch.compile hides the inside.
     phases: `Totals` for "forward", "backward" and "recompute"; rows that are neither

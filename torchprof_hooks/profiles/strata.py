@@ -4,7 +4,7 @@ tell of all."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Final, NamedTuple
@@ -168,6 +168,7 @@ def _divided(all_steps: Stratum, seen: Stratum) -> Profile:
             factors = _factors(wanted[part], found[part], of_functions[part], share)
             is_function = pattern.modules[key[0][-1]].kind == "function"
             cells[key] = _scaled(totals, factors[is_function], share)
+    _add_rounding(cells, pattern, wanted)
     coarse = _not_looked_into(profile)
     for key, totals in coarse.cells.items():
         part = _part(coarse, key)
@@ -184,6 +185,24 @@ def _divided(all_steps: Stratum, seen: Stratum) -> Profile:
         profile.memory,
         profile.undivided_passes,
     )
+
+
+def _add_rounding(
+    cells: dict[CellKey, Totals], pattern: Profile, wanted: Mapping[Part, int]
+) -> None:
+    """Have the times of each part add up to that of the part, to the nanosecond: what
+    was lost by rounding is little to the largest of them."""
+    largest: dict[Part, CellKey] = {}
+    missing = Counter(wanted)
+    for key, totals in cells.items():
+        part = _part(pattern, key)
+        missing[part] -= totals.self_ns
+        known = largest.setdefault(part, key)
+        if totals.self_ns > cells[known].self_ns:
+            largest[part] = key
+    for part, key in largest.items():
+        totals = cells[key]
+        cells[key] = replace(totals, self_ns=totals.self_ns + missing[part])
 
 
 def _share_of_calls(all_steps: Stratum, seen: Stratum, part: Part) -> float:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from torchprof_hooks.capture.attach.attachments import Attachment, attachments
+from torchprof_hooks.capture.attach.compilations import compilations
 from torchprof_hooks.capture.attach.module_hooks import ModuleHooks
 from torchprof_hooks.capture.attach.patch import Layer, Patch
 from torchprof_hooks.capture.compiler_exemption import exempt_from_compilation
@@ -47,6 +48,7 @@ class CompileShield(Attachment):
         """torch.compile may have come into use by now, or forgotten us."""
         exempt_from_compilation()
         attachments.renew(self)
+        attachments.renew(compilations)
 
     def put_on(self) -> None:
         """Be told when torch.compile begins and ends, if it is in use."""

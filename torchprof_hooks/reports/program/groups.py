@@ -1,4 +1,8 @@
-"""The sections Class, Ops and Apply: the same time, by three groupings."""
+"""The sections Class, Ops and Apply: the same time, by three groupings.
+
+What is neither a module nor a function (optimizers, waiting for data, torch.compile,
+the rest of the program) has lines of its own in each: all three add up to the same.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from torchprof_hooks.profiles.cells import call_site
-from torchprof_hooks.profiles.names import Phase
+from torchprof_hooks.profiles.names import MODULES_NAME, Kind, Phase
 from torchprof_hooks.profiles.part import part_of
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.program import ProgramProfile
@@ -19,6 +23,8 @@ _TITLES: Final = {
     "function": ("Ops", "Function name"),
     "call": ("Apply", "Function call, by the module around it"),
 }
+#: Kinds of rows whose calls are shown even if they took no time.
+_CALLED: Final = ("module", "function")
 _COLUMNS: Final = "{:>8} {:>7} {:>12} {:>15} {:>8} {:>9} {:>8} {:>9}  {}"
 
 
@@ -53,7 +59,8 @@ class Tables(NamedTuple):
 
 
 class Item(NamedTuple):
-    """One line: what calls of one name took in one phase.
+    """One line: what calls of one name took in one phase, which is a part of the name
+    unless it is forward.
 
     implementation: what runs them: "C", "Py", "C/Py".
     applies: at how many places they are called.
@@ -61,12 +68,11 @@ class Item(NamedTuple):
     """
 
     name: str
-    phase: Phase
     self_ns: int
-    calls: int
-    implementation: str
-    applies: int
-    rate: float
+    calls: int = 0
+    implementation: str = ""
+    applies: int = 0
+    rate: float = 0.0
 
 
 def group_section(tables: Tables, by: str, max_rows: int) -> str:
@@ -83,7 +89,7 @@ def group_section(tables: Tables, by: str, max_rows: int) -> str:
            ... (remaining 14 rows account for 3.10% (0.310s) of the runtime)
     """
     title, kind = _TITLES[by]
-    items = sorted(_items(tables, by), key=lambda item: (-item.self_ns, item.name))
+    items = sorted(items_of(tables, by), key=lambda item: (-item.self_ns, item.name))
     total_ns = sum(item.self_ns for item in items)
     if not total_ns:
         return f"{title}\n---\n   (nothing was measured here)"
@@ -100,28 +106,36 @@ def group_section(tables: Tables, by: str, max_rows: int) -> str:
     )
     lines = [title, "---", header, *_lines(items[:max_rows], total_ns)]
     lines = [line[: tables.width] for line in lines]
-    return "\n".join([*lines, _remainder(items[max_rows:], total_ns)])
+    return "\n".join([*lines, *_remainder(items[max_rows:], total_ns)])
 
 
-def _items(tables: Tables, by: str) -> Iterator[Item]:
+def items_of(tables: Tables, by: str) -> Iterator[Item]:
+    """All lines of one grouping, in no order."""
     profile, rates = tables.profile(by), tables.rates(by)
-    kind = "module" if by == "class" else "function"
     applies = _places(profile, by)
     implementations = _implementations(profile, by)
+    of_modules: Counter[Phase] = Counter()
     for row in profile.rows(by):
-        if row.kind != kind:
-            continue
         for phase, totals in row.phases.items():
-            if totals.calls or totals.self_ns:
+            if by == "call" and row.kind == "module":
+                of_modules[phase] += totals.self_ns
+            elif totals.self_ns or (totals.calls and row.kind in _CALLED):
                 yield Item(
-                    row.name,
-                    phase,
+                    _title(row.name, row.kind, phase),
                     totals.self_ns,
                     totals.calls,
                     "/".join(sorted(implementations.get(row.name, ()))),
                     applies[row.name],
                     rates.get((row.name, phase), 0.0),
                 )
+    for phase, self_ns in of_modules.items():
+        if self_ns:
+            yield Item(_title(MODULES_NAME, "outside", phase), self_ns)
+
+
+def _title(name: str, kind: Kind, phase: Phase) -> str:
+    """With the phase, unless it is forward, or the only one of such a row."""
+    return name if phase in ("forward", kind) else f"{name} {phase}"
 
 
 def _places(profile: Profile, by: str) -> Counter[str]:
@@ -156,7 +170,6 @@ def _lines(items: Iterable[Item], total_ns: int) -> Iterator[str]:
     sum_ns = 0
     for item in items:
         sum_ns += item.self_ns
-        phase = "" if item.phase == "forward" else f" {item.phase}"
         yield _COLUMNS.format(
             f"{100 * item.self_ns / total_ns:.1f}%",
             f"{100 * sum_ns / total_ns:.1f}%",
@@ -164,16 +177,18 @@ def _lines(items: Iterable[Item], total_ns: int) -> Iterator[str]:
             f"{item.self_ns / item.calls / 1e9:.3e}s" if item.calls else "-",
             item.implementation or "-",
             item.calls,
-            item.applies,
+            item.applies or "-",
             f"{item.rate:.2f}" if item.rate else "-",
-            item.name + phase,
+            item.name,
         )
 
 
-def _remainder(items: list[Item], total_ns: int) -> str:
+def _remainder(items: list[Item], total_ns: int) -> Iterator[str]:
+    if not items:
+        return
     rest_ns = sum(item.self_ns for item in items)
     verb = "accounts" if len(items) == 1 else "account"
-    return (
+    yield (
         f"   ... (remaining {plural(len(items), 'row')} {verb} for "
         f"{100 * rest_ns / total_ns:.2f}% ({rest_ns / 1e9:.3f}s) of the runtime)"
     )

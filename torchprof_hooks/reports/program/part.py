@@ -21,6 +21,7 @@ PHASE_TITLES: dict[Phase, str] = {
     "data": "data loading",
     "waiting": "waiting for gradients",
     "communication": "communication",
+    "compiling": "torch.compile",
     "outside": "other: outside of modules",
     "profiler": "the profiler's own planning",
 }

@@ -42,7 +42,7 @@ def _lines(program: ProgramProfile) -> Iterator[str]:
     compilation = program.compilation
     if not compilation.is_empty:
         count = plural(compilation.compilations, "compilation")
-        yield f"  Time in torch.compile: {compilation.total_ns / 1e9:.3f}s in {count}"
+        yield f"  torch.compile counts {compilation.total_ns / 1e9:.3f}s in {count}"
     yield from _step_lines(program)
     overhead_ns = program.overhead_ns
     share = 100 * overhead_ns / wall_ns if wall_ns else 0.0

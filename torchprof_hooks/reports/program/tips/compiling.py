@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from textwrap import shorten
 from typing import Final
 
 from torchprof_hooks.profiles.compilation import Reasons
+from torchprof_hooks.reports.program.part import phase_times_ns
 from torchprof_hooks.reports.program.tips.evidence import Evidence, Share
 from torchprof_hooks.reports.table import plural
 
@@ -35,9 +37,8 @@ def recompiles(evidence: Evidence) -> Iterator[str]:
     found = evidence.program.compilation.recompiles
     if found:
         yield (
-            f"torch.compile compiled code again {_times(found)}: keep what it depends "
-            "on constant; sizes that change can be marked "
-            "(torch._dynamo.mark_dynamic)."
+            f"torch.compile compiled code again {_times(found)}"
+            f"{_advice(_most_often(found))}."
         )
 
 
@@ -50,8 +51,8 @@ def compile_failures(evidence: Evidence) -> Iterator[str]:
 
 def compile_time(evidence: Evidence) -> Iterator[str]:
     """A program that compiles much of its time."""
-    program = evidence.program
-    share = Share(program.compilation.total_ns, program.program_ns)
+    profile = evidence.program.by_module
+    share = Share(phase_times_ns(profile)["compiling"], profile.wall_ns)
     if share.fraction >= LEAST_COMPILING:
         yield (
             f"torch.compile takes {share}: it pays in longer runs. Where a block is "
@@ -61,10 +62,65 @@ def compile_time(evidence: Evidence) -> Iterator[str]:
 
 def _times(found: Sequence[Reasons]) -> str:
     """How often, where most, and why."""
-    most = max(found, key=lambda each: each.times)
+    most = _most_often(found)
     count = plural(sum(each.times for each in found), "time")
     where = _code(most.function, most.place)
     return f"{count}, most often {where} ({_reason(most.reasons[0])})"
+
+
+def _most_often(found: Sequence[Reasons]) -> Reasons:
+    return max(found, key=lambda each: each.times)
+
+
+#: What a guard says that failed -> what helps. Torch's own words, of which a later one
+#: may say more: the first that fits counts.
+_ADVICE: Final = (
+    (
+        re.compile(r"size mismatch"),
+        "sizes that change can be marked (torch._dynamo.mark_dynamic), or compiled as "
+        "such from the beginning (torch.compile(..., dynamic=True))",
+    ),
+    (
+        re.compile(r"stride mismatch"),
+        "inputs lie in memory in another way than before: make them .contiguous()",
+    ),
+    (
+        re.compile(r"grad_mode|inference_mode"),
+        "it is called with gradients and without, or in inference mode, and needs code "
+        "for each: that is done once, and to be expected where a model is both trained "
+        "and evaluated",
+    ),
+    (
+        re.compile(r"requires_grad"),
+        "inputs need a gradient in some calls and not in others: .detach() them, or "
+        "have it the same in all",
+    ),
+    (
+        re.compile(r"dtype mismatch|autocast"),
+        "give it inputs of one type, and call it under one setting of autocast",
+    ),
+    (
+        re.compile(r"\.training =="),
+        "model.train() and model.eval() need code for each: that is done once",
+    ),
+    (
+        re.compile(r"___check_obj_id"),
+        "an object that it depends on is another one than before: keep it, instead of "
+        "making a new one for each call",
+    ),
+    (
+        re.compile(r"^[\w.\[\]']+ == -?\d"),
+        "a number that it depends on changes: give it as a tensor, or keep it",
+    ),
+)
+
+
+def _advice(most: Reasons) -> str:
+    """What helps against the first of its reasons; "" if that is not known."""
+    for pattern, text in _ADVICE:
+        if pattern.search(most.reasons[0]):
+            return f": {text}"
+    return ""
 
 
 def _code(function: str, place: str) -> str:

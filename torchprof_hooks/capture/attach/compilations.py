@@ -1,0 +1,59 @@
+"""Tells trackers when torch.compile compiles something."""
+
+from __future__ import annotations
+
+import threading
+from typing import Final, Protocol
+
+from torchprof_hooks.capture.attach.attachments import Attachment
+from torchprof_hooks.capture.site import Site
+from torchprof_hooks.capture.torch_names.compiler import (
+    unwatch_compilations,
+    watch_compilations,
+)
+
+
+class Listener(Protocol):
+    """What is told (see `OwningTracker`)."""
+
+    def begin_compiling(self) -> Site | None: ...
+    def end_compiling(self, site: Site) -> None: ...
+
+
+class Compilations(Attachment):
+    """Is told by torch.compile of the begin and the end of what it compiles; its users
+    are `Listener`s.
+
+    Torch tells of the first begin and the last end, if it compiles several at once.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lock = threading.RLock()
+        self._begun: list[tuple[Listener, Site]] = []
+        self._callbacks = self._begin, self._end
+
+    def put_on(self) -> None:
+        """Be told, if torch.compile is in use."""
+        watch_compilations(*self._callbacks)
+
+    def take_off(self) -> bool:
+        """Do not be told any more."""
+        unwatch_compilations(*self._callbacks)
+        self._begun = []
+        return True
+
+    def _begin(self, *compilation: object) -> None:
+        with self._lock:
+            begun = [(told, told.begin_compiling()) for told in self.users]
+            self._begun = [(told, site) for told, site in begun if site is not None]
+
+    def _end(self, *compilation: object) -> None:
+        with self._lock:
+            begun, self._begun = self._begun, []
+            for told, site in reversed(begun):
+                told.end_compiling(site)
+
+
+#: The one there is.
+compilations: Final = Compilations()
