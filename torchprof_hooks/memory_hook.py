@@ -153,7 +153,10 @@ class MemoryHook(Hook):
     def _note(self) -> str:
         counter = memory_counter(self._device)
         if counter.is_net:
-            kind = "of this process (C allocator), net: freed bytes are subtracted"
+            kind = (
+                "of this process (C allocator), net: freed bytes are subtracted; peaks "
+                "are lower bounds, read where calls begin and end"
+            )
         else:
             kind = (
                 f"of {counter.name} (caching allocator), gross: freed bytes count too"

@@ -351,7 +351,8 @@ def test_the_report_of_the_cpu_says_that_it_is_net() -> None:
 
     last = report.getvalue().splitlines()[-1]
     assert last == (
-        "Memory of this process (C allocator), net: freed bytes are subtracted."
+        "Memory of this process (C allocator), net: freed bytes are subtracted; peaks "
+        "are lower bounds, read where calls begin and end."
     )
 
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.helpers import FUNCTIONS, NOT_MODULES, STEP, hand_built, own, table
@@ -124,7 +126,13 @@ def test_used_and_peak_are_shown_if_memory_was_measured() -> None:
         memory=MemorySummary("cuda:0"),
     )
     _, functions, call_sites, _ = sections(profile)
+    _, on_cpu, *_ = sections(replace(profile, memory=MemorySummary("cpu")))
 
+    assert on_cpu.splitlines()[:2] == [
+        "functions: own time, without the calls that they make; used: own bytes per "
+        "forward call; peak: highest rise in a call,",
+        "  at least: read where calls begin and end",
+    ]
     assert functions == table("""
 functions: own time, without the calls that they make; used: own bytes per forward \
 call; peak: highest rise in a call

@@ -66,6 +66,13 @@ class MemorySummary:
     peak_phase: Phase = "outside"
     unavailable: str = ""
 
+    @property
+    def peaks_are_lower_bounds(self) -> bool:
+        """Whether levels were read where calls begin and end, and nowhere between: what
+        a call takes and gives back in the meantime is in no peak. So it is on the CPU,
+        whose allocator keeps no peak of its own."""
+        return "cpu" in self.source.split(", ")
+
     def merge(self, other: MemorySummary) -> MemorySummary:
         """Both runs as one, whatever their order: the higher peak with its call."""
         peak_bytes, path, phase = max(

@@ -10,7 +10,7 @@ from torchprof_hooks.profiles.names import BACKWARD_PHASES, MODULES_NAME, Phase
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.rows import Row
 from torchprof_hooks.profiles.totals import Totals
-from torchprof_hooks.reports.memory_tree import format_each
+from torchprof_hooks.reports.memory_tree import AT_LEAST, format_each
 from torchprof_hooks.reports.row_columns import device_time, own_time
 from torchprof_hooks.reports.table import (
     Column,
@@ -141,6 +141,8 @@ def _table(
     fitting = fit_columns([heading.corner, *labels], columns, width, _DISPENSABLE)
     explained = heading.legends
     legends = [explained[c.header] for c in fitting if c.header in explained]
+    if profile.memory and profile.memory.peaks_are_lower_bounds:
+        legends = [t + f", {AT_LEAST}" * t.startswith("peak") for t in legends]
     missing = [c.header for c in columns if c not in fitting]
     if missing:
         legends.append(f"no room for {', '.join(missing)}")

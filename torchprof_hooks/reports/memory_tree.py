@@ -53,10 +53,13 @@ _COLUMNS: Final = (
     Column("acquired", _acquired),
 )
 
+#: What is said of peaks that are lower bounds.
+AT_LEAST: Final = "at least: read where calls begin and end"
+
 _LEGEND: Final = (
     "{used}: bytes handed out per call, {freed}, with inner calls; retained: still in "
-    "use when forward returned; peak: highest rise during a call; acquired: taken from "
-    "the {owner}, in all calls"
+    "use when forward returned; peak: highest rise during a call{bound}; acquired: "
+    "taken from the {owner}, in all calls"
 )
 
 
@@ -75,6 +78,7 @@ def memory_tree(
     legend = _LEGEND.format(
         used="backward, ..." if memory.is_net else "forward, backward, ...",
         freed="less those freed" if memory.is_net else "freed or not",
+        bound=f", {AT_LEAST}" if memory.peaks_are_lower_bounds else "",
         owner="system" if memory.source == "cpu" else "device",
     )
     return "\n".join([heading, wrap(legend, width), table])
@@ -90,7 +94,9 @@ def _heading(profile: Profile, memory: MemorySummary) -> str:
     if not memory.source:
         return f"memory was not measured: {memory.unavailable}"
     peak = best_byte_format(memory.peak_bytes)
-    text = f"memory of {_source(memory)}: peak {peak} {_place(profile, memory)}"
+    at_least = "at least " * memory.peaks_are_lower_bounds
+    text = f"memory of {_source(memory)}: peak {at_least}{peak}"
+    text += f" {_place(profile, memory)}"
     if memory.unavailable:
         text += f"; in a part of the run it was not measured: {memory.unavailable}"
     return text

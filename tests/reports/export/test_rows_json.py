@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -88,6 +89,9 @@ def test_device_times_and_bytes_are_there_if_they_were_measured() -> None:
     forward = document["rows"][0]["phases"]["forward"]
 
     assert document["memory"]["peak_bytes"] == 99
+    assert document["memory"]["peaks_are_lower_bounds"] is False
+    on_cpu = replace(profile, memory=MemorySummary("cpu", True, 99))
+    assert rendered(on_cpu)["memory"]["peaks_are_lower_bounds"] is True
     assert (forward["device_self_ns"], forward["device_cumulative_ns"]) == (7, 9)
     assert (forward["self_used_bytes"], forward["cumulative_used_bytes"]) == (0, 1)
     assert forward["cumulative_acquired_bytes"] == 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from torchprof_hooks.profiles.memory import MemorySummary
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.rows import Row
 from torchprof_hooks.profiles.totals import Totals
@@ -21,8 +22,13 @@ def profile_record(profile: Profile) -> dict[str, Any]:
         "unmeasured_steps": profile.unmeasured_steps,
         "unmeasured_ns": profile.unmeasured_ns,
         "devices": list(profile.devices),
-        "memory": asdict(profile.memory) if profile.memory else None,
+        "memory": _memory_record(profile.memory) if profile.memory else None,
     }
+
+
+def _memory_record(memory: MemorySummary) -> dict[str, Any]:
+    bounds = {"peaks_are_lower_bounds": memory.peaks_are_lower_bounds}
+    return {**asdict(memory), **bounds}
 
 
 def name_record(row: Row) -> dict[str, Any]:

@@ -97,7 +97,9 @@ def _measured(summary: MemorySummary | None) -> str:
         return f"{label}: not measured: {summary.unavailable}"
     source = "in the process" if summary.source == "cpu" else f"on {summary.source}"
     place = _place(_called(summary.peak_path), summary.peak_phase)
-    text = f"{label}: {best_byte_format(summary.peak_bytes)} {source}, in {place}"
+    at_least = "at least " * summary.peaks_are_lower_bounds
+    peak = best_byte_format(summary.peak_bytes)
+    text = f"{label}: {at_least}{peak} {source}, in {place}"
     if summary.unavailable:
         text += f" (in a part of the run not measured: {summary.unavailable})"
     return text
