@@ -8,23 +8,33 @@ import warnings
 from typing import Any
 
 import torch
+import torch.distributed._functional_collectives  # late, by torch
 from torch.autograd import function, profiler, profiler_legacy
 from torch.nn.modules import module as nn_module
 from torch.optim import Optimizer
+from torch.utils import checkpoint
 from torch.utils.data import DataLoader, dataloader
 
 from torchprof_hooks.capture.torch_names.collectives import (
     collectives,
+    functional_method,
     group_maker,
     reducer_method,
     wait_method,
 )
 from torchprof_hooks.capture.torch_names.place import Place
 
+_FUNCTIONAL = "__new__", "trigger_wait", "wait"
+
 #: Functions of torch's that may be replaced: where they are.
 REPLACED: dict[str, tuple[Any, str]] = {
     "entry of the engine": (torch.autograd, "_engine_run_backward"),
     "iterators over loaders": (DataLoader, "__iter__"),
+    "recomputation": (checkpoint._recomputation_hook, "__init__"),
+    "end of recomputation": (
+        checkpoint._CheckpointFrame,
+        "check_recomputed_tensors_match",
+    ),
     "batches": (dataloader._BaseDataLoaderIter, "__next__"),
     "check for overrides": (torch.overrides, "has_torch_function"),
     "check for hooks": (nn_module, "_has_any_global_hook"),
@@ -35,12 +45,13 @@ REPLACED: dict[str, tuple[Any, str]] = {
     "contexts": (function.BackwardCFunction, "__init__"),
     "attributes": (function.FunctionMeta, "__getattribute__"),
     **{
-        f"{place.owner}.{name}": place
+        f"{place.owner}.{place.name}": place
         for name, place in (
             ("init_process_group", group_maker()),
             ("wait", wait_method()),
             ("prepare_for_backward", reducer_method("prepare_for_backward")),
             ("_rebuild_buckets", reducer_method("_rebuild_buckets")),
+            *((name, functional_method(name)) for name in _FUNCTIONAL),
             *collectives(),
         )
         if place.owner is not None

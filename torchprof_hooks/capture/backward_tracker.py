@@ -9,6 +9,8 @@ from itertools import chain
 from time import perf_counter_ns
 from typing import Any, Final
 
+import torch
+
 from torchprof_hooks.capture.backward_pass import BackwardPass, PassRequest
 from torchprof_hooks.capture.backward_plan import (
     Move,
@@ -40,6 +42,9 @@ from torchprof_hooks.profiles.names import (
     WAITING_NAME,
     Phase,
 )
+
+#: By what the site of a recomputation is known.
+_RECOMPUTATION: Final[tuple[str, Phase]] = ("", "recompute")
 
 #: Numbers of nodes of retained graphs that are remembered as hooked already. Forgetting
 #: one costs a second, idle hook on the node.
@@ -241,6 +246,40 @@ class BackwardTracker(OwningTracker):
             if forward.phase != "backward":
                 site.described = forward.described
             caller.backward[code] = site
+        return site
+
+    # Recomputation
+
+    def begin_recomputation(self) -> None:
+        """A node asks for a tensor that is to be computed again: what is done for that
+        is not the node's time, nor its own. Whose it is shows when a module is called
+        in there: that of the module around it, or of that module, if it is an outermost
+        one. If none is called, it is the recompute of the node's owner."""
+        asking = self.site
+        if asking.phase != "backward":
+            return
+        known = asking.children_by_name.get(_RECOMPUTATION)
+        if known is None:
+            path = asking.enclosing.path
+            site = self.new_site(asking, path, "recompute")
+            site.is_recomputation = True
+            site.is_counted = False
+            known = asking.children_by_name[_RECOMPUTATION] = [site]
+        self.open_entry(known[0])
+
+    def end_recomputation(self) -> None:
+        """The tensors are there."""
+        for site in self.open_sites():
+            if site.is_recomputation:
+                if self.returns_to(site, perf_counter_ns()):
+                    self.close_entry(site)
+                return
+
+    def find_site(self, module: torch.nn.Module) -> Site:
+        """See the parent class."""
+        caller, site = self.site, super().find_site(module)
+        if caller.is_recomputation and site.caller is caller:
+            caller.path = site.path[:-1] or site.path
         return site
 
     def end_pass(self, outputs: object, failed: bool) -> None:

@@ -78,6 +78,8 @@ class FunctionSites(BackwardTracker):
         self.names.infos[element] = known.merge(info) if known else info
 
     def _path_inside(self, caller: Site) -> tuple[str, ...]:
+        if caller.is_recomputation:
+            caller = caller.caller
         if caller.phase == "outside":
             return caller.path[:-1]
         if caller.phase != "backward":

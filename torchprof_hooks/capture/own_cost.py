@@ -48,7 +48,8 @@ def overhead_of_sites(
     warm, cold, passed_over_ns = calibration_of(tracker)
     for site, count in zip(sites, calls, strict=True):
         share = _share_of_cold(own_ns[site.code] / max(count, 1))
-        if count and site.phase in _HOOKED_PHASES:
+        is_hooked = site.phase in _HOOKED_PHASES and not site.is_recomputation
+        if count and is_hooked:
             cost = _cost_of_call(site, warm, cold, share)
             # The sum of the two is better known than either: it varies with the work
             # around which of them pays for cold caches.

@@ -46,6 +46,9 @@ class PhaseTracker(BackwardTracker):
             self._hooks.callbacks[0] = self.on_boundary
             self._hooks.put_in_front_of(request.roots)
 
+    def begin_recomputation(self) -> None:
+        """A part of the pass, which is not divided."""
+
     def on_boundary(self, gradient: Any) -> None:
         """The first node of a pass is about to run."""
         if self.passes[-1].task == -1:

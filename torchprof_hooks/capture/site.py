@@ -24,6 +24,10 @@ class Site:
 
     At most one call per site is open at a time in a thread (a module that calls itself
     opens a deeper site), so the state of the open call lives here, not on a stack.
+
+    is_region: whether it was compiled: nothing inside is looked at.
+    is_recomputation: whether a checkpoint computes something again here; the modules
+        and functions that it calls are calls inside.
     """
 
     __slots__ = (
@@ -41,6 +45,7 @@ class Site:
         "is_entry",
         "is_hidden",
         "is_python",
+        "is_recomputation",
         "is_region",
         "key",
         "low",
@@ -68,7 +73,7 @@ class Site:
         self.phase = phase
         self.function = function  # name of the function that is called here, if one is
         self.is_python = False  # whether that is written in Python
-        self.is_region = False  # whether it was compiled: nothing inside is looked at
+        self.is_region = self.is_recomputation = False  # see above
         self.caller = self if caller is None else caller  # the outermost is its own
         self.key = NO_MODULE
         self.module: weakref.ref[torch.nn.Module] | None = None

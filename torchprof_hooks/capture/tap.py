@@ -20,6 +20,7 @@ from torchprof_hooks.capture.attach.function_taps import function_taps
 from torchprof_hooks.capture.attach.loaders import loader_patches
 from torchprof_hooks.capture.attach.module_hooks import ModuleHooks
 from torchprof_hooks.capture.attach.optimizer_steps import optimizer_hooks
+from torchprof_hooks.capture.attach.recomputation import recomputation_patches
 from torchprof_hooks.capture.backward_tracker import BackwardTracker
 from torchprof_hooks.capture.function_tracker import FunctionTracker
 from torchprof_hooks.capture.meter_tracker import MeterTracker
@@ -30,6 +31,7 @@ from torchprof_hooks.capture.tracker import Tracker
 #: What is told to trackers of modules.
 _OF_TRACKERS: Final[tuple[Attachment, ...]] = (
     engine_patch,
+    *recomputation_patches,
     optimizer_hooks,
     *loader_patches,
     communication_patches,
@@ -58,7 +60,8 @@ class Tap:
         if not isinstance(tracker, FunctionTracker) or tracker.follows_modules:
             self._show_calls()
         if isinstance(tracker, BackwardTracker):
-            attachments.attach(engine_patch, tracker)
+            for attachment in (engine_patch, *recomputation_patches):
+                attachments.attach(attachment, tracker)
         if isinstance(tracker, MeterTracker):
             tracker.start_meters()
         if isinstance(tracker, FunctionTracker) and tracker.follows_functions:

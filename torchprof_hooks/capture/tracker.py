@@ -200,7 +200,7 @@ class Tracker:
     def _path(self, name: str, phase: Phase) -> tuple[str, ...]:
         caller = self.site
         around = profiled_path(caller)
-        if caller.phase == phase:
+        if caller.phase == phase and not caller.is_recomputation:
             path = (*caller.path, name)
         elif phase == "forward":
             path = (*around, *self._paths.get(name, (name,)))
