@@ -11,6 +11,8 @@ import torch
 from torch.compiler import is_dynamo_compiling
 from torch.utils.hooks import RemovableHandle
 
+from torchprof_hooks.capture.attach.attachments import attachments
+from torchprof_hooks.capture.attach.export_shield import script_patch
 from torchprof_hooks.capture.torch_names.modules import (
     pre_hooks_of,
 )
@@ -47,10 +49,12 @@ class ModuleTap:
         self.name = name
         self.hook = hook
         self._threads = threads
+        self._handles: list[RemovableHandle] = []
         pre, post = _PreHook(self, threads), _PostHook(self, threads)
         # Before the hooks: an interrupt may come in between. Also when the module dies
         # with its hooks still on.
         threads.acquire_for(self)
+        attachments.attach(script_patch, self)
         # Not by the module's own methods, which those of TorchScript do not have.
         self._handles = [
             _Module.register_forward_pre_hook(module, pre, with_kwargs=True),
@@ -62,7 +66,13 @@ class ModuleTap:
         """Take the hooks off the module."""
         for handle in self._handles:
             handle.remove()
+        attachments.detach(script_patch, self)
         self._threads.release_for(self)
+
+    @property
+    def numbers(self) -> set[int]:
+        """Those of its hooks, in the tables of its module."""
+        return {handle.id for handle in self._handles}
 
 
 def module_taps(module: torch.nn.Module) -> dict[str, ModuleTap]:

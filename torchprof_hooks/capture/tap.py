@@ -16,6 +16,7 @@ from torchprof_hooks.capture.attach.compile_shield import (
     hushed_warning,
 )
 from torchprof_hooks.capture.attach.engine import engine_patch
+from torchprof_hooks.capture.attach.export_shield import export_shield
 from torchprof_hooks.capture.attach.function_taps import function_taps
 from torchprof_hooks.capture.attach.loaders import loader_patches
 from torchprof_hooks.capture.attach.module_hooks import ModuleHooks
@@ -80,6 +81,7 @@ class Tap:
     def _show_modules(self) -> None:
         attachments.attach(compile_shield, self._hooks)
         attachments.attach(hushed_warning, self._hooks)
+        attachments.attach(export_shield, self._hooks)
         attachments.attach(self._hooks, self)
 
     def close(self, by_exception: bool = False) -> None:
@@ -91,6 +93,7 @@ class Tap:
         if isinstance(tracker, FunctionTracker):
             function_taps.hide_functions(tracker, self)
         attachments.detach(self._hooks, self)
+        attachments.detach(export_shield, self._hooks)
         attachments.detach(hushed_warning, self._hooks)
         attachments.detach(compile_shield, self._hooks)
         tracker.abort_all(by_exception)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from types import FrameType, FunctionType
 from typing import Any, cast
@@ -206,6 +206,38 @@ def call_without_global_hooks() -> Callable[..., Any]:
     return FunctionType(code.replace(), {**names, **{name: {} for name in tables}})
 
 
+def hide_hooks_of(
+    module: torch.nn.Module, numbers: Collection[int]
+) -> Callable[[], None]:
+    """Take hooks with these numbers out of the tables of `module` and all in it.
+    Returns what puts them back, in their old places.
+    """
+    before: list[tuple[dict[int, Any], list[tuple[int, Any]]]] = []
+    for each in module.modules():
+        for name in _OWN_HOOK_TABLES:
+            table = vars(each).get(name, {})
+            if any(number in table for number in numbers):
+                before.append((table, list(table.items())))
+                for number in numbers:
+                    table.pop(number, None)
+
+    def show() -> None:
+        for table, hooks in before:
+            known = {number for number, _ in hooks}
+            added = [(n, hook) for n, hook in table.items() if n not in known]
+            kept = [(n, h) for n, h in hooks if n in numbers or n in table]
+            table.clear()
+            table.update([*kept, *added])
+
+    return show
+
+
+_OWN_HOOK_TABLES = (
+    "_forward_pre_hooks",
+    "_forward_pre_hooks_with_kwargs",
+    "_forward_hooks",
+    "_forward_hooks_always_called",
+)
 _HOOK_TABLES = ("_global_forward_pre_hooks", "_global_forward_hooks")
 _HOOK_SETTINGS = (
     "_global_forward_hooks_always_called",

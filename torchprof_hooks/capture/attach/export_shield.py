@@ -1,0 +1,87 @@
+"""Keeps our hooks on modules out of what torch.export and torch.jit.script make."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from torchprof_hooks.capture.attach.attachments import Attachment
+from torchprof_hooks.capture.attach.module_hooks import ModuleHooks
+from torchprof_hooks.capture.attach.patch import Layer, Patch
+from torchprof_hooks.capture.torch_names.exporting import (
+    export_contexts,
+    script_module_maker,
+)
+from torchprof_hooks.capture.torch_names.modules import (
+    hide_global_hooks,
+    hide_hooks_of,
+)
+from torchprof_hooks.capture.torch_names.place import Function
+
+
+class ExportShield(Attachment):
+    """Takes hooks on all modules away while torch.export traces a model, which refuses
+    hooks; its users are `ModuleHooks`.
+
+    Torch tells nobody of that, but there is a context that it enters meanwhile. Modules
+    of torch that are imported later take it along from where it is.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._original: Function | None = None
+
+    def put_on(self) -> None:
+        """Put our context around torch's, wherever torch has it by now."""
+        for place in export_contexts():
+            found = place.read()
+            if found is None or found == self._exporting:
+                continue
+            if self._original is None:
+                self._original = found
+            if found is self._original:
+                place.write(self._exporting)
+
+    def take_off(self) -> bool:
+        """Put torch's back, unless something else is there."""
+        for place in export_contexts():
+            if self._original is not None and place.read() == self._exporting:
+                place.write(self._original)
+        return True
+
+    @contextmanager
+    def _exporting(self, *args: Any, **kwargs: Any) -> Iterator[Any]:
+        assert self._original is not None
+        with self._original(*args, **kwargs) as entered:
+            show = hide_global_hooks(self._numbers())
+            try:
+                yield entered
+            finally:
+                show(self._numbers())
+
+    def _numbers(self) -> set[int]:
+        hooks = [user for user in self.users if isinstance(user, ModuleHooks)]
+        return {number for pair in hooks for number in pair.numbers}
+
+
+def _make_scripting(original: Function, layer: Layer) -> Function:
+    def create_script_module(nn_module: Any, *args: Any, **kwargs: Any) -> Any:
+        if not layer.is_on:
+            return original(nn_module, *args, **kwargs)
+        numbers = {n for user in script_patch.users for n in user.numbers}
+        show = hide_hooks_of(nn_module, numbers)
+        try:
+            return original(nn_module, *args, **kwargs)
+        finally:
+            show()
+
+    return create_script_module
+
+
+#: The one shield there is.
+export_shield: Final = ExportShield()
+
+#: TorchScript would compile the hooks of a module along with it, for which ours are not
+#: made: while it looks, it does not find them. Its users are `ModuleTap`s.
+script_patch: Final = Patch(script_module_maker, _make_scripting)
