@@ -8,6 +8,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
+from tests.docs_samples import PAGES, commands, with_samples
+
 ROOT = Path(__file__).parent.parent
 REPORT_PAGE = (ROOT / "docs" / "exit_report.md").read_text(encoding="utf-8")
 NUMBER = re.compile(r"[\d.,]+")
@@ -44,3 +48,14 @@ def test_the_exit_report() -> None:
         for part in fixed_parts(text):
             is_tip = part.lstrip().startswith("- ")  # depends on the times
             assert part in done.stderr or is_tip, part
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_samples_are_what_the_command_prints(path: Path) -> None:
+    """After a change of a report: ``python -m tests.docs_samples``."""
+    page = path.read_text(encoding="utf-8")
+    assert with_samples(page) == page
+
+
+def test_there_are_samples() -> None:
+    assert any(commands(path.read_text(encoding="utf-8")) for path in PAGES)

@@ -131,7 +131,8 @@ class Profiler:
             unit: "sec", "ms", "us", "ns", one for the whole table ("auto") or the best
                 for each cell ("auto_foreach").
             width: characters per line that the table may take.
-            max_rows: modules shown; what the rest took is stated in one line.
+            max_rows: rows of each table, of functions 20 at most, and of call sites 10;
+                what the rest took is stated in one line.
             corrected: whether what measuring itself took is a row of its own, or a part
                 of the rows in whose time it was spent (see `Profile.corrected`).
 
