@@ -13,6 +13,7 @@ from torchprof_hooks.capture.meters import DeviceMeter, MemoryMeter
 from torchprof_hooks.capture.own_cost import overhead_of_sites
 from torchprof_hooks.capture.site import Site
 from torchprof_hooks.capture.span_log import Int64s
+from torchprof_hooks.capture.torch_names.canaries import not_measured
 from torchprof_hooks.capture.tracker import Tracker
 from torchprof_hooks.profiles.cells import CellKey, add_cell
 from torchprof_hooks.profiles.correction import overhead_ns
@@ -68,6 +69,7 @@ def take_snapshot(
         tuple(meter.clock.name for meter in meters_of(tracker, DeviceMeter)),
         _memory_summary(tracker, unmeasured),
         tracker.undivided_passes if isinstance(tracker, BackwardTracker) else 0,
+        not_measured=not_measured(),
     )
 
 

@@ -58,6 +58,7 @@ class Profile:
     unmeasured_steps, unmeasured_ns: optimizer steps that were not measured, to keep
         within a budget, and the time that passed then or while hooks came and went. It
         is in nothing else here.
+    not_measured: what this torch does not let be measured, a line for each, sorted.
     """
 
     cells: Mapping[CellKey, Totals] = field(default_factory=dict)
@@ -71,6 +72,7 @@ class Profile:
     undivided_passes: Count = 0
     unmeasured_steps: Annotated[Count, OPTIONAL] = 0
     unmeasured_ns: Annotated[Count, OPTIONAL] = 0
+    not_measured: Annotated[tuple[str, ...], OPTIONAL] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "cells", MappingProxyType(dict(self.cells)))
@@ -183,6 +185,7 @@ class Profile:
             self.undivided_passes + other.undivided_passes,
             self.unmeasured_steps + other.unmeasured_steps,
             self.unmeasured_ns + other.unmeasured_ns,
+            tuple(sorted({*self.not_measured, *other.not_measured})),
         )
 
     def save(self, path: str | Path) -> None:

@@ -40,7 +40,8 @@ def render(
     check_unit(unit)
     check_whole("width", width, least=1)
     check_whole("max_rows", max_rows, least=1)
-    header = wrap(_header(profile), width)
+    lines = [_header(profile), *map("not measured: {}".format, profile.not_measured)]
+    header = "\n".join(wrap(line, width) for line in lines)
     if profile.is_empty:
         return f"{header}\n\nNo module was called: there is nothing to report."
     return "\n\n".join([header, *_sections(profile, unit, width, max_rows)])

@@ -15,6 +15,7 @@ from torch.overrides import TorchFunctionMode
 from torchprof_hooks.capture.attach.attachments import Attachment, attachments
 from torchprof_hooks.capture.attach.patch import Layer, Patch
 from torchprof_hooks.capture.torch_names.functions import (
+    FUNCTIONS,
     function_modes,
     make_builtin,
     override_check,
@@ -44,7 +45,7 @@ class ModeOnStack(Attachment):
     def put_on(self) -> None:
         """Open a mode, unless there is one."""
         tracker = self._tracker()
-        if self.mode is not None or tracker is None:
+        if self.mode is not None or tracker is None or not FUNCTIONS.works():
             return
         remove_closed_modes()
         mode = self.mode = FunctionMode(tracker)

@@ -3,6 +3,7 @@ functions made by torch.compile."""
 
 from __future__ import annotations
 
+import sys
 import weakref
 from functools import partial
 from typing import Any, NamedTuple
@@ -181,6 +182,7 @@ class _CompiledRegions(Patch):
         if call.frame in self._open:
             region = self._open.pop(call.frame)
             show_modes(region.modes)
+            call = call.at_end(region.handled)
             for tracker, site in reversed(region.begun):
                 tracker.end_region(site, call)
             return
@@ -189,7 +191,7 @@ class _CompiledRegions(Patch):
         begun = [(t, t.begin_region(call)) for t in self.trackers_here()]
         told = [(t, site) for t, site in begun if site is not None]
         modes = modes_of_ours()
-        self._open[call.frame] = _OpenRegion(told, modes)
+        self._open[call.frame] = _OpenRegion(told, modes, sys.exc_info()[1])
         take_off_stack(modes)
 
 
@@ -199,10 +201,12 @@ class _OpenRegion(NamedTuple):
     begun: who was told, and the sites of the call.
     modes: what is hidden from torch.compile meanwhile. It compiles a function anew for
         each stack of modes around it, and they would see nothing of interest.
+    handled: the exception that was being handled when it began.
     """
 
     begun: list[tuple[FunctionTracker, Site]]
     modes: list[FunctionMode]
+    handled: BaseException | None
 
 
 #: The one place there is.

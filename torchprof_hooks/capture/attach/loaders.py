@@ -26,7 +26,7 @@ class LoaderPatch(Patch):
     """
 
     def __init__(self, method: LoaderMethod) -> None:
-        super().__init__(lambda: method.place, self._make_method)
+        super().__init__(method.find, self._make_method)
         self._gives_batches = method.gives_batches
 
     def _trackers_here(self) -> list[OwningTracker]:

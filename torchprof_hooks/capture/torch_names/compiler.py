@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Callable, Iterable
 from types import CodeType
@@ -9,6 +10,7 @@ from typing import Any, Final, NamedTuple
 
 import torch
 
+from torchprof_hooks.capture.torch_names.canary import Canary
 from torchprof_hooks.capture.torch_names.place import Place
 
 
@@ -117,7 +119,9 @@ def eval_frame_setter() -> Place:
     it, compiled functions that need no gradient show the kernels that they call as
     functions of their own.
     """
-    return Place(sys.modules.get(_DYNAMO), "_maybe_set_eval_frame")
+    if not is_compiler_loaded() or not COMPILED_CALLS.works():
+        return Place(None, "")
+    return Place(sys.modules[_DYNAMO], "_maybe_set_eval_frame")
 
 
 class CompiledCall(NamedTuple):
@@ -126,6 +130,7 @@ class CompiledCall(NamedTuple):
     frame: number of the frame of torch.compile that runs it, which lives until its end.
     function, args, kwargs: what is run, and with what.
     has_returned, outputs: whether it has returned yet, and what.
+    tells_outputs: whether the frame keeps that; up to torch 2.10 it does not.
     """
 
     frame: int
@@ -134,6 +139,17 @@ class CompiledCall(NamedTuple):
     kwargs: dict[str, Any]
     has_returned: bool
     outputs: object
+    tells_outputs: bool = True
+
+    def at_end(self, handled: BaseException | None) -> CompiledCall:
+        """The same when it is over.
+
+        handled: the exception that was being handled when it began: if it is another
+            one by now, that has ended the call.
+        """
+        if self.tells_outputs:
+            return self
+        return self._replace(has_returned=sys.exc_info()[1] is handled)
 
 
 def compiled_call_on_stack() -> CompiledCall | None:
@@ -154,4 +170,35 @@ def compiled_call_on_stack() -> CompiledCall | None:
         variables.get("kwargs", {}),
         "result" in variables,
         variables.get("result"),
+        "result" in {*frame.f_code.co_varnames, *frame.f_code.co_cellvars},
     )
+
+
+def _are_calls_recognised() -> bool:
+    """Whether torch.compile has a function that switches it on and off around what it
+    calls, with the variables that tell that from others."""
+    namespace = vars(importlib.import_module(_DYNAMO))
+    is_there = callable(namespace.get("_maybe_set_eval_frame"))
+    return is_there and any(
+        {"_maybe_set_eval_frame"} <= set(code.co_names)
+        and {"fn"} <= set(code.co_freevars)
+        and {_ABOUT_TO_RUN, "args", "kwargs"} <= {*code.co_varnames, *code.co_cellvars}
+        for method in vars(namespace["_TorchDynamoContext"]).values()
+        for code in _codes(getattr(method, "__code__", None))
+    )
+
+
+def _codes(code: CodeType | None) -> Iterable[CodeType]:
+    if code is not None:
+        yield code
+        for constant in code.co_consts:
+            if isinstance(constant, CodeType):
+                yield from _codes(constant)
+
+
+#: Without it, compiled functions show the kernels that they call.
+COMPILED_CALLS: Final = Canary(
+    "compiled functions as a whole",
+    ("_maybe_set_eval_frame", _ABOUT_TO_RUN),
+    _are_calls_recognised,
+)

@@ -10,6 +10,8 @@ from typing import Any, Final, NamedTuple, Protocol
 import torch
 from torch.autograd import Function, function
 
+from torchprof_hooks.capture.torch_names.canary import Canary
+
 Run = Callable[..., Any]
 
 
@@ -79,6 +81,11 @@ class FunctionApplications:
         self._replacements = list(self._made())
 
     def start(self) -> None:
+        """Listen from now on, if this torch lets us."""
+        if CUSTOM_FUNCTIONS.works():
+            self.start_unchecked()
+
+    def start_unchecked(self) -> None:
         """Listen from now on."""
         self._is_on = True
         for owner, name, value in self._replacements:
@@ -195,3 +202,39 @@ def _is_transformed() -> bool:
 
 def _do_nothing(context: Any, inputs: Any, output: Any) -> None:
     """In place of a ``setup_context`` that has been called already."""
+
+
+def _sees_applications() -> bool:
+    """Whether an application is seen once, whoever keeps ``apply``."""
+    seen: list[str] = []
+
+    class Applied(Function):
+        @staticmethod
+        def forward(ctx: Any, value: Any) -> Any:
+            seen.append("forward")
+            return value.clone()
+
+    def around(run: Run, node: Any) -> Run:
+        seen.append("around")
+        return run
+
+    kept: Run = Applied.apply
+    value = torch.ones(1, device="cpu")
+    applications = FunctionApplications(lambda cls: around if cls is Applied else None)
+    applications.start_unchecked()
+    try:
+        kept(value)
+        looked_up: Run = Applied.apply
+        looked_up(value)
+    finally:
+        applications.stop()
+    kept(value)
+    return seen == 2 * ["around", "forward"] + ["forward"]
+
+
+#: Without it, custom Functions are seen in backward only, by the names of their nodes.
+CUSTOM_FUNCTIONS: Final = Canary(
+    "custom autograd Functions",
+    ("_SingleLevelFunction.apply", "BackwardCFunction", "FunctionMeta"),
+    _sees_applications,
+)

@@ -9,6 +9,7 @@ from typing import Any, Final
 import torch
 from torch.overrides import TorchFunctionMode
 
+from torchprof_hooks.capture.torch_names.canary import Canary
 from torchprof_hooks.capture.torch_names.place import Function, Place
 
 #: What the mode that sets the default device has; ``with torch.device(...)`` puts one
@@ -140,3 +141,37 @@ def _shape(tensor: torch.Tensor) -> Shape:
 
 
 _UNKNOWN: Final[Shape] = ("?",)
+
+
+def _sees_functions() -> bool:
+    seen: list[Any] = []
+
+    class Sees(TorchFunctionMode):
+        def __torch_function__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            seen.append(func)
+            return func(*args, **(kwargs or {}))
+
+    value, mode = torch.ones(1, device="cpu"), Sees()
+    push_function_mode(mode)
+    try:
+        is_there = function_modes() == [mode]
+        torch.relu(value)
+    finally:
+        remove_function_mode(mode)
+    torch.relu(value)
+    return is_there and seen == [torch.relu] and not function_modes()
+
+
+#: Without it, no functions are followed but custom ones.
+FUNCTIONS: Final = Canary(
+    "functions",
+    (
+        "_len_torch_function_stack",
+        "_push_on_torch_function_stack",
+        "_pop_torch_function_stack",
+        "_get_function_stack_at",
+    ),
+    _sees_functions,
+)

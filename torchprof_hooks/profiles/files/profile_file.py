@@ -9,6 +9,7 @@ Version 4::
                         "peak_path": [name, ...], "peak_phase": ...,
                         "unavailable": ...},
      "undivided_passes": ..., "unmeasured_steps": ..., "unmeasured_ns": ...,
+     "not_measured": [...],
      "modules": {name: {"class_name": ..., "kind": ..., "aliases": [...],
                         "compiled": ..., "order": ..., "implementation": ...,
                         "inputs": [...], "place": ...}},

@@ -21,6 +21,7 @@ def profile_record(profile: Profile) -> dict[str, Any]:
         "undivided_passes": profile.undivided_passes,
         "unmeasured_steps": profile.unmeasured_steps,
         "unmeasured_ns": profile.unmeasured_ns,
+        "not_measured": list(profile.not_measured),
         "devices": list(profile.devices),
         "memory": _memory_record(profile.memory) if profile.memory else None,
     }

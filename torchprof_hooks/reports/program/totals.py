@@ -47,6 +47,7 @@ def _lines(program: ProgramProfile) -> Iterator[str]:
     overhead_ns = program.overhead_ns
     share = 100 * overhead_ns / wall_ns if wall_ns else 0.0
     yield f"  Measuring took about {overhead_ns / 1e9:.3f}s ({share:.1f}%)"
+    yield from (f"  Not measured: {line}" for line in program.whole.not_measured)
 
 
 def _step_lines(program: ProgramProfile) -> Iterator[str]:

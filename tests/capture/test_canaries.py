@@ -1,0 +1,268 @@
+"""Private names of torch are there and do what they are needed for; where one does not,
+what depends on it is off, reports say so, and everything else works."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, dataloader
+
+from tests.fake_clock import MS, FakeClock, burn
+from torchprof_hooks import Profile, profile
+from torchprof_hooks.capture.torch_names import autograd, custom_functions
+from torchprof_hooks.capture.torch_names.canaries import CANARIES, not_measured
+from torchprof_hooks.capture.torch_names.canary import Canary
+from torchprof_hooks.profiles.names import BACKWARD_NAME, OUTSIDE_NAME
+from torchprof_hooks.reports.text import render
+
+
+@pytest.mark.parametrize("canary", CANARIES, ids=lambda canary: canary.what)
+def test_private_names_do_what_they_are_needed_for(canary: Canary) -> None:
+    canary.forget()
+
+    assert canary.works(), canary.line()
+
+
+def test_a_canary_is_asked_once_and_an_exception_is_a_no() -> None:
+    asked: list[None] = []
+
+    def check() -> bool:
+        asked.append(None)
+        raise RuntimeError("torch does something else")
+
+    canary = Canary("something", ("_private",), check)
+
+    assert not canary.has_failed()
+    assert not canary.works()
+    assert not canary.works()
+    assert canary.has_failed()
+    assert len(asked) == 1
+    assert canary.line() == (
+        f"something: torch {torch.__version__} does something else by _private"
+    )
+
+
+def test_a_canary_is_not_seen_by_modes_and_changes_no_state_of_the_program() -> None:
+    seen: list[Any] = []
+
+    class Sees(torch.overrides.TorchFunctionMode):
+        def __torch_function__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            seen.append(func)
+            return func(*args, **(kwargs or {}))
+
+    with torch._C.DisableTorchFunction():
+        state = torch.get_rng_state()
+    number = autograd.next_sequence_number()
+    with Sees(), torch.inference_mode():
+        for canary in CANARIES:
+            canary.forget()
+            assert canary.works(), canary.line()
+
+    assert seen == []
+    assert autograd.next_sequence_number() == number
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+class Twice(torch.autograd.Function):
+    """Takes 2 ms, and 3 ms in backward."""
+
+    @staticmethod
+    def forward(ctx: Any, value: torch.Tensor) -> torch.Tensor:
+        burn(2)
+        return value * 2
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+        burn(3)
+        return grad * 2
+
+
+class Model(nn.Module):
+    """Takes 5 ms besides."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(2, 2)
+
+    def forward(self, value: torch.Tensor) -> torch.Tensor:
+        burn(5)
+        applied: torch.Tensor = Twice.apply(self.layer(value))
+        return applied
+
+
+@pytest.fixture
+def fresh() -> Iterator[None]:
+    """Canaries are asked anew, in the test and after it."""
+    for canary in CANARIES:
+        canary.forget()
+    yield
+    for canary in CANARIES:
+        canary.forget()
+
+
+def _trained() -> Profile:
+    """One step of `Model`, which takes 7 ms forward and 3 ms backward."""
+    loader: DataLoader[Any] = DataLoader([torch.ones(2)])  # type: ignore[arg-type]
+    model = Model()
+    with profile(functions=True) as profiler:
+        for batch in loader:
+            model(batch).sum().backward()
+    assert model.layer.weight.grad is not None
+    return profiler.profile
+
+
+def _booked(profile: Profile) -> dict[tuple[str, str], int]:
+    """Times by name and phase, without those that are 0."""
+    booked: dict[tuple[str, str], int] = {}
+    for (path, phase), totals in profile.cells.items():
+        key = path[-1].partition("(")[0] or path[-1], phase
+        booked[key] = booked.get(key, 0) + totals.self_ns
+    return {key: booked_ns for key, booked_ns in booked.items() if booked_ns}
+
+
+_WHOLE = {
+    ("Model", "forward"): 5 * MS,
+    ("Twice", "forward"): 2 * MS,
+    ("Twice", "backward"): 3 * MS,
+}
+
+
+def test_nothing_is_said_where_all_is_well(fresh: None, clock: FakeClock) -> None:
+    result = _trained()
+
+    assert _booked(result) == _WHOLE
+    assert result.not_measured == ()
+    assert not_measured() == ()
+
+
+def _no_number(self: Any = None) -> int:
+    return 0
+
+
+def _hidden_sequence_numbers(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(autograd, "next_sequence_number", _no_number)
+
+
+def _hidden_entry(patch: pytest.MonkeyPatch) -> None:
+    entry = torch.autograd._engine_run_backward  # type: ignore[attr-defined]
+    for function in (torch.autograd.backward, torch.autograd.grad):
+        patch.setitem(function.__globals__, "_moved_entry", entry)
+        code = function.__code__
+        names = tuple(
+            "_moved_entry" if name == "_engine_run_backward" else name
+            for name in code.co_names
+        )
+        patch.setattr(function, "__code__", code.replace(co_names=names))
+
+
+def _hidden_node(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(autograd, "current_autograd_node", autograd._UnknownNode)
+
+
+def _no_entry(patch: pytest.MonkeyPatch) -> None:
+    _hidden_entry(patch)
+    patch.delattr(torch.autograd, "_engine_run_backward")
+
+
+@pytest.mark.parametrize(
+    "hide", [_hidden_sequence_numbers, _hidden_entry, _hidden_node, _no_entry]
+)
+def test_backward_passes_are_off(
+    hide: Callable[[pytest.MonkeyPatch], None],
+    fresh: None,
+    clock: FakeClock,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with monkeypatch.context() as patch:
+        hide(patch)
+        result = _trained()
+    booked = _booked(result)
+
+    assert [line.partition(":")[0] for line in result.not_measured] == [
+        "backward passes"
+    ]
+    assert booked.pop((OUTSIDE_NAME, "outside"), 0) + booked.pop(
+        (BACKWARD_NAME, "backward"), 0
+    ) == (3 * MS)
+    assert booked == {k: v for k, v in _WHOLE.items() if k[1] == "forward"}
+
+
+def _nothing_replaced(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(custom_functions.FunctionApplications, "_made", lambda self: iter(()))
+
+
+@pytest.mark.parametrize("hide", [_nothing_replaced])
+def test_custom_functions_are_off(
+    hide: Callable[[pytest.MonkeyPatch], None],
+    fresh: None,
+    clock: FakeClock,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with monkeypatch.context() as patch:
+        hide(patch)
+        result = _trained()
+    booked = _booked(result)
+
+    assert [line.partition(":")[0] for line in result.not_measured] == [
+        "custom autograd Functions"
+    ]
+    assert booked == {
+        ("Model", "forward"): 7 * MS,
+        ("TwiceBackward", "backward"): 3 * MS,
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "missing"),
+    [
+        ("_len_torch_function_stack", ["functions"]),
+        ("_get_function_stack_at", ["functions"]),
+        # Modes are then entered and left as programs do it.
+        ("_push_on_torch_function_stack", []),
+        ("_pop_torch_function_stack", []),
+    ],
+)
+def test_functions_are_off(
+    name: str,
+    missing: list[str],
+    fresh: None,
+    clock: FakeClock,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.delattr(torch._C, name)
+        result = _trained()
+
+    assert [line.partition(":")[0] for line in result.not_measured] == missing
+    assert _booked(result) == _WHOLE
+
+
+def test_waiting_for_batches_is_off(
+    fresh: None, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.delattr(dataloader, "_BaseDataLoaderIter")
+        result = _trained()
+
+    assert [line.partition(":")[0] for line in result.not_measured] == [
+        "waiting for batches"
+    ]
+    assert _booked(result) == _WHOLE
+
+
+def test_reports_and_files_say_what_was_not_measured(tmp_path: Path) -> None:
+    lines = ("functions: torch 9.0 does something else by _x",)
+    made = Profile(not_measured=lines)
+    assert render(made).splitlines()[1] == f"not measured: {lines[0]}"
+    other = Profile(not_measured=("backward passes: gone", *lines))
+    made.save(tmp_path / "made.json")
+
+    assert made.merge(other).not_measured == ("backward passes: gone", *lines)
+    assert Profile.load(tmp_path / "made.json") == made
