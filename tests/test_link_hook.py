@@ -107,9 +107,9 @@ def test_a_hook_class_is_not_a_hook() -> None:
 def test_only_modules_can_be_hooked(wrong: Any) -> None:
     hook = Recorder()
 
-    with pytest.raises(TypeError, match=r"cannot hook .* a torch\.nn\.Module"):
+    with pytest.raises(TypeError, match=r"target must be .* a torch\.nn\.Module"):
         add_hook(wrong, hook)
-    with pytest.raises(TypeError, match=r"cannot hook .* a torch\.nn\.Module"):
+    with pytest.raises(TypeError, match=r"target must be .* a torch\.nn\.Module"):
         delete_hook(wrong, "Recorder")
     assert hook.events == []
 

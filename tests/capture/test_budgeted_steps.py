@@ -402,9 +402,7 @@ def test_a_real_budget(
         assert found.steps + found.unmeasured_steps == 300
 
 
-@pytest.mark.parametrize(
-    "share", [0, 1, -0.1, 2, True, False, float("nan"), "0%", "100%", "much"]
-)
+@pytest.mark.parametrize("share", [0, -0.1, float("nan"), "0%", "much", ""])
 def test_what_is_no_share(share: float | str) -> None:
     with pytest.raises(ValueError, match='max_overhead must be a share of the time, "'):
         profile(max_overhead=share)
@@ -412,7 +410,7 @@ def test_what_is_no_share(share: float | str) -> None:
 
 def test_a_share_is_no_object() -> None:
     share: Any = [0.01]
-    with pytest.raises(TypeError, match=r'"1%" or 0\.01, not \[0\.01\]'):
+    with pytest.raises(TypeError, match=r'"1%" or 0\.01, or "none", not \[0\.01\]'):
         profile(max_overhead=share)
 
 

@@ -233,7 +233,7 @@ def test_however_calls_are_named_the_sums_are_those_of_the_history(by: Any) -> N
 
 
 def test_an_unknown_grouping_is_refused() -> None:
-    message = "'class': use 'function', 'module' or 'call'"
+    message = "by must be 'function', 'module' or 'call', not 'class'"
     with pytest.raises(ValueError, match=message):
         TimerHook(by="class")  # type: ignore[arg-type]
 
