@@ -1,0 +1,1 @@
+"""Programs that other people wrote, or write with other people's libraries."""

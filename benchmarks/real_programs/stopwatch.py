@@ -1,0 +1,107 @@
+"""Runs a script with a stopwatch around the phases of its training, which knows nothing
+of the package: the truth that reports are compared with.
+
+    python stopwatch.py RESULT.json script.py [arguments]
+
+Forward is the time in outermost calls of modules, backward that in calls of the
+autograd engine, optimizer that in steps, data that in asking an iterator over a
+DataLoader for a batch; what lies inside of another phase counts there and nowhere else.
+Times are those of the main thread, and are written when the script ends.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import json
+import runpy
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from time import perf_counter_ns
+from typing import Any, TypeVar
+
+import torch
+from torch.utils.data import dataloader
+
+Result = TypeVar("Result")
+
+
+class Stopwatch:
+    """Time by phase. Phases inside of phases interrupt them."""
+
+    def __init__(self) -> None:
+        self.spent_ns: Counter[str] = Counter()
+        self._open: list[str] = []
+        self._since_ns = 0
+
+    def around(
+        self, phase: str, function: Callable[..., Result], inside: tuple[str, ...] = ()
+    ) -> Callable[..., Result]:
+        """`function`, with its time booked on `phase`, unless the innermost phase that
+        is open is one of `inside`, to which it then belongs."""
+
+        @functools.wraps(function)
+        def timed(*args: Any, **kwargs: Any) -> Result:
+            is_main = threading.current_thread() is threading.main_thread()
+            if not is_main or (self._open and self._open[-1] in (phase, *inside)):
+                return function(*args, **kwargs)
+            self._switch()
+            self._open.append(phase)
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self._switch()
+                self._open.pop()
+
+        return timed
+
+    def _switch(self) -> None:
+        now_ns = perf_counter_ns()
+        if self._open:
+            self.spent_ns[self._open[-1]] += now_ns - self._since_ns
+        self._since_ns = now_ns
+
+
+def install(watch: Stopwatch) -> None:
+    """Put it around what each program goes through."""
+    module: Any = torch.nn.Module
+    # A module that is called while a pass runs is computed again: part of backward here.
+    inside = ("backward", "data")
+    module.__call__ = watch.around("forward", module.__call__, inside)
+    torch.autograd.backward = watch.around(
+        "backward", torch.autograd.backward, ("data",)
+    )
+    torch.autograd.grad = watch.around("backward", torch.autograd.grad, ("data",))
+    optimizer: Any = torch.optim.Optimizer
+    wrap = optimizer.profile_hook_step
+    optimizer.profile_hook_step = staticmethod(
+        lambda step: wrap(watch.around("optimizer", step))
+    )
+    for kind in _optimizers(torch.optim.Optimizer):
+        if "step" in vars(kind) and not hasattr(kind.step, "hooked"):
+            kind.step = watch.around("optimizer", kind.step)  # type: ignore[method-assign]
+    iterator: Any = dataloader._BaseDataLoaderIter
+    iterator.__next__ = watch.around("data", iterator.__next__)
+
+
+def _optimizers(kind: type[Any]) -> list[type[Any]]:
+    below = kind.__subclasses__()
+    return below + [deeper for each in below for deeper in _optimizers(each)]
+
+
+def main() -> None:
+    """Run the script, and write the times when the process ends."""
+    result, script = Path(sys.argv[1]).absolute(), sys.argv[2]
+    watch = Stopwatch()
+    install(watch)
+    sys.argv = sys.argv[2:]
+    sys.path[0] = str(Path(script).parent.absolute())
+    atexit.register(lambda: result.write_text(json.dumps(watch.spent_ns)))
+    runpy.run_path(script, run_name="__main__")
+
+
+if __name__ == "__main__":
+    main()
