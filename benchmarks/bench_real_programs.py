@@ -121,7 +121,9 @@ def deviations(report: str, stopwatch: Path) -> str:
     for phase in PHASES:
         true = spent.get(phase, 0.0)
         if max(true, said[phase]) > LEAST_SHARE * whole:
-            parts.append(f"{phase} {100 * (said[phase] / true - 1) if true else 999:+.1f}")
+            parts.append(
+                f"{phase} {100 * (said[phase] / true - 1) if true else 999:+.1f}"
+            )
     return ", ".join(parts)
 
 

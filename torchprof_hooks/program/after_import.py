@@ -49,6 +49,14 @@ class AfterImport:
             execute(module)
             if self in self._meta_path:
                 self._meta_path.remove(self)
+                _let_other_threads_import(module)
                 self._call()
 
         vars(loader)["exec_module"] = exec_module
+
+
+def _let_other_threads_import(module: ModuleType) -> None:
+    """All of `module` has run. Other threads that import from it would wait for the end
+    of its import all the same, and whoever waits for them here, for ever."""
+    if hasattr(module.__spec__, "_initializing"):
+        module.__spec__._initializing = False  # type: ignore[union-attr]
