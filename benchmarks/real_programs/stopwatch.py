@@ -68,7 +68,7 @@ class Stopwatch:
 def install(watch: Stopwatch) -> None:
     """Put it around what each program goes through."""
     module: Any = torch.nn.Module
-    # A module that is called while a pass runs is computed again: part of backward here.
+    # A module called while a pass runs is computed again: a part of backward here.
     inside = ("backward", "data")
     module.__call__ = watch.around("forward", module.__call__, inside)
     torch.autograd.backward = watch.around(

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import torch
+from fastai.callback.progress import ProgressCallback
 from fastai.data.core import DataLoaders
 from fastai.data.load import DataLoader
-from fastai.callback.progress import ProgressCallback
 from fastai.learner import Learner
 from torch import nn
 
