@@ -554,12 +554,12 @@ def test_calls_are_described_once_and_only_if_asked_for() -> None:
 
 def test_without_patience_functions_that_would_have_to_be_run_are_named() -> None:
     tracker = FunctionTracker(by_shapes=True, counts_flops=True)
-    tracker.open_mode()
+    tracker.open_mode(tracker)
     try:
         torch.einsum("ij,jk->ik", torch.ones(5, 3), torch.ones(3, 4))
         torch.mm(torch.ones(5, 3), torch.ones(3, 4))
     finally:
-        tracker.close_mode()
+        tracker.close_mode(tracker)
     tracker.log.fold()
     calls = tracker.log.calls[: len(tracker.sites)].tolist()
     for patience_s, left_out, counted_in_all in (

@@ -25,7 +25,7 @@ from torchprof_hooks.capture.module_names import ModuleNames
 from torchprof_hooks.capture.ownership import newest_first
 from torchprof_hooks.capture.owning_tracker import OwningTracker
 from torchprof_hooks.capture.site import NO_MODULE, Site
-from torchprof_hooks.capture.span_log import FOLD_AT
+from torchprof_hooks.capture.span_log import FIELDS, FOLD_AT
 from torchprof_hooks.capture.torch_names.autograd import (
     NodeHookCarrier,
     NodePreHook,
@@ -45,6 +45,8 @@ from torchprof_hooks.profiles.names import (
 
 #: By what the site of a recomputation is known.
 _RECOMPUTATION: Final[tuple[str, Phase]] = ("", "recompute")
+#: So many calls are closed by one move at most, about: modules inside of each other.
+_MOVED_AT_ONCE: Final = 256
 
 #: Numbers of nodes of retained graphs that are remembered as hooked already. Forgetting
 #: one costs a second, idle hook on the node.
@@ -219,11 +221,22 @@ class BackwardTracker(OwningTracker):
             self._append((site.code, site.start_ns, now_ns))
         for site in move.opens:
             site.start_ns = now_ns
-        running.owner = owner = move.owner
-        self.site = site = owner.site
-        site.arrivals += 1
+        owner = move.owner
+        running.owner, self.site = owner, owner.site  # at once: see `_book_aborted`
+        owner.site.arrivals += 1
         if running.makes_graph:
             self._own_made_nodes(move)
+
+    def _book_aborted(self, site: Site, end_ns: int) -> None:
+        # An interrupt may have come in the middle of a move, after it was booked.
+        if site.phase != "backward" or site.is_entry or not self._is_booked(site):
+            super()._book_aborted(site, end_ns)
+
+    def _is_booked(self, site: Site) -> bool:
+        """Whether the call that is open at `site` is in the log already."""
+        newest = self._entries[-FIELDS * _MOVED_AT_ONCE :]
+        calls = zip(newest[::FIELDS], newest[1::FIELDS], strict=False)
+        return (site.code, site.start_ns) in calls
 
     def _own_made_nodes(self, move: Move) -> None:
         """In a pass that makes a graph of its own (``create_graph=True``), the nodes

@@ -67,9 +67,9 @@ class FunctionSites(BackwardTracker):
             path = (*self._path_inside(caller), element)
             known = [self.new_site(caller, path, phase, function=name)]
             known[0].is_python = isinstance(function, FunctionType)
-            caller.children_by_name[element, phase] = known
             runs = "" if function is None else implementation_of(function)
             self._note(element, ModuleInfo(name, "function", implementation=runs))
+            caller.children_by_name[element, phase] = known  # last: with all it needs
         return known[0]
 
     def _note(self, element: str, info: ModuleInfo) -> None:
@@ -98,7 +98,6 @@ class FunctionSites(BackwardTracker):
             known_sites = len(self.sites)
             shaped = self.site_of_function(site.function or "", kept)
             shaped.is_python = site.is_python
-            site.by_shapes[kept] = shaped
             types = input_types((*args, *kwargs.values()))
             known = self.names.infos[site.name]
             self._note(shaped.name, replace(known, inputs=types))
@@ -109,6 +108,7 @@ class FunctionSites(BackwardTracker):
                 if self.counts_flops and is_alone
                 else None
             )
+            site.by_shapes[kept] = shaped
         return shaped
 
     def hidden(self, site: Site) -> Site:
@@ -116,10 +116,11 @@ class FunctionSites(BackwardTracker):
         nodes are known, but nobody is told of them."""
         hidden = site.by_shapes.get(_HIDDEN)
         if hidden is None:
-            hidden = site.by_shapes[_HIDDEN] = self.new_site(
+            hidden = self.new_site(
                 site.caller, site.path, site.phase, function=site.function
             )
             hidden.is_hidden = True
+            site.by_shapes[_HIDDEN] = hidden
         return hidden
 
     def site_of_node(self, caller: Site, name: str) -> Site:
@@ -129,7 +130,7 @@ class FunctionSites(BackwardTracker):
             element = function_call_name(name, None)
             path = () if caller.module is None else caller.path
             site = self.new_site(caller, (*path, element), "backward", function=name)
-            caller.backward[name] = site
             runs = implementation_of_node(name)
             self._note(element, ModuleInfo(name, "function", implementation=runs))
+            caller.backward[name] = site
         return site

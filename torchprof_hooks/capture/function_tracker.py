@@ -109,12 +109,13 @@ class FunctionTracker(FunctionSites):
         if self.site is not site and not self.returns_to(site, end_ns):
             return  # measuring was stopped in the middle of it
         self.site = site.caller
-        self._append((site.code, site.start_ns, end_ns))
         high = next_sequence_number()
         if high != site.low:
             self._own((site.code, site.low, high))
         if site.is_entry:
             self._end_function_entry(site, end_ns, outputs)
+        else:
+            self._append((site.code, site.start_ns, end_ns))
         if len(self._entries) > FOLD_AT:
             self.log.fold()
 
@@ -198,7 +199,9 @@ class FunctionTracker(FunctionSites):
     def _end_function_entry(self, site: Site, end_ns: int, outputs: object) -> None:
         if site.caller is not self.outside:
             self._end_entry(site, end_ns, outputs)
-        elif len(self._intervals) > LOOSE_AT:
+            return
+        self._append((site.code, site.start_ns, end_ns))
+        if len(self._intervals) > LOOSE_AT:
             self._keep_loose()
 
     # Compiled functions

@@ -89,7 +89,6 @@ class MeterTracker(FunctionTracker):
             if site is self.outside:
                 return
         self.site = site.caller
-        self._append((site.code, site.start_ns, end_ns))
         high = next_sequence_number()
         if high != site.low:
             self._own((site.code, site.low, high))
@@ -100,6 +99,8 @@ class MeterTracker(FunctionTracker):
         if site.is_entry:
             self._end_entry(site, end_ns, outputs)
             self._tell_of_pause(site, outputs)
+        else:
+            self._append((site.code, site.start_ns, end_ns))
         if len(self._entries) > FOLD_AT:
             self.log.fold()
 

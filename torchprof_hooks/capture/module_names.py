@@ -106,10 +106,10 @@ class ModuleNames:
 
     def _add(self, module: torch.nn.Module, name: str) -> None:
         self._watch(module)
-        self._names[id(module)] = name
         info = ModuleInfo(class_name(module), compiled=is_compiled_module(module))
         known = self.infos.get(name)
         self.infos[name] = info if known is None else known.merge(info)
+        self._names[id(module)] = name  # last: whoever finds it needs the rest
 
     def _watch(self, module: torch.nn.Module) -> None:
         key = id(module)

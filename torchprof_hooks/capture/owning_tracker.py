@@ -44,6 +44,9 @@ class OwningTracker(Tracker):
     add. They are called entries.
     """
 
+    #: Whether entries are left out of the time of the calls that they interrupt.
+    _gives_time_back = True
+
     def __init__(self, names: ModuleNames | None = None) -> None:
         super().__init__(names)
         self.ownership = Ownership()
@@ -84,8 +87,7 @@ class OwningTracker(Tracker):
             site = self.unwind_to(module)
             if site is self.outside:
                 return
-        self.site = site.caller
-        self._append((site.code, site.start_ns, end_ns))
+        self.site = site.caller  # first: an interrupt loses time, and books none twice
         high = next_sequence_number()
         if high != site.low:
             self._own((site.code, site.low, high))
@@ -94,15 +96,16 @@ class OwningTracker(Tracker):
         if site.is_entry:
             self._end_entry(site, end_ns, outputs)
             self._tell_of_pause(site, outputs)
+        else:
+            self._append((site.code, site.start_ns, end_ns))
         if len(self._entries) > FOLD_AT:
             self.log.fold()
 
-    def abort_call(self, end_ns: int) -> None:
-        """Close the current call, which an exception went through."""
-        site = self.site
-        super().abort_call(end_ns)
+    def _book_aborted(self, site: Site, end_ns: int) -> None:
         if site.is_entry:
             self._end_entry(site, end_ns, None)
+        else:
+            super()._book_aborted(site, end_ns)
 
     # Entries: calls that interrupt their caller instead of being a part of it
 
@@ -116,19 +119,20 @@ class OwningTracker(Tracker):
         """End the current entry; `outputs` is what its graph can be reached from."""
         end_ns = perf_counter_ns()
         self.site = site.caller
-        self._append((site.code, site.start_ns, end_ns))
         self._end_entry(site, end_ns, outputs)
         self._tell_of_pause(site, outputs)
 
     def _end_entry(self, site: Site, end_ns: int, outputs: object) -> None:
-        """Give the interrupted callers their time back; keep what the entry owns."""
-        interruption_ns = end_ns - site.start_ns
+        """Give the interrupted callers their time back, then book it; keep what the
+        entry owns. An interrupt in the middle leaves time that nobody has."""
+        interruption_ns = end_ns - site.start_ns if self._gives_time_back else 0
         is_inside_call = False
         caller = self.site
         while caller is not self.outside:
             caller.start_ns += interruption_ns
             is_inside_call = is_inside_call or caller.phase in CALLED_PHASES
             caller = caller.caller
+        self._append((site.code, site.start_ns, end_ns))
         # Inside a call, the intervals stay with those of that call.
         if self._intervals and not is_inside_call:
             self._keep_intervals(site.low, outputs)

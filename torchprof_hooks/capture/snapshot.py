@@ -100,6 +100,7 @@ def _totals_of_sites(
     for code, duration_ns in tracker.open_durations():
         if code < len(sites):
             durations[code] += duration_ns
+    durations = _at_least_inner(sites, durations)
     own = _without_inner(sites, durations, entries_too=False)
     device = _device_own(tracker, sites)
     memory = _memory_own(tracker, sites)
@@ -147,6 +148,17 @@ def _memory_own(tracker: Tracker, sites: list[Site]) -> list[MemoryTotals]:
 def _padded(sums: Int64s, size: int) -> list[int]:
     values: list[int] = sums[:size].tolist()
     return values + [0] * (size - len(values))
+
+
+def _at_least_inner(sites: list[Site], durations: list[int]) -> list[int]:
+    """An interrupt may have come just before the end of a call was booked: then it took
+    at least as long as the calls inside of it, which ended before."""
+    found, inner = list(durations), [0] * len(sites)
+    for site in reversed(sites):  # callers come first
+        found[site.code] = max(found[site.code], inner[site.code])
+        if not site.is_entry:
+            inner[site.caller.code] += found[site.code]
+    return found
 
 
 def _without_inner(

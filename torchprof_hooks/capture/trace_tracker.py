@@ -10,7 +10,6 @@ import numpy as np
 
 from torchprof_hooks.capture.backward_pass import BackwardPass
 from torchprof_hooks.capture.backward_tracker import BackwardTracker
-from torchprof_hooks.capture.site import Site
 from torchprof_hooks.capture.span_log import FIELDS, Int64s
 from torchprof_hooks.capture.torch_names.autograd import NO_SEQUENCE_NUMBER
 from torchprof_hooks.profiles.step_trace import LEAF_NODE
@@ -38,6 +37,9 @@ class TrackedStep(NamedTuple):
 class TraceTracker(BackwardTracker):
     """Keeps each single span, with the moments at which it really began and ended, and
     the graphs of backward passes. Sites stay known from one step to the next."""
+
+    #: Callers keep the times at which they began.
+    _gives_time_back = False
 
     def __init__(self) -> None:
         super().__init__()
@@ -72,7 +74,3 @@ class TraceTracker(BackwardTracker):
         if self._running:
             running = self._running.pop()
             self._passes.append(running._replace(end_ns=perf_counter_ns()))
-
-    def _end_entry(self, site: Site, end_ns: int, outputs: object) -> None:
-        # An interruption of no length: its callers keep the times at which they began.
-        super()._end_entry(site, site.start_ns, outputs)

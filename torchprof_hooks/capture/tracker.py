@@ -159,8 +159,9 @@ class Tracker:
         caller = self.site
         if id(module) not in caller.children:
             site = self._site_named(self._name(module), self._call_phase(), module)
-            caller.children[id(module)] = site
+            # First: after an interrupt in between, the id may be another module's.
             self.names.when_gone(module, _forgetter(caller.children))
+            caller.children[id(module)] = site
         return caller.children[id(module)]
 
     def _site_named(self, name: str, phase: Phase, module: torch.nn.Module) -> Site:
@@ -271,7 +272,10 @@ class Tracker:
         site = self.site
         self.aborted_calls += 1
         self.site = site.caller
-        self._append((site.code, site.start_ns, max(end_ns, site.start_ns)))
+        self._book_aborted(site, max(end_ns, site.start_ns))
+
+    def _book_aborted(self, site: Site, end_ns: int) -> None:
+        self._append((site.code, site.start_ns, end_ns))
 
     def abort_down_to(self, site: Site, end_ns: int) -> None:
         """Close calls inside `site` that an exception left open."""

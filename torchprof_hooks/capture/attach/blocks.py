@@ -71,7 +71,7 @@ class Block:
         self._thread = get_ident()
         self._close = close
         self._is_entered = False
-        _blocks.append(weakref.ref(self, _blocks.remove))
+        _blocks.add(self)
 
     def begin(self, open_all: Callable[[], object]) -> None:
         """Do everything for it."""
@@ -87,6 +87,7 @@ class Block:
         self._is_entered = False
         self._close(by_exception)
         self._thread = _NO_THREAD
+        _blocks.discard(self)
 
     @property
     def has_ended(self) -> bool:
@@ -105,14 +106,13 @@ class Block:
 
 
 _NO_THREAD: Final = -1  # is no number of a thread
-_blocks: Final[list[weakref.ref[Block]]] = []
+_blocks: Final[weakref.WeakSet[Block]] = weakref.WeakSet()
 
 
 def heal() -> None:
     """For the beginning of a use: do away with what an interrupt of an earlier one has
     left in torch."""
-    for reference in list(_blocks):
-        block = reference()
-        if block is not None and block.was_interrupted:
+    for block in list(_blocks):
+        if block.was_interrupted:
             block.end(by_exception=True)
     attachments.heal()
