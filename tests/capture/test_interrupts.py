@@ -1,0 +1,209 @@
+"""An interrupt at any line of ours: the program catches it, and goes on."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import cache
+from linecache import getline
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+
+import torchprof_hooks
+from tests.fake_clock import FakeClock
+from tests.registered import registered
+from torchprof_hooks import Profile, function_hooks, link_hooks, profile
+from torchprof_hooks.profiler import Profiler
+from torchprof_hooks.profiles.memory import NO_MEMORY
+
+Place = tuple[CodeType, int]
+
+#: If this is in the environment, at each line each time: that takes an hour.
+EVERY_LINE = "TORCHPROF_HOOKS_EVERY_LINE"
+BOTH = True, False
+#: Lines of each case at which to interrupt otherwise, at most.
+MOST = 120
+PACKAGE = str(Path(torchprof_hooks.__file__).parent)
+
+
+class Lines:
+    """Notes the lines that are run in the package, and raises KeyboardInterrupt at the
+    n-th of them, if one is asked for."""
+
+    def __init__(self, interrupt_at: int = 0) -> None:
+        self.run: list[Place] = []
+        self.place = ""
+        self._interrupt_at = interrupt_at
+        self._line_before: dict[int, int] = {}  # by frame
+
+    def __enter__(self) -> Lines:
+        gc.disable()  # what dies does so at the same line each time
+        sys.settrace(self._trace)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        sys.settrace(None)
+        gc.enable()
+
+    def _trace(self, frame: FrameType, event: str, argument: Any) -> Any:
+        self._line_before.pop(id(frame), None)
+        return self._line if _is_ours(frame.f_code) else None
+
+    def _ends_a_with(self, frame: FrameType) -> bool:
+        """Whether the line is a `with` that is run again, to leave it. Python tells of
+        it, but handles no signal there: only after calls, and jumps back."""
+        line, before = frame.f_lineno, self._line_before.get(id(frame), 0)
+        self._line_before[id(frame)] = line
+        text = getline(frame.f_code.co_filename, line)
+        return line < before and text.lstrip().startswith("with ")
+
+    def _line(self, frame: FrameType, event: str, argument: Any) -> Any:
+        if event == "line" and not self._ends_a_with(frame):
+            self.run.append((frame.f_code, frame.f_lineno))
+            if len(self.run) == self._interrupt_at:
+                sys.settrace(None)
+                self.place = f"{frame.f_code.co_name}, line {frame.f_lineno}"
+                raise KeyboardInterrupt
+        return self._line
+
+
+@cache
+def _is_ours(code: CodeType) -> bool:
+    return code.co_filename.startswith(PACKAGE)
+
+
+class Program:
+    """A loop of two steps."""
+
+    def __init__(self) -> None:
+        torch.manual_seed(0)
+        self.model = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+        self.optimizer = torch.optim.SGD(self.model.parameters(), 0.1)
+        self.loader: DataLoader[Any] = DataLoader(list(torch.ones(4, 2)), batch_size=2)  # type: ignore[arg-type]
+
+    def step(self, x: torch.Tensor) -> None:
+        torch.relu(self.model(x)).sum().backward()
+        self.optimizer.step()
+
+    def has_hooks(self) -> bool:
+        """Whether any is on a module of its own."""
+        tables = "_forward_pre_hooks", "_forward_hooks", "_forward_hooks_always_called"
+        modules = self.model.modules()
+        return any(vars(module)[table] for module in modules for table in tables)
+
+    def run(self, entered: Any, catches_inside: bool) -> None:
+        try:
+            with entered:
+                for x in self.loader:
+                    try:
+                        self.step(x)
+                    except KeyboardInterrupt:
+                        if not catches_inside:
+                            raise
+        except KeyboardInterrupt:
+            pass
+
+
+CASES: dict[str, Callable[[], Any]] = {
+    "profile()": profile,
+    "profile(functions)": lambda: profile(functions=True),
+    "profile(memory)": lambda: profile(memory=True),
+    "profile(functions, memory)": lambda: profile(functions=True, memory=True),
+    "profile(max_overhead)": lambda: profile(max_overhead=0.5),
+    "link timer": link_hooks.TimerHook,
+    "function timer": function_hooks.TimerHook,
+}
+
+
+def places(make: Callable[[], Any]) -> list[Place]:
+    """The lines of ours that a program runs, in their order."""
+    with Lines() as lines:
+        Program().run(make(), catches_inside=True)
+    return lines.run
+
+
+def interrupted(make: Callable[[], Any], at: int, catches_inside: bool) -> str:
+    """What goes wrong after an interrupt at that line, "" if nothing does."""
+    before = registered()
+    program = Program()
+    entered = make()
+    with Lines(at) as lines:
+        program.run(entered, catches_inside)
+    where = f"line {at}: {lines.place} ({catches_inside=})"
+    program.run(nullcontext(), catches_inside=False)
+    program.run(entered, catches_inside=False)
+    if registered() != before:
+        left = [name for name, found in registered().items() if found != before[name]]
+        return f"{where} leaves {left}"
+    if program.has_hooks():
+        return f"{where} leaves hooks on modules"
+    if isinstance(entered, Profiler) and (below := below_zero(entered.profile)):
+        return f"{where} gives {below}"
+    return ""
+
+
+def below_zero(found: Profile) -> list[str]:
+    """What is, of the numbers that never can be."""
+    names = "calls", "self_ns", "min_ns", "max_ns", "duration_ns", "squares_ns2"
+    return [
+        f"{key}: {name} {getattr(totals, name)}"
+        for key, totals in found.cells.items()
+        for name in (*names, "overhead_ns", "flops")
+        if getattr(totals, name) < 0
+    ]
+
+
+def whole(make: Callable[[], Any]) -> Any:
+    """The profile of a program that is not interrupted."""
+    entered = make()
+    Program().run(entered, catches_inside=False)
+    if not isinstance(entered, Profiler):
+        return None
+    cells = entered.profile.cells
+    # Bytes are those of the process.
+    return {key: replace(totals, memory=NO_MEMORY) for key, totals in cells.items()}
+
+
+def chosen(name: str) -> list[int]:
+    """The numbers of the lines of a case at which to interrupt: of each place that no
+    case before has, the first, as far as there is time; or all."""
+    lines = places(CASES[name])
+    if os.environ.get(EVERY_LINE):
+        return list(range(1, len(lines) + 1))
+    others = list(CASES)[: list(CASES).index(name)]
+    seen = {place for other in others for place in places(CASES[other])}
+    first: dict[Place, int] = {}
+    for number, place in enumerate(lines, 1):
+        if place not in seen:
+            first.setdefault(place, number)
+    found = list(first.values())
+    return found[:: len(found) // MOST + 1]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_an_interrupt_at_every_line(
+    name: str, ticking: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Python prints what comes in the middle of its own work: when something dies.
+    monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: None)
+    make = CASES[name]
+    for warm_up in CASES.values():  # what is done once in a process
+        whole(warm_up)
+    expected = whole(make)
+    failures = []
+    for at in chosen(name):
+        for catches_inside in BOTH if os.environ.get(EVERY_LINE) else [at % 2 == 0]:
+            failures.append(interrupted(make, at, catches_inside))
+        if whole(make) != expected:
+            failures.append(f"line {at} makes the next profile another one")
+    assert "\n".join(filter(None, failures)) == ""
