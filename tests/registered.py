@@ -101,8 +101,11 @@ def registered() -> dict[str, object]:
         "function modes": torch._C._len_torch_function_stack(),
         "profile function": sys.getprofile(),
         "trace function": sys.gettrace(),
-        # Those of libraries' own kinds of warnings come with the libraries.
+        # Those of libraries' own kinds of warnings, or for modules of theirs, come with
+        # the libraries.
         "warning filters": [
-            f for f in warnings.filters if f[2] in vars(builtins).values()
+            f
+            for f in warnings.filters
+            if f[2] in vars(builtins).values() and "torch." not in str(f[3])
         ],
     }
