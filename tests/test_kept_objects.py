@@ -85,7 +85,8 @@ def traced(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def fold(measurer: Any) -> None:
     """Empty the log."""
     if isinstance(measurer, Profiler):
-        measurer._rounds[0]._tracker.log.fold()
+        steps: Any = measurer._rounds[0]._steps
+        steps.tracker.log.fold()
     else:
         measurer._tracker_of_thread().log.fold()
 
@@ -131,7 +132,8 @@ def test_sites_and_totals_do_not_grow() -> None:
     chain = make_chain(CASES["profile()"], SHORT)
     sizes = []
     with profile(functions=True) as prof:
-        tracker = prof._rounds[0]._tracker
+        steps: Any = prof._rounds[0]._steps
+        tracker = steps.tracker
         for _ in range(2):
             run(chain, STEPS)
             fold(prof)

@@ -13,9 +13,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from numbers import Real
-from time import perf_counter_ns
 from types import TracebackType
-from typing import NamedTuple, ParamSpec, TextIO, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, ParamSpec, TextIO, TypeVar
 
 import torch
 
@@ -27,11 +26,11 @@ from torchprof_hooks.capture.attach.blocks import (
     held_for,
 )
 from torchprof_hooks.capture.backward_tracker import BackwardTracker
+from torchprof_hooks.capture.every_step import EveryStep
 from torchprof_hooks.capture.function_tracker import FunctionTracker
 from torchprof_hooks.capture.meter_tracker import MeterTracker
 from torchprof_hooks.capture.meters import DeviceMeter, MemoryMeter, Meter
 from torchprof_hooks.capture.module_names import ModuleNames
-from torchprof_hooks.capture.tap import Tap
 from torchprof_hooks.measure.device_clock import (
     DeviceClock,
     check_clock,
@@ -45,6 +44,9 @@ from torchprof_hooks.plain_functions import check_plain_function
 from torchprof_hooks.profiles.options import check_file, check_flag
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.shares import parse_share
+
+if TYPE_CHECKING:
+    from torchprof_hooks.capture.budgeted_steps import BudgetedSteps
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -150,9 +152,7 @@ class Profiler:
     def _own_rounds(self) -> _ThreadRounds:
         rounds: _ThreadRounds | None = getattr(self._local, "rounds", None)
         if rounds is None:
-            is_limited = self._settings.max_overhead is not None
-            make = _BudgetedRounds if is_limited else _ThreadRounds
-            rounds = self._local.rounds = make(self._settings)
+            rounds = self._local.rounds = _ThreadRounds(self._settings)
             self._rounds.append(rounds)
         return rounds
 
@@ -163,13 +163,7 @@ class _ThreadRounds:
 
     def __init__(self, settings: Settings) -> None:
         self._blocks: list[Block] = []
-        self._prepare(settings)
-
-    def _prepare(self, settings: Settings) -> None:
-        self._tracker, self._no_memory = make_tracker(settings)
-        self._tap = Tap(self._tracker)
-        self._start_ns = 0  # 0: not running
-        self._wall_ns = 0
+        self._steps = _make_steps(settings)
 
     @property
     def is_entered(self) -> bool:
@@ -180,7 +174,7 @@ class _ThreadRounds:
         is_inner = bool(self._blocks)
         block = Block(profiler, held, self._close_block)
         self._blocks.append(block)
-        block.begin(_do_nothing if is_inner else self._begin)
+        block.begin(_do_nothing if is_inner else self._steps.start)
 
     def leave(self, by_exception: bool) -> None:
         self._open_blocks()[-1].end(by_exception)
@@ -191,50 +185,25 @@ class _ThreadRounds:
 
     def _close_block(self, by_exception: bool) -> None:
         if len(self._open_blocks()) == 1:
-            self._end(by_exception)
-
-    def _begin(self) -> None:
-        self._tap.open()
-        self._start_ns = perf_counter_ns()
-
-    def _end(self, by_exception: bool) -> None:
-        self._tap.close(by_exception)
-        # At once: an interrupt finds it booked or not.
-        self._wall_ns, self._start_ns = self._wall_ns + self._running_ns(), 0
-
-    def _running_ns(self) -> int:
-        start_ns = self._start_ns  # once: another thread may read
-        return perf_counter_ns() - start_ns if start_ns else 0
+            self._steps.stop(by_exception)
 
     def snapshot(self) -> Profile:
-        from torchprof_hooks.capture.snapshot import take_snapshot
-
-        wall_ns = self._wall_ns + self._running_ns()
-        return take_snapshot(self._tracker, wall_ns, self._no_memory)
+        return self._steps.snapshot()
 
 
 def _do_nothing() -> None:
     """An inner block is a part of the outer one."""
 
 
-class _BudgetedRounds(_ThreadRounds):
-    """The same, with some of the steps measured."""
+def _make_steps(settings: Settings) -> EveryStep | BudgetedSteps:
+    """What measures this thread: all of its steps, or some."""
+    if settings.max_overhead is None:
+        return EveryStep(*make_tracker(settings))
+    from torchprof_hooks.capture.budgeted_steps import BudgetedSteps
+    from torchprof_hooks.capture.step_budget import StepBudget
 
-    def _prepare(self, settings: Settings) -> None:
-        from torchprof_hooks.capture.budgeted_steps import BudgetedSteps
-        from torchprof_hooks.capture.step_budget import StepBudget
-
-        budget = StepBudget(settings.max_overhead or 1)
-        self._steps = BudgetedSteps(partial(make_tracker, settings), budget)
-
-    def _begin(self) -> None:
-        self._steps.start()
-
-    def _end(self, by_exception: bool) -> None:
-        self._steps.stop(by_exception)
-
-    def snapshot(self) -> Profile:
-        return self._steps.snapshot()
+    budget = StepBudget(settings.max_overhead)
+    return BudgetedSteps(partial(make_tracker, settings), budget)
 
 
 def make_tracker(

@@ -27,7 +27,14 @@ class Fixed(StepBudget):
         self.times_ns: list[tuple[int, int]] = []  # of these runs, and aside
         self._runs = runs
 
-    def next(self, ended: Run, duration_ns: int, spans: int, aside_ns: int) -> Run:
+    def next(
+        self,
+        ended: Run,
+        duration_ns: int,
+        spans: int,
+        aside_ns: int,
+        is_training: bool | None = True,
+    ) -> Run:
         assert (spans > 0) or not ended.is_measured
         self.ended.append(ended)
         self.times_ns.append((duration_ns, aside_ns))

@@ -179,9 +179,10 @@ def test_whoever_asks_to_be_told_is_told() -> None:
 
 
 def test_an_interrupt_that_nobody_told_us_of_does_not_hide_modules() -> None:
-    model, tracker = Work(7, 9), BackwardTracker()
+    model = Work(7, 9)
     with torchprof_hooks.profile() as prof:
-        tracker = prof._own_rounds()._tracker  # as if its end had been interrupted
+        steps: Any = prof._own_rounds()._steps
+        tracker: BackwardTracker = steps.tracker  # as if its end had been interrupted
         tracker.begin_loading(object(), gives_batch=True)
         burn(1)
         model(torch.ones(3))

@@ -12,6 +12,7 @@ from tests.helpers import hand_built, own
 from torchprof_hooks import Profile
 from torchprof_hooks.profiles.memory import MemorySummary, MemoryTotals
 from torchprof_hooks.profiles.modules import ModuleInfo
+from torchprof_hooks.profiles.step_times import Bucket, StepTimes
 from torchprof_hooks.profiles.totals import Totals
 
 PROFILE = hand_built(
@@ -202,6 +203,48 @@ def test_what_was_not_measured_is_written_if_there_was_something(path: Path) -> 
     expected = {**content(), "unmeasured_steps": 7, "unmeasured_ns": 800}
     assert json.loads(path.read_bytes()) == expected
     assert Profile.load(path) == profile
+
+
+STEP_TIMES = StepTimes(1, 90, (Bucket(2, 2, 40), Bucket(9, 3, 10**18)), 7, 14)
+
+
+def test_times_of_steps_are_written_if_there_are_some(path: Path) -> None:
+    profile = replace(PROFILE, step_times=STEP_TIMES)
+    profile.save(path)
+
+    times = {
+        "first_steps": 1,
+        "first_ns": 90,
+        "later": [
+            {"number": 2, "steps": 2, "total_ns": 40},
+            {"number": 9, "steps": 3, "total_ns": 10**18},
+        ],
+        "evaluations": 7,
+        "evaluation_ns": 14,
+    }
+    assert json.loads(path.read_bytes()) == {**content(), "step_times": times}
+    assert Profile.load(path) == profile
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        {},
+        [],
+        {**STEP_TIMES._asdict(), "later": [{"number": 1, "steps": 2}]},
+        {**STEP_TIMES._asdict(), "later": [{"number": 1, "steps": 0, "total_ns": 3}]},
+        {
+            **STEP_TIMES._asdict(),
+            "later": [{"number": 1, "steps": 2, "total_ns": 3}] * 2,
+        },
+        {**STEP_TIMES._asdict(), "evaluations": None},
+    ],
+)
+def test_times_of_steps_that_are_none(times: Any, path: Path) -> None:
+    path.write_text(json.dumps({**content(), "step_times": times}))
+
+    with pytest.raises(ValueError, match=r"profile\.json is damaged"):
+        Profile.load(path)
 
 
 @pytest.mark.parametrize("name", ["unmeasured_steps", "unmeasured_ns"])

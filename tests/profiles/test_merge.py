@@ -14,6 +14,7 @@ from torchprof_hooks import Profile
 from torchprof_hooks.profiles.memory import MemorySummary, MemoryTotals
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import GROUPINGS, Kind, Phase
+from torchprof_hooks.profiles.step_times import Bucket, StepTimes, sorted_buckets
 from torchprof_hooks.profiles.totals import Totals
 from torchprof_hooks.reports.text import render
 
@@ -66,6 +67,17 @@ summaries = st.builds(
     unavailable=st.sampled_from(["", "no counter", "a; b", "switched off"]),
 )
 
+buckets = st.builds(Bucket, st.integers(0, 3), st.integers(1, 9), counts)
+
+step_times = st.builds(
+    StepTimes,
+    counts,
+    counts,
+    st.lists(buckets, max_size=5).map(sorted_buckets),
+    counts,
+    counts,
+)
+
 profiles = st.builds(
     Profile,
     cells=st.dictionaries(
@@ -80,6 +92,7 @@ profiles = st.builds(
     memory=st.none() | summaries,
     unmeasured_steps=counts,
     unmeasured_ns=counts,
+    step_times=step_times,
 ).map(lambda p: replace(p, wall_ns=sum(totals.self_ns for totals in p.cells.values())))
 
 

@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import pytest
 
+from torchprof_hooks.capture.step_counter import StepCounter
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import (
     BACKWARD_NAME,
@@ -52,8 +53,13 @@ def calls(count: int, milliseconds: float, flops: int = 0, device: int = 0) -> T
 
 
 def stratum(steps: int, cells: dict[tuple[tuple[str, ...], Phase], Totals]) -> Stratum:
+    """Of equal steps. One is the first."""
     wall_ns = sum(totals.self_ns for totals in cells.values())
-    return Stratum(Profile(cells, INFOS, wall_ns, steps), steps, wall_ns)
+    counter = StepCounter()
+    counter.count(wall_ns, steps, is_first=steps == 1)
+    times = counter.times()
+    profile = Profile(cells, INFOS, wall_ns, steps, step_times=times)
+    return Stratum(profile, steps, wall_ns)
 
 
 FUNCTIONS = stratum(
@@ -90,7 +96,8 @@ Program profiling
     optimizers: 0.080s (8.0%)
     data loading: 0.060s (6.0%)
     other: outside of modules: 0.060s (6.0%)
-  Steps: 10 of 0.100000s (10.00 per s); the first took 0.000000s
+  Steps: 10 of 0.100000s (10.00 per s)
+    median 0.100000s, 90th percentile 0.100000s
   Measuring took about 0.007s (0.7%)"""
     )
 
@@ -107,13 +114,17 @@ def test_totals_of_steps_of_all_kinds() -> None:
         },
     )
     disturbed = stratum(1, {((OUTSIDE_NAME,), "outside"): calls(0, 500)})
+    evaluated = phases.profile.step_times._replace(evaluations=9, evaluation_ns=9 * MS)
+    phases = phases._replace(profile=replace(phases.profile, step_times=evaluated))
     strata = Strata(warm_up, phases, functions=FUNCTIONS, disturbed=disturbed)
     lines = totals_section(ProgramProfile("train.py", strata, 9 * S)).splitlines()
-    assert lines[-4:] == [
-        "  Steps: 42 of 0.100000s (10.00 per s); the first took 1.000000s",
+    assert lines[-6:] == [
+        "  Steps: 41 of 0.100000s (10.00 per s); the first took 1.000000s",
+        "    median 0.100000s, 90th percentile 0.100000s",
+        "  Evaluation calls: 9 of 0.001000s",
         "  One step was traced for the memory profile and is not in the tables: 0.500s",
-        "  Modules were looked into in 11 steps, functions in 11; the tables are "
-        "estimates for all steps",
+        "  Modules were looked into in 11 of 42 steps and evaluation calls, functions "
+        "in 11; the tables are estimates for all",
         "  Measuring took about 0.000s (0.0%)",
     ]
     without = ProgramProfile("train.py", strata, 9 * S, has_warm_up=False)
@@ -126,7 +137,9 @@ def test_functions_that_were_not_looked_at_are_not_in_the_totals() -> None:
     warm_up = stratum(1, {(("Net",), "forward"): calls(1, 1000)})
     phases = stratum(9, {(("Net",), "forward"): calls(9, 900)})
     text = totals_section(ProgramProfile("train.py", Strata(warm_up, phases), 9 * S))
-    expected = "  Modules were looked into in 1 step; the tables are estimates for all"
+    expected = (
+        "  Modules were looked into in 1 of 10 steps; the tables are estimates for all"
+    )
     assert expected in text
     close = Strata(warm_up, modules=phases)
     assert "looked into" not in totals_section(ProgramProfile("train.py", close, 9 * S))

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -8,6 +9,7 @@ from tests.helpers import body, hand_built, own, table
 from torchprof_hooks import Profile
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import MODULE_PHASES, Phase
+from torchprof_hooks.profiles.step_times import Bucket, StepTimes
 from torchprof_hooks.profiles.totals import Totals
 from torchprof_hooks.reports.text import render
 
@@ -52,6 +54,25 @@ Net                   10  51.75ms  1.00ms  108.25ms  2.00ms  160.00ms  80.0
 (outside modules)                                             30.00ms  15.0
 (optimizer) SGD       10                                      10.00ms   5.0
 """)
+
+
+def test_durations_of_steps() -> None:
+    times = StepTimes(1, 65 * MS, (Bucket(1, 8, 80 * MS), Bucket(2, 1, 55 * MS)))
+
+    def line(**changes: Any) -> str:
+        profile = replace(TRAINED, step_times=times._replace(**changes))
+        return render(profile, width=300).splitlines()[0]
+
+    assert line().startswith(
+        "torchprof_hooks: 200.00ms wall, 10 steps of 15.00ms (median 10.00ms, 90 % "
+        "within 55.00ms) after the first of 65.00ms, 85.0 % in"
+    )
+    assert ", 10 steps of 65.00ms, 85.0 % in" in line(later=())
+    assert "90 % within 55.00ms), 85.0 % in" in line(first_steps=0, first_ns=0)
+    evaluated = line(evaluations=4, evaluation_ns=8 * MS)
+    assert " of 65.00ms, 4 evaluation calls of 2.00ms, 85.0 % in" in evaluated
+    evaluated = line(evaluations=1, evaluation_ns=8 * MS)
+    assert ", 1 evaluation call of 8.00ms, " in evaluated
 
 
 def test_some_steps_alone_were_measured() -> None:

@@ -201,6 +201,7 @@ class FunctionTracker(FunctionSites):
             self._end_entry(site, end_ns, outputs)
             return
         self._append((site.code, site.start_ns, end_ns))
+        self.entered_ns += end_ns - site.start_ns
         if len(self._intervals) > LOOSE_AT:
             self._keep_loose()
 

@@ -98,7 +98,7 @@ class MeterTracker(FunctionTracker):
             self._closed(site, readings)
         if site.is_entry:
             self._end_entry(site, end_ns, outputs)
-            self._tell_of_pause(site, outputs)
+            self._tell_of_pause(site, outputs, end_ns)
         else:
             self._append((site.code, site.start_ns, end_ns))
         if len(self._entries) > FOLD_AT:

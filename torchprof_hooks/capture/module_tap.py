@@ -81,7 +81,7 @@ def module_taps(module: torch.nn.Module) -> dict[str, ModuleTap]:
     return {h.tap.name: h.tap for h in hooks if isinstance(h, _PreHook)}
 
 
-class _ModuleHook:
+class UncopiedHook:
     """A hook in a module's own table, which goes along when the module is copied or
     pickled. The copy is not measured: what stands for the hook in it takes itself out
     of the tables of the copy. It is made of what Python and torch have: files of models
@@ -91,10 +91,6 @@ class _ModuleHook:
     """
 
     handle: RemovableHandle
-
-    def __init__(self, tap: ModuleTap, threads: TrackersByThread) -> None:
-        self.tap = tap
-        self._threads = threads
 
     def __reduce__(self) -> tuple[Callable[..., object], tuple[object, int]]:
         # Called like a hook, the handle's `__exit__` removes it, too: should somebody
@@ -111,6 +107,12 @@ class _WhenCopied:
 
     def __reduce__(self) -> tuple[Callable[..., object], tuple[object, object]]:
         return weakref.finalize, (set(), self._handle.remove)
+
+
+class _ModuleHook(UncopiedHook):
+    def __init__(self, tap: ModuleTap, threads: TrackersByThread) -> None:
+        self.tap = tap
+        self._threads = threads
 
 
 class _PreHook(_ModuleHook):

@@ -50,9 +50,11 @@ class OwningTracker(Tracker):
     def __init__(self, names: ModuleNames | None = None) -> None:
         super().__init__(names)
         self.ownership = Ownership()
-        self.steps = 0
-        #: Told of the end of whatever was called from outside of all, unless it failed.
-        self.on_pause: Callable[[Site], object] | None = None
+        #: Time in entries so far, without those inside of them.
+        self.entered_ns = 0
+        #: Told, with its stamp, of the end of whatever was called from outside of all,
+        #: unless it failed; and of backward passes, wherever they were started.
+        self.on_pause: Callable[[Site, int], object] | None = None
         self._intervals: list[int] = []  # of calls that ended inside of open ones
         self._own = self._intervals.extend
 
@@ -95,7 +97,7 @@ class OwningTracker(Tracker):
             self.count_if_aborted()
         if site.is_entry:
             self._end_entry(site, end_ns, outputs)
-            self._tell_of_pause(site, outputs)
+            self._tell_of_pause(site, outputs, end_ns)
         else:
             self._append((site.code, site.start_ns, end_ns))
         if len(self._entries) > FOLD_AT:
@@ -120,12 +122,13 @@ class OwningTracker(Tracker):
         end_ns = perf_counter_ns()
         self.site = site.caller
         self._end_entry(site, end_ns, outputs)
-        self._tell_of_pause(site, outputs)
+        self._tell_of_pause(site, outputs, end_ns)
 
     def _end_entry(self, site: Site, end_ns: int, outputs: object) -> None:
         """Give the interrupted callers their time back, then book it; keep what the
         entry owns. An interrupt in the middle leaves time that nobody has."""
         interruption_ns = end_ns - site.start_ns if self._gives_time_back else 0
+        self.entered_ns += interruption_ns
         is_inside_call = False
         caller = self.site
         while caller is not self.outside:
@@ -137,14 +140,16 @@ class OwningTracker(Tracker):
         if self._intervals and not is_inside_call:
             self._keep_intervals(site.low, outputs)
 
-    def _tell_of_pause(self, site: Site, outputs: object) -> None:
+    def _tell_of_pause(self, site: Site, outputs: object, end_ns: int) -> None:
         """The entry at `site` has ended, and returned `outputs`."""
-        if self.on_pause is None or self.site is not self.outside:
+        if self.on_pause is None:
+            return
+        if self.site is not self.outside and site.phase != "backward":
             return
         if site.phase == "compiling":
             return  # what is compiled is still to be called
         if outputs is not None or sys.exc_info()[0] is None:
-            self.on_pause(site)
+            self.on_pause(site, end_ns)
 
     def _keep_intervals(self, low: int, outputs: object) -> None:
         """Make a record of the intervals from number `low` on."""
@@ -170,6 +175,7 @@ class OwningTracker(Tracker):
             element = optimizer_name(name) if phase == "optimizer" else name
             path = (*profiled_path(self.site), element)
             known = [self.new_site(self.site, path, phase)]
+            known[0].is_entry = True  # also in one of the same phase
             self.site.children_by_name[name, phase] = known
         known[0].key = key
         return known[0]
@@ -186,14 +192,12 @@ class OwningTracker(Tracker):
             self.open_entry(self.entry_site(name, "optimizer", id(optimizer)))
 
     def optimizer_post(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        """Close a step of `optimizer`, and count it."""
+        """Close a step of `optimizer`."""
         if not is_dynamo_compiling() and self.works_here():
             if self.site.key != id(optimizer):
                 self.drop_dead_calls()
             if self.site.key == id(optimizer):
                 self.close_entry(self.site)
-            if self.site.phase != "data" or self.follows_loading:
-                self.steps += 1
 
     def begin_closure(self) -> Callable[[], object]:
         """The optimizer that steps calls the program: that is not its own time. Returns
@@ -321,6 +325,10 @@ class OwningTracker(Tracker):
         """It has ended what it began at `site`."""
         if self.works_here() and self.returns_to(site, perf_counter_ns()):
             self.close_entry(site)
+
+    def is_in_optimizer(self) -> bool:
+        """Whether an optimizer is stepping."""
+        return any(site.phase == "optimizer" for site in self.open_sites())
 
     # Calls that do not end in order
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Final
+from _thread import get_ident
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final
 
 import torch
+from torch.compiler import is_dynamo_compiling
+from torch.utils.hooks import RemovableHandle
 
-from torchprof_hooks.capture.module_tap import ModuleTap
+from torchprof_hooks.capture.module_tap import ModuleTap, UncopiedHook
 from torchprof_hooks.capture.site import Site
 from torchprof_hooks.capture.tracker import Tracker
 
@@ -28,6 +31,38 @@ class RootTaps:
         """Take the hooks off."""
         for tap in self._taps:
             tap.close()
+
+
+class RootEnds:
+    """Hooks on some modules that do nothing but tell, in this thread, that a call has
+    ended, until `close`. A call that fails is not told of."""
+
+    def __init__(self, at_end: Callable[[], object]) -> None:
+        self._at_end = at_end
+        self._handles: list[RemovableHandle] = []
+
+    def open(self, modules: Iterable[torch.nn.Module]) -> None:
+        """Put the hooks on."""
+        for module in modules:
+            hook = _EndHook(self._at_end)
+            # Not by the module's own method, which those of TorchScript do not have.
+            hook.handle = torch.nn.Module.register_forward_hook(module, hook)
+            self._handles.append(hook.handle)
+
+    def close(self) -> None:
+        """Take the hooks off."""
+        for handle in self._handles:
+            handle.remove()
+
+
+class _EndHook(UncopiedHook):
+    def __init__(self, at_end: Callable[[], object]) -> None:
+        self._at_end = at_end
+        self._thread = get_ident()
+
+    def __call__(self, module: torch.nn.Module, args: Any, outputs: Any) -> None:
+        if not is_dynamo_compiling() and get_ident() == self._thread:
+            self._at_end()
 
 
 class _OneTracker:

@@ -13,13 +13,18 @@ from torchprof_hooks.capture.meters import DeviceMeter, MemoryMeter
 from torchprof_hooks.capture.own_cost import overhead_of_sites
 from torchprof_hooks.capture.site import Site
 from torchprof_hooks.capture.span_log import Int64s
+from torchprof_hooks.capture.step_counter import StepCounter
 from torchprof_hooks.capture.torch_names.canaries import not_measured
 from torchprof_hooks.capture.tracker import Tracker
 from torchprof_hooks.profiles.cells import CellKey, add_cell
 from torchprof_hooks.profiles.correction import overhead_ns
 from torchprof_hooks.profiles.memory import MemorySummary, MemoryTotals
 from torchprof_hooks.profiles.modules import ModuleInfo
-from torchprof_hooks.profiles.names import OUTSIDE_NAME, kind_of_entry
+from torchprof_hooks.profiles.names import (
+    AFTER_BACKWARD_NAME,
+    OUTSIDE_NAME,
+    kind_of_entry,
+)
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.totals import Totals
 
@@ -32,6 +37,7 @@ def take_snapshot(
     wall_ns: int,
     unmeasured: str = "",
     flop_count: FlopCount | None = None,
+    counted: StepCounter | None = None,
 ) -> Profile:
     """The profile of a tracker's thread, measured for `wall_ns` so far.
 
@@ -39,7 +45,9 @@ def take_snapshot(
 
     unmeasured: why memory was not measured, if it should have been.
     flop_count: counts floating-point operations, with as much patience as it has.
+    counted: the steps that have ended.
     """
+    counted = counted or StepCounter()
     tracker.log.fold()
     if isinstance(tracker, MeterTracker):
         for meter in tracker.meters:
@@ -55,22 +63,34 @@ def take_snapshot(
         elif _is_used(totals):
             add_cell(cells, (site.path, site.phase), totals)
     booked_ns = sum(totals.self_ns for totals in cells.values())
-    cells[(OUTSIDE_NAME,), "outside"] = Totals(
-        self_ns=wall_ns - booked_ns, overhead_ns=outside_overhead_ns
-    )
+    whole = Totals(self_ns=wall_ns - booked_ns, overhead_ns=outside_overhead_ns)
+    cells.update(_outside_cells(whole, counted.after_backward_ns))
     names = dict.fromkeys(name for path, _ in cells for name in path)
+    times = counted.times()
     return Profile(
         cells,
         {name: _describe(tracker, name, order) for order, name in enumerate(names)},
         wall_ns,
-        tracker.steps if isinstance(tracker, BackwardTracker) else 0,
+        times.steps,
         tracker.aborted_calls,
         sum(map(overhead_ns, cells.items())),
         tuple(meter.clock.name for meter in meters_of(tracker, DeviceMeter)),
         _memory_summary(tracker, unmeasured),
         tracker.undivided_passes if isinstance(tracker, BackwardTracker) else 0,
         not_measured=not_measured(),
+        step_times=times,
     )
+
+
+def _outside_cells(whole: Totals, after_backward_ns: int) -> dict[CellKey, Totals]:
+    """The time outside of everything, with what came after backward passes apart."""
+    cells: dict[CellKey, Totals] = {}
+    after_ns = min(after_backward_ns, max(whole.self_ns, 0))
+    if after_ns:
+        cells[(AFTER_BACKWARD_NAME,), "outside"] = Totals(self_ns=after_ns)
+    rest = replace(whole, self_ns=whole.self_ns - after_ns)
+    cells[(OUTSIDE_NAME,), "outside"] = rest
+    return cells
 
 
 def _memory_summary(tracker: Tracker, unmeasured: str) -> MemorySummary | None:

@@ -55,8 +55,11 @@ class StepBudget:
         self._random = Random(0)  # not the program's
         self.savings = Savings(self._random)
         self._max_overhead = max_overhead
-        self._bare_ns: float | None = None  # a step of the last run without
-        self._differences_ns: deque[float] = deque(maxlen=_REMEMBERED)
+        # By kind: a step of the last run without, and what others took longer.
+        self._bare_ns: dict[bool, float] = {}
+        self._differences_ns: dict[bool | None, deque[float]] = {
+            kind: deque(maxlen=_REMEMBERED) for kind in (False, True, None)
+        }
         self._longest_run = 1
 
     def book_warm_up(self, duration_ns: int, spans: int) -> None:
@@ -64,21 +67,32 @@ class StepBudget:
         self.savings.earn(self._max_overhead * duration_ns)
         self.savings.spend(NANOSECONDS_PER_SPAN * spans)
 
-    def next(self, ended: Run, duration_ns: int, spans: int, aside_ns: int) -> Run:
+    def next(
+        self,
+        ended: Run,
+        duration_ns: int,
+        spans: int,
+        aside_ns: int,
+        is_training: bool | None = True,
+    ) -> Run:
         """How to go on after `ended`, which took so long, with so many spans closed.
 
         aside_ns: of ours, outside of steps.
+        is_training: whether these were training steps, or evaluation calls, which are
+            only compared with each other; None: some of each.
         """
         step_ns = duration_ns / ended.steps
-        if not ended.is_measured:
-            self._bare_ns = step_ns
-        elif self._bare_ns is not None:
-            self._differences_ns.append(step_ns - self._bare_ns)
-        self._book(ended, duration_ns, self._cost_ns(ended, spans) + aside_ns)
+        differences_ns = self._differences_ns[is_training]
+        if is_training is not None and not ended.is_measured:
+            self._bare_ns[is_training] = step_ns
+        elif is_training in self._bare_ns:
+            differences_ns.append(step_ns - self._bare_ns[is_training])
+        cost_ns = self._cost_ns(ended, spans, differences_ns)
+        self._book(ended, duration_ns, cost_ns + aside_ns)
         if self.savings.is_overdrawn:
             income_ns = self._max_overhead * step_ns - NANOSECONDS_PER_STEP
             return Run(False, self.savings.steps_to_wait(income_ns, _LONGEST_WAIT))
-        if self._random.random() < self._share_to_compare():
+        if self._random.random() < _share_to_compare(len(differences_ns)):
             return Run(False)
         run = Run(True, self._longest_run)
         self._longest_run = min(2 * self._longest_run, _LONGEST_RUN)
@@ -91,18 +105,21 @@ class StepBudget:
         self.savings.earn(income_ns, ended.steps)
         self.savings.spend(cost_ns)
 
-    def _cost_ns(self, ended: Run, spans: int) -> float:
+    def _cost_ns(
+        self, ended: Run, spans: int, differences_ns: Collection[float]
+    ) -> float:
         if not ended.is_measured:
             return NANOSECONDS_PER_STEP * ended.steps
         assumed_ns = NANOSECONDS_PER_SPAN * spans
-        known = len(self._differences_ns)
+        known = len(differences_ns)
         if known < _FEW:
             return assumed_ns
-        seen_ns = ended.steps * _at_most(self._differences_ns)
+        seen_ns = ended.steps * _at_most(differences_ns)
         return max(seen_ns, assumed_ns / 2 if known >= _ENOUGH else assumed_ns)
 
-    def _share_to_compare(self) -> float:
-        return _COMPARED if len(self._differences_ns) >= _ENOUGH else 0.5
+
+def _share_to_compare(known: int) -> float:
+    return _COMPARED if known >= _ENOUGH else 0.5
 
 
 def _at_most(values: Collection[float]) -> float:

@@ -14,13 +14,15 @@ from torchprof_hooks.capture.attach.attachments import attachments
 from torchprof_hooks.capture.attach.compile_shield import compile_shield
 from torchprof_hooks.capture.attach.optimizer_steps import optimizer_hooks
 from torchprof_hooks.capture.backward_tracker import BackwardTracker
+from torchprof_hooks.capture.every_step import tell_of_step
 from torchprof_hooks.capture.module_names import ModuleNames
 from torchprof_hooks.capture.optimizers import read_optimizer
 from torchprof_hooks.capture.pace import NANOSECONDS_PER_SPAN, Detail, Pace, Turn
 from torchprof_hooks.capture.phase_tracker import PhaseTracker
 from torchprof_hooks.capture.precision import leaves_tf32_unused
 from torchprof_hooks.capture.root_taps import outermost_modules
-from torchprof_hooks.capture.step_rhythm import StepRhythm
+from torchprof_hooks.capture.step_counter import StepCounter
+from torchprof_hooks.capture.step_detector import StepDetector
 from torchprof_hooks.capture.step_taps import StepTaps
 from torchprof_hooks.capture.tap import Tap
 from torchprof_hooks.profiles.program_facts import OptimizerFacts, ProgramFacts
@@ -46,6 +48,7 @@ class _Book:
         self.detail = detail
         self.tracker = tracker
         self.steps = 0
+        self.counter = StepCounter()
         self.wall_ns = 0
         self._steps_ns = 0
         self._unmeasured = unmeasured
@@ -65,21 +68,33 @@ class _Book:
         return self.tracker.log.spans - self._spans
 
     def stratum(
-        self, flop_count: FlopCount | None, running_ns: int = 0, steps: int = 0
+        self,
+        flop_count: FlopCount | None,
+        running_ns: int = 0,
+        steps: int = 0,
+        counted: StepCounter | None = None,
     ) -> Stratum:
         """All so far. What is not counted yet has taken `running_ns`; so many steps of
-        it have ended."""
+        it have ended.
+
+        counted: in place of `counter`.
+        """
         from torchprof_hooks.capture.snapshot import take_snapshot
         from torchprof_hooks.profiles.strata import Stratum
 
-        wall_ns = self.wall_ns + running_ns
-        profile = take_snapshot(self.tracker, wall_ns, self._unmeasured, flop_count)
+        profile = take_snapshot(
+            self.tracker,
+            self.wall_ns + running_ns,
+            self._unmeasured,
+            flop_count,
+            counted or self.counter,
+        )
         steps_ns = self._steps_ns + (running_ns if steps else 0)
         return Stratum(profile, self.steps + steps, steps_ns)
 
 
 class StepSampler:
-    """Measures one thread, from `start` to `stop`, in steps (see `StepRhythm`).
+    """Measures one thread, from `start` to `stop`, in steps (see `StepDetector`).
 
     The first step is the warm-up, and has a book of its own.
 
@@ -101,8 +116,8 @@ class StepSampler:
         self._detects_anomalies = False
         self._turn = Turn(most)
         self._steps_left = 1
-        self._rhythm = StepRhythm(self._end_step)
-        self._taps = StepTaps(self._rhythm.paused)
+        self._detector = StepDetector(self._end_step)
+        self._taps = StepTaps(self._detector.call_ended)
         # Weak: the program's modules die when they would without us.
         self._roots: list[weakref.ref[torch.nn.Module]] = []
         self._began_ns = 0
@@ -120,11 +135,13 @@ class StepSampler:
         """Begin, with the warm-up; or go on after `stop`."""
         attachments.attach(optimizer_hooks, self)
         self._open(self._book)
+        self._detector.start()
 
     def stop(self, by_exception: bool = False) -> None:
         """End, most likely in the middle of a step."""
         if not self._taps.is_open:
             return
+        self._detector.stop()
         attachments.detach(optimizer_hooks, self)
         self._taps.close(by_exception)
         self._book.wall_ns += perf_counter_ns() - self._began_ns
@@ -168,8 +185,15 @@ class StepSampler:
             return Stratum()
         is_running = book is self._book and self._taps.is_open
         if not is_running:
-            return book.stratum(flop_count)
-        return book.stratum(flop_count, now_ns - self._began_ns, self._steps_done)
+            is_last = book is self._book
+            counted = self._detector.counted() if is_last else None
+            return book.stratum(flop_count, counted=counted)
+        return book.stratum(
+            flop_count,
+            now_ns - self._began_ns,
+            self._steps_done,
+            self._detector.counted(),
+        )
 
     @property
     def _steps_done(self) -> int:
@@ -188,22 +212,21 @@ class StepSampler:
         tracker.optimizer_post(optimizer, args, kwargs)
         if not tracker.works_here():
             return
-        if not self._rhythm.knows(optimizer):
+        if not self._detector.knows(optimizer):
             self._optimizers[read_optimizer(optimizer)] = None
         self._detects_anomalies |= torch.is_anomaly_enabled()
-        is_inside = tracker.site is not tracker.outside
-        self._rhythm.optimizer_stepped(optimizer, is_inside)
+        tell_of_step(self._detector, tracker, optimizer)
 
     def begin_closure(self) -> Callable[[], object]:
         """The optimizer calls the program (see `OwningTracker`)."""
         return self._book.tracker.begin_closure()
 
-    def _end_step(self) -> None:
+    def _end_step(self, is_training: bool) -> None:
         self.steps += 1
         self._steps_left -= 1
-        if self._steps_left > 0 and self._rhythm.has_optimizer:
+        if self._steps_left > 0 and self._detector.has_optimizer:
             return
-        now_ns = perf_counter_ns()
+        ended_ns = now_ns = perf_counter_ns()
         book = self._book
         chosen = self._next_book(book, now_ns - self._began_ns)
         asked_ns = perf_counter_ns()
@@ -216,6 +239,7 @@ class StepSampler:
             self._open(chosen)
         self._began_ns = perf_counter_ns()
         self._pace.savings.spend(self._began_ns - now_ns)
+        self._detector.leave_out(self._began_ns - ended_ns)
 
     def _next_book(self, ended: _Book, duration_ns: int) -> _Book:
         turn = Turn(self._turn.detail, self._steps_done)
@@ -233,7 +257,7 @@ class StepSampler:
         # Too many hooks of their own would cost as much as those on all modules; and
         # without an optimizer, the end of a step is only seen by hooks on modules: also
         # on those that were never called before.
-        is_bound = len(self._roots) > MOST_ROOTS or not self._rhythm.has_optimizer
+        is_bound = len(self._roots) > MOST_ROOTS or not self._detector.has_optimizer
         least = Detail.MODULES if is_bound else Detail.PHASES
         return self._take(self._pace.next(turn, duration_ns, spans, least))
 
@@ -246,6 +270,7 @@ class StepSampler:
 
     def _open(self, book: _Book) -> None:
         self._book = book
+        self._detector.follow(book.tracker, book.counter)
         is_close = book.detail > Detail.PHASES
         self._taps.open(
             book.tracker,

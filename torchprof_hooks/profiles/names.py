@@ -45,6 +45,9 @@ Kind = Literal[
 ]
 
 OUTSIDE_NAME: Final = "(outside modules)"
+#: The same between a backward pass and the next forward, where no optimizer of torch's
+#: steps: what other optimizers do, most likely.
+AFTER_BACKWARD_NAME: Final = "(outside modules, after backward)"
 BACKWARD_NAME: Final = "(backward outside modules)"
 #: Time in which a loop waits for a ``DataLoader``.
 DATA_NAME: Final = "(data loading)"
@@ -75,6 +78,7 @@ def communication_name(collective: str) -> str:
 
 _KINDS: Final[Mapping[str, Kind]] = {
     OUTSIDE_NAME: "outside",
+    AFTER_BACKWARD_NAME: "outside",
     BACKWARD_NAME: "backward",
     DATA_NAME: "data",
     WAITING_NAME: "waiting",

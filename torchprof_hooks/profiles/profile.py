@@ -22,6 +22,7 @@ from torchprof_hooks.profiles.memory import MemorySummary, merge_summaries
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import PROFILER_NAME
 from torchprof_hooks.profiles.options import check_flag, check_path
+from torchprof_hooks.profiles.step_times import NO_STEP_TIMES, StepTimes
 from torchprof_hooks.profiles.totals import Totals
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ class Profile:
         it follows from the chain. The cells' `self_ns` add up to `wall_ns`.
     modules: what is known of each name in the chains.
     wall_ns: time between entering and leaving the measured blocks, summed over threads.
-    steps: optimizer steps that ended.
+    steps: training steps that ended (see `StepTimes` for what that is).
     aborted_calls: calls that an exception went through.
     overhead_ns: estimate of what measuring itself added to `wall_ns`: the sum of that
         of the cells (see `Totals`), and of the part that is measured exactly (planning
@@ -55,10 +56,12 @@ class Profile:
     undivided_passes: backward passes over nodes that several threads had made. Nodes
         are numbered per thread, so that two may have one number; such a pass is booked
         as a whole, outside of modules.
-    unmeasured_steps, unmeasured_ns: optimizer steps that were not measured, to keep
+    unmeasured_steps, unmeasured_ns: training steps that were not measured, to keep
         within a budget, and the time that passed then or while hooks came and went. It
-        is in nothing else here.
+        is in nothing else here but in `step_times`.
     not_measured: what this torch does not let be measured, a line for each, sorted.
+    step_times: durations of all training steps, measured or not, and of evaluation
+        calls, as far as they are known.
     """
 
     cells: Mapping[CellKey, Totals] = field(default_factory=dict)
@@ -73,6 +76,7 @@ class Profile:
     unmeasured_steps: Annotated[Count, OPTIONAL] = 0
     unmeasured_ns: Annotated[Count, OPTIONAL] = 0
     not_measured: Annotated[tuple[str, ...], OPTIONAL] = ()
+    step_times: Annotated[StepTimes, OPTIONAL] = NO_STEP_TIMES
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "cells", MappingProxyType(dict(self.cells)))
@@ -186,6 +190,7 @@ class Profile:
             self.unmeasured_steps + other.unmeasured_steps,
             self.unmeasured_ns + other.unmeasured_ns,
             tuple(sorted({*self.not_measured, *other.not_measured})),
+            self.step_times.merge(other.step_times),
         )
 
     def save(self, path: str | Path) -> None:

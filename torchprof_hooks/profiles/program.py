@@ -10,6 +10,7 @@ from torchprof_hooks.profiles.fields import Count
 from torchprof_hooks.profiles.memory_replay import MemoryReplay
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.program_facts import ProgramFacts
+from torchprof_hooks.profiles.step_times import StepTimes
 from torchprof_hooks.profiles.strata import Strata
 
 
@@ -42,6 +43,11 @@ class ProgramProfile:
     def whole(self) -> Profile:
         """What was measured, as it was."""
         return replace(self.strata.whole, overhead_ns=self.overhead_ns)
+
+    @cached_property
+    def step_times(self) -> StepTimes:
+        """Of all steps, but one that was traced."""
+        return self.strata.step_times
 
     @cached_property
     def by_module(self) -> Profile:

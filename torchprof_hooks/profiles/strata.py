@@ -20,6 +20,7 @@ from torchprof_hooks.profiles.names import (
     Phase,
 )
 from torchprof_hooks.profiles.profile import Profile
+from torchprof_hooks.profiles.step_times import StepTimes
 from torchprof_hooks.profiles.totals import Totals
 
 _UNSAMPLED_INFO: Final = ModuleInfo(kind="unsampled")
@@ -31,8 +32,8 @@ Part = tuple[str, Phase]
 
 
 class Stratum(NamedTuple):
-    """Steps of one kind, how many have ended, and what these took. The profile has what
-    came after the last one as well."""
+    """Steps and evaluation calls of one kind, how many have ended, and what these took.
+    The profile has what came after the last one as well."""
 
     profile: Profile = Profile()
     steps: Count = 0
@@ -44,7 +45,7 @@ _NO_STEPS: Final = Stratum()
 
 @dataclass(frozen=True, slots=True)
 class Strata:
-    """All steps of a program.
+    """All steps of a program, and its evaluation calls, which count as steps here.
 
     warm_up: the first one. phases, modules, functions: those after it, by how closely
         they were looked at; of modules called from outside of all others, and of
@@ -62,6 +63,12 @@ class Strata:
     def steps(self) -> int:
         """How many there were."""
         return sum(stratum.steps for stratum in self._all())
+
+    @property
+    def step_times(self) -> StepTimes:
+        """Of all but those that are disturbed."""
+        kept = (self.warm_up, *self._later())
+        return reduce(StepTimes.merge, (s.profile.step_times for s in kept))
 
     @property
     def whole(self) -> Profile:
@@ -184,6 +191,7 @@ def _divided(all_steps: Stratum, seen: Stratum) -> Profile:
         profile.devices,
         profile.memory,
         profile.undivided_passes,
+        step_times=profile.step_times,
     )
 
 

@@ -75,7 +75,8 @@ def _steps(profile: Profile) -> str:
     unit = choose_unit(profile.wall_ns)
     if not profile.steps:
         return f"{format_time(profile.wall_ns, unit)} without steps"
-    step_ns = profile.wall_ns / profile.steps
+    times = profile.step_times
+    step_ns = times.mean_ns if times.later_steps else profile.wall_ns / profile.steps
     step = format_time(step_ns, choose_unit(step_ns))
     return f"{plural(profile.steps, 'step')} of {step}"
 

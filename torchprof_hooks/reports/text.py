@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from torchprof_hooks.profiles.options import check_whole
 from torchprof_hooks.profiles.profile import Profile
+from torchprof_hooks.profiles.step_times import StepTimes
 from torchprof_hooks.reports.function_tables import call_site_table, function_table
 from torchprof_hooks.reports.memory_tree import memory_tree
 from torchprof_hooks.reports.table import percent, plural, wrap
@@ -27,7 +28,8 @@ def render(
 
     Example::
 
-        torchprof_hooks: 2.00sec wall, 10 steps of 200.00ms, 97.5 % attributed, ...
+        torchprof_hooks: 2.00sec wall, 10 steps of 180.00ms (median 180.00ms,
+      90 % within 185.00ms) after the first of 0.38sec, 97.5 % in modules and ...
 
         module            calls  forward     self  backward      self    total      %
         ----------------------------------------------------------------------------
@@ -66,10 +68,7 @@ def _header(profile: Profile) -> str:
 
 def _measured(profile: Profile, whole_ns: int) -> Iterator[str]:
     """How long, and how many steps."""
-    step_ns = profile.wall_ns / max(profile.steps, 1)
-    wall, whole, step = format_times(
-        [profile.wall_ns, whole_ns, step_ns], "auto_foreach"
-    )
+    wall, whole = format_times([profile.wall_ns, whole_ns], "auto_foreach")
     steps = plural(profile.steps, "step")
     if profile.unmeasured_ns:
         share = percent(profile.wall_ns, whole_ns)
@@ -77,8 +76,36 @@ def _measured(profile: Profile, whole_ns: int) -> Iterator[str]:
         steps = f"{profile.steps} of {profile.steps + profile.unmeasured_steps} steps"
     else:
         yield f"{wall} wall"
-    if profile.steps:
-        yield f"{steps} of {step}"
+    if profile.steps or profile.step_times.steps:
+        yield f"{steps}{step_durations(profile)}"
+    yield from _evaluations(profile.step_times)
+
+
+def step_durations(profile: Profile) -> str:
+    """What a training step took, to be put behind their number."""
+    times = profile.step_times
+    if not times.steps:  # of a file that has no more
+        [step] = format_times([profile.wall_ns / profile.steps], "auto_foreach")
+        return f" of {step}"
+    numbers = [
+        times.first_mean_ns,
+        times.mean_ns,
+        times.quantile_ns(0.5),
+        times.quantile_ns(0.9),
+    ]
+    first, mean, half, most = format_times(numbers, "auto_foreach")
+    if not times.later_steps:
+        return f" of {first}"
+    spread = f"{mean} (median {half}, 90 % within {most})"
+    if not times.first_steps:
+        return f" of {spread}"
+    return f" of {spread} after the first of {first}"
+
+
+def _evaluations(times: StepTimes) -> Iterator[str]:
+    if times.evaluations:
+        [mean] = format_times([times.evaluation_mean_ns], "auto_foreach")
+        yield f"{plural(times.evaluations, 'evaluation call')} of {mean}"
 
 
 def _sections(profile: Profile, unit: str, width: int, max_rows: int) -> Iterator[str]:

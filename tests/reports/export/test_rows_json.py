@@ -14,6 +14,7 @@ from torchprof_hooks import Profile
 from torchprof_hooks.profiles.memory import MemorySummary, MemoryTotals
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import GROUPINGS
+from torchprof_hooks.profiles.step_times import Bucket, StepTimes
 from torchprof_hooks.profiles.totals import Totals
 from torchprof_hooks.reports.export.rows_json import render
 
@@ -33,6 +34,8 @@ def test_a_whole_document() -> None:
         unmeasured_steps=5,
         unmeasured_ns=600,
     )
+    buckets = (Bucket(2, 2, 40), Bucket(9, 3, 150))
+    profile = replace(profile, step_times=StepTimes(1, 90, buckets, 7, 14))
 
     assert rendered(profile) == {
         "by": "module",
@@ -43,6 +46,16 @@ def test_a_whole_document() -> None:
         "undivided_passes": 2,
         "unmeasured_steps": 5,
         "unmeasured_ns": 600,
+        "step_times": {
+            "first_steps": 1,
+            "first_ns": 90,
+            "later_steps": 5,
+            "later_ns": 190,
+            "median_ns": 50,
+            "percentile_90_ns": 50,
+            "evaluations": 7,
+            "evaluation_ns": 14,
+        },
         "devices": [],
         "memory": None,
         "rows": [

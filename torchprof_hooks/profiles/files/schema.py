@@ -147,9 +147,10 @@ class Schema:
             return self._special[hint](self)
         if hint in _PLAIN:
             return _PLAIN[hint]
-        if is_dataclass(hint) or hasattr(hint, "_fields"):
+        origin = get_origin(hint)  # through which a type with marks shows its own names
+        if origin is None and (is_dataclass(hint) or hasattr(hint, "_fields")):
             return Record(self, hint)
-        return self._generic(hint, get_origin(hint), get_args(hint))
+        return self._generic(hint, origin, get_args(hint))
 
     def _generic(self, hint: Any, origin: Any, inner: tuple[Any, ...]) -> Codec:
         if origin is Annotated:

@@ -1,9 +1,9 @@
 """Versions of the format, and how files of old ones become files of the newest.
 
-Version 4 has the phases "waiting", "communication" and "compiling", whose time was that
-of whoever waited, or was compiled; says of an own time that it is not below zero,
-leaves out what a name has nothing of (implementation, inputs, place), and names format
-and version once per file.
+Version 4 has the times of steps, and the phases "waiting", "communication" and
+"compiling", whose time was that of whoever waited, or was compiled; says of an own time
+that it is not below zero, leaves out what a name has nothing of (implementation,
+inputs, place), and names format and version once per file.
 Version 3 has the phase "data", whose time was in "outside"; operations, what measuring
 took, implementations and inputs. Version 2 has memory and functions.
 """

@@ -8,6 +8,7 @@ from typing import Any
 from torchprof_hooks.profiles.memory import MemorySummary
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.rows import Row
+from torchprof_hooks.profiles.step_times import StepTimes
 from torchprof_hooks.profiles.totals import Totals
 
 
@@ -16,6 +17,7 @@ def profile_record(profile: Profile) -> dict[str, Any]:
     return {
         "wall_ns": profile.wall_ns,
         "steps": profile.steps,
+        "step_times": _step_times_record(profile.step_times),
         "overhead_ns": profile.overhead_ns,
         "aborted_calls": profile.aborted_calls,
         "undivided_passes": profile.undivided_passes,
@@ -30,6 +32,19 @@ def profile_record(profile: Profile) -> dict[str, Any]:
 def _memory_record(memory: MemorySummary) -> dict[str, Any]:
     bounds = {"peaks_are_lower_bounds": memory.peaks_are_lower_bounds}
     return {**asdict(memory), **bounds}
+
+
+def _step_times_record(times: StepTimes) -> dict[str, Any]:
+    return {
+        "first_steps": times.first_steps,
+        "first_ns": times.first_ns,
+        "later_steps": times.later_steps,
+        "later_ns": times.later_ns,
+        "median_ns": times.quantile_ns(0.5),
+        "percentile_90_ns": times.quantile_ns(0.9),
+        "evaluations": times.evaluations,
+        "evaluation_ns": times.evaluation_ns,
+    }
 
 
 def name_record(row: Row) -> dict[str, Any]:

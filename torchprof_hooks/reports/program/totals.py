@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from torchprof_hooks.profiles.program import ProgramProfile
+from torchprof_hooks.profiles.step_times import StepTimes
 from torchprof_hooks.reports.program.part import phase_lines
 from torchprof_hooks.reports.table import plural
 
@@ -22,8 +23,11 @@ def totals_section(program: ProgramProfile) -> str:
             forward: 3.000s (30.0%)
             backward: 6.000s (60.0%)
             ...
-          Steps: 100 of 0.098000s (10.20 per s), the first took 0.298000s
-          Modules were looked into in 62 steps, functions in 15; tables are of all steps
+          Steps: 100 of 0.098000s (10.20 per s); the first took 0.298000s
+            median 0.097000s, 90th percentile 0.110000s
+          Evaluation calls: 20 of 0.030000s
+          Modules were looked into in 62 of 120 steps and evaluation calls, functions in
+            15; the tables are estimates for all
           Measuring took about 0.150s (1.5%)
     """
     title = "Program profiling"
@@ -51,24 +55,18 @@ def _lines(program: ProgramProfile) -> Iterator[str]:
 
 
 def _step_lines(program: ProgramProfile) -> Iterator[str]:
-    strata = program.strata
-    later = strata.steps - strata.warm_up.steps - strata.disturbed.steps
-    first_s = strata.warm_up.steps_ns / 1e9
+    strata, times = program.strata, program.step_times
     left_out = "" if program.has_warm_up else ", which is left out here"
-    if not later:
+    if times.steps:
+        yield f"  Steps: {times.steps}{_durations(times)}{left_out}"
+    if times.later_steps:
+        half_s, most_s = (times.quantile_ns(share) / 1e9 for share in (0.5, 0.9))
+        yield f"    median {half_s:.6f}s, 90th percentile {most_s:.6f}s"
+    if times.evaluations:
+        mean_s = times.evaluation_mean_ns / 1e9
+        yield f"  Evaluation calls: {times.evaluations} of {mean_s:.6f}s"
+    if not times.steps and not times.evaluations:
         yield f"  Steps: {strata.steps}"
-        return
-    if not program.whole.steps:
-        yield "  No optimizer has stepped: a step is a call, or a number of them"
-    later_ns = sum(
-        stratum.steps_ns
-        for stratum in (strata.phases, strata.modules, strata.functions)
-    )
-    per_step = later_ns / 1e9 / later
-    yield (
-        f"  Steps: {strata.steps} of {per_step:.6f}s ({1 / per_step:.2f} per s); the "
-        f"first took {first_s:.6f}s{left_out}"
-    )
     if strata.disturbed.steps:
         disturbed_s = strata.disturbed.steps_ns / 1e9
         yield (
@@ -76,6 +74,15 @@ def _step_lines(program: ProgramProfile) -> Iterator[str]:
             f"{disturbed_s:.3f}s"
         )
     yield from _sample_lines(program)
+
+
+def _durations(times: StepTimes) -> str:
+    first = f"the first took {times.first_mean_ns / 1e9:.6f}s"
+    if not times.later_steps:
+        return f"; {first}"
+    mean_s = times.mean_ns / 1e9
+    of_others = f" of {mean_s:.6f}s ({1 / max(mean_s, 1e-9):.2f} per s)"
+    return f"{of_others}; {first}" if times.first_steps else of_others
 
 
 def _sample_lines(program: ProgramProfile) -> Iterator[str]:
@@ -88,9 +95,10 @@ def _sample_lines(program: ProgramProfile) -> Iterator[str]:
         functions = modules
     if min(modules, functions) < strata.steps:
         and_functions = f", functions in {functions}" if "function" in kinds else ""
+        calls = " and evaluation calls" if program.step_times.evaluations else ""
         yield (
-            f"  Modules were looked into in {plural(modules, 'step')}{and_functions}; "
-            "the tables are estimates for all steps"
+            f"  Modules were looked into in {modules} of {strata.steps} steps{calls}"
+            f"{and_functions}; the tables are estimates for all"
         )
 
 

@@ -63,7 +63,9 @@ class Evidence:
         steps = strata.steps - strata.disturbed.steps
         if steps > 1:
             left_out = 0 if self.program.has_warm_up else strata.warm_up.steps
-            return Turns(steps - left_out, "step")
+            evaluates = self.program.whole.step_times.evaluations
+            noun = "step or evaluation call" if evaluates else "step"
+            return Turns(steps - left_out, noun)
         cells = self.program.by_module.cells
         calls = sum(
             cells[(name,), "forward"].calls

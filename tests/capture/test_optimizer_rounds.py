@@ -1,0 +1,84 @@
+"""Which of several optimizers a training step ends with."""
+
+from __future__ import annotations
+
+from itertools import cycle, islice
+
+from torchprof_hooks.capture.optimizer_rounds import LEAST_PATIENCE, OptimizerRounds
+
+
+class Optimizer:
+    """Anything that can die."""
+
+
+def ended(rounds: OptimizerRounds, *optimizers: object) -> list[int]:
+    """How many training steps end with each step."""
+    return [rounds.stepped(optimizer).steps for optimizer in optimizers]
+
+
+def test_one_optimizer() -> None:
+    rounds, only = OptimizerRounds(), Optimizer()
+    assert ended(rounds, only, only, only) == [1, 1, 1]
+
+
+def test_whether_an_optimizer_is_alone() -> None:
+    rounds = OptimizerRounds()
+    first, second = Optimizer(), Optimizer()
+    assert rounds.only_optimizer == 0
+    rounds.stepped(first)
+    assert rounds.only_optimizer == id(first)
+    rounds.stepped(second)
+    assert rounds.only_optimizer == 0
+    del second
+    assert rounds.only_optimizer == id(first)
+
+
+def test_optimizers_that_take_turns_are_one_step() -> None:
+    rounds, critic, generator = OptimizerRounds(), Optimizer(), Optimizer()
+    assert rounds.stepped(critic) == (1, True)
+    assert rounds.stepped(generator) == (1, True)  # nobody could know
+    assert ended(rounds, *[critic, generator] * 4) == [0, 1] * 4
+
+
+def test_the_rarest_of_optimizers_ends_the_step() -> None:
+    rounds, critic, generator = OptimizerRounds(), Optimizer(), Optimizer()
+    assert ended(rounds, *[critic] * 5, generator) == [1] * 6
+    for _ in range(4):
+        assert ended(rounds, *[critic] * 5, generator) == [0] * 5 + [1]
+
+
+def test_one_for_each_parameter() -> None:
+    rounds, each = OptimizerRounds(), [Optimizer() for _ in range(4)]
+    assert [rounds.stepped(one).is_new for one in each] == [True] * 4
+    assert ended(rounds, *each[::-1], *each[::-1]) == [0, 0, 0, 1] * 2
+
+
+def test_one_that_is_not_used_any_more_is_given_up() -> None:
+    rounds, old, new = OptimizerRounds(), Optimizer(), Optimizer()
+    ended(rounds, *[old] * 100, new, old, new)
+    found = ended(rounds, *[new] * 100)
+    assert sum(found) == 100  # those that it was waited in vain for were steps
+    assert found[LEAST_PATIENCE + 1 :] == [1] * (100 - LEAST_PATIENCE - 1)
+
+
+def test_more_patience_with_one_that_comes_back() -> None:
+    rounds, critic, generator = OptimizerRounds(), Optimizer(), Optimizer()
+    for _ in range(10):
+        found = ended(rounds, *[critic] * 100, generator)
+    assert found == [0] * 100 + [1]
+
+
+def test_the_dead_are_not_waited_for() -> None:
+    rounds = OptimizerRounds()
+    for _ in range(5):
+        optimizer = Optimizer()
+        assert ended(rounds, optimizer, optimizer, optimizer) == [1, 1, 1]
+        del optimizer
+    assert len(rounds) == 0
+
+
+def test_nothing_grows() -> None:
+    rounds, some = OptimizerRounds(), [Optimizer() for _ in range(3)]
+    ended(rounds, *islice(cycle(some), 10_000))
+    for kept in vars(rounds).values():
+        assert not hasattr(kept, "__len__") or len(kept) <= 3

@@ -1,0 +1,81 @@
+"""What is remembered of the durations of steps."""
+
+from __future__ import annotations
+
+import pickle
+from random import Random
+
+import pytest
+
+from torchprof_hooks.capture.step_counter import StepCounter
+from torchprof_hooks.profiles.step_times import StepTimes, bucket_of
+
+WIDTH = 2 ** (1 / 64) - 1
+
+
+def counted(first_ns: int, *later_ns: int) -> StepTimes:
+    counter = StepCounter()
+    counter.count(first_ns, is_first=True)
+    for duration_ns in later_ns:
+        counter.count(duration_ns, is_first=False)
+    return counter.times()
+
+
+def test_sums_and_numbers_are_exact() -> None:
+    times = counted(900, 10, 11, 12, 10)
+    assert (times.steps, times.first_steps, times.later_steps) == (5, 1, 4)
+    assert (times.first_ns, times.later_ns) == (900, 43)
+    assert (times.first_mean_ns, times.mean_ns) == (900, 43 / 4)
+
+
+@pytest.mark.parametrize("share", [0.01, 0.5, 0.9, 1.0])
+def test_quantiles_are_as_exact_as_buckets_are_wide(share: float) -> None:
+    chance = Random(1)
+    later = sorted(round(chance.lognormvariate(16, 1)) for _ in range(1000))
+    times = counted(10**9, *later)
+    true_ns = later[max(round(share * 1000) - 1, 0)]
+    assert times.quantile_ns(share) == pytest.approx(true_ns, rel=WIDTH)
+
+
+def test_of_equal_steps_quantiles_are_exact() -> None:
+    times = counted(10**9, *[123_456_789] * 7)
+    assert times.quantile_ns(0.5) == times.quantile_ns(0.9) == 123_456_789
+    assert counted(5).quantile_ns(0.5) == 0.0
+
+
+def test_one_compiling_step_does_not_spoil_the_median() -> None:
+    times = counted(10**10, *[10**7] * 99, 10**10)
+    assert times.quantile_ns(0.5) == times.quantile_ns(0.9) == 10**7
+    assert times.mean_ns > 10**8
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_merging_is_counting_all(seed: int) -> None:
+    chance = Random(seed)
+    one, other, both = StepCounter(), StepCounter(), StepCounter()
+    total_ns = 0
+    for counter in (one, other):
+        for number in range(chance.randint(0, 30)):
+            duration_ns = chance.choice([0, 1, 2, 1000, 1001, chance.getrandbits(50)])
+            total_ns += duration_ns
+            for into in (counter, both):
+                into.count(duration_ns, is_first=not number)
+                into.evaluation(7 * number, number)
+    left, right, whole = one.times(), other.times(), both.times()
+    assert left.merge(right) == right.merge(left) == whole
+    assert whole.merge(StepTimes()) == whole
+    assert pickle.loads(pickle.dumps(whole)) == whole
+    assert whole.first_ns + whole.later_ns == total_ns
+
+
+def test_memory_depends_on_how_different_steps_are() -> None:
+    counter = StepCounter()
+    for duration_ns in range(10_000, 40_000):
+        counter.count(duration_ns, is_first=False)
+    assert len(counter.times().later) <= 2 * 64 + 1
+
+
+def test_buckets_rise() -> None:
+    numbers = [bucket_of(duration_ns) for duration_ns in range(5000)]
+    assert numbers == sorted(numbers)
+    assert bucket_of(0) == bucket_of(1) == 0

@@ -1,0 +1,90 @@
+"""Measures all steps of a thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import perf_counter_ns
+from typing import Any
+
+from torchprof_hooks.capture.attach.attachments import attachments
+from torchprof_hooks.capture.attach.optimizer_steps import optimizer_hooks
+from torchprof_hooks.capture.backward_tracker import BackwardTracker
+from torchprof_hooks.capture.step_detector import StepDetector
+from torchprof_hooks.capture.tap import Tap
+from torchprof_hooks.profiles.profile import Profile
+
+
+def tell_of_step(
+    detector: StepDetector, tracker: BackwardTracker, optimizer: Any
+) -> None:
+    """`optimizer` has stepped in the thread of `tracker`, which has heard of it."""
+    if tracker.site.phase == "data" and not tracker.follows_loading:
+        return  # a part of loading
+    if tracker.is_in_optimizer():
+        detector.inner_stepped(optimizer)
+    else:
+        is_inside_call = tracker.site is not tracker.outside
+        detector.optimizer_stepped(optimizer, is_inside_call)
+
+
+class EveryStep:
+    """Measures one thread from `start` to `stop`, and counts its steps.
+
+    tracker: of this thread.
+    no_memory: why it does not measure memory, if it should.
+    """
+
+    def __init__(self, tracker: BackwardTracker, no_memory: str = "") -> None:
+        self.tracker = tracker
+        self._no_memory = no_memory
+        self._detector = StepDetector()
+        self._detector.follow(tracker, self._detector.counter)
+        self._tap = Tap(tracker, optimizers=False)
+        self._start_ns = 0  # 0: not running
+        self._wall_ns = 0
+
+    def start(self) -> None:
+        """Begin; or go on after `stop`."""
+        attachments.attach(optimizer_hooks, self)
+        self.tracker.on_pause = self._detector.call_ended
+        self._tap.open()
+        self._detector.start()
+        self._start_ns = perf_counter_ns()
+
+    def stop(self, by_exception: bool = False) -> None:
+        """End, maybe in the middle of a step."""
+        self._detector.stop()
+        attachments.detach(optimizer_hooks, self)
+        self._tap.close(by_exception)
+        self.tracker.on_pause = None
+        # At once: an interrupt finds it booked or not.
+        self._wall_ns, self._start_ns = self._wall_ns + self._age_ns(), 0
+
+    def snapshot(self) -> Profile:
+        """Everything measured so far."""
+        from torchprof_hooks.capture.snapshot import take_snapshot
+
+        wall_ns = self._wall_ns + self._age_ns()
+        counted = self._detector.counted()
+        return take_snapshot(self.tracker, wall_ns, self._no_memory, counted=counted)
+
+    def _age_ns(self) -> int:
+        """Time since `start`."""
+        start_ns = self._start_ns  # once: another thread may read
+        return perf_counter_ns() - start_ns if start_ns else 0
+
+    # What optimizers tell
+
+    def optimizer_pre(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        """`optimizer` is about to step."""
+        self.tracker.optimizer_pre(optimizer, args, kwargs)
+
+    def optimizer_post(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        """It has."""
+        self.tracker.optimizer_post(optimizer, args, kwargs)
+        if self.tracker.works_here():
+            tell_of_step(self._detector, self.tracker, optimizer)
+
+    def begin_closure(self) -> Callable[[], object]:
+        """The optimizer calls the program (see `OwningTracker`)."""
+        return self.tracker.begin_closure()

@@ -1,0 +1,97 @@
+"""Tells which of several optimizers a training step ends with."""
+
+from __future__ import annotations
+
+import weakref
+from collections import Counter
+from typing import Any, Final, NamedTuple
+
+#: Steps of optimizers after which the rest of a round is not waited for any more: at
+#: first, and at most.
+LEAST_PATIENCE: Final = 16
+MOST_PATIENCE: Final = 256
+
+
+class RoundEnd(NamedTuple):
+    """How many training steps have ended, and whether with an optimizer that was not
+    known before."""
+
+    steps: int
+    is_new: bool
+
+
+class OptimizerRounds:
+    """A training step is a round: it ends when all optimizers of the round before have
+    stepped again, so that it ends with the one that steps least often; those of a GAN
+    make one step together.
+
+    An optimizer that steps for the first time ends a round, too, and is waited for from
+    then on; until it dies, or until it has not stepped for so long that it seems to be
+    out of use: then the steps of the others were steps of their own. If it does step
+    again, more patience is had from then on.
+    """
+
+    def __init__(self) -> None:
+        self._living: dict[int, weakref.ref[Any]] = {}
+        self._awaited: set[int] = set()
+        self._resting: set[int] = set()
+        self._stepped: Counter[int] = Counter()  # in this round
+        self._patience = LEAST_PATIENCE
+
+    def __len__(self) -> int:
+        return len(self._living)
+
+    def knows(self, optimizer: Any) -> bool:
+        """Whether `optimizer` has stepped."""
+        return id(optimizer) in self._living
+
+    @property
+    def only_optimizer(self) -> int:
+        """The id of the optimizer, if there is one and no other; or 0."""
+        living = list(self._living)  # others may die in between
+        return living[0] if len(living) == 1 else 0
+
+    def stepped(self, optimizer: Any) -> RoundEnd:
+        """`optimizer` has made a step."""
+        key = id(optimizer)
+        is_new = key not in self._living
+        self._stepped[key] += 1
+        if is_new:
+            self._living[key] = weakref.ref(optimizer, lambda _: self._remove(key))
+        if key in self._resting:
+            self._resting.discard(key)
+            self._patience = min(2 * self._patience, MOST_PATIENCE)
+            is_back = True
+        else:
+            is_back = False
+        if is_new or is_back:
+            self._awaited |= self._stepped.keys()
+        elif self._awaited <= self._stepped.keys():
+            self._awaited = set(self._stepped)
+        elif self._stepped.total() > self._patience:
+            self._resting |= self._awaited - self._stepped.keys()
+            self._awaited = set(self._stepped)
+            return self._end(min(self._stepped.values()), is_new)
+        else:
+            return RoundEnd(0, is_new)
+        return self._end(1, is_new)
+
+    def forget(self, optimizer: Any) -> None:
+        """Do not wait for `optimizer`."""
+        self._remove(id(optimizer))
+
+    def clear(self) -> None:
+        """Do not wait for any that is known now."""
+        for key in list(self._living):
+            self._remove(key)
+
+    def _end(self, steps: int, is_new: bool) -> RoundEnd:
+        self._stepped.clear()
+        return RoundEnd(steps, is_new)
+
+    def _remove(self, key: int) -> None:
+        """Ids are used again."""
+        self._living.pop(key, None)
+        self._stepped.pop(key, None)
+        self._awaited.discard(key)
+        self._resting.discard(key)

@@ -1,0 +1,328 @@
+"""Tells when a training step is over, or a call that belongs to none."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from time import perf_counter_ns
+from typing import Any, Final
+
+import torch
+
+from torchprof_hooks.capture.optimizer_rounds import OptimizerRounds
+from torchprof_hooks.capture.owning_tracker import OwningTracker
+from torchprof_hooks.capture.site import Site
+from torchprof_hooks.capture.step_counter import StepCounter
+from torchprof_hooks.capture.torch_names.autograd import next_sequence_number
+from torchprof_hooks.capture.torch_names.optimizers import any_optimizer_made
+
+#: Calls that made a graph of which no backward pass was seen, or passes that no
+#: optimizer came after, until they are taken for something else than one training step:
+#: so many, or four times those of the longest step so far.
+LEAST_LONG: Final = 1024
+#: Steps without any optimizer after which none is expected, although one was made.
+NO_OPTIMIZER_STEPS: Final = 256
+
+
+def _nothing(is_training: bool) -> None:
+    """Nobody wants to know."""
+
+
+class StepDetector:
+    """Follows the steps of one thread and counts them in `counter` (see `StepTimes` for
+    what a step is, and `OptimizerRounds` for several optimizers).
+
+    It is told of optimizers' steps and of whatever ends that was called from outside of
+    all. A call in which a graph was made begins a training step, or is a part of the
+    one that runs; a call without, while no training step runs, is an evaluation.
+
+    Without an optimizer of torch's, a step is over when the next forward begins after a
+    backward pass. While one might still step (one was made, and there were few steps so
+    far) those steps may turn out to be parts of one: gradients that are accumulated.
+
+    What does not fit is not waited for without end: graphs that nobody uses are those
+    of an evaluation that forgot ``torch.no_grad()``; and passes without end, after
+    which no optimizer steps, are steps of another one.
+
+    on_boundary: called at good moments to look more or less closely from then on:
+        between two steps, when nothing is being called; with whether a training step
+        has ended (else an evaluation).
+    counter: where steps are counted; may be replaced at a boundary (see `follow`).
+    usual_calls: how many calls with a graph a training step has, in the last one.
+    number: of the next autograd node, when the last step or call ended; to be kept by
+        whoever tells of steps by `steps_ended`.
+    """
+
+    def __init__(self, on_boundary: Callable[[bool], object] = _nothing) -> None:
+        self._on_boundary = on_boundary
+        self.counter = StepCounter()
+        self.number = 0
+        self._rounds = OptimizerRounds()
+        self._inner: dict[int, weakref.ref[Any]] = {}
+        self._began_ns = 0  # the step that is running
+        self._running_ns = 0  # of it, before the last `stop`
+        self._is_running = False
+        self._steps = 0
+        self._calls = self._passes = 0  # of the step, so far
+        self.usual_calls = 0
+        self._longest = LEAST_LONG // 4
+        self._has_inner_passes = False
+        self._boundary_is_due = False
+        # Without optimizers:
+        self._maybe = StepCounter()
+        self._maybe_ns = 0
+        self._maybe_steps = 0
+        self._expects_none = self._was_one_made = False
+        self._usual_passes = 1
+        self._pass_ended_ns = 0
+        self._tracker: OwningTracker | None = None
+        self._entered_ns = 0
+
+    # What is followed
+
+    def follow(self, tracker: OwningTracker, counter: StepCounter) -> None:
+        """From now on, calls are those that `tracker` sees; count in `counter`."""
+        before = 0 if self._tracker is None else self._tracker.entered_ns
+        self._entered_ns += tracker.entered_ns - before
+        self._tracker = tracker
+        self.counter = counter
+
+    def start(self) -> None:
+        """Time counts from now on."""
+        self._began_ns = perf_counter_ns() - self._running_ns
+        self.number = next_sequence_number()
+        self._is_running = True
+
+    def stop(self) -> None:
+        """It does not, until the next `start`."""
+        if self._is_running:  # else an interrupt came before that
+            self._running_ns = perf_counter_ns() - self._began_ns
+            self._is_running = False
+
+    def leave_out(self, duration_ns: int) -> None:
+        """So much of the time of the step that is running is none of the program's."""
+        self._began_ns += duration_ns
+
+    def counted(self, stamps: Sequence[int] = ()) -> StepCounter:
+        """What `counter` has, with steps that may still turn out to be parts of one,
+        and with the last one, if nothing tells its end but the next one.
+
+        stamps: of `steps_ended`, which is still to be told of them.
+        """
+        found = StepCounter()
+        for part in (self.counter, self._maybe):
+            found.add(part)
+        steps, ends = self._steps + self._maybe_steps, list(stamps)
+        if (
+            self._passes
+            and not self._rounds
+            and (self._maybe_steps or self._no_optimizer_is_expected())
+        ):
+            is_running = self._is_running
+            ends.append(
+                perf_counter_ns() if is_running else self._began_ns + self._running_ns
+            )
+        for began_ns, end_ns in pairwise([self._began_ns, *ends]):
+            found.count(end_ns - began_ns, is_first=not steps)
+            steps += 1
+        return found
+
+    @property
+    def has_optimizer(self) -> bool:
+        """Whether steps are those of an optimizer."""
+        return bool(self._rounds)
+
+    @property
+    def only_optimizer(self) -> int:
+        """The id of the optimizer, if there is one and no other; or 0."""
+        return self._rounds.only_optimizer
+
+    def knows(self, optimizer: Any) -> bool:
+        """Whether `optimizer` has stepped, and is not forgotten."""
+        return self._rounds.knows(optimizer) or self.is_inner(optimizer)
+
+    # Optimizers
+
+    def is_inner(self, optimizer: Any) -> bool:
+        """Whether `optimizer` is known to be called by another one."""
+        return id(optimizer) in self._inner
+
+    def inner_stepped(self, optimizer: Any) -> None:
+        """`optimizer` has made a step in the step of another one, which is to count."""
+        key = id(optimizer)
+        if key not in self._inner:
+            self._rounds.forget(optimizer)
+            forget = self._inner.pop
+            self._inner[key] = weakref.ref(optimizer, lambda _: forget(key, None))
+
+    def optimizer_stepped(self, optimizer: Any, inside_call: bool) -> None:
+        """`optimizer` has made a step of its own."""
+        self._inner.pop(id(optimizer), None)
+        ended = self._rounds.stepped(optimizer)
+        if not ended.steps:
+            return
+        now_ns = perf_counter_ns()
+        duration_ns = now_ns - self._began_ns + self._maybe_ns
+        self._forget_maybe()
+        self._begin(now_ns)
+        self.number = next_sequence_number()
+        # An optimizer more in the first round?
+        if ended.is_new and self._steps == 1 < len(self._rounds):
+            self.counter.first_ns += duration_ns
+        else:
+            self._count(duration_ns, ended.steps)
+        self._boundary_is_due = inside_call
+        if not inside_call:
+            self._on_boundary(True)
+
+    def steps_ended(self, stamps: Sequence[int]) -> None:
+        """The only optimizer has stepped at these moments; there is nothing else to
+        know of them."""
+        for stamp_ns in stamps:
+            duration_ns = stamp_ns - self._began_ns
+            self._begin(stamp_ns)
+            self._count(duration_ns)
+
+    # Calls
+
+    def graphs_made(self, calls: int) -> None:
+        """In so many calls that no tracker was shown."""
+        self._calls += calls
+
+    def call_ended(self, site: Site, end_ns: int) -> None:
+        """A call from outside of all, or a pass, has ended at `site`."""
+        if site.phase == "backward":
+            self._pass_ended(site, end_ns)
+        elif site.phase == "forward" and site.module is not None:
+            self._forward_ended(site, end_ns)
+
+    def unseen_call_ended(self) -> None:
+        """The same of a module that no tracker is shown, nor passes."""
+        if self.graph_made_since(self.number):
+            self._graph_made()
+        elif not self._calls:
+            self._evaluated(perf_counter_ns())
+        self.number = next_sequence_number()
+
+    def graph_made_since(self, number: int) -> bool:
+        """Whether the call that ends now, which began when this was the number of the
+        next node, has made a graph. Custom Functions make nodes in any case."""
+        return torch.is_grad_enabled() and next_sequence_number() != number
+
+    def _forward_ended(self, site: Site, end_ns: int) -> None:
+        if self._boundary_is_due:
+            self._boundary_is_due = self._has_inner_passes = False
+            self._passes = 0
+            self._on_boundary(True)
+            return
+        if self._passes and not self._rounds:
+            if self._has_inner_passes:
+                self._step_without_optimizer(end_ns)
+                if self._no_optimizer_is_expected():
+                    self._on_boundary(True)
+                return
+            self._came_after_backward(site, end_ns)
+            self._step_without_optimizer(site.start_ns)
+        if self.graph_made_since(site.low):
+            self._graph_made()
+        elif not self._calls:
+            self._evaluated(end_ns)
+
+    def _graph_made(self) -> None:
+        self._calls += 1
+        if not self._passes and self._calls > 4 * self._longest:
+            self._give_up()
+
+    def _evaluated(self, now_ns: int) -> None:
+        self.counter.evaluation(now_ns - self._began_ns)
+        self._began_ns = now_ns
+        self._on_boundary(False)
+
+    def _pass_ended(self, site: Site, end_ns: int) -> None:
+        self._passes += 1
+        if site.caller is not site.caller.caller:
+            self._has_inner_passes = True
+            return
+        if self._boundary_is_due:
+            self._boundary_is_due = False
+            self._passes = 0
+            self._on_boundary(True)
+        elif self._rounds:
+            if self._passes > 4 * self._longest:
+                self._give_up()
+        else:
+            self._pass_ended_ns = end_ns
+            assert self._tracker is not None
+            self._entered_ns = self._tracker.entered_ns
+            if self._passes == self._usual_passes and self._no_optimizer_is_expected():
+                self._on_boundary(True)
+
+    def _give_up(self) -> None:
+        """What runs is not one training step."""
+        now_ns, calls, passes = perf_counter_ns(), self._calls, self._passes
+        duration_ns = now_ns - self._began_ns
+        self._calls = self._passes = 0
+        self._began_ns = now_ns
+        if passes:
+            self._rounds.clear()
+            self._count(duration_ns, passes)
+        else:
+            self.counter.evaluation(duration_ns, calls)
+        self._on_boundary(bool(passes))
+
+    # Without optimizers
+
+    def _no_optimizer_is_expected(self) -> bool:
+        if not self._expects_none:
+            self._was_one_made = self._was_one_made or any_optimizer_made()
+            is_late = self._maybe_steps >= NO_OPTIMIZER_STEPS
+            self._expects_none = is_late or not self._was_one_made
+        return self._expects_none
+
+    def _step_without_optimizer(self, now_ns: int) -> None:
+        duration_ns = now_ns - self._began_ns
+        self._usual_passes = self._passes
+        self._begin(now_ns)
+        if self._no_optimizer_is_expected():
+            self._count_maybe()
+            self._count(duration_ns)
+            return
+        self._maybe_ns += duration_ns
+        self._maybe_steps += 1
+        self._maybe.count(duration_ns, is_first=self._steps + self._maybe_steps == 1)
+
+    def _came_after_backward(self, site: Site, end_ns: int) -> None:
+        """The call that ended at `site` is the first one after a backward pass."""
+        assert self._tracker is not None
+        call_ns = end_ns - site.start_ns
+        others_ns = self._tracker.entered_ns - self._entered_ns - call_ns
+        after_ns = site.start_ns - self._pass_ended_ns - others_ns
+        where = self.counter if self._expects_none else self._maybe
+        where.after_backward_ns += max(after_ns, 0)
+
+    def _count_maybe(self) -> None:
+        """They were steps indeed."""
+        if self._maybe_steps:
+            self._steps += self._maybe_steps
+            self.counter.add(self._maybe)
+            self._forget_maybe()
+
+    def _forget_maybe(self) -> None:
+        if self._maybe_steps:
+            self._maybe = StepCounter()
+            self._maybe_steps = self._maybe_ns = 0
+
+    # Counting
+
+    def _begin(self, now_ns: int) -> None:
+        """A step has ended, and another one begins."""
+        self._longest = max(self._longest, self._calls, self._passes)
+        self.usual_calls = self._calls or self.usual_calls
+        self._calls = self._passes = 0
+        self._has_inner_passes = False
+        self._began_ns = now_ns
+
+    def _count(self, duration_ns: int, steps: int = 1) -> None:
+        self.counter.count(duration_ns, steps, is_first=not self._steps)
+        self._steps += steps
