@@ -67,8 +67,14 @@ PROGRAMS: Final = (
     Program(
         "word language model, Transformer",
         "word_language_model/main.py",
-        ("--data=text", "--epochs=1", "--log-interval=20", "--save=transformer.pt")
-        + ("--model=Transformer", "--lr=5"),
+        (
+            "--data=text",
+            "--epochs=1",
+            "--log-interval=20",
+            "--save=transformer.pt",
+            "--model=Transformer",
+            "--lr=5",
+        ),
     ),
     Program(
         "reinforce", "reinforcement_learning/reinforce.py", (), ("gymnasium", "pygame")
@@ -83,8 +89,15 @@ PROGRAMS: Final = (
     Program(
         "dcgan",
         "dcgan/main.py",
-        ("--dataset=fake", "--imageSize=64", "--ngf=16", "--ndf=16", "--niter=1")
-        + ("--manualSeed=1", "--workers=0"),
+        (
+            "--dataset=fake",
+            "--imageSize=64",
+            "--ngf=16",
+            "--ndf=16",
+            "--niter=1",
+            "--manualSeed=1",
+            "--workers=0",
+        ),
         ("torchvision",),
     ),
     Program("siamese", "siamese_network/main.py", ("--epochs=1",), ("torchvision",)),

@@ -1,5 +1,5 @@
-"""A GPT that accumulates the gradients of 40 micro-batches for each of its steps, and is
-evaluated and generates between them."""
+"""A GPT that accumulates the gradients of 40 micro-batches for each of its steps,
+evaluated now and then, when it also generates."""
 
 from __future__ import annotations
 
