@@ -80,7 +80,9 @@ class TrialModel(_Quiet):
         self.durations_ns: list[int] = []
         self.stamps: list[int] = []
         self._memory = np.ones(_SWEPT_BYTES // 8)
-        self._operand = torch.ones(64, 64, device="cpu", dtype=torch.float32)
+        # Small, and of one row where it is normalised: what torch divides among threads
+        # waits for all of these, which takes long where other programs are running.
+        self._operand = torch.ones(16, 16, device="cpu", dtype=torch.float32)
 
     def forward(self, value: torch.Tensor, stops: bool) -> torch.Tensor:
         """stops: whether something else is done between layers."""
@@ -117,8 +119,9 @@ class TrialModel(_Quiet):
         """Do what a program does between two modules, if that is wanted."""
         if self.sweeps:
             self._memory.sum()
-            product = torch.layer_norm(self._operand @ self._operand, (64,))
-            torch.softmax(product, -1).exp().cumsum(0).max()
+            product = (self._operand @ self._operand).view(1, -1)
+            normal = torch.layer_norm(product, product.shape[1:])
+            torch.softmax(normal, -1).exp().cumsum(1).max()
 
 
 class LayerTimes(NamedTuple):
