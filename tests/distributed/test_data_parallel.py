@@ -3,6 +3,8 @@ backward of the first layer."""
 
 from __future__ import annotations
 
+import time
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -83,3 +85,84 @@ def test_waiting_is_not_the_first_layers(kind: str) -> None:
     assert milliseconds_by_phase(late)["waiting"] < 0.3 * planted
     late_row = next(row for row in late.rows() if row.class_name == "Late")
     assert late_row.phases["forward"].self_ns >= planted * 0.99e6
+
+
+def test_among_four_processes_only_the_last_does_not_wait() -> None:
+    *waiting, late = run_processes(partial(profiled, kind="plain"), count=4)
+    planted = STEPS * PLANTED
+    for profile in waiting:
+        assert is_complete(profile)
+        assert milliseconds_by_phase(profile)["waiting"] > 0.6 * planted
+        assert milliseconds_by_phase(profile)["backward"] < 0.3 * planted
+    assert milliseconds_by_phase(late)["waiting"] < 0.3 * planted
+    assert milliseconds_by_phase(late)["forward"] >= 0.99 * planted
+
+
+def both(rank: int, kind: str) -> tuple[list[Any], list[Any]]:
+    """What training gives, bare and under a profile."""
+    found = []
+    for manager in (nullcontext(), torchprof_hooks.profile(functions=True)):
+        torch.manual_seed(0)
+        model = DistributedDataParallel(Net(), **KINDS[kind])
+        with manager:
+            found.append(train(model, rank))
+    return found[0], found[1]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_results_are_the_same(kind: str) -> None:
+    for bare, measured in run_processes(partial(both, kind=kind)):
+        torch.testing.assert_close(measured, bare, rtol=0, atol=0)
+
+
+def without_gradients_of_others(rank: int) -> Profile:
+    torch.manual_seed(0)
+    model = DistributedDataParallel(Net())
+    with torchprof_hooks.profile() as prof:
+        with model.no_sync():
+            model(torch.ones(4, 32)).sum().backward()
+        Net()(torch.ones(4, 32)).sum().backward()  # in a group, but of its own
+    return prof.profile
+
+
+def test_a_pass_without_reduction_waits_for_nobody() -> None:
+    for profile in run_processes(without_gradients_of_others):
+        assert is_complete(profile)
+        assert "waiting" not in milliseconds_by_phase(profile)
+
+
+def broadcasting(rank: int) -> Profile:
+    torch.manual_seed(0)
+    model = DistributedDataParallel(
+        nn.Sequential(nn.BatchNorm1d(32), nn.Linear(32, 32))
+    )
+    with torchprof_hooks.profile() as prof:
+        for _ in range(STEPS):
+            if rank == 0:  # whose buffers all have to have
+                time.sleep(PLANTED / 1000)
+            model(torch.ones(4, 32))
+    return prof.profile
+
+
+def test_buffers_that_are_waited_for_are_communication() -> None:
+    first, last = run_processes(broadcasting)
+    names = milliseconds_by_name(last)
+    assert names["(communication) broadcast"] > 0.6 * STEPS * PLANTED
+    assert names["DistributedDataParallel"] < 0.3 * STEPS * PLANTED
+    assert milliseconds_by_name(first)["(outside modules)"] > 0.9 * STEPS * PLANTED
+
+
+def within_a_budget(rank: int) -> Profile:
+    torch.manual_seed(0)
+    model = DistributedDataParallel(Net())
+    with torchprof_hooks.profile(max_overhead=0.5) as prof:
+        train(model, rank, steps=6)
+    return prof.profile
+
+
+def test_within_a_budget_too() -> None:
+    waiting, _ = run_processes(within_a_budget)
+    assert is_complete(waiting)
+    phases = milliseconds_by_phase(waiting)
+    assert phases["waiting"] > 0.6 * sum(phases.values())
+    assert phases["backward"] < 0.3 * sum(phases.values())
