@@ -22,7 +22,7 @@ optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
 for _ in range(25):
     pictures, noise = torch.randn(8, 1, 16, 16), torch.randn(8, 1, 16, 16)
     times = torch.randint(0, 100, (8,))
-    noisy = scheduler.add_noise(pictures, noise, times)  # type: ignore[arg-type]
+    noisy = scheduler.add_noise(pictures, noise, times)
     loss = F.mse_loss(model(noisy, times).sample, noise)
     loss.backward()
     optimizer.step()
