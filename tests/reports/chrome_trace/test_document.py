@@ -39,6 +39,11 @@ NAMED = b"""
 UNNAMED = b"""
   ]}
 """
+COMPLAINING = b"""
+  ],
+      "ERROR": ["ERROR:2026-11-22 Device.cpp:47] \\"count\\" [35], failed", "again"],
+  "traceName": "/tmp/xyz/trace.json"
+}"""
 
 
 def merged(
@@ -52,7 +57,8 @@ def merged(
 
 
 @pytest.mark.parametrize(
-    ("ours", "theirs", "tail"), [*product((0, 1, 3), (0, 1, 3), (NAMED, UNNAMED))]
+    ("ours", "theirs", "tail"),
+    [*product((0, 1, 3), (0, 1, 3), (NAMED, UNNAMED, COMPLAINING))],
 )
 def test_our_events_are_in_front_of_those_of_torch(
     ours: int, theirs: int, tail: bytes
@@ -131,6 +137,16 @@ def test_all_that_is_valid_stays_valid(
 
 
 COMPLETE = HEAD + EVENT + b"," + EVENT + NAMED
+
+
+def test_what_torch_complains_of_is_kept() -> None:
+    found = merged(HEAD + EVENT + COMPLAINING)
+
+    assert found["ERROR"] == [
+        'ERROR:2026-11-22 Device.cpp:47] "count" [35], failed',
+        "again",
+    ]
+    assert found["traceName"] == "timeline-7.json"
 
 
 @pytest.mark.parametrize(

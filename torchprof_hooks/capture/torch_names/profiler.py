@@ -88,6 +88,7 @@ def make_profiler(with_tensors: bool) -> Any:
         activities=torch.profiler.supported_activities(),  # type: ignore[no-untyped-call]
         record_shapes=with_tensors,
         profile_memory=with_tensors,  # without it, torch does not number tensors
+        acc_events=True,  # else some torch warns that a next start forgets them
     )
 
 

@@ -10,10 +10,13 @@ from typing import Any, Final
 _EVENTS: Final = re.compile(rb'"traceEvents"\s*:\s*\[')
 _NO_EVENTS: Final = re.compile(rb"\s*\]")
 _BASE: Final = re.compile(rb'"baseTimeNanoseconds"\s*:\s*(\d+)')
-#: What torch writes after the events: the name of its file. Behind something else than
-#: events, the text was cut off.
+#: What torch writes after the events: lists of what it has complained of, if it has (up
+#: to 2.10, builds for CUDA do where there is no device), and the name of its file.
+#: Behind something else than events, the text was cut off.
 _CLOSING: Final = re.compile(
-    rb'(?<=[\s\[}])\](\s*,\s*"traceName"\s*:\s*"[^\n]*"\s*)?\s*\}\s*$'
+    rb"(?<=[\s\[}])\]"
+    rb'((?:\s*,\s*"[A-Z]+"\s*:\s*\[(?:[\s,]|"(?:[^"\\\n]|\\.)*")*\])*)'
+    rb'(\s*,\s*"traceName"\s*:\s*"[^\n]*"\s*)?\s*\}\s*$'
 )
 #: How far from the end that can begin.
 _CLOSING_BYTES: Final = 1 << 14
@@ -35,6 +38,7 @@ class TraceDocument:
         self._text = memoryview(text)  # parts of it are written, never copied
         self._begin = begin.end()
         self._end = closing.start()
+        self._complaints = closing[1]
         self._has_events = _NO_EVENTS.match(text, self._begin) is None
         base = _BASE.search(text, 0, self._begin)
         #: What the times of the trace count from, in nanoseconds of Unix time.
@@ -57,4 +61,4 @@ class TraceDocument:
             yield separator
         yield self._text[self._begin : self._end]
         entries = {"traceName": name, "torchprof_hooks": dict(metadata)}
-        yield b"]," + json.dumps(entries)[1:].encode() + b"\n"
+        yield b"]" + self._complaints + b"," + json.dumps(entries)[1:].encode() + b"\n"
