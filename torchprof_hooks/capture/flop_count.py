@@ -52,6 +52,12 @@ class FlopCount:
         self._operators_left = _MOST_OPERATORS_IN_ALL
         self._known: dict[CallDescription, Flops] = {}
 
+    def without_patience(self) -> FlopCount:
+        """What is known already, and what shapes tell."""
+        other = FlopCount(0.0)
+        other._known = self._known
+        return other
+
     def of_sites(self, sites: Sequence[Site], calls: Sequence[int]) -> list[int]:
         """Floating-point operations of all calls at each site, given their numbers."""
         numbers: dict[CallDescription, int] = {}

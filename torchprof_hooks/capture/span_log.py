@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
-Int64s = npt.NDArray[np.int64]
+Int64s = np.ndarray[Any, np.dtype[np.int64]]  # numpy.typing is slow to import
 
 #: Numbers that one closed span appends: code of its site, start, end.
 FIELDS: Final = 3

@@ -137,6 +137,11 @@ class StepSampler:
         self._open(self._book)
         self._detector.start()
 
+    def join(self, module: torch.nn.Module, args: Any) -> None:
+        """A call of `module` is beginning that torch does not show to hooks which came
+        during it: see it all the same."""
+        self._book.tracker.forward_pre(module, args)
+
     def stop(self, by_exception: bool = False) -> None:
         """End, most likely in the middle of a step."""
         if not self._taps.is_open:

@@ -33,7 +33,10 @@ class AfterImport:
         """The spec that others find, with a loader that calls the function."""
         if fullname != self._name:
             return None
-        for finder in [other for other in self._meta_path if other is not self]:
+        finders = list(self._meta_path)
+        # Only those behind: another one that waits would ask this one in its turn.
+        behind = finders.index(self) + 1 if self in finders else len(finders)
+        for finder in finders[behind:]:
             spec: ModuleSpec | None = finder.find_spec(fullname, path, target)
             if spec is not None:
                 if spec.loader is not None:

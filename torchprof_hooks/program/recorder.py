@@ -6,27 +6,33 @@ import atexit
 import os
 import signal
 import sys
+import threading
 import time
 from contextlib import suppress
 from dataclasses import replace
+from functools import cached_property
 from types import FrameType
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
-from torchprof_hooks.capture.backward_tracker import BackwardTracker
-from torchprof_hooks.capture.compilation import read_compilation
-from torchprof_hooks.capture.flop_count import FlopCount
-from torchprof_hooks.capture.module_names import ModuleNames
+import torch
+
+from torchprof_hooks.capture.first_call import FirstCall
 from torchprof_hooks.capture.pace import Detail, Pace
 from torchprof_hooks.capture.step_sampler import StepSampler
 from torchprof_hooks.measure.device_clock import default_device_clock
 from torchprof_hooks.profiler import Settings, make_tracker
-from torchprof_hooks.profiles.compilation import CompilationSummary
-from torchprof_hooks.profiles.program import ProgramProfile
 from torchprof_hooks.program.beginning import BEGAN_NS
 from torchprof_hooks.program.complaints import complain
 from torchprof_hooks.program.destination import rank_file, write_report
 from torchprof_hooks.program.flags import Flags
-from torchprof_hooks.session.memory_step import MemoryStep
+
+if TYPE_CHECKING:  # not before they are needed: every program waits for these imports
+    from torchprof_hooks.capture.backward_tracker import BackwardTracker
+    from torchprof_hooks.capture.flop_count import FlopCount
+    from torchprof_hooks.capture.module_names import ModuleNames
+    from torchprof_hooks.profiles.compilation import CompilationSummary
+    from torchprof_hooks.profiles.program import ProgramProfile
+    from torchprof_hooks.session.memory_step import MemoryStep
 
 #: The step that is traced for the memory profile: the first that is like others, after
 #: the warm-up and one in which functions are looked at.
@@ -43,18 +49,22 @@ _NOTHING: Final = (
 
 
 class Recorder:
-    """Follows the thread that starts it, until the program ends."""
+    """Follows a thread until the program ends: the one that starts it, or the first
+    other one that calls a model before that one calls a module.
 
-    def __init__(self, flags: Flags) -> None:
+    is_bound: whether it is the one that starts it, whatever the others do.
+    """
+
+    def __init__(self, flags: Flags, is_bound: bool = True) -> None:
         self._flags = flags
         self._pid = os.getpid()
-        self._sampler = make_sampler(flags)
-        self._sampler.at_step = self._at_step
-        self._memory = MemoryStep() if flags.profile_memory else None
-        self._compiled_before = _compilation_since(CompilationSummary())
+        self._is_bound = is_bound
+        self._thread = ""  # its name, if it is another one
+        self._sampler = self._make_sampler()
+        self._memory = _make_memory_step() if flags.profile_memory else None
+        self._compiled_before = _compilation_so_far()
         self._has_traced = False
         self._flushed_at = time.monotonic()
-        self._flop_count = FlopCount(_PATIENCE_S)
         self._is_reported = False
         self._ended_ns = 0
         self.beginning_ns = 0  # what it took until `start` was done
@@ -62,9 +72,43 @@ class Recorder:
     def start(self) -> None:
         """Begin, and have the end reported."""
         atexit.register(self.report)
-        if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+        self._heed_sigterm()
+        if self._is_bound:
+            self._sampler.start()
+            return
+        # A thread that is there to import torch may call no module, ever.
+        is_main = threading.current_thread() is threading.main_thread()
+        if is_main:
+            self._sampler.start()
+        FirstCall(self._go_on_here, is_main).open()
+
+    def _go_on_here(self, module: torch.nn.Module, args: Any) -> None:
+        """Follow the running thread instead, which is calling `module`."""
+        try:
+            self._heed_sigterm()
+            self._thread = threading.current_thread().name
+            self._sampler = self._make_sampler()
+            self._sampler.start()
+            self._sampler.join(module, args)
+        except Exception as error:  # the program goes on, whatever it is
+            complain(f"torchprof_hooks: cannot measure: {error!r}")
+
+    def _make_sampler(self) -> StepSampler:
+        sampler = make_sampler(self._flags)
+        sampler.at_step = self._at_step
+        return sampler
+
+    def _heed_sigterm(self) -> None:
+        """Only the main thread can have it heeded."""
+        is_main = threading.current_thread() is threading.main_thread()
+        if is_main and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
             signal.signal(signal.SIGTERM, self._on_sigterm)
-        self._sampler.start()
+
+    @cached_property
+    def _flop_count(self) -> FlopCount:
+        from torchprof_hooks.capture.flop_count import FlopCount
+
+        return FlopCount(_PATIENCE_S)
 
     def report(self) -> None:
         """Report, once, unless this is a fork of the program."""
@@ -96,7 +140,7 @@ class Recorder:
     def _flush_if_due(self) -> None:
         if time.monotonic() - self._flushed_at >= self._flags.flush_secs:
             with suppress(OSError):  # the end will tell
-                self._save(self._so_far(FlopCount(patience_s=0)))
+                self._save(self._so_far(self._flop_count.without_patience()))
             self._flushed_at = time.monotonic()
 
     def _save(self, program: ProgramProfile) -> None:
@@ -114,10 +158,13 @@ class Recorder:
             complain(f"torchprof_hooks: {where} is not saved: {error}")
 
     def _so_far(self, flop_count: FlopCount) -> ProgramProfile:
+        from torchprof_hooks.profiles.program import ProgramProfile
+
         now_ns = time.perf_counter_ns()
         strata = self._sampler.strata(flop_count)
+        thread = f", in thread {self._thread}" if self._thread else ""
         return ProgramProfile(
-            message=" ".join(sys.argv) or "an interactive session",
+            message=(" ".join(sys.argv) or "an interactive session") + thread,
             strata=strata,
             program_ns=now_ns - BEGAN_NS,
             overhead_ns=self._sampler.spent_ns,
@@ -159,7 +206,9 @@ class Recorder:
         try:
             write_report(report, flags.destination)
         except OSError as error:
-            complain(f"torchprof_hooks: no file for the report: {error}")
+            where = rank_file(flags.destination)
+            reason = error.strerror or error  # it may name a file that is not theirs
+            complain(f"torchprof_hooks: no file for the report: {where}: {reason}")
             write_report(report, "stderr")  # it may have taken days
 
     def _closing(self) -> str:
@@ -185,11 +234,31 @@ class Recorder:
         os.kill(os.getpid(), signal.SIGTERM)  # end as without us
 
 
-def _compilation_since(earlier: CompilationSummary) -> CompilationSummary:
+def _make_memory_step() -> MemoryStep:
+    from torchprof_hooks.session.memory_step import MemoryStep
+
+    return MemoryStep()
+
+
+def _compilation_so_far() -> CompilationSummary | None:
+    """None if the compiler is not even loaded."""
+    if "torch._dynamo" not in sys.modules:
+        return None
+    from torchprof_hooks.capture.compilation import read_compilation
+
+    with suppress(Exception):
+        return read_compilation()
+    return None
+
+
+def _compilation_since(earlier: CompilationSummary | None) -> CompilationSummary:
     """What torch.compile has done since. It keeps its books under private names: if
     they are not as we know them, there is nothing to tell."""
+    from torchprof_hooks.profiles.compilation import CompilationSummary
+
+    found = _compilation_so_far() or CompilationSummary()
     try:
-        return read_compilation().since(earlier)
+        return found if earlier is None else found.since(earlier)
     except Exception:
         return CompilationSummary()
 
@@ -209,14 +278,15 @@ def make_sampler(flags: Flags) -> StepSampler:
     return StepSampler(make, Pace(flags.max_overhead, flags.every, most), most)
 
 
-def start(flags: Flags, beginning_ns: int = 0) -> None:
+def start(flags: Flags, beginning_ns: int = 0, is_bound: bool = True) -> None:
     """Begin to measure, unless the program is being measured already.
 
     beginning_ns: what it has taken to come here, which the program would not have.
+    is_bound: see `Recorder`.
     """
     if not _running:
         began_ns = time.perf_counter_ns()
-        recorder = Recorder(flags)
+        recorder = Recorder(flags, is_bound)
         _running.append(recorder)
         recorder.start()
         recorder.beginning_ns = beginning_ns + time.perf_counter_ns() - began_ns

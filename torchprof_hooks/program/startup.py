@@ -32,7 +32,7 @@ def enable(**flags: Any) -> None:
         FlagError: there is no such flag, or it cannot have the value, or a file of that
             name cannot be written.
     """
-    begin(settle(make_flags({"profile": True, **flags}), full_name))
+    begin(settle(make_flags({"profile": True, **flags}), full_name), is_bound=True)
 
 
 def begin_from_environment(environment: Mapping[str, str]) -> None:
@@ -81,10 +81,11 @@ def _is_a_child() -> bool:
     return multiprocessing.current_process().name != "MainProcess"
 
 
-def begin(flags: Flags, beginning_ns: int = 0) -> None:
+def begin(flags: Flags, beginning_ns: int = 0, is_bound: bool = False) -> None:
     """Begin now.
 
     beginning_ns: what it has taken to come here, which the program would not have.
+    is_bound: whether this thread is meant, and no other.
     """
     import torch  # noqa: F401  - first: somebody may be waiting for it to begin, too
 
@@ -92,6 +93,6 @@ def begin(flags: Flags, beginning_ns: int = 0) -> None:
     try:
         from torchprof_hooks.program.recorder import start
 
-        start(flags, beginning_ns + perf_counter_ns() - began_ns)
+        start(flags, beginning_ns + perf_counter_ns() - began_ns, is_bound)
     except Exception as error:  # the program goes on, whatever it is
         complain(f"torchprof_hooks: cannot measure: {error!r}")

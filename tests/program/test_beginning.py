@@ -1,0 +1,68 @@
+"""What is imported into programs for our sake, and when."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.program.test_program import plain, profiled, written
+
+WITHOUT = "import json, sys; print(json.dumps(sorted(sys.modules)))"
+WITH = "import json, sys, torch; print(json.dumps(sorted(sys.modules)))"
+
+#: What makes up a program's profile when it has ended, and what only some ask for.
+LATE = (
+    "tabulate",
+    "argparse",
+    "torchprof_hooks.capture.calibration",
+    "torchprof_hooks.capture.compilation",
+    "torchprof_hooks.capture.flop_count",
+    "torchprof_hooks.capture.kineto_session",
+    "torchprof_hooks.capture.snapshot",
+    "torchprof_hooks.profiles.program",
+    "torchprof_hooks.profiles.rows",
+    "torchprof_hooks.profiles.strata",
+    "torchprof_hooks.program.cli",
+    "torchprof_hooks.program.file_tools",
+    "torchprof_hooks.program.launch",
+    "torchprof_hooks.reports",
+)
+
+
+def test_a_program_without_torch_has_next_to_nothing_of_ours(tmp_path: Path) -> None:
+    path = written(tmp_path, WITHOUT)
+    alone, run = json.loads(plain(path).out), json.loads(profiled(path).out)
+    assert sorted(set(run) - set(alone) - {"sitecustomize"}) == [
+        "__future__",
+        "torchprof_hooks",
+        "torchprof_hooks.program",
+        "torchprof_hooks.program.after_import",
+        "torchprof_hooks.program.beginning",
+        "torchprof_hooks.program.handover",
+        "torchprof_hooks.version",
+    ]
+
+
+def test_what_is_needed_at_the_end_is_imported_at_the_end(tmp_path: Path) -> None:
+    path = written(tmp_path, WITH)
+    alone, run = json.loads(plain(path).out), json.loads(profiled(path).out)
+    ours = set(run) - set(alone)
+    assert "torchprof_hooks.program.recorder" in ours
+    assert not ours & set(LATE)
+    assert not [name for name in ours if name.split(".")[0] in ("numpy", "sympy")]
+    assert len(ours) < 130
+
+
+def test_the_command_itself_imports_no_numbers(tmp_path: Path) -> None:
+    """It starts a program, and that takes the time that is to be measured."""
+    code = (
+        "import json, sys, os\n"
+        "from torchprof_hooks.program.cli import main\n"
+        "os.execve = lambda *args: print(json.dumps(sorted(sys.modules)))\n"
+        "main(['x.py'])"
+    )
+    loaded = set(json.loads(plain("-c", code).out))
+    assert "torchprof_hooks.program.launch" in loaded
+    foreign = ("numpy", "torch", "tabulate", "email", "subprocess")
+    assert not [name for name in loaded if name.split(".")[0] in foreign]
+    assert not {name for name in LATE if "reports" in name or "rows" in name} & loaded
