@@ -255,12 +255,11 @@ def profile(
             the CPU; or a device. Where it cannot be measured the report says why.
         max_overhead: the share of the loop's time that measuring may take, 0.01 or "1%"
             for one per cent: then some of the steps are measured, as many as that
-            allows, and in the others no hook is on any module. The report says how many
-            were, and is about these. A step ends with that of the optimizer; of
-            several, of the one that steps least often; without any, each outermost call
-            of a module without gradients is one. Steps of less than 1.5 ms cannot keep
-            to one per cent: telling their end is booked at 15 us. By default, and with
-            "none" or "100%", all steps are measured.
+            allows, and in the others there are hooks on outermost modules at most. The
+            report says how many were, and is about these (see `StepTimes` for what a
+            step is). Steps of less than 1.5 ms cannot keep to one per cent: telling
+            their end is booked at 15 us. By default, and with "none" or "100%", all
+            steps are measured.
         device_clock: another clock for the device than that of ``torch.cuda``, which is
             used by default where this torch is built for it.
 

@@ -71,10 +71,9 @@ def install(watch: Stopwatch) -> None:
     # A module called while a pass runs is computed again: a part of backward here.
     inside = ("backward", "data")
     module.__call__ = watch.around("forward", module.__call__, inside)
-    torch.autograd.backward = watch.around(
-        "backward", torch.autograd.backward, ("data",)
-    )
-    torch.autograd.grad = watch.around("backward", torch.autograd.grad, ("data",))
+    autograd: Any = torch.autograd
+    autograd.backward = watch.around("backward", autograd.backward, ("data",))
+    autograd.grad = watch.around("backward", autograd.grad, ("data",))
     optimizer: Any = torch.optim.Optimizer
     wrap = optimizer.profile_hook_step
     optimizer.profile_hook_step = staticmethod(
@@ -82,7 +81,7 @@ def install(watch: Stopwatch) -> None:
     )
     for kind in _optimizers(torch.optim.Optimizer):
         if "step" in vars(kind) and not hasattr(kind.step, "hooked"):
-            kind.step = watch.around("optimizer", kind.step)  # type: ignore[method-assign]
+            kind.step = watch.around("optimizer", kind.step)
     iterator: Any = dataloader._BaseDataLoaderIter
     iterator.__next__ = watch.around("data", iterator.__next__)
 

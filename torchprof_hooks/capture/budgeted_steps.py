@@ -164,7 +164,8 @@ class BudgetedSteps:
             if not is_alone:
                 self._only_optimizer = 0
             self._has_inner_steps |= tracker.site is not tracker.outside
-            tell_of_step(self._detector, tracker, optimizer)
+            now_ns = tracker.last_end_ns() if part.is_measured else perf_counter_ns()
+            tell_of_step(self._detector, tracker, optimizer, now_ns)
 
     def begin_closure(self) -> Callable[[], object]:
         """The optimizer calls the program (see `OwningTracker`)."""

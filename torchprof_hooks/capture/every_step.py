@@ -15,16 +15,16 @@ from torchprof_hooks.profiles.profile import Profile
 
 
 def tell_of_step(
-    detector: StepDetector, tracker: BackwardTracker, optimizer: Any
+    detector: StepDetector, tracker: BackwardTracker, optimizer: Any, now_ns: int
 ) -> None:
-    """`optimizer` has stepped in the thread of `tracker`, which has heard of it."""
+    """`optimizer` has stepped in the thread of `tracker`."""
     if tracker.site.phase == "data" and not tracker.follows_loading:
         return  # a part of loading
     if tracker.is_in_optimizer():
         detector.inner_stepped(optimizer)
     else:
         is_inside_call = tracker.site is not tracker.outside
-        detector.optimizer_stepped(optimizer, is_inside_call)
+        detector.optimizer_stepped(optimizer, is_inside_call, now_ns)
 
 
 class EveryStep:
@@ -83,7 +83,8 @@ class EveryStep:
         """It has."""
         self.tracker.optimizer_post(optimizer, args, kwargs)
         if self.tracker.works_here():
-            tell_of_step(self._detector, self.tracker, optimizer)
+            ended_ns = self.tracker.last_end_ns()
+            tell_of_step(self._detector, self.tracker, optimizer, ended_ns)
 
     def begin_closure(self) -> Callable[[], object]:
         """The optimizer calls the program (see `OwningTracker`)."""

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from array import array
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import partial
+
 from torchprof_hooks.profiles.step_times import (
+    BUCKETS_PER_OCTAVE,
     Bucket,
     StepTimes,
     bucket_of,
-    sorted_buckets,
 )
 
 
@@ -22,7 +27,10 @@ class StepCounter:
         self.after_backward_ns = 0
         self.first_steps = self.first_ns = 0
         self.evaluations = self.evaluation_ns = 0
-        self._later: dict[int, Bucket] = {}
+        # By octave, of each bucket in it: steps, and their nanoseconds.
+        self._later: defaultdict[int, array[int]] = defaultdict(
+            partial(array, "q", [0, 0] * BUCKETS_PER_OCTAVE)
+        )
 
     def count(self, duration_ns: int, steps: int = 1, *, is_first: bool) -> None:
         """So many training steps have ended, which took so long together, and are taken
@@ -31,9 +39,10 @@ class StepCounter:
             self.first_steps += steps
             self.first_ns += duration_ns
             return
-        number = bucket_of(duration_ns // steps)
-        _, known, total_ns = self._later.get(number, (0, 0, 0))
-        self._later[number] = Bucket(number, known + steps, total_ns + duration_ns)
+        octave, place = divmod(bucket_of(duration_ns // steps), BUCKETS_PER_OCTAVE)
+        buckets = self._later[octave]
+        buckets[2 * place] += steps
+        buckets[2 * place + 1] += duration_ns
 
     def evaluation(self, duration_ns: int, calls: int = 1) -> None:
         """So many evaluation calls have."""
@@ -45,7 +54,7 @@ class StepCounter:
         self.after_backward_ns += other.after_backward_ns
         self.first_steps += other.first_steps
         self.first_ns += other.first_ns
-        for bucket in list(other._later.values()):
+        for bucket in other._buckets():
             self.count(bucket.total_ns, bucket.steps, is_first=False)
         self.evaluation(other.evaluation_ns, other.evaluations)
 
@@ -54,7 +63,15 @@ class StepCounter:
         return StepTimes(
             self.first_steps,
             self.first_ns,
-            sorted_buckets(list(self._later.values())),
+            tuple(self._buckets()),
             self.evaluations,
             self.evaluation_ns,
         )
+
+    def _buckets(self) -> Iterator[Bucket]:
+        for octave, numbers in sorted(self._later.items()):
+            pairs = zip(numbers[::2], numbers[1::2], strict=True)
+            for place, (steps, total_ns) in enumerate(pairs):
+                if steps:
+                    number = octave * BUCKETS_PER_OCTAVE + place
+                    yield Bucket(number, steps, total_ns)

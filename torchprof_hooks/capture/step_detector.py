@@ -156,13 +156,12 @@ class StepDetector:
             forget = self._inner.pop
             self._inner[key] = weakref.ref(optimizer, lambda _: forget(key, None))
 
-    def optimizer_stepped(self, optimizer: Any, inside_call: bool) -> None:
+    def optimizer_stepped(self, optimizer: Any, inside_call: bool, now_ns: int) -> None:
         """`optimizer` has made a step of its own."""
         self._inner.pop(id(optimizer), None)
         ended = self._rounds.stepped(optimizer)
         if not ended.steps:
             return
-        now_ns = perf_counter_ns()
         duration_ns = now_ns - self._began_ns + self._maybe_ns
         self._forget_maybe()
         self._begin(now_ns)

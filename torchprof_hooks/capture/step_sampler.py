@@ -220,7 +220,7 @@ class StepSampler:
         if not self._detector.knows(optimizer):
             self._optimizers[read_optimizer(optimizer)] = None
         self._detects_anomalies |= torch.is_anomaly_enabled()
-        tell_of_step(self._detector, tracker, optimizer)
+        tell_of_step(self._detector, tracker, optimizer, tracker.last_end_ns())
 
     def begin_closure(self) -> Callable[[], object]:
         """The optimizer calls the program (see `OwningTracker`)."""

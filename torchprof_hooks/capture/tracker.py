@@ -294,6 +294,10 @@ class Tracker:
         if error is not None and error.__name__ != STOPS_RECOMPUTATION:
             self.aborted_calls += 1
 
+    def last_end_ns(self) -> int:
+        """When the last call ended; now, if that has been folded already."""
+        return self._entries[-1] if self._entries else perf_counter_ns()
+
     def _last_stamp(self) -> int:
         """The latest moment at which the current call is known to have been running:
         what came after belongs to nobody, rather than to a guess."""
