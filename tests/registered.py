@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 import torch.distributed._functional_collectives  # late, by torch
+import torch.jit._recursive
 from torch.autograd import function, profiler, profiler_legacy
 from torch.nn.modules import module as nn_module
 from torch.optim import Optimizer
@@ -44,6 +45,7 @@ REPLACED: dict[str, tuple[Any, str]] = {
     "public apply": (function.Function, "apply"),
     "contexts": (function.BackwardCFunction, "__init__"),
     "attributes": (function.FunctionMeta, "__getattribute__"),
+    "scripting": (torch.jit._recursive, "create_script_module"),
     **{
         f"{place.owner}.{place.name}": place
         for name, place in (
