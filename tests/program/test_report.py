@@ -148,7 +148,7 @@ def test_a_profiled_function(tmp_path: Path) -> None:
     run = profiled(*EACH_STEP, written(tmp_path, PROFILED_FUNCTION))
     lines = section(run.err, "Function profiling")
     assert lines[0].startswith("  Message: train_step, made at program.py:")
-    assert lines[1].startswith("  Time in 6 calls to train_step: 0.042s (0.007000s ")
+    assert lines[1].startswith("  Time in 6 calls to train_step: 0.042s (0.00700")
     assert "    optimizers: 0.012s (28.6%)" in lines
     assert "Steps: 6 of " in run.err
 
