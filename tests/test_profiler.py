@@ -223,9 +223,11 @@ def test_the_report_goes_where_it_should(
 def test_wrong_options_are_refused(model: nn.Module) -> None:
     with torchprof_hooks.profile() as profiler:
         model(X)
-    with pytest.raises(ValueError, match="auto, auto_foreach, sec, ms, us, ns"):
+    with pytest.raises(
+        ValueError, match="unit must be 'auto', 'auto_foreach', 'sec', "
+    ):
         profiler.print_report("minutes")
-    with pytest.raises(ValueError, match="positive"):
+    with pytest.raises(ValueError, match="max_rows must be a whole number, 1 or more"):
         profiler.print_report(max_rows=0)
     with pytest.raises(ValueError, match="'module', 'class', 'function' or 'call'"):
         profiler.profile.rows(by="layer")

@@ -56,7 +56,7 @@ def tips(directory: Path, program: str) -> list[str]:
     arguments = ["--ignore-first-call", "--every", "2", written(directory, program)]
     run = profiled(*arguments)
     assert run.code == 0, run.err
-    section = run.err.partition("\nTips\n---\n")[2].rstrip()
+    section = run.err.partition("\nTips\n---\n")[2].partition("\n\nBesides, ")[0]
     assert section
     return [
         " ".join(tip.split()) for tip in ("\n" + section).split("\n  - ") if tip.strip()

@@ -277,7 +277,8 @@ def test_modules_in_forward_backward_and_recompute(tmp_path: Path) -> None:
         (2, "backward", "Net backward"),
         (3, "backward", "Net.saving backward"),
         (4, "backward", "Net.saving.linear backward"),
-        (5, "recompute", "Net.saving.linear recompute"),
+        (5, "recompute", "Net.saving recompute"),
+        (6, "recompute", "Net.saving.linear recompute"),
         (3, "backward", "Net.plain backward"),
         (4, "backward", "Net.plain.linear backward"),
         (1, "optimizer", "(optimizer) SGD"),
@@ -313,7 +314,11 @@ def test_a_trace_without_data_flow_and_memory_is_smaller(tmp_path: Path) -> None
         trace(step, tmp_path / name, show_dataflow=flow, show_memory=memory)
         .stat()
         .st_size
-        for name, flow, memory in (("a", 0, 0), ("b", 1, 0), ("c", 1, 1))
+        for name, flow, memory in (
+            ("a", False, False),
+            ("b", True, False),
+            ("c", True, True),
+        )
     ]
     assert sizes == sorted(sizes)
     plain = read(step, tmp_path / "d", show_dataflow=False)

@@ -46,6 +46,7 @@ def test_a_whole_document() -> None:
         "undivided_passes": 2,
         "unmeasured_steps": 5,
         "unmeasured_ns": 600,
+        "not_measured": [],
         "step_times": {
             "first_steps": 1,
             "first_ns": 90,

@@ -184,7 +184,9 @@ def remove_optimizer_hooks(hooks: Sequence[Any]) -> None:
 
 
 def _optimizer_tables() -> list[dict[int, Any]]:
-    namespace = vars(sys.modules[torch.optim.Optimizer.__module__])
+    # There is no such module any more when the interpreter is ending.
+    module = sys.modules.get(torch.optim.Optimizer.__module__)
+    namespace = {} if module is None else vars(module)
     return [namespace[name] for name in _OPTIMIZER_TABLES if name in namespace]
 
 
