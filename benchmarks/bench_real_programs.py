@@ -37,7 +37,7 @@ PHASES: Final = {
     "forward": ("forward",),
     "backward": ("backward", "recompute"),
     "optimizer": ("optimizers",),
-    "data": ("waiting for data",),
+    "data": ("data loading",),
 }
 #: A phase of less than this share of the time is not compared.
 LEAST_SHARE: Final = 0.02
