@@ -36,7 +36,9 @@ FILES: Final = (
 )
 #: Tests that assert on a clock of their own; the quickest to notice come first.
 TESTS: Final = (
-    *("tests/capture/test_exact_booking.py", "tests/capture/test_attribution.py"),
+    *("tests/capture/test_exact_booking.py", "tests/capture/test_exact_calls.py"),
+    "tests/capture/test_exact_interruptions.py",
+    *("tests/capture/test_exact_threads.py", "tests/capture/test_attribution.py"),
     *("tests/capture/test_data_entry.py", "tests/capture/test_optimizer_entry.py"),
     *("tests/capture/test_function_attribution.py", "tests/test_profiler.py"),
     *("tests/capture/test_autograd_variants.py", "tests/link_hooks/test_timer.py"),

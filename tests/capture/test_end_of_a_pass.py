@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import nn
-from torch.autograd import Variable
 
+from tests.doing import at_the_end
 from tests.fake_clock import MS, FakeClock, burn
 from tests.planted import Work
 from torchprof_hooks import Profile, profile
 
 X = torch.ones(4, 4)
-
-
-def at_the_end(tensor: torch.Tensor, work: Callable[[], None]) -> None:
-    """Have `work` done when the pass through `tensor` has run all nodes."""
-
-    def ask(gradient: torch.Tensor) -> None:
-        Variable._execution_engine.queue_callback(work)
-
-    tensor.register_hook(ask)
 
 
 def late_work() -> None:

@@ -32,7 +32,7 @@ LATE = (
 def test_a_program_without_torch_has_next_to_nothing_of_ours(tmp_path: Path) -> None:
     path = written(tmp_path, WITHOUT)
     alone, run = json.loads(plain(path).out), json.loads(profiled(path).out)
-    # How packages are installed decides whether __future__ and sitecustomize are there anyway.
+    # How packages are installed decides whether these two are there anyway.
     assert sorted(set(run) - set(alone) - {"sitecustomize", "__future__"}) == [
         "torchprof_hooks",
         "torchprof_hooks.program",

@@ -1,0 +1,246 @@
+"""All numbers of calls of every kind, whatever else is measured: how many, own time,
+sum, least, most and squares, to the nanosecond.
+
+Only what anybody can ask of `profile()` is looked at: this holds however it measures.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from torch import distributed, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.checkpoint import checkpoint
+from torch.utils.data import DataLoader, Dataset
+
+from tests.doing import X, at_the_end, in_communication
+from tests.exact import Found, calls, each_option, found, no_calls, outside, passes
+from tests.fake_clock import burn
+from tests.planted import Work
+from torchprof_hooks import profile
+
+pytestmark = pytest.mark.usefixtures("clock")
+
+
+class Outer(nn.Module):
+    """Works before, between and after two others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = Work(), Work()
+        self.between = [Work()]  # called past its hooks: a part of this one
+        self.before = self.after = 0
+
+    def set(self, step: int) -> None:
+        """All durations differ, and so do those of the steps."""
+        self.before, self.after = step, 2 * step
+        for factor, work in ((4, self.first), (8, self.between[0]), (16, self.second)):
+            work.forward_ms, work.backward_ms = factor * step, 3 * factor * step
+
+    def forward(self, x: torch.Tensor) -> Any:
+        burn(self.before)
+        x = self.second(self.between[0].forward(self.first(x)))
+        burn(self.after)
+        return x
+
+
+def of_outer(phase: str, whole: int, own: int, first: int, second: int) -> Found:
+    """Rows of `Outer` and its children: durations in step 1."""
+    return {
+        ("Outer", phase): calls(*(whole * s for s in STEPS), own=own * sum(STEPS)),
+        ("Outer.first", phase): calls(*(first * s for s in STEPS)),
+        ("Outer.second", phase): calls(*(second * s for s in STEPS)),
+    }
+
+
+FORWARD = {"whole": 31, "own": 11, "first": 4, "second": 16}
+BACKWARD = {"whole": 84, "own": 24, "first": 12, "second": 48}
+STEPS = (2, 5, 1)
+
+
+@each_option
+def test_forward_and_backward(options: Any) -> None:
+    model = Outer()
+    with profile(**options) as prof:
+        for step in STEPS:
+            model.set(step)
+            burn(7)
+            model(X).sum().backward()
+    assert found(prof.profile) == {
+        **of_outer("forward", **FORWARD),
+        **of_outer("backward", **BACKWARD),
+        **passes(*(84 * s for s in STEPS)),
+        **outside(7),
+        ("(outside modules, after backward)", "outside"): no_calls(7 * 2),
+    }
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+@each_option
+def test_recomputation(options: Any, reentrant: bool) -> None:
+    model, head = Outer(), Work(0, 64)
+    with profile(**options) as prof:
+        for step in STEPS:
+            model.set(step)
+            model.after = 0  # what comes after the last saved tensor may be left out
+            x = X.clone().requires_grad_()
+            head(checkpoint(model, x, use_reentrant=reentrant)).sum().backward()
+    rows = found(prof.profile)
+    expected = of_outer("backward", **BACKWARD)
+    for phase in ("forward", "recompute"):
+        expected |= of_outer(phase, **{**FORWARD, "whole": 29, "own": 9})
+    assert {key: rows.pop(key) for key in expected} == expected
+    assert rows == {
+        ("Work", "forward"): calls(0, 0, 0),
+        ("Work", "backward"): calls(64, 64, 64),
+        **passes(*(84 * s + 64 for s in STEPS)),
+    }
+
+
+class SlowSGD(torch.optim.SGD):
+    takes = 0.0
+
+    def step(self, closure: Any = None) -> Any:
+        burn(self.takes)
+        if closure is not None:
+            with torch.enable_grad():
+                closure()
+        burn(self.takes)
+
+
+@each_option
+def test_optimizers(options: Any) -> None:
+    work = Work(1, 2)
+    optimizer: Any = SlowSGD(work.parameters(), 0.0)
+    with profile(**options) as prof:
+        for optimizer.takes in (2, 7, 1):
+            work(X).sum().backward()
+            optimizer.step()
+    assert found(prof.profile) == {
+        ("Work", "forward"): calls(1, 1, 1),
+        ("Work", "backward"): calls(2, 2, 2),
+        ("(optimizer) SlowSGD", "optimizer"): calls(4, 14, 2),
+        **passes(2, 2, 2),
+    }
+
+
+@each_option
+def test_what_an_optimizer_asks_the_program_for_is_not_its_time(options: Any) -> None:
+    work = Work(1, 2)
+    optimizer: Any = SlowSGD(work.parameters(), 0.0)
+
+    def closure() -> None:
+        burn(100)
+        work(X).sum().backward()
+
+    with profile(**options) as prof:
+        for optimizer.takes in (2, 7):
+            optimizer.step(closure)
+    rows = found(prof.profile)
+    assert rows["(optimizer) SlowSGD", "optimizer"] == calls(4, 14)
+    assert rows["Work", "forward"] == calls(1, 1)
+    assert rows["Work", "backward"] == calls(2, 2)
+    assert sum(row.own for (_, phase), row in rows.items() if phase == "outside") == 200
+
+
+class SlowRows(Dataset[torch.Tensor]):
+    def __init__(self, *takes: float) -> None:
+        self.takes = takes
+
+    def __len__(self) -> int:
+        return len(self.takes)
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        burn(self.takes[index])
+        return X
+
+
+@each_option
+def test_data(options: Any) -> None:
+    work = Work(1)
+    with profile(**options) as prof:
+        for x in DataLoader(SlowRows(5, 11, 3, 2, 4), batch_size=2):
+            work(x)
+    assert found(prof.profile) == {
+        ("Work", "forward"): calls(1, 1, 1),
+        ("(data loading)", "data"): calls(16, 5, 4),
+    }
+
+
+@pytest.mark.usefixtures("alone")
+@each_option
+def test_communication(options: Any) -> None:
+    work = Work(1)
+    with profile(**options) as prof:
+        for takes in (8, 3, 4):
+            in_communication(partial(burn, takes))
+            work(X)
+            distributed.all_reduce(X.clone())
+            waited_for: Any = distributed.all_reduce(X.clone(), async_op=True)
+            waited_for.wait()
+    assert found(prof.profile) == {
+        ("Work", "forward"): calls(1, 1, 1),
+        ("(communication) all_gather_object", "communication"): calls(8, 3, 4),
+        ("(communication) all_reduce", "communication"): calls(*[0] * 6),
+    }
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize("is_parallel", [True, False])
+@each_option
+def test_waiting_for_gradients(options: Any, is_parallel: bool) -> None:
+    inner: Any = nn.Sequential(Work(1, 2))
+    model = DistributedDataParallel(inner) if is_parallel else inner
+    with profile(**options) as prof:
+        for waited in (9, 3, 5):
+            x = X.clone().requires_grad_()
+            at_the_end(x, partial(burn, waited))
+            model(x).sum().backward()
+    rows = found(prof.profile)
+    name = "DistributedDataParallel.module.0" if is_parallel else "Sequential.0"
+    assert rows[name, "forward"] == calls(1, 1, 1)
+    assert rows[name, "backward"] == calls(2, 2, 2)
+    waiting = rows.get(("(waiting for gradients)", "waiting"))
+    of_passes = rows["(backward outside modules)", "backward"]
+    if is_parallel:
+        assert waiting == calls(9, 3, 5)
+        assert of_passes.own == 0
+    else:
+        assert waiting is None
+        assert of_passes == calls(11, 5, 7, own=17)
+    assert sum(row.own for row in rows.values()) == 3 + 6 + 17
+
+
+@each_option
+def test_calls_that_take_no_time_and_calls_that_take_days(options: Any) -> None:
+    day = 24 * 3600 * 1000
+    work = Work()
+    with profile(**options) as prof:
+        for days in (0, 3, 0, 2):
+            work.forward_ms = work.backward_ms = days * day
+            work(X).sum().backward()
+    rows = found(prof.profile)
+    expected = calls(0, 3 * day, 0, 2 * day)
+    for phase in ("forward", "backward"):
+        row = rows["Work", phase]
+        assert row[:5] == expected[:5]
+        assert row.squares == pytest.approx(expected.squares, rel=1e-12)
+
+
+@each_option
+def test_functions(options: Any) -> None:
+    work = Work()
+    with profile(**{**options, "functions": True}) as prof:
+        for step in (3, 1, 4):
+            work.forward_ms, work.backward_ms = step, 2 * step
+            work(X).sum().backward()
+            torch.zeros(1).apply_(lambda _, takes=10 * step: burn(takes))
+    rows = {key: row for key, row in found(prof.profile, "function").items() if row.own}
+    assert rows == {
+        ("_Burning", "forward"): calls(3, 1, 4),
+        ("_Burning", "backward"): calls(6, 2, 8),
+        ("apply_", "forward"): calls(30, 10, 40),
+    }

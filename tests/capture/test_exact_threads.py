@@ -1,0 +1,107 @@
+"""All numbers where several threads work at once: each has its own calls.
+
+Only what anybody can ask of `profile()` is looked at: this holds however it measures.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.doing import (
+    Does,
+    Net,
+    X,
+    in_backward,
+    in_communication,
+    in_forward,
+    in_loading,
+    in_optimizer,
+    in_recomputation,
+)
+from tests.exact import NET_FORWARD, calls, each_option, found, outside, passes
+from tests.fake_clock import MS, burn
+from tests.helpers import in_thread
+from torchprof_hooks import profile
+
+pytestmark = pytest.mark.usefixtures("clock")
+
+
+def everything() -> None:
+    """Of what would be rows here."""
+    in_forward(lambda: burn(1))
+    in_backward(lambda: burn(2))
+    in_recomputation(lambda: burn(4))
+    in_optimizer(lambda: burn(8))
+    in_loading(lambda: burn(16))
+    in_communication(lambda: burn(32))
+
+
+@each_option
+@pytest.mark.usefixtures("alone")
+def test_what_another_thread_does_is_only_waited_for(options: Any) -> None:
+    def elsewhere() -> None:
+        in_thread(everything)
+
+    took = 63 + (1 + 2 + 4 + 8) + (1 + 1 + 4)  # with the modules' own
+    with profile(**options) as prof:
+        in_forward(elsewhere)
+        in_backward(elsewhere)
+        in_optimizer(elsewhere)
+        in_loading(elsewhere)
+        elsewhere()
+    assert prof.profile.wall_ns == (5 * took + 15) * MS
+    assert found(prof.profile) == {
+        ("Sequential", "forward"): calls(took, own=0),
+        ("Sequential.0", "forward"): calls(took),
+        **NET_FORWARD,
+        ("Net", "backward"): calls(12 + took, own=took),
+        ("Net.first", "backward"): calls(4),
+        ("Net.last", "backward"): calls(8),
+        **passes(12 + took),
+        ("(optimizer) SGDThat", "optimizer"): calls(took),
+        ("(data loading)", "data"): calls(took),
+        **outside(took),
+    }
+
+
+@each_option
+def test_each_thread_has_its_calls(options: Any) -> None:
+    prof = profile(**options)
+    model = Does(lambda: burn(1))
+
+    def other() -> None:
+        burn(2)
+        with prof:
+            burn(4)
+            model.work = lambda: burn(8)
+            model(X)
+            Net(lambda: burn(16))(X).sum().backward()
+
+    def meanwhile() -> None:
+        in_thread(other)
+        burn(32)
+
+    model.work = meanwhile
+    with prof:
+        model(X)
+    assert found(prof.profile) == {
+        ("Does", "forward"): calls(2 + 4 + 8 + 3 + 28 + 32, 8),
+        **NET_FORWARD,
+        ("Net", "backward"): calls(28, own=16),
+        ("Net.first", "backward"): calls(4),
+        ("Net.last", "backward"): calls(8),
+        **passes(28),
+        **outside(4),
+    }
+
+
+@each_option
+def test_a_pass_in_another_thread_than_forward(options: Any) -> None:
+    prof, net = profile(**options), Net(lambda: burn(16))
+    with prof:
+        burn(1024)
+        out = net(X).sum()
+        in_thread(out.backward)
+    assert found(prof.profile) == {**NET_FORWARD, **outside(1024 + 28)}

@@ -1,0 +1,90 @@
+"""All numbers of rows, in milliseconds, to be compared with planted ones."""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+import pytest
+
+from tests.fake_clock import MS
+from torchprof_hooks import Profile
+from torchprof_hooks.profiles.totals import Totals
+
+#: What `profile()` can be asked for. It must not matter for the numbers of modules.
+OPTIONS: Final[dict[str, dict[str, Any]]] = {
+    "modules": {},
+    "functions": {"functions": True},
+    "memory": {"memory": True},
+    "functions and memory": {"functions": True, "memory": True},
+}
+each_option = pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+
+
+class Numbers(NamedTuple):
+    """In milliseconds."""
+
+    calls: int
+    own: float
+    total: float
+    least: float
+    most: float
+    squares: float
+
+
+def calls(*durations: float, own: float | None = None) -> Numbers:
+    """Numbers of calls of these durations, of which so much was their own."""
+    return Numbers(
+        len(durations),
+        sum(durations) if own is None else own,
+        sum(durations),
+        min(durations, default=0),
+        max(durations, default=0),
+        sum(d**2 for d in durations),
+    )
+
+
+def no_calls(own: float) -> Numbers:
+    return Numbers(0, own, 0, 0, 0, 0)
+
+
+def numbers(totals: Totals) -> Numbers:
+    return Numbers(
+        totals.calls,
+        totals.self_ns / MS,
+        totals.duration_ns / MS,
+        totals.min_ns / MS,
+        totals.max_ns / MS,
+        totals.squares_ns2 / MS**2,
+    )
+
+
+Found = dict[tuple[str, str], Numbers]
+
+
+def found(measured: Profile, by: Any = "module") -> Found:
+    """The rows with a number in them, by name and phase."""
+    rows = {
+        (row.name, phase): numbers(totals)
+        for row in measured.rows(by)
+        for phase, totals in row.phases.items()
+        if phase != "profiler"
+    }
+    assert sum(cell.self_ns for cell in measured.cells.values()) == measured.wall_ns
+    return {key: row for key, row in rows.items() if any(row)}
+
+
+def passes(*durations: float, own: float = 0) -> Found:
+    """The row of backward passes."""
+    return {("(backward outside modules)", "backward"): calls(*durations, own=own)}
+
+
+def outside(own: float) -> Found:
+    return {("(outside modules)", "outside"): no_calls(own)}
+
+
+#: The forward of one `tests.doing.Net`.
+NET_FORWARD: Found = {
+    ("Net", "forward"): calls(3, own=0),
+    ("Net.first", "forward"): calls(1),
+    ("Net.last", "forward"): calls(2),
+}
