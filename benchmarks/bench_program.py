@@ -18,7 +18,7 @@ from models import chain_step, gpt2_step
 from torch import nn
 
 from torchprof_hooks import profile
-from torchprof_hooks.capture.step_sampler import StepSampler
+from torchprof_hooks.capture.sampling.step_sampler import StepSampler
 from torchprof_hooks.profiles.names import MODULE_PHASES
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.program.flags import Flags

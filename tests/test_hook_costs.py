@@ -24,7 +24,7 @@ from torch import nn
 from torch.nn.modules import module as nn_module
 
 from torchprof_hooks import profile
-from torchprof_hooks.capture import step_budget
+from torchprof_hooks.capture.sampling import step_budget
 
 from .capture.budgeted import Fixed, Net, X, bare, sgd
 from .chains import (

@@ -26,11 +26,11 @@ from torchprof_hooks.capture.attach.blocks import (
     held_for,
 )
 from torchprof_hooks.capture.backward_tracker import BackwardTracker
-from torchprof_hooks.capture.every_step import EveryStep
 from torchprof_hooks.capture.function_tracker import FunctionTracker
 from torchprof_hooks.capture.meter_tracker import MeterTracker
 from torchprof_hooks.capture.meters import DeviceMeter, MemoryMeter, Meter
 from torchprof_hooks.capture.module_names import ModuleNames
+from torchprof_hooks.capture.sampling.every_step import EveryStep
 from torchprof_hooks.measure.device_clock import (
     DeviceClock,
     check_clock,
@@ -46,7 +46,7 @@ from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.shares import parse_share
 
 if TYPE_CHECKING:
-    from torchprof_hooks.capture.budgeted_steps import BudgetedSteps
+    from torchprof_hooks.capture.sampling.budgeted_steps import BudgetedSteps
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -199,8 +199,8 @@ def _make_steps(settings: Settings) -> EveryStep | BudgetedSteps:
     """What measures this thread: all of its steps, or some."""
     if settings.max_overhead is None:
         return EveryStep(*make_tracker(settings))
-    from torchprof_hooks.capture.budgeted_steps import BudgetedSteps
-    from torchprof_hooks.capture.step_budget import StepBudget
+    from torchprof_hooks.capture.sampling.budgeted_steps import BudgetedSteps
+    from torchprof_hooks.capture.sampling.step_budget import StepBudget
 
     budget = StepBudget(settings.max_overhead)
     return BudgetedSteps(partial(make_tracker, settings), budget)

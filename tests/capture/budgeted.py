@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 
 from tests.fake_clock import burn
 from torchprof_hooks import Profile
-from torchprof_hooks.capture.step_budget import Run, StepBudget
+from torchprof_hooks.capture.sampling.step_budget import Run, StepBudget
 from torchprof_hooks.profiler import Profiler
 
 

@@ -11,8 +11,8 @@ from torch import distributed
 
 from tests.capture.budgeted import Fixed, Limited
 from torchprof_hooks import profile
-from torchprof_hooks.capture import step_budget
-from torchprof_hooks.capture.step_budget import Run
+from torchprof_hooks.capture.sampling import step_budget
+from torchprof_hooks.capture.sampling.step_budget import Run
 from torchprof_hooks.profiler import Profiler
 
 

@@ -29,8 +29,8 @@ from tests.capture.budgeted import (
 from tests.fake_clock import MS, burn
 from tests.helpers import in_thread
 from torchprof_hooks import profile, profile_function
-from torchprof_hooks.capture import step_detector
 from torchprof_hooks.capture.attach.engine import EnginePatch
+from torchprof_hooks.capture.sampling import step_detector
 from torchprof_hooks.profiler import Profiler
 
 pytestmark = pytest.mark.usefixtures("clock")

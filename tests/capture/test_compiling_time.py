@@ -13,7 +13,7 @@ from tests.capture.test_step_sampler import sampled
 from tests.fake_clock import MS, burn
 from tests.helpers import in_thread
 from torchprof_hooks import Profile, profile
-from torchprof_hooks.capture.pace import Detail
+from torchprof_hooks.capture.sampling.pace import Detail
 from torchprof_hooks.profiles.names import COMPILING_NAME
 from torchprof_hooks.profiles.program import ProgramProfile
 from torchprof_hooks.profiles.strata import Strata

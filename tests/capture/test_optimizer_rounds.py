@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from itertools import cycle, islice
 
-from torchprof_hooks.capture.optimizer_rounds import LEAST_PATIENCE, OptimizerRounds
+from torchprof_hooks.capture.sampling.optimizer_rounds import (
+    LEAST_PATIENCE,
+    OptimizerRounds,
+)
 
 
 class Optimizer:

@@ -6,7 +6,12 @@ from collections import Counter
 
 import pytest
 
-from torchprof_hooks.capture.pace import NANOSECONDS_PER_SPAN, Detail, Pace, Turn
+from torchprof_hooks.capture.sampling.pace import (
+    NANOSECONDS_PER_SPAN,
+    Detail,
+    Pace,
+    Turn,
+)
 
 MS = 10**6
 

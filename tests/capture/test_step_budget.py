@@ -9,8 +9,8 @@ from random import Random
 
 import pytest
 
-from torchprof_hooks.capture.pace import NANOSECONDS_PER_SPAN
-from torchprof_hooks.capture.step_budget import (
+from torchprof_hooks.capture.sampling.pace import NANOSECONDS_PER_SPAN
+from torchprof_hooks.capture.sampling.step_budget import (
     NANOSECONDS_PER_STEP,
     Run,
     StepBudget,

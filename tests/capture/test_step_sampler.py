@@ -22,8 +22,8 @@ from torchprof_hooks import profile, profile_function
 from torchprof_hooks.capture.attach.function_mode import FunctionMode
 from torchprof_hooks.capture.backward_tracker import BackwardTracker
 from torchprof_hooks.capture.module_names import ModuleNames
-from torchprof_hooks.capture.pace import Detail, Pace, Turn
-from torchprof_hooks.capture.step_sampler import MOST_ROOTS, StepSampler
+from torchprof_hooks.capture.sampling.pace import Detail, Pace, Turn
+from torchprof_hooks.capture.sampling.step_sampler import MOST_ROOTS, StepSampler
 from torchprof_hooks.capture.torch_names.functions import function_modes
 from torchprof_hooks.profiler import Settings, make_tracker
 from torchprof_hooks.profiles.names import UNSAMPLED_NAME

@@ -16,7 +16,7 @@ from tests.capture.test_step_sampler import sampled
 from tests.fake_clock import MS, burn
 from tests.planted import Work
 from torchprof_hooks import Profile, profile, profile_function
-from torchprof_hooks.capture import step_detector
+from torchprof_hooks.capture.sampling import step_detector
 from torchprof_hooks.profiles.names import AFTER_BACKWARD_NAME, OUTSIDE_NAME
 from torchprof_hooks.profiles.step_times import StepTimes
 

@@ -11,9 +11,9 @@ from torchprof_hooks.capture.flop_count import FlopCount
 from torchprof_hooks.capture.meter_tracker import MeterTracker, meters_of
 from torchprof_hooks.capture.meters import DeviceMeter, MemoryMeter
 from torchprof_hooks.capture.own_cost import overhead_of_sites
+from torchprof_hooks.capture.sampling.step_counter import StepCounter
 from torchprof_hooks.capture.site import Site
 from torchprof_hooks.capture.span_log import Int64s
-from torchprof_hooks.capture.step_counter import StepCounter
 from torchprof_hooks.capture.torch_names.canaries import not_measured
 from torchprof_hooks.capture.tracker import Tracker
 from torchprof_hooks.profiles.cells import CellKey, add_cell

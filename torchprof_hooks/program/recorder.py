@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from torchprof_hooks.capture.first_call import FirstCall
-from torchprof_hooks.capture.pace import Detail, Pace
-from torchprof_hooks.capture.step_sampler import StepSampler
+from torchprof_hooks.capture.sampling.pace import Detail, Pace
+from torchprof_hooks.capture.sampling.step_sampler import StepSampler
 from torchprof_hooks.measure.device_clock import default_device_clock
 from torchprof_hooks.profiler import Settings, make_tracker
 from torchprof_hooks.program.beginning import BEGAN_NS

@@ -10,7 +10,7 @@ import torch
 from torchprof_hooks.capture.attach.attachments import attachments
 from torchprof_hooks.capture.attach.engine import engine_patch
 from torchprof_hooks.capture.backward_tracker import BackwardTracker
-from torchprof_hooks.capture.root_taps import RootEnds, RootTaps
+from torchprof_hooks.capture.sampling.root_taps import RootEnds, RootTaps
 from torchprof_hooks.capture.site import Site
 from torchprof_hooks.capture.tap import Tap
 

@@ -9,7 +9,7 @@ from typing import Any
 from torchprof_hooks.capture.attach.attachments import attachments
 from torchprof_hooks.capture.attach.optimizer_steps import optimizer_hooks
 from torchprof_hooks.capture.backward_tracker import BackwardTracker
-from torchprof_hooks.capture.step_detector import StepDetector
+from torchprof_hooks.capture.sampling.step_detector import StepDetector
 from torchprof_hooks.capture.tap import Tap
 from torchprof_hooks.profiles.profile import Profile
 

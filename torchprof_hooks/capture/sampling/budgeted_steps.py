@@ -16,15 +16,15 @@ from torchprof_hooks.capture.attach.attachments import attachments
 from torchprof_hooks.capture.attach.compile_shield import compile_shield
 from torchprof_hooks.capture.attach.optimizer_steps import optimizer_hooks
 from torchprof_hooks.capture.backward_tracker import BackwardTracker
-from torchprof_hooks.capture.every_step import tell_of_step
 from torchprof_hooks.capture.module_names import ModuleNames
 from torchprof_hooks.capture.phase_tracker import PhaseTracker
-from torchprof_hooks.capture.root_taps import outermost_modules
+from torchprof_hooks.capture.sampling.every_step import tell_of_step
+from torchprof_hooks.capture.sampling.root_taps import outermost_modules
+from torchprof_hooks.capture.sampling.step_budget import Run, StepBudget
+from torchprof_hooks.capture.sampling.step_counter import StepCounter
+from torchprof_hooks.capture.sampling.step_detector import LEAST_LONG, StepDetector
+from torchprof_hooks.capture.sampling.step_taps import StepTaps
 from torchprof_hooks.capture.snapshot import take_snapshot
-from torchprof_hooks.capture.step_budget import Run, StepBudget
-from torchprof_hooks.capture.step_counter import StepCounter
-from torchprof_hooks.capture.step_detector import LEAST_LONG, StepDetector
-from torchprof_hooks.capture.step_taps import StepTaps
 from torchprof_hooks.capture.tap import Tap
 from torchprof_hooks.capture.torch_names.autograd import next_sequence_number
 from torchprof_hooks.capture.torch_names.modules import modules_on_stack

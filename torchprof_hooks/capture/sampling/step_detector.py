@@ -10,10 +10,10 @@ from typing import Any, Final
 
 import torch
 
-from torchprof_hooks.capture.optimizer_rounds import OptimizerRounds
 from torchprof_hooks.capture.owning_tracker import OwningTracker
+from torchprof_hooks.capture.sampling.optimizer_rounds import OptimizerRounds
+from torchprof_hooks.capture.sampling.step_counter import StepCounter
 from torchprof_hooks.capture.site import Site
-from torchprof_hooks.capture.step_counter import StepCounter
 from torchprof_hooks.capture.torch_names.autograd import next_sequence_number
 from torchprof_hooks.capture.torch_names.optimizers import any_optimizer_made
 

@@ -8,8 +8,8 @@ from math import sqrt
 from random import Random
 from typing import Final, NamedTuple
 
-from torchprof_hooks.capture.pace import NANOSECONDS_PER_SPAN
-from torchprof_hooks.capture.savings import Savings
+from torchprof_hooks.capture.sampling.pace import NANOSECONDS_PER_SPAN
+from torchprof_hooks.capture.sampling.savings import Savings
 
 #: What it costs to see the end of a step that is not measured, about.
 NANOSECONDS_PER_STEP: Final = 15_000

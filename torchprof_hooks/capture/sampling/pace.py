@@ -8,7 +8,7 @@ from random import Random
 from statistics import median
 from typing import Final, NamedTuple
 
-from torchprof_hooks.capture.savings import Savings
+from torchprof_hooks.capture.sampling.savings import Savings
 
 
 class Detail(IntEnum):

@@ -14,16 +14,21 @@ from torchprof_hooks.capture.attach.attachments import attachments
 from torchprof_hooks.capture.attach.compile_shield import compile_shield
 from torchprof_hooks.capture.attach.optimizer_steps import optimizer_hooks
 from torchprof_hooks.capture.backward_tracker import BackwardTracker
-from torchprof_hooks.capture.every_step import tell_of_step
 from torchprof_hooks.capture.module_names import ModuleNames
 from torchprof_hooks.capture.optimizers import read_optimizer
-from torchprof_hooks.capture.pace import NANOSECONDS_PER_SPAN, Detail, Pace, Turn
 from torchprof_hooks.capture.phase_tracker import PhaseTracker
 from torchprof_hooks.capture.precision import leaves_tf32_unused
-from torchprof_hooks.capture.root_taps import outermost_modules
-from torchprof_hooks.capture.step_counter import StepCounter
-from torchprof_hooks.capture.step_detector import StepDetector
-from torchprof_hooks.capture.step_taps import StepTaps
+from torchprof_hooks.capture.sampling.every_step import tell_of_step
+from torchprof_hooks.capture.sampling.pace import (
+    NANOSECONDS_PER_SPAN,
+    Detail,
+    Pace,
+    Turn,
+)
+from torchprof_hooks.capture.sampling.root_taps import outermost_modules
+from torchprof_hooks.capture.sampling.step_counter import StepCounter
+from torchprof_hooks.capture.sampling.step_detector import StepDetector
+from torchprof_hooks.capture.sampling.step_taps import StepTaps
 from torchprof_hooks.capture.tap import Tap
 from torchprof_hooks.profiles.program_facts import OptimizerFacts, ProgramFacts
 

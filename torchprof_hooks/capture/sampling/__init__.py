@@ -1,0 +1,1 @@
+"""Where a step ends; which steps are looked into, and how closely."""
