@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import re
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import pytest
 import torch
@@ -42,20 +41,6 @@ def ticking(clock: FakeClock) -> FakeClock:
     """A `clock` that reading moves by a microsecond: no two moments are the same."""
     clock.cost_per_reading_ns = 1_000
     return clock
-
-
-_enabled: list[Any] = []
-
-
-@pytest.fixture(autouse=True)
-def torch_functions_work() -> None:
-    """An interrupt that a test plants in the middle of torch's own ``with`` may leave
-    torch functions off in this thread; those that come after need them."""
-    if not torch._C._is_torch_function_enabled():
-        gc.collect()
-    if not torch._C._is_torch_function_enabled():
-        _enabled.append(torch._C._EnableTorchFunction())
-        _enabled[-1].__enter__()
 
 
 @pytest.fixture(autouse=True)

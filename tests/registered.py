@@ -101,6 +101,7 @@ def registered() -> dict[str, object]:
         **{what: Place(*place).read() for what, place in REPLACED.items()},
         **_compiler(),
         "function modes": torch._C._len_torch_function_stack(),
+        "torch functions are on": torch._C._is_torch_function_enabled(),
         "profile function": sys.getprofile(),
         "trace function": sys.gettrace(),
         # Those of libraries' own kinds of warnings, or for modules of theirs, come with

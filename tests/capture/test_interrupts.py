@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import gc
 import os
 import sys
@@ -68,7 +69,8 @@ class Lines:
         return line < before and text.lstrip().startswith("with ")
 
     def _line(self, frame: FrameType, event: str, argument: Any) -> Any:
-        if event == "line" and not self._ends_a_with(frame):
+        does_nothing = frame.f_lasti in _nothing_done(frame.f_code)
+        if event == "line" and not does_nothing and not self._ends_a_with(frame):
             self.run.append((frame.f_code, frame.f_lineno))
             if len(self.run) == self._interrupt_at:
                 sys.settrace(None)
@@ -80,6 +82,14 @@ class Lines:
 @cache
 def _is_ours(code: CodeType) -> bool:
     return code.co_filename.startswith(PACKAGE)
+
+
+@cache
+def _nothing_done(code: CodeType) -> frozenset[int]:
+    """Where nothing is done, as at `try:`. Python tells of such a line, but handles no
+    signal there; and right after `with` it would not leave what was just entered."""
+    instructions = dis.get_instructions(code)
+    return frozenset(each.offset for each in instructions if each.opname == "NOP")
 
 
 class Program:
