@@ -33,6 +33,17 @@ class Square(torch.autograd.Function):
         return torch.as_tensor(2 * x * grad)
 
 
+class GradInBackward(Square):
+    """Its backward runs with gradients enabled: as does a recomputation, and, up to
+    torch 2.8, all that is compiled of a custom Function's backward."""
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+        (x,) = ctx.saved_tensors
+        with torch.enable_grad():
+            return torch.as_tensor(2 * x * grad)
+
+
 class Seen(FunctionHook):
     name = "Seen"
 
@@ -62,6 +73,12 @@ def with_custom_function(x: torch.Tensor) -> torch.Tensor:
     return torch.as_tensor(Square.apply(x).relu().sum())
 
 
+def with_grad_in_backward(x: torch.Tensor) -> torch.Tensor:
+    return torch.as_tensor(GradInBackward.apply(x).relu().sum())
+
+
+FUNCTIONS = [plain, with_custom_function, with_grad_in_backward]
+
 HOOKS: list[Callable[[], AbstractContextManager[Any]]] = [
     TimerHook,
     MemoryProfileHook,
@@ -89,7 +106,7 @@ def test_no_graph_break_and_one_graph(function: Any, hook: Any) -> None:
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
-@pytest.mark.parametrize("function", [plain, with_custom_function])
+@pytest.mark.parametrize("function", FUNCTIONS)
 def test_a_compiled_function_is_one_function(function: Any, backend: str) -> None:
     compiled = torch.compile(function, backend=backend)
     x = X.clone().requires_grad_()

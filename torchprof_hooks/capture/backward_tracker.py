@@ -255,7 +255,7 @@ class BackwardTracker(OwningTracker):
             path, function = forward.path, forward.function
             site = self.new_site(caller, path, "backward", function=function)
             site.module = forward.module  # but no key: no forward ends here
-            site.is_hidden = forward.is_hidden
+            site.is_hidden, site.is_region = forward.is_hidden, forward.is_region
             if forward.phase != "backward":
                 site.described = forward.described
             caller.backward[code] = site
