@@ -35,9 +35,11 @@ RESULTS = $(VENV)/results
 
 test-torch:  ## run all tests with TORCH=2.15.0 and PYTHON=python3.13, say
 	@test -n '$(TORCH)' || { echo 'which torch? Try: make test-torch TORCH=2.15.0'; exit 2; }
-	@mkdir -p build
-	@test -f build/torch-$(TORCH).txt || echo 'torch==$(TORCH)' > build/torch-$(TORCH).txt
 	$(MAKE) test-and-record VENV='$(TORCH_VENV)' CONSTRAINTS=build/torch-$(TORCH).txt
+
+build/torch-%.txt:
+	mkdir -p build
+	echo 'torch==$*' > $@
 
 test-and-record: $(VENV)/test.installed
 	rm -rf $(RESULTS)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import shutil
+import subprocess
 from pathlib import Path
 from types import ModuleType
 
@@ -90,3 +92,19 @@ def test_a_record_counts_all_tests_of_all_files(tmp_path: Path) -> None:
 def test_a_record_of_a_run_that_did_not_end_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         compatibility.record([tmp_path / "missing.xml"])
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
+def test_an_environment_of_a_torch_is_made_from_nothing(tmp_path: Path) -> None:
+    for name in ("Makefile", "pyproject.toml"):
+        shutil.copy(ROOT / name, tmp_path)
+    plan = subprocess.run(
+        ["make", "--dry-run", "test-torch", "TORCH=2.99.0"],
+        cwd=tmp_path,
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+
+    assert "echo 'torch==2.99.0' > build/torch-2.99.0.txt" in plan
+    assert "--constraint build/torch-2.99.0.txt torch" in plan
