@@ -15,7 +15,7 @@ from torch.nn.modules import module as torch_module
 from tests.fake_clock import MS, Calibrations, FakeClock, burn
 from tests.helpers import in_thread
 from torchprof_hooks import Profile, profile
-from torchprof_hooks.capture import calibration, owning_tracker
+from torchprof_hooks.capture import calibration, meter_tracker, owning_tracker
 from torchprof_hooks.capture import tracker as tracker_module
 from torchprof_hooks.capture.backward_tracker import BackwardTracker
 from torchprof_hooks.capture.calibration import (
@@ -235,7 +235,7 @@ def slow_looks(monkeypatch: pytest.MonkeyPatch) -> None:
         burn(LOOK_NS / MS)
         return False
 
-    for module in (tracker_module, owning_tracker):
+    for module in (tracker_module, owning_tracker, meter_tracker):
         monkeypatch.setattr(module, "is_dynamo_compiling", look)
 
 
