@@ -69,6 +69,7 @@ _SLOW = (
     *("tests/program/", "tests/models/", "tests/databases/", "tests/test_examples.py"),
     *("tests/test_docs.py", "tests/test_bounds.py", "tests/capture/test_compile"),
     *("tests/session/test_trace", "tests/session/test_profiler_hook.py"),
+    "tests/distributed/test_spread.py",
 )
 
 

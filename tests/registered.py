@@ -8,7 +8,6 @@ import warnings
 from typing import Any
 
 import torch
-import torch.distributed._functional_collectives  # late, by torch
 import torch.jit._recursive
 from torch.autograd import function, profiler, profiler_legacy
 from torch.nn.modules import module as nn_module
@@ -18,14 +17,15 @@ from torch.utils.data import DataLoader, dataloader
 
 from torchprof_hooks.capture.torch_names.collectives import (
     collectives,
-    functional_method,
+    functional_collectives,
+    functional_wait,
+    future_makers,
+    future_wait,
     group_maker,
     reducer_method,
     wait_method,
 )
 from torchprof_hooks.capture.torch_names.place import Place
-
-_FUNCTIONAL = "__new__", "trigger_wait", "wait"
 
 #: Functions of torch's that may be replaced: where they are.
 REPLACED: dict[str, tuple[Any, str]] = {
@@ -48,13 +48,15 @@ REPLACED: dict[str, tuple[Any, str]] = {
     "scripting": (torch.jit._recursive, "create_script_module"),
     **{
         f"{place.owner}.{place.name}": place
-        for name, place in (
-            ("init_process_group", group_maker()),
-            ("wait", wait_method()),
-            ("prepare_for_backward", reducer_method("prepare_for_backward")),
-            ("_rebuild_buckets", reducer_method("_rebuild_buckets")),
-            *((name, functional_method(name)) for name in _FUNCTIONAL),
-            *collectives(),
+        for place in (
+            group_maker(),
+            wait_method(),
+            functional_wait(),
+            future_wait(),
+            *future_makers(),
+            reducer_method("prepare_for_backward"),
+            reducer_method("_rebuild_buckets"),
+            *(found.place for found in (*collectives(), *functional_collectives())),
         )
         if place.owner is not None
     },

@@ -6,17 +6,15 @@ Only what anybody can ask of `profile()` is looked at: this holds however it mea
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import pytest
 import torch
-from torch import distributed, nn
-from torch.nn.parallel import DistributedDataParallel
+from torch import nn
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, Dataset
 
-from tests.doing import X, at_the_end, in_communication
+from tests.doing import X
 from tests.exact import Found, calls, each_option, found, no_calls, outside, passes
 from tests.fake_clock import burn
 from tests.planted import Work
@@ -168,50 +166,6 @@ def test_data(options: Any) -> None:
         ("Work", "forward"): calls(1, 1, 1),
         ("(data loading)", "data"): calls(16, 5, 4),
     }
-
-
-@pytest.mark.usefixtures("alone")
-@each_option
-def test_communication(options: Any) -> None:
-    work = Work(1)
-    with profile(**options) as prof:
-        for takes in (8, 3, 4):
-            in_communication(partial(burn, takes))
-            work(X)
-            distributed.all_reduce(X.clone())
-            waited_for: Any = distributed.all_reduce(X.clone(), async_op=True)
-            waited_for.wait()
-    assert found(prof.profile) == {
-        ("Work", "forward"): calls(1, 1, 1),
-        ("(communication) all_gather_object", "communication"): calls(8, 3, 4),
-        ("(communication) all_reduce", "communication"): calls(*[0] * 6),
-    }
-
-
-@pytest.mark.usefixtures("alone")
-@pytest.mark.parametrize("is_parallel", [True, False])
-@each_option
-def test_waiting_for_gradients(options: Any, is_parallel: bool) -> None:
-    inner: Any = nn.Sequential(Work(1, 2))
-    model = DistributedDataParallel(inner) if is_parallel else inner
-    with profile(**options) as prof:
-        for waited in (9, 3, 5):
-            x = X.clone().requires_grad_()
-            at_the_end(x, partial(burn, waited))
-            model(x).sum().backward()
-    rows = found(prof.profile)
-    name = "DistributedDataParallel.module.0" if is_parallel else "Sequential.0"
-    assert rows[name, "forward"] == calls(1, 1, 1)
-    assert rows[name, "backward"] == calls(2, 2, 2)
-    waiting = rows.get(("(waiting for gradients)", "waiting"))
-    of_passes = rows["(backward outside modules)", "backward"]
-    if is_parallel:
-        assert waiting == calls(9, 3, 5)
-        assert of_passes.own == 0
-    else:
-        assert waiting is None
-        assert of_passes == calls(11, 5, 7, own=17)
-    assert sum(row.own for row in rows.values()) == 3 + 6 + 17
 
 
 @each_option

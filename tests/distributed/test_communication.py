@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch import distributed, nn
+from torch.distributed import _functional_collectives as functional
 from torch.distributed import all_reduce as imported_by_name
 
 import torchprof_hooks
@@ -67,6 +68,19 @@ def reduced(function: Callable[..., Any]) -> torch.Tensor:
     return x
 
 
+def by_futures() -> Any:
+    x = torch.ones(4)
+    work = distributed.all_reduce(x, async_op=True)
+    assert work is not None
+    torch.futures.wait_all([work.get_future()])
+    return x
+
+
+def by_functions() -> Any:
+    group: Any = distributed.group.WORLD
+    return functional.all_reduce(torch.ones(4), "sum", group) + 1
+
+
 def later(work: Any) -> None:
     assert work is not None
     work.wait()
@@ -109,6 +123,8 @@ CALLS: dict[str, tuple[Callable[[], Any], set[str]]] = {
     ),
     "all_gather_object": (gather_objects, {"all_gather_object"}),
     "barrier": (distributed.barrier, {"barrier"}),
+    "future": (by_futures, {"all_reduce"}),
+    "functional": (by_functions, {"all_reduce"}),
     "batch_isend_irecv": (exchange, {"send", "recv"}),
     "send and recv": (send_and_receive, {"send", "recv"}),
 }
@@ -152,6 +168,7 @@ def test_each_collective_is_a_row(name: str) -> None:
         for by in GROUPINGS:
             assert sum(row.self_ns for row in profile.rows(by)) == profile.wall_ns
         rows = communication(profile)
+        assert rows
         assert rows.keys() <= CALLS[name][1]
         assert all(row.calls == 1 for row in rows.values())
         phases = milliseconds_by_phase(profile)

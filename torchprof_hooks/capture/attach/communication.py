@@ -18,11 +18,12 @@ from torchprof_hooks.capture.site import Site
 from torchprof_hooks.capture.torch_names.collectives import (
     collective_of,
     collectives,
-    functional_collective,
-    functional_method,
+    functional_collectives,
+    functional_wait,
+    future_makers,
+    future_wait,
     group_maker,
     is_distributed,
-    is_waited_for,
     memory_of,
     reducer_method,
     wait_method,
@@ -33,7 +34,7 @@ from torchprof_hooks.capture.torch_names.place import Function, Place
 from torchprof_hooks.capture.tracebacks import leave_out_our_frame
 
 #: Results of functional collectives whose names are remembered. Forgetting one costs
-#: the name of a view.
+#: its name, and counts it twice.
 MEMORIES_KEPT: Final = 1024
 
 
@@ -55,7 +56,9 @@ class CommunicationPatches(Attachment):
         self._patches: tuple[Patch, ...] = ()  # made when they are first needed
         #: Of what is not waited for yet, the name.
         self._begun: MutableMapping[Any, str] = WeakIdKeyDictionary()
-        self._memories: dict[int, str] = {}  # where its result will be
+        #: The same of functional collectives, by where the result will be: "" when it
+        #: has been waited for.
+        self._memories: dict[int, str] = {}
 
     def put_on(self) -> None:
         """Replace what there is to be told of at present."""
@@ -79,19 +82,18 @@ class CommunicationPatches(Attachment):
             (place, partial(self._make_measured, name)) for name, place in collectives()
         ]
         makes += [
+            (place, partial(self._make_functional, name))
+            for name, place in functional_collectives()
+        ]
+        makes += [(place, self._make_future) for place in future_makers()]
+        makes += [
+            (functional_wait(), self._make_functional_wait),
             (wait_method(), self._make_wait),
+            (future_wait(), self._make_future_wait),
             (reducer_method("prepare_for_backward"), _make_prepare),
             (reducer_method("_rebuild_buckets"), self._make_rebuild),
         ]
-        later = {
-            "__new__": self._make_new,
-            "trigger_wait": self._make_functional_wait,
-            "wait": self._make_functional_wait,
-        }
-        return [
-            *(Patch(partial(_same, place), make) for place, make in makes),
-            *(Patch(partial(functional_method, n), make) for n, make in later.items()),
-        ]
+        return [Patch(partial(_same, place), make) for place, make in makes]
 
     # What takes the place of torch's functions
 
@@ -128,35 +130,61 @@ class CommunicationPatches(Attachment):
 
         return wait
 
-    def _make_new(self, original: Any, layer: Layer) -> Function:
-        make = original.__func__
-
-        @wraps(make)
-        def new(*args: Any, **kwargs: Any) -> Any:
-            made = make(*args, **kwargs)
-            if layer.is_on:
-                self._begun[made] = self._name_of_functional(memory_of(args[-1]))
+    def _make_future(self, original: Function, layer: Layer) -> Function:
+        @wraps(original)
+        def make_future(*args: Any, **kwargs: Any) -> Any:
+            made = original(*args, **kwargs)
+            if layer.is_on and args:
+                of = args[0] if isinstance(args[0], list) else args[:1]
+                names = [self._begun[begun] for begun in of if begun in self._begun]
+                if names:
+                    self._begun[made] = names[-1]
             return made
 
-        return staticmethod(new)
+        return make_future
 
-    def _name_of_functional(self, memory: int) -> str:
-        """A view of what is not there yet is waited for like the whole."""
-        name = functional_collective() or self._memories.get(memory, "wait_tensor")
+    def _make_future_wait(self, original: Function, layer: Layer) -> Function:
+        @wraps(original)
+        def wait(*args: Any, **kwargs: Any) -> Any:
+            name = self._begun.pop(args[0], None) if layer.is_on and args else None
+            if name is None:
+                return original(*args, **kwargs)
+            return self._measured(name, False, original, args, kwargs)
+
+        return wait
+
+    def _make_functional(
+        self, name: str, original: Function, layer: Layer
+    ) -> OperatorStandIn:
+        def begin(*args: Any, **kwargs: Any) -> Any:
+            if not layer.is_on:
+                return original(*args, **kwargs)
+            result = self._measured(name, True, original, args, kwargs)
+            for tensor in result if isinstance(result, list) else [result]:
+                self._remember(memory_of(tensor), name)
+            return result
+
+        return OperatorStandIn(original, begin)
+
+    def _make_functional_wait(
+        self, original: Function, layer: Layer
+    ) -> OperatorStandIn:
+        def wait(*args: Any, **kwargs: Any) -> Any:
+            memory = memory_of(args[0]) if layer.is_on and args else 0
+            begun = self._memories.get(memory)
+            if not memory or begun == "":  # waited for already, perhaps by a view
+                return original(*args, **kwargs)
+            name = begun or "wait_tensor"
+            result = self._measured(name, begun is None, original, args, kwargs)
+            self._remember(memory, "")
+            return result
+
+        return OperatorStandIn(original, wait)
+
+    def _remember(self, memory: int, name: str) -> None:
         if len(self._memories) >= MEMORIES_KEPT:
             self._memories.clear()
         self._memories[memory] = name
-        return name
-
-    def _make_functional_wait(self, original: Function, layer: Layer) -> Function:
-        @wraps(original)
-        def wait(tensor: Any) -> Any:
-            if not layer.is_on or is_waited_for(tensor):
-                return original(tensor)
-            name = self._begun.pop(tensor, "wait_tensor")
-            return self._measured(name, True, original, (tensor,), {})
-
-        return wait
 
     def _make_rebuild(self, original: Function, layer: Layer) -> Function:
         @wraps(original)
@@ -194,6 +222,23 @@ class CommunicationPatches(Attachment):
     def _trackers_here(self) -> list[OwningTracker]:
         living = (reference() for reference in self._users)
         return [t for t in living if t is not None and t.works_here()]
+
+
+class OperatorStandIn:
+    """Stands in for what an operator calls: the operator's hash is that of it."""
+
+    def __init__(self, original: Function, call: Function) -> None:
+        self._original = original
+        self._call = call
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._call(*args, **kwargs)
+
+    def __hash__(self) -> int:
+        return hash(self._original)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._original, name)
 
 
 def _make_prepare(original: Function, layer: Layer) -> Function:

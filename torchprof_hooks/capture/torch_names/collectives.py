@@ -5,9 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from functools import cache
-from types import FrameType, FunctionType
+from types import FunctionType
 from typing import Any, Final, NamedTuple
 
+import torch
 from torch import distributed
 
 from torchprof_hooks.capture.torch_names.place import Place
@@ -34,7 +35,23 @@ _OTHER_NAMES: Final = {
     "all_gather_single": "all_gather_into_tensor",
     "reduce_scatter_single": "reduce_scatter_tensor",
     "gather_single": "gather_into_tensor",
+    "recv_anysource": "recv",
 }
+
+#: Methods of a group that begin what nothing above them is told of: ``isend`` and
+#: ``irecv`` are compared with by their names, and have to stay what they are.
+_GROUP_METHODS: Final = ("send", "recv", "recv_anysource")
+
+#: Where torch keeps the operators of functional collectives, and which there are.
+_NAMESPACES: Final = ("_c10d_functional", "_c10d_functional_autograd")
+_OPERATORS: Final = (
+    *("all_reduce", "all_reduce_", "all_reduce_coalesced", "all_reduce_coalesced_"),
+    *("all_gather_into_tensor", "all_gather_into_tensor_out"),
+    *("all_gather_into_tensor_coalesced", "all_to_all_single"),
+    *("reduce_scatter_tensor", "reduce_scatter_tensor_out"),
+    *("reduce_scatter_tensor_coalesced", "broadcast", "broadcast_"),
+    *("isend", "irecv", "batch_p2p_ops"),
+)
 
 #: Which collective a ``Work`` is of, by the number that torch gives to each.
 _OP_TYPES: Final = (
@@ -64,10 +81,6 @@ def is_distributed() -> bool:
     return distributed.is_available() and distributed.is_initialized()
 
 
-#: How many frames torch's wrapping of a result may have at most: it is an operator.
-_FRAMES_OF_WRAPPING: Final = 32
-
-
 def group_maker() -> Place:
     """Where ``init_process_group`` does its work. Where torch has no such place, groups
     that are made later are not noticed."""
@@ -81,8 +94,7 @@ def collectives() -> Iterator[Collective]:
     torch wraps each function to log what it raises. What the wrapper calls is in its
     closure, which can be given something else: so the functions stay the ones that the
     program may have imported already, that torch.compile knows, and that torch compares
-    with. What is not wrapped like that is not seen; ``isend`` and ``irecv``, which only
-    begin something, are not.
+    with. What is not wrapped like that is not seen.
     """
     for name in vars(_c10d) if _c10d else ():
         is_public = not name.startswith("_") or name in _OTHER_NAMES
@@ -90,6 +102,9 @@ def collectives() -> Iterator[Collective]:
         if place.owner is not None:
             yield Collective(_OTHER_NAMES.get(name, name), place)
     yield Collective("broadcast", Place(_ddp, "_distributed_broadcast_coalesced"))
+    group = getattr(distributed, "ProcessGroup", None)
+    for name in _GROUP_METHODS:
+        yield Collective(_OTHER_NAMES.get(name, name), Place(group, name))
 
 
 def wait_method() -> Place:
@@ -97,31 +112,22 @@ def wait_method() -> Place:
     return Place(work_class(), "wait")
 
 
-def functional_method(name: str) -> Place:
-    """A method of what functional collectives return, which is waited for when it is
-    first used: as in DTensor, and so in all that builds on it."""
-    module = sys.modules.get("torch.distributed._functional_collectives")
-    return Place(getattr(module, "AsyncCollectiveTensor", None), name)
+def functional_collectives() -> Iterator[Collective]:
+    """What begins functional collectives, as in DTensor, and so in all that builds on
+    it: the operators that they call. Their results are waited for when first used."""
+    for name in _OPERATORS:
+        whole = name.removesuffix("_").removesuffix("_out")
+        for namespace in _NAMESPACES:
+            yield Collective(whole, _operator(namespace, name))
 
 
-def is_waited_for(tensor: Any) -> bool:
-    """Whether that has happened already."""
-    return bool(getattr(tensor, "completed", False))
+def functional_wait() -> Place:
+    """What waits for one of these results."""
+    return _operator(_NAMESPACES[0], "wait_tensor")
 
 
-def functional_collective() -> str:
-    """Name of the functional collective that makes what it returns: whichever calls
-    what wraps that. "" if it is not told: of views, for example."""
-    frame: FrameType | None = sys._getframe(2)
-    for _ in range(_FRAMES_OF_WRAPPING):
-        if frame is None or frame.f_code.co_name == "_maybe_wrap_tensor":
-            break
-        frame = frame.f_back
-    caller = frame and frame.f_back
-    name = caller.f_code.co_name if caller else ""
-    if hasattr(_c10d, name) or name in _OTHER_NAMES:
-        return _OTHER_NAMES.get(name, name)
-    return ""
+def _operator(namespace: str, name: str) -> Place:
+    return Place(getattr(getattr(torch.ops, namespace), name, None), "_op")
 
 
 def memory_of(tensor: Any) -> int:
@@ -140,6 +146,18 @@ def reducer_method(name: str) -> Place:
     return Place(getattr(distributed, "Reducer", None), name)
 
 
+def future_makers() -> Iterator[Place]:
+    """What makes a future of what has begun, or of other futures."""
+    yield Place(work_class(), "get_future")
+    yield Place(_future_class, "then")
+    yield Place(torch._C, "_collect_all")
+
+
+def future_wait() -> Place:
+    """The method by which a program waits for a future."""
+    return Place(_future_class, "wait")
+
+
 def work_class() -> Any:
     """The class of what an asynchronous collective returns; None if torch has none."""
     return getattr(distributed, "Work", None)
@@ -154,6 +172,8 @@ def collective_of(work: Any) -> str:
 
 
 _NOWHERE: Final = Place(None, "")
+
+_future_class: Final = getattr(torch._C, "Future", None)
 
 _c10d: Final = getattr(distributed, "distributed_c10d", None)
 

@@ -1,0 +1,134 @@
+"""All numbers of communication with other processes, in a group of one.
+
+Only what anybody can ask of `profile()` is looked at: this holds however it measures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from torch import distributed, nn
+from torch.distributed import _functional_collectives as functional
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from tests.doing import Does, X, at_the_end, in_communication
+from tests.exact import calls, each_option, found
+from tests.fake_clock import burn
+from tests.planted import Work
+from torchprof_hooks import profile
+
+pytestmark = pytest.mark.usefixtures("clock")
+
+
+@pytest.mark.usefixtures("alone")
+@each_option
+def test_communication(options: Any) -> None:
+    work = Work(1)
+    with profile(**options) as prof:
+        for takes in (8, 3, 4):
+            in_communication(partial(burn, takes))
+            work(X)
+            distributed.all_reduce(X.clone())
+            waited_for: Any = distributed.all_reduce(X.clone(), async_op=True)
+            waited_for.wait()
+    assert found(prof.profile) == {
+        ("Work", "forward"): calls(1, 1, 1),
+        ("(communication) all_gather_object", "communication"): calls(8, 3, 4),
+        ("(communication) all_reduce", "communication"): calls(*[0] * 6),
+    }
+
+
+class Slow(TorchDispatchMode):
+    """Beginning to communicate takes 4 ms, and to wait for that 8."""
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        if func.namespace in ("c10d", "_c10d_functional") and "wrap" not in str(func):
+            burn(8 if "wait" in str(func) else 4)
+        return func(*args, **(kwargs or {}))
+
+
+def begun() -> Any:
+    """What is waited for when it is used first."""
+    group: Any = distributed.group.WORLD
+    return functional.all_reduce(X, "sum", group)
+
+
+def as_views() -> Any:
+    whole = begun()
+    return whole.view(3, 1)[:, 0] + 1 + whole
+
+
+def without_wrapper() -> Any:
+    group: Any = distributed.group.WORLD
+    return functional.wait_tensor(
+        torch.ops._c10d_functional.all_reduce(X, "sum", group.group_name)
+    )
+
+
+def as_futures() -> Any:
+    work: Any = distributed.all_reduce(X.clone(), async_op=True)
+    future = work.get_future()
+    then = future.then(lambda done: done.value()[0])
+    torch.futures.wait_all([future, then])
+    work.wait()
+    return then.wait()
+
+
+#: Ways to begin a collective and to wait for it later, and how long the two take. (The
+#: clock does not see how a result waits that is simply used.)
+WAYS: dict[str, tuple[Callable[[], Any], float]] = {
+    "functional": (lambda: begun() + 1, 4),
+    "views": (as_views, 4),
+    "waited for by hand": (lambda: begun().wait(), 12),
+    "without wrapper": (without_wrapper, 12),
+    "futures": (as_futures, 4),
+}
+
+
+@each_option
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize("way", WAYS)
+def test_what_is_begun_and_waited_for_later_is_one_call(options: Any, way: str) -> None:
+    model = Does(lambda: burn(1))
+    call, takes = WAYS[way]
+    with profile(**options) as prof, Slow():
+        for _ in range(2):
+            model(X)
+            call()
+    rows = found(prof.profile)
+    row = rows.pop(("(communication) all_reduce", "communication"))
+    assert rows == {("Does", "forward"): calls(1, 1)}
+    assert (row.calls, row.own) == (2, 2 * takes)
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize("is_parallel", [True, False])
+@each_option
+def test_waiting_for_gradients(options: Any, is_parallel: bool) -> None:
+    inner: Any = nn.Sequential(Work(1, 2))
+    model = DistributedDataParallel(inner) if is_parallel else inner
+    with profile(**options) as prof:
+        for waited in (9, 3, 5):
+            x = X.clone().requires_grad_()
+            at_the_end(x, partial(burn, waited))
+            model(x).sum().backward()
+    rows = found(prof.profile)
+    name = "DistributedDataParallel.module.0" if is_parallel else "Sequential.0"
+    assert rows[name, "forward"] == calls(1, 1, 1)
+    assert rows[name, "backward"] == calls(2, 2, 2)
+    waiting = rows.get(("(waiting for gradients)", "waiting"))
+    of_passes = rows["(backward outside modules)", "backward"]
+    if is_parallel:
+        assert waiting == calls(9, 3, 5)
+        assert of_passes.own == 0
+    else:
+        assert waiting is None
+        assert of_passes == calls(11, 5, 7, own=17)
+    assert sum(row.own for row in rows.values()) == 3 + 6 + 17

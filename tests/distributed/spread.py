@@ -1,0 +1,180 @@
+"""Models that are spread over processes in every way that torch has; measured, as they
+train, and saved. Run by torchrun::
+
+    torchrun --nproc-per-node 4 -m tests.distributed.spread FOLDER KIND...
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable
+from datetime import timedelta
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import distributed, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    RowwiseParallel,
+    parallelize_module,
+)
+from torch.nn.parallel import DistributedDataParallel
+
+import torchprof_hooks
+from tests.distributed.processes import LONGEST, Late
+
+STEPS = 2
+SIZE = 32
+
+Train = Callable[[], list[Any]]
+
+
+class Net(nn.Sequential):
+    def __init__(self, late: Late) -> None:
+        torch.manual_seed(0)
+        super().__init__(nn.Linear(SIZE, SIZE), late, nn.Linear(SIZE, SIZE))
+
+
+def inputs(step: int) -> torch.Tensor:
+    return torch.randn(4, SIZE, generator=torch.Generator().manual_seed(step))
+
+
+def train(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[Any]:
+    losses = []
+    for step in range(STEPS):
+        loss = model(inputs(step)).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    return losses
+
+
+def sgd(model: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.SGD(model.parameters(), 0.1)
+
+
+def data_parallel(model: Net) -> Train:
+    parallel = DistributedDataParallel(model)
+    return partial(train, parallel, sgd(parallel))
+
+
+def sharded(model: Net) -> Train:
+    for layer in model[0], model[2]:
+        fully_shard(layer)
+    fully_shard(model)
+    return partial(train, model, sgd(model))
+
+
+def zero(model: Net) -> Train:
+    # Takes a second or two to import, like pipelines: only where it is needed.
+    kind: Any = import_module("torch.distributed.optim").ZeroRedundancyOptimizer
+    optimizer = kind(model.parameters(), torch.optim.SGD, lr=0.1)
+    return partial(train, model, optimizer)
+
+
+def tensor_parallel(model: Net) -> Train:
+    mesh = init_device_mesh("cpu", (distributed.get_world_size(),))
+    plan = {"0": ColwiseParallel(), "2": RowwiseParallel()}
+    parallelize_module(model, mesh, plan)
+    return partial(train, model, sgd(model))
+
+
+def pipeline(model: Net) -> Train:
+    pipelining: Any = import_module("torch.distributed.pipelining")
+    rank, count = distributed.get_rank(), distributed.get_world_size()
+    stage = pipelining.PipelineStage(model, rank, count, torch.device("cpu"))
+    schedule = pipelining.ScheduleGPipe(stage, 2, loss_fn=nn.functional.mse_loss)
+
+    def run() -> list[Any]:
+        losses: list[Any] = []
+        for step in range(STEPS):
+            given = (inputs(step),) if rank == 0 else ()
+            is_last = rank == count - 1
+            last: Any = {"target": inputs(step), "losses": losses} if is_last else {}
+            schedule.step(*given, **last)
+        return [loss.item() for loss in losses]
+
+    return run
+
+
+def by_hand(model: Net) -> Train:
+    """Everybody tells the next process, waits for a sum, and for that of a future."""
+    rank, count = distributed.get_rank(), distributed.get_world_size()
+
+    def run() -> list[Any]:
+        found = []
+        for step in range(STEPS):
+            x = model(inputs(step)).detach()
+            given = torch.zeros_like(x)
+            begun: Any = [
+                distributed.isend(x, (rank + 1) % count),
+                distributed.irecv(given, (rank - 1) % count),
+            ]
+            for work in begun:
+                work.wait()
+            distributed.all_reduce(given)
+            later: Any = distributed.all_gather(
+                [torch.zeros_like(given) for _ in range(count)], given, async_op=True
+            )
+            later.get_future().wait()
+            found.append(given.sum().item())
+        return found
+
+    return run
+
+
+#: What is done, and what that is called in the rows of those who wait for the last.
+KINDS: dict[str, tuple[Callable[[Net], Train], set[str]]] = {
+    "data parallel": (data_parallel, {"(waiting for gradients)"}),
+    "sharded": (
+        sharded,
+        {
+            "(communication) all_gather_into_tensor",
+            "(communication) reduce_scatter_tensor",
+        },
+    ),
+    "zero": (zero, {"(communication) broadcast"}),
+    "tensor parallel": (tensor_parallel, {"(communication) all_reduce"}),
+    "pipeline": (pipeline, {"(communication) recv"}),
+    "by hand": (
+        by_hand,
+        {
+            "(communication) send",
+            "(communication) recv",
+            "(communication) all_reduce",
+            "(communication) all_gather",
+        },
+    ),
+}
+
+
+def measure(kind: str, folder: Path) -> None:
+    """Leaves the profile behind; fails if it had an influence."""
+    make, rank = KINDS[kind][0], distributed.get_rank()
+    expected = make(Net(Late(0)))()
+    run = make(Net(Late()))
+    distributed.barrier()
+    with torchprof_hooks.profile() as prof:
+        found = run()
+    assert found == expected, f"{kind}: {found}, not {expected}"
+    prof.profile.save(folder / f"{kind}-{rank}.json")
+
+
+def main() -> None:
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    distributed.init_process_group("gloo", timeout=timedelta(seconds=LONGEST))
+    for kind in sys.argv[2:]:
+        measure(kind, Path(sys.argv[1]))
+    distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
