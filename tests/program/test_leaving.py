@@ -15,9 +15,13 @@ from torchprof_hooks.capture import calibration, flop_count
 from torchprof_hooks.capture.call_description import CallDescription
 from torchprof_hooks.capture.flop_count import FlopCount
 from torchprof_hooks.capture.flop_shapes import Flops, flops_by_shapes
+from torchprof_hooks.profiles import rows
+from torchprof_hooks.profiles.cells import Cells, Infos
+from torchprof_hooks.profiles.program import ProgramProfile
 from torchprof_hooks.profiles.strata import Strata
 from torchprof_hooks.program.flags import Flags
 from torchprof_hooks.program.recorder import make_sampler
+from torchprof_hooks.reports.program.report import program_report
 
 
 class LanguageModel(nn.Module):
@@ -84,14 +88,29 @@ def test_nothing_is_run_again_to_count_operations(
     assert (count.runs, count.left_out) == (0, set())
 
 
-def test_the_calibration_of_each_kind_of_tracker_is_one() -> None:
-    """There are five trackers: of functions, of modules and of phases."""
+def test_there_is_one_calibration_for_all_trackers() -> None:
+    """There are five, of three kinds: of functions, of modules and of phases."""
     calibration._in_a_thread.cache_clear()
-    sampled(language_model, FlopCount())
-    sampled(many_shapes, FlopCount())
-    assert calibration._in_a_thread.cache_info().misses == 1
-    sampled(language_model, FlopCount(), max_overhead=0)
-    assert calibration._in_a_thread.cache_info().misses == 2
+    for max_overhead in (100, 0):  # with 0, most steps are timed in phases
+        sampled(language_model, FlopCount(), max_overhead)
+        sampled(many_shapes, FlopCount(), max_overhead)
+        assert calibration._in_a_thread.cache_info().misses == 1
+
+
+def test_each_grouping_of_the_report_is_made_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = []
+
+    def make(cells: Cells, infos: Infos, by: str) -> tuple[rows.Row, ...]:
+        made.append(by)
+        return group(cells, infos, by)
+
+    program = ProgramProfile("program.py", sampled(language_model, FlopCount()), 1)
+    group = rows.group_rows
+    monkeypatch.setattr(rows, "group_rows", make)
+    assert "Apply" in program_report(program)
+    assert sorted(made) == ["call", "class", "class", "function"]  # GFLOP/s of classes
 
 
 def test_each_call_is_looked_at_once_for_all_strata(
@@ -140,3 +159,25 @@ def test_what_beginning_and_leaving_took_is_said(tmp_path: Path) -> None:
     assert since is not None
     assert measured is not None
     assert float(since[1]) - float(measured[1]) >= 0.5  # and what importing torch took
+
+
+GARBAGE = """
+import atexit, gc
+def last_words():
+    gc.callbacks.clear()
+    print(gc.isenabled(), len(seen))
+atexit.register(last_words)
+import torch
+torch.nn.Linear(4, 4)(torch.ones(2, 4))
+seen = []
+gc.set_threshold(100)
+gc.callbacks.append(lambda phase, info: seen.append(phase))
+"""
+
+
+def test_no_garbage_is_looked_for_while_the_report_is_made(tmp_path: Path) -> None:
+    """There, the program is at its largest."""
+    run = profiled(written(tmp_path, GARBAGE))
+    enabled, seen = run.out.split()
+    assert enabled == "True"
+    assert int(seen) < 10  # a hundred without it

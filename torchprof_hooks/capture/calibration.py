@@ -34,7 +34,7 @@ from torchprof_hooks.capture.trial_runs import (
 _ROUNDS: Final = 5
 #: Those in which caches are swept take ten times as long, and a program waits for them
 #: when it ends.
-_SWEEPING_ROUNDS: Final = 3
+_SWEEPING_ROUNDS: Final = 2
 
 
 class CallCost(NamedTuple):

@@ -31,7 +31,7 @@ _HOOKED_PHASES: Final[tuple[Phase, ...]] = (
 
 
 def overhead_of_sites(
-    tracker: Tracker, sites: Sequence[Site], calls: Sequence[int], own_ns: Sequence[int]
+    kind: Tracker, sites: Sequence[Site], calls: Sequence[int], own_ns: Sequence[int]
 ) -> list[int]:
     """How much of the own time of each site measuring has taken, in nanoseconds: counts
     of what hooks did, times what that costs; and the readings of meters, which are
@@ -40,12 +40,13 @@ def overhead_of_sites(
     Planning backward passes is not in it: that is timed, too, and booked on a site of
     its own.
 
+    kind: what has measured them, or a tracker that costs the same.
     calls, own_ns: how many calls of each site have ended, and their own time.
     """
     overhead_ns = [0.0] * len(sites)
     if not any(calls):
         return [0] * len(sites)
-    warm, cold, passed_over_ns = calibration_of(tracker)
+    warm, cold, passed_over_ns = calibration_of(kind)
     for site, count in zip(sites, calls, strict=True):
         share = _share_of_cold(own_ns[site.code] / max(count, 1))
         is_hooked = site.phase in _HOOKED_PHASES and not site.is_recomputation

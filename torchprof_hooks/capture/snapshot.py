@@ -18,7 +18,7 @@ from torchprof_hooks.capture.torch_names.canaries import not_measured
 from torchprof_hooks.capture.tracker import Tracker
 from torchprof_hooks.profiles.cells import CellKey, add_cell
 from torchprof_hooks.profiles.correction import overhead_ns
-from torchprof_hooks.profiles.memory import MemorySummary, MemoryTotals
+from torchprof_hooks.profiles.memory import NO_MEMORY, MemorySummary, MemoryTotals
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import (
     AFTER_BACKWARD_NAME,
@@ -38,6 +38,8 @@ def take_snapshot(
     unmeasured: str = "",
     flop_count: FlopCount | None = None,
     counted: StepCounter | None = None,
+    *,
+    costs_like: Tracker | None = None,
 ) -> Profile:
     """The profile of a tracker's thread, measured for `wall_ns` so far.
 
@@ -46,16 +48,15 @@ def take_snapshot(
     unmeasured: why memory was not measured, if it should have been.
     flop_count: counts floating-point operations, with as much patience as it has.
     counted: the steps that have ended.
+    costs_like: what this tracker costs is seen on one like that, which sees more.
     """
     counted = counted or StepCounter()
-    tracker.log.fold()
-    if isinstance(tracker, MeterTracker):
-        for meter in tracker.meters:
-            meter.settle()
+    _settle(tracker)
     cells: dict[CellKey, Totals] = {}
     outside_overhead_ns = 0
     sites = list(tracker.sites)  # the measured thread may be adding some
-    every = _totals_of_sites(tracker, sites, flop_count or FlopCount())
+    flop_count, costs_like = flop_count or FlopCount(), costs_like or tracker
+    every = _totals_of_sites(tracker, sites, flop_count, costs_like)
     for site, found in zip(sites, every, strict=True):
         totals = found if site.is_counted else found.without_calls()
         if site.path in _ALL_OUTSIDE:
@@ -80,6 +81,13 @@ def take_snapshot(
         not_measured=not_measured(),
         step_times=times,
     )
+
+
+def _settle(tracker: Tracker) -> None:
+    tracker.log.fold()
+    if isinstance(tracker, MeterTracker):
+        for meter in tracker.meters:
+            meter.settle()
 
 
 def _outside_cells(whole: Totals, after_backward_ns: int) -> dict[CellKey, Totals]:
@@ -107,7 +115,7 @@ def _memory_summary(tracker: Tracker, unmeasured: str) -> MemorySummary | None:
 
 
 def _totals_of_sites(
-    tracker: Tracker, sites: list[Site], flop_count: FlopCount
+    tracker: Tracker, sites: list[Site], flop_count: FlopCount, costs_like: Tracker
 ) -> list[Totals]:
     log = tracker.log
     # Each by its own length: an interrupt may have come in between.
@@ -125,7 +133,7 @@ def _totals_of_sites(
     device = _device_own(tracker, sites)
     memory = _memory_own(tracker, sites)
     flops = flop_count.of_sites(sites, calls)
-    overhead = overhead_of_sites(tracker, sites, calls, own)
+    overhead = overhead_of_sites(costs_like, sites, calls, own)
     return [
         Totals(
             calls=calls[code],
@@ -160,9 +168,9 @@ def _memory_own(tracker: Tracker, sites: list[Site]) -> list[MemoryTotals]:
         )
         peaks = _padded(log.peak, len(sites))
         own = list(map(MemoryTotals, used, acquired, retained, peaks))
-        own[tracker.outside.code] = MemoryTotals()  # not read there
+        own[tracker.outside.code] = NO_MEMORY  # not read there
         return own
-    return [MemoryTotals()] * len(sites)
+    return [NO_MEMORY] * len(sites)
 
 
 def _padded(sums: Int64s, size: int) -> list[int]:

@@ -16,7 +16,7 @@ from torchprof_hooks.capture.torch_names.modules import call_without_global_hook
 
 Times = npt.NDArray[Any]
 
-LAYERS: Final = 20
+LAYERS: Final = 12
 _WIDTH: Final = 16
 #: More than what a processor core has next to it for itself.
 _SWEPT_BYTES: Final = 1 << 20

@@ -30,6 +30,11 @@ class MemoryTotals:
     peak_bytes: Count = 0
 
     def __add__(self, other: MemoryTotals) -> MemoryTotals:
+        # Mostly, none was measured.
+        if other is NO_MEMORY:
+            return self
+        if self is NO_MEMORY:
+            return other
         return MemoryTotals(
             self.used_bytes + other.used_bytes,
             self.acquired_bytes + other.acquired_bytes,
@@ -39,6 +44,8 @@ class MemoryTotals:
 
     def with_peak(self, peak_bytes: int) -> MemoryTotals:
         """The same with another peak."""
+        if peak_bytes == self.peak_bytes:
+            return self
         return MemoryTotals(
             self.used_bytes, self.acquired_bytes, self.retained_bytes, peak_bytes
         )

@@ -5,6 +5,7 @@ Views of a profile are imported when they are asked for, like reports.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -20,7 +21,7 @@ from torchprof_hooks.profiles.cells import (
 from torchprof_hooks.profiles.fields import OPTIONAL, Count
 from torchprof_hooks.profiles.memory import MemorySummary, merge_summaries
 from torchprof_hooks.profiles.modules import ModuleInfo
-from torchprof_hooks.profiles.names import PROFILER_NAME
+from torchprof_hooks.profiles.names import PROFILER_NAME, Phase
 from torchprof_hooks.profiles.options import check_flag, check_path
 from torchprof_hooks.profiles.step_times import NO_STEP_TIMES, StepTimes
 from torchprof_hooks.profiles.totals import Totals
@@ -118,6 +119,14 @@ class Profile:
             for (path, _), totals in self.cells.items()
             if self.modules[path[-1]].kind in (*_CALLED, "optimizer")
         )
+
+    def phase_times_ns(self) -> Counter[Phase]:
+        """Own times by phase. Functions count for the modules that called them."""
+        times: Counter[Phase] = Counter()
+        cells, _ = without_functions(self.cells, self.modules)
+        for (_, phase), totals in cells.items():
+            times[phase] += totals.self_ns
+        return times
 
     def rows(self, by: str = "module") -> tuple[Row, ...]:
         """`Row`s, the most expensive first, with those that are no calls among them.

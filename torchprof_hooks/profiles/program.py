@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from torchprof_hooks.profiles.compilation import CompilationSummary
 from torchprof_hooks.profiles.fields import Count
 from torchprof_hooks.profiles.memory_replay import MemoryReplay
+from torchprof_hooks.profiles.names import Phase
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.program_facts import ProgramFacts
+from torchprof_hooks.profiles.rows import Row
 from torchprof_hooks.profiles.step_times import StepTimes
 from torchprof_hooks.profiles.strata import Strata
 
@@ -58,6 +61,21 @@ class ProgramProfile:
     def by_function(self) -> Profile:
         """All steps, had functions been looked at in each."""
         return self.strata.estimate(of_functions=True, warm_up=self.has_warm_up)
+
+    @cached_property
+    def phase_times_ns(self) -> Mapping[Phase, int]:
+        """What each phase took, of all steps."""
+        return self.by_module.phase_times_ns()
+
+    def function_rows(self, by: str) -> tuple[Row, ...]:
+        """Those of `by_function` (see `Profile.rows`), made once."""
+        if by not in self._function_rows:
+            self._function_rows[by] = self.by_function.rows(by)
+        return self._function_rows[by]
+
+    @cached_property
+    def _function_rows(self) -> dict[str, tuple[Row, ...]]:
+        return {}
 
     @cached_property
     def part_times_ns(self) -> dict[str, int]:

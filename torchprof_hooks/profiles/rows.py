@@ -101,7 +101,8 @@ class PhaseSums:
 
     def add_own(self, phase: Phase, totals: Totals) -> None:
         """A cell of the row itself."""
-        self._own[phase] = self._own.get(phase, Totals()) + totals
+        known = self._own.get(phase)
+        self._own[phase] = totals if known is None else known + totals
 
     def add_inside(self, phase: Phase, totals: Totals) -> None:
         """A cell of the row, or of something called from within the row."""

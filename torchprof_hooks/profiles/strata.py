@@ -167,14 +167,18 @@ def _divided(all_steps: Stratum, seen: Stratum) -> Profile:
     profile, pattern = all_steps.profile, seen.profile.corrected()
     wanted, found = _parts(profile), _parts(pattern)
     of_functions = _parts(pattern, of_functions=True)
+    shares = {part: _share_of_calls(all_steps, seen, part) for part in found}
+    factors = {
+        part: _factors(wanted[part], found[part], of_functions[part], shares[part])
+        for part in found
+        if found[part]
+    }
     cells: dict[CellKey, Totals] = {}
     for key, totals in pattern.cells.items():
         part = _part(pattern, key)
-        if found[part]:
-            share = _share_of_calls(all_steps, seen, part)
-            factors = _factors(wanted[part], found[part], of_functions[part], share)
+        if part in factors:
             is_function = pattern.modules[key[0][-1]].kind == "function"
-            cells[key] = _scaled(totals, factors[is_function], share)
+            cells[key] = _scaled(totals, factors[part][is_function], shares[part])
     _add_rounding(cells, pattern, wanted)
     coarse = _not_looked_into(profile)
     for key, totals in coarse.cells.items():

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 import signal
 import sys
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
 from types import FrameType
@@ -117,14 +119,18 @@ class Recorder:
         self._is_reported = True
         self._ended_ns = time.perf_counter_ns()
         try:
-            program = self._finish()
-            if program.whole.is_empty and not program.whole.steps:
-                complain(_NOTHING)
-            else:
-                self._save_at_end(program)
-                self._write(program)
+            with _without_collections():
+                self._report()
         except Exception as error:  # the program has ended well, for all that
             complain(f"torchprof_hooks: no report: {error!r}")
+
+    def _report(self) -> None:
+        program = self._finish()
+        if program.whole.is_empty and not program.whole.steps:
+            complain(_NOTHING)
+        else:
+            self._save_at_end(program)
+            self._write(program)
 
     def _at_step(self, steps: int) -> bool:
         """Between two steps: write the file; trace one. Whether the next is traced."""
@@ -232,6 +238,19 @@ class Recorder:
         self.report()
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGTERM)  # end as without us
+
+
+@contextmanager
+def _without_collections() -> Iterator[None]:
+    """Python looks for garbage after so many new objects, and goes through all that the
+    program has left: that takes as long as the report itself."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _make_memory_step() -> MemoryStep:

@@ -78,11 +78,13 @@ class _Book:
         running_ns: int = 0,
         steps: int = 0,
         counted: StepCounter | None = None,
+        costs_like: BackwardTracker | None = None,
     ) -> Stratum:
         """All so far. What is not counted yet has taken `running_ns`; so many steps of
         it have ended.
 
         counted: in place of `counter`.
+        costs_like: see `take_snapshot`.
         """
         from torchprof_hooks.capture.snapshot import take_snapshot
         from torchprof_hooks.profiles.strata import Stratum
@@ -93,6 +95,7 @@ class _Book:
             self._unmeasured,
             flop_count,
             counted or self.counter,
+            costs_like=costs_like,
         )
         steps_ns = self._steps_ns + (running_ns if steps else 0)
         return Stratum(profile, self.steps + steps, steps_ns)
@@ -193,16 +196,16 @@ class StepSampler:
 
         if book is None:
             return Stratum()
-        is_running = book is self._book and self._taps.is_open
-        if not is_running:
-            is_last = book is self._book
-            counted = self._detector.counted() if is_last else None
-            return book.stratum(flop_count, counted=counted)
+        # A program waits for this when it ends: costs are tried out with one kind of
+        # tracker alone, the one that sees all that any of them sees.
+        closest = self._warm_up.tracker
+        is_last = book is self._book
+        counted = self._detector.counted() if is_last else None
+        if not (is_last and self._taps.is_open):
+            return book.stratum(flop_count, counted=counted, costs_like=closest)
+        running_ns = now_ns - self._began_ns
         return book.stratum(
-            flop_count,
-            now_ns - self._began_ns,
-            self._steps_done,
-            self._detector.counted(),
+            flop_count, running_ns, self._steps_done, counted, costs_like=closest
         )
 
     @property

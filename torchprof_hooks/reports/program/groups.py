@@ -15,6 +15,7 @@ from torchprof_hooks.profiles.names import MODULES_NAME, Kind, Phase
 from torchprof_hooks.profiles.part import part_of
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.program import ProgramProfile
+from torchprof_hooks.profiles.rows import Row
 from torchprof_hooks.reports.table import plural
 
 #: Grouping -> title, and what its rows are.
@@ -44,15 +45,11 @@ class Tables(NamedTuple):
         program = self.program
         return self._only(program.by_module if by == "class" else program.by_function)
 
-    def rates(self, by: str) -> Mapping[tuple[str, Phase], float]:
-        """GFLOP/s of rows in a phase, where that is known: of functions, and so of the
-        modules that call them."""
-        return {
-            (row.name, phase): totals.flops / totals.self_ns
-            for row in self._only(self.program.by_function).rows(by)
-            for phase, totals in row.phases.items()
-            if totals.flops and totals.self_ns
-        }
+    def function_rows(self, by: str) -> tuple[Row, ...]:
+        """Rows of all steps, had functions been looked at in each."""
+        if not self.part:
+            return self.program.function_rows(by)
+        return self._only(self.program.by_function).rows(by)
 
     def _only(self, profile: Profile) -> Profile:
         return part_of(profile, self.part) if self.part else profile
@@ -111,11 +108,12 @@ def group_section(tables: Tables, by: str, max_rows: int) -> str:
 
 def items_of(tables: Tables, by: str) -> Iterator[Item]:
     """All lines of one grouping, in no order."""
-    profile, rates = tables.profile(by), tables.rates(by)
+    profile, rows = tables.profile(by), tables.function_rows(by)
+    rates = _rates(rows)
     applies = _places(profile, by)
     implementations = _implementations(profile, by)
     of_modules: Counter[Phase] = Counter()
-    for row in profile.rows(by):
+    for row in profile.rows(by) if by == "class" else rows:
         for phase, totals in row.phases.items():
             if by == "call" and row.kind == "module":
                 of_modules[phase] += totals.self_ns
@@ -131,6 +129,17 @@ def items_of(tables: Tables, by: str) -> Iterator[Item]:
     for phase, self_ns in of_modules.items():
         if self_ns:
             yield Item(_title(MODULES_NAME, "outside", phase), self_ns)
+
+
+def _rates(rows: Iterable[Row]) -> Mapping[tuple[str, Phase], float]:
+    """GFLOP/s of rows in a phase, where that is known: of functions, and so of the
+    modules that call them."""
+    return {
+        (row.name, phase): totals.flops / totals.self_ns
+        for row in rows
+        for phase, totals in row.phases.items()
+        if totals.flops and totals.self_ns
+    }
 
 
 def _title(name: str, kind: Kind, phase: Phase) -> str:

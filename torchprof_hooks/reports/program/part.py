@@ -3,8 +3,7 @@ and all of them."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from torchprof_hooks.profiles.names import UNSAMPLED_NAME, Phase
 from torchprof_hooks.profiles.part import part_of
@@ -57,29 +56,19 @@ def _part_lines(program: ProgramProfile, name: str) -> Iterator[str]:
     seconds = part.wall_ns / 1e9
     per_call = f" ({seconds / calls:.6f}s per call)" if calls else ""
     yield f"  Time in {plural(calls, 'call')} to {name}: {seconds:.3f}s{per_call}"
-    yield from phase_lines(part)
+    yield from phase_lines(part.phase_times_ns(), part.wall_ns)
     functions = part_of(program.by_function, name)
     yield from _function_lines(functions)
     yield from _device_lines(part)
 
 
-def phase_lines(profile: Profile) -> Iterator[str]:
+def phase_lines(times: Mapping[Phase, int], whole_ns: int) -> Iterator[str]:
     """What each phase took, with its share."""
-    times = phase_times_ns(profile)
     for phase, text in PHASE_TITLES.items():
-        phase_ns = times[phase]
+        phase_ns = times.get(phase, 0)
         if phase_ns:
-            share = 100 * phase_ns / max(profile.wall_ns, 1)
+            share = 100 * phase_ns / max(whole_ns, 1)
             yield f"    {text}: {phase_ns / 1e9:.3f}s ({share:.1f}%)"
-
-
-def phase_times_ns(profile: Profile) -> Counter[Phase]:
-    """Own times by phase. Functions count for the modules that called them."""
-    times: Counter[Phase] = Counter()
-    for row in profile.rows("module"):
-        for phase, totals in row.phases.items():
-            times[phase] += totals.self_ns
-    return times
 
 
 def _function_lines(profile: Profile) -> Iterator[str]:

@@ -42,7 +42,7 @@ def _lines(program: ProgramProfile) -> Iterator[str]:
     in_tables_ns = program.by_module.wall_ns
     left_out = "" if program.has_warm_up else f", {in_tables_ns / 1e9:.3f}s of it below"
     yield f"  Time measured: {wall_ns / 1e9:.3f}s{left_out}"
-    yield from phase_lines(program.by_module)
+    yield from phase_lines(program.phase_times_ns, in_tables_ns)
     compilation = program.compilation
     if not compilation.is_empty:
         count = plural(compilation.compilations, "compilation")

@@ -8,8 +8,7 @@ from textwrap import shorten
 from typing import Final
 
 from torchprof_hooks.profiles.compilation import Reasons
-from torchprof_hooks.reports.program.part import phase_times_ns
-from torchprof_hooks.reports.program.tips.evidence import Evidence, Share
+from torchprof_hooks.reports.program.tips.evidence import Evidence
 from torchprof_hooks.reports.table import plural
 
 #: From which share of a program on compiling is mentioned.
@@ -51,8 +50,7 @@ def compile_failures(evidence: Evidence) -> Iterator[str]:
 
 def compile_time(evidence: Evidence) -> Iterator[str]:
     """A program that compiles much of its time."""
-    profile = evidence.program.by_module
-    share = Share(phase_times_ns(profile)["compiling"], profile.wall_ns)
+    share = evidence.of_phases("compiling")
     if share.fraction >= LEAST_COMPILING:
         yield (
             f"torch.compile takes {share}: it pays in longer runs. Where a block is "

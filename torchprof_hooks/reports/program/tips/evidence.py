@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import NamedTuple
 
-from torchprof_hooks.profiles.names import BACKWARD_PHASES
+from torchprof_hooks.profiles.names import BACKWARD_PHASES, Phase
 from torchprof_hooks.profiles.program import ProgramProfile
 from torchprof_hooks.profiles.rows import Row
 from torchprof_hooks.reports.table import plural
@@ -52,7 +52,7 @@ class Evidence:
     def calls(self) -> tuple[Row, ...]:
         """Calls of functions, by shapes and the module around, as they would have been
         in all steps; the one with the longest own time first."""
-        rows = self.program.by_function.rows("call")
+        rows = self.program.function_rows("call")
         functions = (row for row in rows if row.kind == "function")
         return tuple(sorted(functions, key=lambda row: -row.self_ns))
 
@@ -77,6 +77,12 @@ class Evidence:
     def per_turn(self, count: int) -> float:
         """How often in each, on average."""
         return count / max(self.turns.number, 1)
+
+    def of_phases(self, *phases: Phase) -> Share:
+        """What these took of all steps."""
+        times = self.program.phase_times_ns
+        part_ns = sum(times.get(phase, 0) for phase in phases)
+        return Share(part_ns, self.program.by_module.wall_ns)
 
     def share(self, rows: Sequence[Row]) -> Share:
         """What the function calls in `rows` took, with their backward: on the device

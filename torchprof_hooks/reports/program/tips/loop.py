@@ -8,9 +8,9 @@ from math import inf
 from typing import Final
 
 from torchprof_hooks.profiles.names import OUTSIDE_NAME
+from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.rows import Row
 from torchprof_hooks.profiles.totals import Totals
-from torchprof_hooks.reports.program.part import phase_times_ns
 from torchprof_hooks.reports.program.tips.evidence import (
     Evidence,
     Share,
@@ -64,8 +64,7 @@ _READS: Final = frozenset(
 
 def data_loading(evidence: Evidence) -> Iterator[str]:
     """A loop that waits for batches."""
-    profile = evidence.program.by_module
-    share = Share(phase_times_ns(profile)["data"], profile.wall_ns)
+    share = evidence.of_phases("data")
     if share.fraction >= LEAST_DATA:
         yield (
             f"The loop waits for data {share}: give the DataLoader more workers "
@@ -75,11 +74,11 @@ def data_loading(evidence: Evidence) -> Iterator[str]:
 
 def waiting_for_others(evidence: Evidence) -> Iterator[str]:
     """A process that waits for the others of its group."""
-    profile = evidence.program.by_module
-    share = Share(sum(phase_times_ns(profile)[p] for p in _OF_OTHERS), profile.wall_ns)
-    rows = [row for row in profile.rows("module") if row.kind in _OF_OTHERS]
+    share = evidence.of_phases(*_OF_OTHERS)
     if share.fraction < LEAST_WAITING:
         return
+    every = evidence.program.by_module.rows()
+    rows = [row for row in every if row.kind in _OF_OTHERS]
     dearest = max(rows, key=lambda row: row.self_ns)
     yield (
         f"Communication with other processes takes {share}, the most in "
@@ -95,15 +94,22 @@ def code_outside(evidence: Evidence) -> Iterator[str]:
     strata = evidence.program.strata
     if not strata.functions.steps:
         return  # functions that the loop calls would count as its own code
-    profile = strata.estimate(of_functions=True, warm_up=False)
-    outside = profile.cells.get(((OUTSIDE_NAME,), "outside"), Totals())
-    share = Share(outside.self_ns, profile.wall_ns)
+    every, first = evidence.program.by_function, strata.warm_up.profile
+    outside_ns, whole_ns = _outside_ns(every), every.wall_ns
+    if evidence.program.has_warm_up:
+        outside_ns -= _outside_ns(first)
+        whole_ns -= first.wall_ns
+    share = Share(outside_ns, whole_ns)
     if share.fraction >= LEAST_OUTSIDE:
         yield (
             f"After the first step, about {share} is in no module, function, backward, "
             "optimizer or DataLoader, but in other code of the program, such as "
             "preparing batches, logging or saving."
         )
+
+
+def _outside_ns(profile: Profile) -> int:
+    return profile.cells.get(((OUTSIDE_NAME,), "outside"), Totals()).self_ns
 
 
 def reads_from_device(evidence: Evidence) -> Iterator[str]:

@@ -8,7 +8,6 @@ from typing import Final
 
 from torchprof_hooks.profiles.names import optimizer_name
 from torchprof_hooks.profiles.program_facts import OptimizerFacts
-from torchprof_hooks.reports.program.part import phase_times_ns
 from torchprof_hooks.reports.program.tips.evidence import Evidence, Share
 from torchprof_hooks.reports.table import plural
 
@@ -39,12 +38,14 @@ def anomaly_detection(evidence: Evidence) -> Iterator[str]:
 
 def unfused_optimizers(evidence: Evidence) -> Iterator[str]:
     """Optimizers that have a faster form."""
-    profile = evidence.program.by_module
-    times = {row.name: row.self_ns for row in profile.rows() if row.kind == "optimizer"}
     by_class: defaultdict[str, list[OptimizerFacts]] = defaultdict(list)
     for facts in evidence.program.facts.optimizers:
         if _can_be_faster(facts):
             by_class[facts.name].append(facts)
+    if not by_class:
+        return
+    profile = evidence.program.by_module
+    times = {row.name: row.self_ns for row in profile.rows() if row.kind == "optimizer"}
     for name, optimizers in by_class.items():
         share = Share(times.get(optimizer_name(name), 0), profile.wall_ns)
         if share.fraction >= LEAST_OPTIMIZER:
@@ -62,13 +63,12 @@ def _can_be_faster(facts: OptimizerFacts) -> bool:
 
 def recomputing(evidence: Evidence) -> Iterator[str]:
     """Activation checkpoints that cost much."""
-    profile = evidence.program.by_module
-    share = Share(phase_times_ns(profile)["recompute"], profile.wall_ns)
+    share = evidence.of_phases("recompute")
     if share.fraction < LEAST_RECOMPUTE:
         return
     times = {
         row.name: row.phases["recompute"].cumulative_ns
-        for row in profile.rows()
+        for row in evidence.program.by_module.rows()
         if row.kind == "module" and row.phases["recompute"].calls
     }
     most = max(times, key=lambda name: times[name], default="")

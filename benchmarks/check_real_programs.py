@@ -1,0 +1,231 @@
+"""Programs that other people wrote, bare and under the command, each unmodified.
+
+Their output and exit code must be the same, and the phases of the report within 5 % of
+a stopwatch around the same code in the same process (`real_programs/stopwatch.py`).
+Not a part of `make bench`: it needs large packages, and a checkout of torch's examples:
+
+    python benchmarks/check_real_programs.py --examples DIR [--only NAME ...]
+
+What cannot be had is said in the table. With `--only`, rows of other programs stay as
+they are in it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from importlib.metadata import packages_distributions, version
+from pathlib import Path
+from typing import Final
+
+import results
+from real_programs.data import write_digits, write_text
+from real_programs.programs import CLOCKS, PROGRAMS, Program
+
+STOPWATCH: Final = Path(__file__).parent / "real_programs" / "stopwatch.py"
+#: Lines of the report's totals, by what the stopwatch calls the phase. Computing again
+#: is a part of backward to the stopwatch.
+PHASES: Final = {
+    "forward": ("forward",),
+    "backward": ("backward", "recompute"),
+    "optimizer": ("optimizers",),
+    "data": ("data loading",),
+}
+#: A phase of less than this share of the time is not compared.
+LEAST_SHARE: Final = 0.02
+LONGEST_SECS: Final = 300
+HEADERS: Final = (
+    "program",
+    "with",
+    "output",
+    "exit codes",
+    "CPU time",
+    "report says",
+    "phases, %",
+    "date",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What a process did."""
+
+    code: int
+    output: str
+    report: str
+    cpu_seconds: float
+
+
+def run(command: Sequence[str], folder: Path, ends_after: float | None) -> Run:
+    """The process of `command`; interrupted like by Ctrl-C after so many seconds."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
+    with subprocess.Popen(
+        command,
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        process_group=0,
+    ) as process:
+        try:
+            output, errors = process.communicate(timeout=ends_after or LONGEST_SECS)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGINT)
+            try:
+                output, errors = process.communicate(timeout=60)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                output, errors = process.communicate()
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu_seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return Run(process.returncode, output, errors, cpu_seconds)
+
+
+def without_clocks(output: str, program: Program) -> list[str]:
+    """Its lines, without what its own clocks say."""
+    for pattern in (*CLOCKS, *program.clocks):
+        output = re.sub(pattern, "<time>", output)
+    return output.splitlines()
+
+
+def same_output(bare: Run, profiled: Run, program: Program) -> str:
+    """Whether both printed the same: as far as both came, if they were interrupted."""
+    before, after = (without_clocks(each.output, program) for each in (bare, profiled))
+    if program.ends_after is not None:
+        shorter = max(min(len(before), len(after)) - 1, 0)
+        before, after = before[:shorter], after[:shorter]
+    if before == after:
+        return f"same, {len(before)} lines"
+    first = next(
+        (i for i, (a, b) in enumerate(zip(before, after, strict=False)) if a != b),
+        min(len(before), len(after)),
+    )
+    return f"differs in line {first + 1}"
+
+
+def reported_s(report: str) -> dict[str, float]:
+    """The phases by the report's totals."""
+    found = dict(re.findall(r"^ {4}([\w ,:()]+): (\d+\.\d+)s \(", report, re.MULTILINE))
+    return {
+        phase: sum(float(found.get(name, 0)) for name in names)
+        for phase, names in PHASES.items()
+    }
+
+
+def deviations(report: str, stopwatch: Path) -> str:
+    """Each phase that matters: how far the report is from the stopwatch."""
+    if not stopwatch.exists():
+        return "the stopwatch was not written"
+    spent = {k: ns / 1e9 for k, ns in json.loads(stopwatch.read_text()).items()}
+    whole = sum(spent.values()) or 1.0
+    said = reported_s(report)
+    parts = []
+    for phase in PHASES:
+        true = spent.get(phase, 0.0)
+        if max(true, said[phase]) > LEAST_SHARE * whole:
+            parts.append(
+                f"{phase} {100 * (said[phase] / true - 1) if true else 999:+.1f}"
+            )
+    return ", ".join(parts)
+
+
+def versions(program: Program) -> str:
+    """Of what it needs, and of torch."""
+    homes = packages_distributions()
+    return ", ".join(
+        f"{name} {version(homes[name][0])}" for name in ("torch", *program.needs)
+    )
+
+
+def row(
+    program: Program, examples: Path | None, work: Path, patience: float
+) -> list[results.Cell]:
+    """The row of one program. patience: see `main`."""
+    today = datetime.now(timezone.utc).date().isoformat()
+    why = program.missing(examples)
+    script = program.path(examples)
+    if why or script is None:
+        return [program.name, why, *[""] * (len(HEADERS) - 3), today]
+    # Torch's examples look for their data beside their folder.
+    folder = work / "run"
+    target = [str(script), *program.arguments]
+    command = ["-m", "torchprof_hooks"]
+    times = work / "times.json"
+    times.unlink(missing_ok=True)
+    ends_after = program.ends_after and program.ends_after * patience
+    bare, profiled, watched = (
+        run([sys.executable, *each, *target], folder, ends_after)
+        for each in ([], command, [*command, str(STOPWATCH), str(times)])
+    )
+    (work / f"{program.name}.txt").write_text(
+        f"{bare.report}\n{'=' * 80}\n{profiled.report}\n{'=' * 80}\n{watched.report}"
+    )
+    measured = re.search(r"Measuring took about .*\((.*)%\)", profiled.report)
+    return [
+        program.name,
+        versions(program),
+        same_output(bare, profiled, program),
+        f"{bare.code}, {profiled.code}",
+        _cpu_time(program, bare, profiled),
+        f"{measured[1]} %" if measured else "no report",
+        deviations(watched.report, times),
+        today,
+    ]
+
+
+def _cpu_time(program: Program, bare: Run, profiled: Run) -> str:
+    if program.ends_after is not None:
+        return "interrupted"
+    return f"{profiled.cpu_seconds / bare.cpu_seconds:.2f} of {bare.cpu_seconds:.1f} s"
+
+
+def with_earlier(rows: list[list[results.Cell]]) -> list[list[results.Cell]]:
+    """These rows, and those that others have from an earlier run."""
+    try:
+        earlier = results.load("real_programs")["tables"][0].rows
+    except FileNotFoundError:
+        earlier = []
+    found = {row[0]: row for row in (*earlier, *rows)}
+    return [found[p.name] for p in PROGRAMS if p.name in found]
+
+
+def main() -> None:
+    """Run them, and save the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--examples", type=Path)
+    parser.add_argument("--only", nargs="*", default=[])
+    parser.add_argument(
+        "--patience",
+        type=float,
+        default=1.0,
+        help="how slow the machine is: what runs for long is interrupted later",
+    )
+    parser.add_argument("--keep", type=Path, help="folder for reports, kept")
+    options = parser.parse_args()
+    examples = None if options.examples is None else options.examples.absolute()
+    with tempfile.TemporaryDirectory() as temporary:
+        work = options.keep.absolute() if options.keep else Path(temporary)
+        (work / "run" / "results").mkdir(parents=True, exist_ok=True)
+        write_digits(work / "data")
+        write_text(work / "run" / "text")
+        for program in PROGRAMS:
+            if not options.only or program.name in options.only:
+                rows = with_earlier([row(program, examples, work, options.patience)])
+                title = "Programs of others"
+                results.save("real_programs", [results.Table(title, HEADERS, rows)])
+
+
+if __name__ == "__main__":
+    main()
