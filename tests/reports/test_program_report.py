@@ -299,3 +299,26 @@ def test_global_stats() -> None:
         "Global stats: 3.000s since torchprof_hooks was loaded, 0.900s in modules, "
         "functions and optimizers, 0.000s in torch.compile"
     )
+
+
+def test_lengths_that_vary_are_one_line_of_apply() -> None:
+    names = [f"linear({length}x4, 4x4)" for length in range(5, 45, 4)]
+    cells: dict[tuple[tuple[str, ...], Phase], Totals] = {
+        (("Net", "Net.a", name), "forward"): calls(1, 10, flops=640 * MS)
+        for name in names
+    }
+    cells[("Net",), "forward"] = calls(10, 20)
+    known = {name: ModuleInfo("linear", "function") for name in names}
+    looked_at = stratum(10, cells)
+    modules = {**looked_at.profile.modules, **known}
+    looked_at = looked_at._replace(profile=replace(looked_at.profile, modules=modules))
+    others = stratum(140, {(("Net",), "forward"): calls(140, 1680)})
+    strata = Strata(phases=others, functions=looked_at)
+    program = ProgramProfile("train.py", strata, 3 * S)
+    items = {item.name: item for item in items_of(Tables(program), "call")}
+    line = items.pop("Net.a: linear([5..41]x4, 4x4)")
+    # Each length was met once; how often that would have been in all steps nobody
+    # knows, but how often it was any of them.
+    assert (line.calls, line.self_ns, line.applies) == (150, 1500 * MS, 1)
+    assert line.rate == 64.0
+    assert set(items) == {"(modules, outside functions)"}

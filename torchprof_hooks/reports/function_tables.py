@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from torchprof_hooks.profiles.names import BACKWARD_PHASES, MODULES_NAME, Phase
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.rows import Row
+from torchprof_hooks.profiles.shape_ranges import with_ranges
 from torchprof_hooks.profiles.totals import Totals
 from torchprof_hooks.reports.memory_tree import AT_LEAST, format_each
 from torchprof_hooks.reports.row_columns import device_time, own_time
@@ -93,7 +94,8 @@ def function_table(profile: Profile, unit: str, width: int, max_rows: int) -> st
 
 def call_site_table(profile: Profile, unit: str, width: int, max_rows: int) -> str:
     """One line per function, module that it is called in, and shapes of its inputs."""
-    rows = (row for row in profile.rows(by="call") if row.kind == "function")
+    called = with_ranges(profile).rows(by="call")
+    rows = (row for row in called if row.kind == "function")
     sites = _expensive_first(_layers_together(rows))
     shown = sites[: min(max_rows, _MOST_CALL_SITES)]
     return "\n".join(

@@ -16,6 +16,7 @@ from torchprof_hooks.profiles.part import part_of
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.program import ProgramProfile
 from torchprof_hooks.profiles.rows import Row
+from torchprof_hooks.profiles.shape_ranges import with_ranges
 from torchprof_hooks.reports.table import plural
 
 #: Grouping -> title, and what its rows are.
@@ -42,14 +43,20 @@ class Tables(NamedTuple):
 
     def profile(self, by: str) -> Profile:
         """What is to be grouped."""
-        program = self.program
-        return self._only(program.by_module if by == "class" else program.by_function)
+        if by == "class":
+            return self._only(self.program.by_module)
+        return self._with_functions(by)
 
     def function_rows(self, by: str) -> tuple[Row, ...]:
         """Rows of all steps, had functions been looked at in each."""
-        if not self.part:
+        profile = self._with_functions(by)
+        if profile is self.program.by_function:
             return self.program.function_rows(by)
-        return self._only(self.program.by_function).rows(by)
+        return profile.rows(by)
+
+    def _with_functions(self, by: str) -> Profile:
+        profile = self._only(self.program.by_function)
+        return with_ranges(profile) if by == "call" else profile
 
     def _only(self, profile: Profile) -> Profile:
         return part_of(profile, self.part) if self.part else profile

@@ -1,0 +1,105 @@
+"""Lengths that vary are one call with their range; nothing else is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+import torchprof_hooks
+from tests.fake_clock import FakeClock
+from tests.helpers import hand_built, timed
+from torchprof_hooks import Profile
+from torchprof_hooks.profiles.modules import ModuleInfo
+from torchprof_hooks.profiles.names import Phase
+from torchprof_hooks.profiles.shape_ranges import LENGTHS_KEPT, with_ranges
+from torchprof_hooks.profiles.totals import Totals
+from torchprof_hooks.reports.text import render
+
+
+def called(names: Iterable[str], around: str = "Net > Net.a > ") -> Profile:
+    cells: dict[tuple[str, Phase], Totals] = {
+        (around + name, "forward"): timed(10 + n) for n, name in enumerate(names)
+    }
+    modules = {"Net": "Net", "Net.a": "Linear"}
+    return hand_built(
+        cells, {**modules, "(optimizer) SGD": ModuleInfo(kind="optimizer")}
+    )
+
+
+def names_in(profile: Profile) -> list[str]:
+    return sorted(path[-1] for path, _ in with_ranges(profile).cells)
+
+
+LENGTHS = range(3, 3 + LENGTHS_KEPT + 2)
+
+
+@pytest.mark.parametrize(
+    ("names", "ranged"),
+    [
+        ([f"f({n}x8)" for n in LENGTHS], ["f([3..8]x8)"]),
+        ([f"f(3x{n}x6, 6x6)" for n in (97, 5, 8, 31, 9)], ["f(3x[5..97]x6, 6x6)"]),
+        ([f"f(2x{n}x4, 2x4x{n})" for n in LENGTHS], ["f(2x[3..8]x4, 2x4x[3..8])"]),
+        ([f"cat({n} * 8)" for n in LENGTHS], ["cat([3..8] * 8)"]),
+        (
+            [f"f({n}x8, {m}x8)" for n in LENGTHS for m in (16, 64)],
+            ["f([3..8]x8, 16x8)", "f([3..8]x8, 64x8)"],
+        ),
+        (["f(1)", "f(2)", "f(3)", "f(4)"], ["f(1)", "f(2)", "f(3)", "f(4)"]),
+        (
+            [*(f"f({n}x8)" for n in LENGTHS), "f(8)", "f(other shapes)", "g(3x8)"],
+            ["f(8)", "f([3..8]x8)", "f(other shapes)", "g(3x8)"],
+        ),
+        ([f"conv{n}d(8)" for n in range(6)], [f"conv{n}d(8)" for n in range(6)]),
+        (["f", "f()"], ["f", "f()"]),
+    ],
+)
+def test_names(names: list[str], ranged: list[str]) -> None:
+    assert names_in(called(names)) == ranged
+
+
+def test_what_optimizers_call_is_left_apart() -> None:
+    names = [f"add_({n}x8)" for n in LENGTHS]
+    assert names_in(called(names, "(optimizer) SGD > ")) == sorted(names)
+
+
+def test_modules_are_told_apart() -> None:
+    first, second = (
+        called((f"f({n + k})" for n in LENGTHS), f"Net > Net.{name} > ")
+        for name, k in (("a", 0), ("b", 20))
+    )
+    second = replace(second, modules={**second.modules, "Net.b": ModuleInfo("Linear")})
+    found = {path for path, _ in with_ranges(first.merge(second)).cells}
+    assert found == {("Net", "Net.a", "f([3..8])"), ("Net", "Net.b", "f([23..28])")}
+
+
+def test_numbers_add_up_and_the_profile_stays_exact() -> None:
+    names = [f"f({n}x8)" for n in LENGTHS]
+    exact = called(names)
+    inner = called(names, "Net > Net.a > g(3x3) > ")
+    profile = exact.merge(inner)
+    ranged = with_ranges(profile)
+    sums = timed(*(10 + n for n in range(len(names))))
+    assert dict(ranged.cells) == {
+        (("Net", "Net.a", "f([3..8]x8)"), "forward"): sums,
+        (("Net", "Net.a", "g(3x3)", "f([3..8]x8)"), "forward"): sums,
+    }
+    assert not ranged.broken_promise()
+    assert len(profile.cells) == 2 * len(names)
+    assert with_ranges(called(names[:LENGTHS_KEPT])) == called(names[:LENGTHS_KEPT])
+
+
+def test_the_report_has_one_line(clock: FakeClock) -> None:
+    model = nn.Linear(4, 2)
+    with torchprof_hooks.profile(functions=True) as prof:
+        for length in range(5, 30):
+            model(torch.ones(3, length, 4))
+            clock.advance(1)
+    lines = [line for line in render(prof.profile).splitlines() if "Linear:" in line]
+    assert [line.split()[:5] for line in lines] == [
+        ["Linear:", "linear(3x[5..29]x4,", "2x4,", "2)", "25"]
+    ]
+    assert len([r for r in prof.profile.rows("call") if r.class_name == "linear"]) == 25
