@@ -22,6 +22,7 @@ LATE = (
     "torchprof_hooks.profiles.program",
     "torchprof_hooks.profiles.rows",
     "torchprof_hooks.profiles.strata",
+    "torchprof_hooks.program.arguments",
     "torchprof_hooks.program.cli",
     "torchprof_hooks.program.file_tools",
     "torchprof_hooks.program.launch",
@@ -49,20 +50,41 @@ def test_what_is_needed_at_the_end_is_imported_at_the_end(tmp_path: Path) -> Non
     ours = set(run) - set(alone)
     assert "torchprof_hooks.program.recorder" in ours
     assert not ours & set(LATE)
+    assert "statistics" not in ours
     assert not [name for name in ours if name.split(".")[0] in ("numpy", "sympy")]
     assert len(ours) < 130
 
 
-def test_the_command_itself_imports_no_numbers(tmp_path: Path) -> None:
-    """It starts a program, and that takes the time that is to be measured."""
+def command(arguments: str) -> set[str]:
+    """What the command has imported when the program takes its place."""
     code = (
         "import json, sys, os\n"
+        "def execute(*command): print(json.dumps(sorted(sys.modules))); sys.exit()\n"
+        "os.execve = execute\n"
         "from torchprof_hooks.program.cli import main\n"
-        "os.execve = lambda *args: print(json.dumps(sorted(sys.modules)))\n"
-        "main(['x.py'])"
+        f"main({arguments})"
     )
-    loaded = set(json.loads(plain("-c", code).out))
+    return set(json.loads(plain("-c", code).out))
+
+
+def test_the_command_itself_imports_no_numbers() -> None:
+    """It starts a program, and that takes the time that is to be measured."""
+    loaded = command("['--n-ops=5', 'x.py']")
     assert "torchprof_hooks.program.launch" in loaded
     foreign = ("numpy", "torch", "tabulate", "email", "subprocess")
     assert not [name for name in loaded if name.split(".")[0] in foreign]
     assert not {name for name in LATE if "reports" in name or "rows" in name} & loaded
+
+
+def test_without_options_it_imports_next_to_nothing() -> None:
+    found = command("['x.py', '--n-ops=5']")
+    # As `python -m` has done before.
+    alone = set(json.loads(plain("-c", "import __future__, runpy; " + WITHOUT).out))
+    assert {name for name in found - alone if not name.startswith("json")} == {
+        "torchprof_hooks",
+        *(f"torchprof_hooks.{name}" for name in ("program", "version")),
+        *(
+            f"torchprof_hooks.program.{name}"
+            for name in ("beginning", "cli", "complaints", "handover", "launch")
+        ),
+    }

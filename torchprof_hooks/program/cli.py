@@ -1,23 +1,18 @@
-"""``python -m torchprof_hooks``: run a program and profile it, or look at files."""
+"""``python -m torchprof_hooks``: run a program and profile it, or look at files.
+
+Every program waits for what this imports, so that is next to nothing.
+"""
 
 from __future__ import annotations
 
-import argparse
 import sys
-from collections.abc import Sequence
-from dataclasses import Field, fields
-from typing import Any, Final
 
-from torchprof_hooks.program.complaints import complain
-from torchprof_hooks.program.destination import settle
-from torchprof_hooks.program.flags import FlagError, Flags, make_flags, option
-from torchprof_hooks.program.launch import launch
-from torchprof_hooks.version import __version__
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 #: Commands for files of profiles.
-FILE_TOOLS: Final = ("show", "compare", "merge")
-#: How a program begins that is not a script: as for Python.
-_PROGRAMS: Final = ("-m", "-c", "-")
+FILE_TOOLS = ("show", "compare", "merge")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -25,63 +20,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     or look at files of profiles. Returns the exit code of what ends here."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given and given[0] in FILE_TOOLS:
-        from torchprof_hooks.program import file_tools  # not to run a program
+        from torchprof_hooks.program import file_tools
 
         return file_tools.main(given)
-    options, program = split(given)
-    parser = _make_parser()
-    found = vars(parser.parse_args(options))
-    if not program:
-        parser.print_help(sys.stderr or sys.stdout)
-        return 2
-    texts = {name: str(value) for name, value in found.items() if value is not None}
-    try:
-        flags = settle(make_flags(texts, option), option)
-    except FlagError as error:
-        complain(f"torchprof_hooks: {error}")
-        return 2
-    places = {"save": flags.save, "destination": flags.destination}
-    return launch(program, {"profile": "True", **texts, **places})
+    if given and not given[0].startswith("-"):  # a script, and no options for us
+        from torchprof_hooks.program.launch import launch
 
+        launch(given, {})
+    from torchprof_hooks.program.arguments import launch_with_options
 
-def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Our options, and from the script on ("-m", "-c", or "-" for standard input) what
-    is the program's; argparse would look for ours among those of the program."""
-    with_value = {
-        option(flag.name) for flag in fields(Flags) if flag.default is not False
-    }
-    position = 0
-    while position < len(arguments):
-        argument = arguments[position]
-        if argument in _PROGRAMS or not argument.startswith("-"):
-            break
-        position += 2 if argument in with_value else 1
-    return list(arguments[:position]), list(arguments[position:])
-
-
-def _make_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m torchprof_hooks",
-        usage="%(prog)s [options] (script.py | -m module | -c code | -) [arguments]\n"
-        f"       %(prog)s ({' | '.join(FILE_TOOLS)}) ...",
-        description="Run a program, and print when it ends where its time went; or "
-        "look at files of profiles.",
-        allow_abbrev=False,
-    )
-    parser.add_argument(
-        "--version", action="version", version=f"torchprof-hooks {__version__}"
-    )
-    for flag in fields(Flags):
-        if flag.name != "profile":
-            _add_option(parser, flag)
-    return parser
-
-
-def _add_option(parser: argparse.ArgumentParser, flag: Field[Any]) -> None:
-    meaning = flag.metadata["meaning"].replace("%", "%%")
-    name = option(flag.name)
-    if flag.default is False:
-        parser.add_argument(name, action="store_const", const=True, help=meaning)
-    else:
-        help_text = f"{meaning} (default: {flag.default!r})"
-        parser.add_argument(name, metavar="VALUE", help=help_text)
+    return launch_with_options(given, FILE_TOOLS)

@@ -8,23 +8,28 @@ tracebacks are what they are without us.
 
 from __future__ import annotations
 
-import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from typing import Final, NoReturn
 
 from torchprof_hooks.program.beginning import BEGAN_NS
 from torchprof_hooks.program.complaints import complain
 from torchprof_hooks.program.handover import prepare
 
+TYPE_CHECKING = False  # every program waits for what this imports
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import NoReturn
+
 #: Options of Python that have a value, behind them or as the next argument.
-_WITH_VALUE: Final = "XW"
-_LONG_WITH_VALUE: Final = "--check-hash-based-pycs"
+_WITH_VALUE = "XW"
+_LONG_WITH_VALUE = "--check-hash-based-pycs"
 
 
 def launch(program: Sequence[str], flags: Mapping[str, str]) -> NoReturn:
-    """Become ``python <program>``: a script or "-m" and a module, and arguments."""
+    """Become ``python <program>``: a script or "-m" and a module, and arguments.
+
+    flags: those that are not as by default.
+    """
     command = [sys.executable, *interpreter_options(sys.orig_argv), *program]
     environment = dict(os.environ)
     blinding = blinding_option()
@@ -35,8 +40,8 @@ def launch(program: Sequence[str], flags: Mapping[str, str]) -> NoReturn:
             "torchprof_hooks.enable() in the program"
         )
     else:
-        told = {"flags": dict(flags), "launched_ns": BEGAN_NS}
-        prepare(environment, json.dumps(told))
+        told = {"flags": {"profile": "True", **flags}, "launched_ns": BEGAN_NS}
+        prepare(environment, repr(told))
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:  # closed: the program's will be, too
             stream.flush()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import sys
+from ast import literal_eval
 from collections.abc import Mapping
 from time import perf_counter_ns
 from typing import Any, Final
@@ -61,7 +61,7 @@ def begin_as_told(text: str, began_ns: int) -> None:
     began_ns: when the program's interpreter came to us first.
     """
     here_ns = perf_counter_ns()
-    told = json.loads(text)
+    told = literal_eval(text)
     flags = make_flags(told["flags"])
     # Clocks of two processes may have nothing in common.
     launching_ns = began_ns - told["launched_ns"]

@@ -1,0 +1,83 @@
+"""Our options of the command, in front of a program."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import Field, fields
+from typing import Any, Final
+
+from torchprof_hooks.program.complaints import complain
+from torchprof_hooks.program.destination import settle
+from torchprof_hooks.program.flags import FlagError, Flags, make_flags, option
+from torchprof_hooks.program.launch import launch
+from torchprof_hooks.version import __version__
+
+#: How a program begins that is not a script: as for Python.
+_PROGRAMS: Final = ("-m", "-c", "-")
+
+
+def launch_with_options(given: Sequence[str], other_commands: Sequence[str]) -> int:
+    """Run the program behind the options, as they say. Returns the exit code if there
+    is something wrong with them, or no program.
+
+    other_commands: for those who ask for help.
+    """
+    options, program = split(given)
+    parser = _make_parser(other_commands)
+    found = vars(parser.parse_args(options))
+    if not program:
+        parser.print_help(sys.stderr or sys.stdout)
+        return 2
+    texts = {name: str(value) for name, value in found.items() if value is not None}
+    try:
+        flags = settle(make_flags(texts, option), option)
+    except FlagError as error:
+        complain(f"torchprof_hooks: {error}")
+        return 2
+    places = {"save": flags.save, "destination": flags.destination}
+    return launch(program, {**texts, **places})
+
+
+def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Our options, and from the script on ("-m", "-c", or "-" for standard input) what
+    is the program's; argparse would look for ours among those of the program."""
+    with_value = {
+        option(flag.name) for flag in fields(Flags) if flag.default is not False
+    }
+    position = 0
+    while position < len(arguments):
+        argument = arguments[position]
+        if argument in _PROGRAMS or not argument.startswith("-"):
+            break
+        position += 2 if argument in with_value else 1
+    return list(arguments[:position]), list(arguments[position:])
+
+
+def _make_parser(other_commands: Sequence[str]) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m torchprof_hooks",
+        usage="%(prog)s [options] (script.py | -m module | -c code | -) [arguments]\n"
+        f"       %(prog)s ({' | '.join(other_commands)}) ...",
+        description="Run a program, and print when it ends where its time went; or "
+        "look at files of profiles.",
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "--version", action="version", version=f"torchprof-hooks {__version__}"
+    )
+    for flag in fields(Flags):
+        if flag.name != "profile":
+            _add_option(parser, flag)
+    return parser
+
+
+def _add_option(parser: argparse.ArgumentParser, flag: Field[Any]) -> None:
+    meaning = flag.metadata["meaning"].replace("%", "%%")
+    name = option(flag.name)
+    if flag.default is False:
+        parser.add_argument(name, action="store_const", const=True, help=meaning)
+    else:
+        help_text = f"{meaning} (default: {flag.default!r})"
+        parser.add_argument(name, metavar="VALUE", help=help_text)
