@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from torch import nn
 
 import torchprof_hooks
+from tests.programs import python
 
 SCRIPT = """
 import os, sys, threading
@@ -44,12 +44,7 @@ for _ in range(3):
 
 def run(more: str = "", options: str = "") -> subprocess.CompletedProcess[str]:
     script = SCRIPT.format(more=more, options=options)
-    return subprocess.run(
-        [sys.executable, "-W", "error", "-c", script],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return python("-W", "error", "-c", script)
 
 
 def table(text: str) -> dict[str, list[str]]:

@@ -1,0 +1,186 @@
+"""A Python that has torch, and forks for each program that it is to run.
+
+Most of what a small program takes is the import of torch and of its compiler (which
+optimizers import): seconds, each time. A fork has them, out of sight: an import of
+torch finds them, and is to all who wait for it what it is in a new interpreter. So is
+all else that programs look at: arguments, environment, path, streams, `__main__`, a
+sitecustomize that the path has, and the end. See `tests.programs` for who asks.
+
+Arguments: the number of a socket, which brings a line for each program and takes its
+exit code; and what else to import. The end of the socket is the end.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import runpy
+import socket
+import sys
+import warnings
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import BuiltinImporter, ModuleSpec, SourceFileLoader
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NoReturn
+
+#: arguments, environment, folder, and the files that are the streams.
+Request = dict[str, Any]
+
+#: With these comes what programs that train or compile import.
+_LOADED = (
+    *("torch._dynamo", "torch._functorch.aot_autograd"),
+    *("torch.utils.checkpoint", "torch.utils.data"),
+)
+_PATH = sys.path[1:]
+_KEPT: list[object] = []
+
+
+class OutOfSight(MetaPathFinder):
+    """Has torch, and gives it to the first who imports it."""
+
+    def __init__(self) -> None:
+        self._modules = {
+            name: module
+            for name, module in sys.modules.items()
+            if name.partition(".")[0] == "torch"
+        }
+        for name in self._modules:
+            del sys.modules[name]
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None,
+        target: ModuleType | None = None,
+    ) -> ModuleSpec | None:
+        if fullname != "torch":
+            return None
+        return ModuleSpec("torch", _Giver(self), is_package=True)
+
+    def give(self) -> None:
+        sys.modules.update(self._modules)
+        sys.meta_path.remove(self)
+
+    def torch(self) -> ModuleType:
+        return self._modules["torch"]
+
+
+class _Giver(Loader):
+    def __init__(self, finder: OutOfSight) -> None:
+        self._finder = finder
+        self._spec = finder.torch().__spec__
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        return self._finder.torch()
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__spec__ = self._spec
+        self._finder.give()
+
+
+def serve(control: socket.socket) -> Request | None:
+    """Comes back in forks alone, with what each is to run, and with None at the end."""
+    lines = control.makefile("r")
+    gc.collect()
+    gc.freeze()
+    for line in lines:
+        request: Request | None = json.loads(line)
+        code = 0
+        while request is not None:
+            reader, writer = os.pipe()
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)
+                child = os.fork()  # libraries have threads, which wait for work
+            if not child:
+                os.close(reader)
+                lines.close()
+                control.close()
+                return {**request, "writer": writer}
+            os.close(writer)
+            with open(reader) as told:
+                then = told.read()
+            code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+            request = {**request, **json.loads(then)} if then else None
+        control.sendall(f"{code}\n".encode())
+    lines.close()
+    return None
+
+
+def run(request: Request) -> None:
+    """Be a new interpreter with these arguments."""
+    for stream, path in enumerate(request["streams"]):
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND if stream else os.O_RDONLY)
+        os.dup2(descriptor, stream)
+        os.close(descriptor)
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    os.chdir(request["folder"])
+    arguments = list(request["arguments"])
+    sys.orig_argv = [sys.executable, *arguments]
+    while arguments[:1] == ["-W"]:
+        warnings.simplefilter(arguments[1])
+        sys.warnoptions.append(arguments[1])
+        arguments = arguments[2:]
+    sys.meta_path.insert(0, OutOfSight())
+    entries = [e for e in os.environ.get("PYTHONPATH", "").split(os.pathsep) if e]
+    sys.path[:] = [os.path.abspath(entry) for entry in entries] + _PATH
+    if any((Path(entry) / "sitecustomize.py").exists() for entry in entries):
+        sys.modules.pop("sitecustomize", None)
+        import_module("sitecustomize")
+    if arguments[:2] == ["-m", "torchprof_hooks"]:
+        _hand_over_to(request["writer"])
+    else:
+        os.close(request["writer"])
+    _run_main(arguments)
+
+
+def _hand_over_to(writer: int) -> None:
+    """Another fork runs what this process would become."""
+
+    def execve(path: str, command: list[str], environment: dict[str, str]) -> NoReturn:
+        assert path == sys.executable
+        become = {"arguments": command[1:], "environment": environment}
+        os.write(writer, json.dumps({**become, "folder": os.getcwd()}).encode())
+        os._exit(0)
+
+    os.execve = execve  # type: ignore[assignment]
+
+
+def _run_main(arguments: list[str]) -> None:
+    main = ModuleType("__main__")
+    _KEPT.append(sys.modules["__main__"])
+    sys.modules["__main__"] = main
+    kind, *rest = arguments
+    if kind == "-m":
+        sys.argv = arguments[:1] + arguments[2:]
+        sys.path.insert(0, os.getcwd())
+        runpy._run_module_as_main(rest[0])  # type: ignore[attr-defined]
+        return
+    sys.argv = arguments
+    vars(main).update(__builtins__=__builtins__, __loader__=BuiltinImporter)
+    if kind == "-c":
+        sys.argv = arguments[:1] + arguments[2:]
+        code = compile(rest[0], "<string>", "exec")
+    elif kind == "-":
+        code = compile(sys.stdin.read(), "<stdin>", "exec")
+        vars(main).update(__file__="<stdin>", __cached__=None)
+    else:
+        path = os.path.abspath(kind)
+        code = compile(Path(path).read_bytes(), path, "exec")
+        loader = SourceFileLoader("__main__", path)
+        vars(main).update(__file__=path, __cached__=None, __loader__=loader)
+    is_script = kind not in ("-c", "-")
+    sys.path.insert(0, os.path.dirname(os.path.realpath(kind)) if is_script else "")
+    exec(code, vars(main))
+
+
+if __name__ == "__main__":
+    for _name in (*_LOADED, *sys.argv[2:]):
+        import_module(_name)
+    _request = serve(socket.socket(fileno=int(sys.argv[1])))
+    if _request is not None:
+        run(_request)
