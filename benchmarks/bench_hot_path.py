@@ -18,7 +18,7 @@ from torch.compiler import is_dynamo_compiling
 from torchprof_hooks.capture.backward_plan import reachable_nodes
 from torchprof_hooks.capture.backward_tracker import BackwardTracker
 from torchprof_hooks.capture.calibration import calibration_of
-from torchprof_hooks.capture.span_log import SpanLog
+from torchprof_hooks.capture.core.span_log import SpanLog
 from torchprof_hooks.capture.torch_names.autograd import (
     NodeHookCarrier,
     next_sequence_number,

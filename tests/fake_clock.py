@@ -16,6 +16,7 @@ import pytest
 
 import torchprof_hooks
 from torchprof_hooks.capture import calibration
+from torchprof_hooks.capture.core import CORE
 from torchprof_hooks.capture.tracker import Tracker
 
 MS = 1_000_000
@@ -70,6 +71,8 @@ def fake_clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeClock]:
     monkeypatch.setattr(calibration, "_in_a_thread", calibrations)
     yield clock
     _clocks.remove(clock)
+    if CORE.module is not None:
+        CORE.module.set_clock(None)
 
 
 class Calibrations:
@@ -93,6 +96,8 @@ class Calibrations:
 
 def install(clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have the whole package read `clock`."""
+    if CORE.module is not None:
+        CORE.module.set_clock(clock)
     for module in _modules():
         if vars(module).get("perf_counter_ns") is perf_counter_ns:
             monkeypatch.setattr(module, "perf_counter_ns", clock)

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 import torchprof_hooks
+from tests.cores import PYTHON_CORE
 from torchprof_hooks import function_hooks, link_hooks
 from torchprof_hooks.link_hooks import TimerHook
 
@@ -114,6 +115,7 @@ def test_one_long_call_without_gradients_is_bounded() -> None:
         assert growth_bytes(lambda: model(torch.ones(1))) < LOG_BYTES
 
 
+@PYTHON_CORE
 def test_retained_graph_does_not_collect_hooks() -> None:
     calls: list[int] = []
     model = nn.Sequential(nn.Softplus(), nn.Softplus())

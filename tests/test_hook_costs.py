@@ -24,6 +24,7 @@ from torch import nn
 from torch.nn.modules import module as nn_module
 
 from torchprof_hooks import profile
+from torchprof_hooks.capture.core import CORE
 from torchprof_hooks.capture.sampling import step_budget
 
 from .capture.budgeted import Fixed, Net, X, bare, sgd
@@ -37,6 +38,7 @@ from .chains import (
     make_comparable,
     run,
 )
+from .cores import PYTHON_CORE
 from .invisible import EveryFunction, EveryLink
 
 
@@ -47,17 +49,17 @@ class Costs(NamedTuple):
     backward: int
 
 
-#: Calls for each link. Of a module: two hooks, of which each asks whether the compiler
-#: is at work and in which thread it is, knows the module by its id, and reads the clock
-#: (10); an entry in the log, and a look at its length (2). With the owners of nodes:
-#: the counter of nodes, twice, and an entry for the interval (3). Of a backward: its
-#: node is found in the graph (3) and hooked (1); at its boundary the hook is called,
-#: reads the clock, asks for the node's number, takes its move from the plan and makes
-#: it, which leaves an entry in the log (7). Beside a device that is not in use, one
-#: step more at each boundary, to leave readings out (1). A hook on each module also
-#: finds the tracker of the thread. With callbacks: these, and making what they are
-#: given.
-CALLS_PER_LINK = {
+#: Calls for each link, with the core in Python. Of a module: two hooks, of which each
+#: asks whether the compiler is at work and in which thread it is, knows the module by
+#: its id, and reads the clock (10); an entry in the log, and a look at its length (2).
+#: With the owners of nodes: the counter of nodes, twice, and an entry for the interval
+#: (3). Of a backward: its node is found in the graph (3) and hooked (1); at its
+#: boundary the hook is called, reads the clock, asks for the node's number, takes its
+#: move from the plan and makes it, which leaves an entry in the log (7). Beside a
+#: device that is not in use, one step more at each boundary, to leave readings out (1).
+#: A hook on each module also finds the tracker of the thread. With callbacks: these,
+#: and making what they are given.
+PYTHON_CALLS_PER_LINK = {
     "profile()": Costs(15, 11),
     "profile() beside a device": Costs(15, 12),
     "profile(memory=True)": Costs(38, 26),
@@ -68,32 +70,71 @@ CALLS_PER_LINK = {
     "link timer with backward": Costs(15, 11),
     "link timer on each module": Costs(23, 0),
     "link callbacks": Costs(34, 22),
-    "function timer": Costs(14, 11),
-    "function callbacks": Costs(81, 30),
+    "function timer": Costs(15, 11),
+    "function callbacks": Costs(82, 30),
     "profile() in another thread": Costs(6, 0),
 }
+
+#: The same with the native core: hooks and passes are none of Python's, but where
+#: functions are followed, meters are read, callbacks are called, and each module has a
+#: hook of its own.
+NATIVE_CALLS_PER_LINK = {
+    "profile()": Costs(0, 0),
+    "profile() beside a device": Costs(0, 0),
+    "profile(memory=True)": Costs(38, 15),
+    "profile(memory=True) beside a device": Costs(38, 15),
+    "profile(functions=True)": Costs(20, 0),
+    "profile(functions=True) beside a device": Costs(21, 0),
+    "link timer": Costs(0, 0),
+    "link timer with backward": Costs(0, 0),
+    "link timer on each module": Costs(13, 0),
+    "link callbacks": Costs(21, 22),
+    "function timer": Costs(13, 0),
+    "function callbacks": Costs(80, 30),
+    "profile() in another thread": Costs(0, 0),
+}
+IS_NATIVE = CORE.name == "native"
+CALLS_PER_LINK = NATIVE_CALLS_PER_LINK if IS_NATIVE else PYTHON_CALLS_PER_LINK
 
 #: Calls for a step at most, however many links it has: the container of the modules,
 #: with a record of what it owns; planning; being told of the end of the last node; and
 #: counting the step, here in the forward after it, since no optimizer steps.
-CALLS_PER_STEP = {
-    "profile()": Costs(58, 111),
-    "profile() beside a device": Costs(62, 133),
-    "profile(memory=True)": Costs(81, 174),
-    "profile(memory=True) beside a device": Costs(85, 176),
-    "profile(functions=True)": Costs(58, 148),
-    "profile(functions=True) beside a device": Costs(62, 170),
+PYTHON_CALLS_PER_STEP = {
+    "profile()": Costs(63, 115),
+    "profile() beside a device": Costs(67, 137),
+    "profile(memory=True)": Costs(86, 174),
+    "profile(memory=True) beside a device": Costs(90, 180),
+    "profile(functions=True)": Costs(63, 156),
+    "profile(functions=True) beside a device": Costs(67, 178),
     "link timer": Costs(12, 0),
-    "link timer with backward": Costs(35, 104),
+    "link timer with backward": Costs(41, 108),
     "link timer on each module": Costs(23, 0),
-    "link callbacks": Costs(54, 115),
-    "function timer": Costs(0, 134),
-    "function callbacks": Costs(0, 156),
+    "link callbacks": Costs(60, 119),
+    "function timer": Costs(0, 142),
+    "function callbacks": Costs(0, 164),
     "profile() in another thread": Costs(10, 12),
 }
 
+#: The same with the native core. Passes are not planned.
+NATIVE_CALLS_PER_STEP = {
+    "profile()": Costs(39, 55),
+    "profile() beside a device": Costs(44, 66),
+    "profile(memory=True)": Costs(77, 96),
+    "profile(memory=True) beside a device": Costs(81, 100),
+    "profile(functions=True)": Costs(39, 77),
+    "profile(functions=True) beside a device": Costs(44, 87),
+    "link timer": Costs(0, 0),
+    "link timer with backward": Costs(16, 47),
+    "link timer on each module": Costs(13, 0),
+    "link callbacks": Costs(42, 104),
+    "function timer": Costs(0, 69),
+    "function callbacks": Costs(0, 149),
+    "profile() in another thread": Costs(0, 12),
+}
+CALLS_PER_STEP = NATIVE_CALLS_PER_STEP if IS_NATIVE else PYTHON_CALLS_PER_STEP
+
 #: Lines of this package that are run for each link.
-LINES_PER_LINK = {
+PYTHON_LINES_PER_LINK = {
     "profile()": Costs(22, 34),
     "profile() beside a device": Costs(26, 37),
     "profile(memory=True)": Costs(80, 80),
@@ -104,9 +145,26 @@ LINES_PER_LINK = {
     "link timer with backward": Costs(22, 34),
     "link timer on each module": Costs(28, 0),
     "link callbacks": Costs(61, 64),
-    "function timer": Costs(28, 34),
+    "function timer": Costs(29, 36),
     "profile() in another thread": Costs(6, 0),
 }
+
+
+NATIVE_LINES_PER_LINK = {
+    "profile()": Costs(0, 0),
+    "profile() beside a device": Costs(0, 0),
+    "profile(memory=True)": Costs(78, 43),
+    "profile(memory=True) beside a device": Costs(78, 43),
+    "profile(functions=True)": Costs(41, 0),
+    "profile(functions=True) beside a device": Costs(44, 0),
+    "link timer": Costs(0, 0),
+    "link timer with backward": Costs(0, 0),
+    "link timer on each module": Costs(13, 0),
+    "link callbacks": Costs(39, 64),
+    "function timer": Costs(28, 0),
+    "profile() in another thread": Costs(0, 0),
+}
+LINES_PER_LINK = NATIVE_LINES_PER_LINK if IS_NATIVE else PYTHON_LINES_PER_LINK
 
 
 @pytest.fixture(autouse=True)
@@ -274,6 +332,7 @@ def registrations(counts: Counts) -> Counts:
     return Counter({name: n for name, n in counts.items() if "register" in name})
 
 
+@PYTHON_CORE
 def test_one_hook_is_registered_for_each_boundary() -> None:
     forward, backward = count_step(CASES["profile()"], SHORT, count_calls)
     assert not registrations(forward)
@@ -281,6 +340,7 @@ def test_one_hook_is_registered_for_each_boundary() -> None:
     assert backward["on_boundary"] == SHORT
 
 
+@PYTHON_CORE
 def test_nodes_are_not_hooked_twice() -> None:
     chain = make_chain(CASES["profile()"], SHORT)
     with profile():

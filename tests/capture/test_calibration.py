@@ -12,11 +12,11 @@ import torch
 from torch import nn
 from torch.nn.modules import module as torch_module
 
+from tests.cores import PYTHON_CORE
 from tests.fake_clock import MS, Calibrations, FakeClock, burn
 from tests.helpers import in_thread
 from torchprof_hooks import Profile, profile
-from torchprof_hooks.capture import calibration, meter_tracker, owning_tracker
-from torchprof_hooks.capture import tracker as tracker_module
+from torchprof_hooks.capture import calibration, meter_tracker
 from torchprof_hooks.capture.backward_tracker import BackwardTracker
 from torchprof_hooks.capture.calibration import (
     Calibration,
@@ -24,6 +24,7 @@ from torchprof_hooks.capture.calibration import (
     Costs,
     calibration_of,
 )
+from torchprof_hooks.capture.core import CORE, python
 from torchprof_hooks.capture.function_tracker import FunctionTracker
 from torchprof_hooks.capture.meter_tracker import MeterTracker
 from torchprof_hooks.capture.torch_names.modules import call_without_global_hooks
@@ -42,7 +43,7 @@ def uncalibrated(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def metering() -> MeterTracker:
     tracker = MeterTracker((), by_shapes=True)
-    tracker.is_metering = True
+    tracker.is_told = tracker.tells_moves = True
     return tracker
 
 
@@ -235,10 +236,11 @@ def slow_looks(monkeypatch: pytest.MonkeyPatch) -> None:
         burn(LOOK_NS / MS)
         return False
 
-    for module in (tracker_module, owning_tracker, meter_tracker):
+    for module in (python, meter_tracker):
         monkeypatch.setattr(module, "is_dynamo_compiling", look)
 
 
+@PYTHON_CORE  # the native one does not look
 @pytest.mark.usefixtures("uncalibrated", "slow_looks")
 @pytest.mark.parametrize("kind", ["forward", "backward"])
 def test_whose_time_it_is_in(kind: str, clock: FakeClock) -> None:
@@ -252,8 +254,10 @@ def test_what_readings_of_the_clock_cost(clock: FakeClock) -> None:
     found = calibration_of(BackwardTracker())
     reading_ns = clock.cost_per_reading_ns
     # Two readings around a call, of which one is between its stamps, as it is between
-    # those of the trial; and one at each boundary.
-    assert found.warm == found.cold == Costs(CallCost(0, 2 * reading_ns), reading_ns)
+    # those of the trial; and one at each boundary. The native core also reads it where
+    # a node ends.
+    boundary_ns = reading_ns * (1 if CORE.name == "python" else 2)
+    assert found.warm == found.cold == Costs(CallCost(0, 2 * reading_ns), boundary_ns)
 
 
 class Parent(nn.Module):
@@ -270,6 +274,7 @@ class Parent(nn.Module):
         return x
 
 
+@PYTHON_CORE
 @pytest.mark.usefixtures("uncalibrated", "slow_looks")
 def test_a_corrected_parent_of_many_takes_what_it_takes_without_us(
     clock: FakeClock,

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 from tests.fake_clock import MS, burn
 from tests.planted import Work
 from torchprof_hooks import Profile, profile
-from torchprof_hooks.capture.span_log import FIELDS, FOLD_AT, SpanLog
+from torchprof_hooks.capture.core.span_log import FIELDS, FOLD_AT, SpanLog
 from torchprof_hooks.profiles.totals import Totals
 
 pytestmark = pytest.mark.usefixtures("clock")

@@ -91,7 +91,10 @@ def test_options_that_hide_us_are_named(option: str, tmp_path: Path) -> None:
     assert run.err.count("\n") == 1
 
 
-def test_children_inherit_nothing_of_ours(tmp_path: Path) -> None:
+def test_children_inherit_nothing_of_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TORCHPROF_HOOKS_CORE", raising=False)  # theirs, if it is there
     path = written(tmp_path, INHERITED)
     alone, run = plain(path), profiled(path)
     assert run.out == alone.out

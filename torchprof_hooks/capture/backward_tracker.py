@@ -20,12 +20,12 @@ from torchprof_hooks.capture.backward_plan import (
     reachable_nodes,
     shape_of,
 )
+from torchprof_hooks.capture.core import CORE
 from torchprof_hooks.capture.gradient_reduction import gradient_reduction
 from torchprof_hooks.capture.module_names import ModuleNames
 from torchprof_hooks.capture.ownership import newest_first
 from torchprof_hooks.capture.owning_tracker import OwningTracker
 from torchprof_hooks.capture.site import NO_MODULE, Site
-from torchprof_hooks.capture.span_log import FIELDS, FOLD_AT
 from torchprof_hooks.capture.torch_names.autograd import (
     NodeHookCarrier,
     NodePreHook,
@@ -45,9 +45,6 @@ from torchprof_hooks.profiles.names import (
 
 #: By what the site of a recomputation is known.
 _RECOMPUTATION: Final[tuple[str, Phase]] = ("", "recompute")
-#: So many calls are closed by one move at most, about: modules inside of each other.
-_MOVED_AT_ONCE: Final = 256
-
 #: Numbers of nodes of retained graphs that are remembered as hooked already. Forgetting
 #: one costs a second, idle hook on the node.
 HOOKED_NODES_KEPT: Final = 1 << 16
@@ -56,12 +53,17 @@ HOOKED_NODES_KEPT: Final = 1 << 16
 class BackwardTracker(OwningTracker):
     """Measures forward, backward and recompute of every module, and optimizer steps.
 
-    When a backward pass begins, its graph is walked once and a hook put in front of
-    each node at which the pass goes over to another call's nodes; the engine runs nodes
-    in descending order of their numbers, so backward is forward mirrored. A module
-    called while a pass runs is being recomputed. Recomputations are entries, and so is
-    a pass, unless it runs inside of another one.
+    The native core is told by the engine of each node. With the Python core, when a
+    backward pass begins, its graph is walked once and a hook put in front of each node
+    at which the pass goes over to another call's nodes; the engine runs nodes in
+    descending order of their numbers, so backward is forward mirrored.
+
+    A module called while a pass runs is being recomputed. Recomputations are entries,
+    and so is a pass, unless it runs inside of another one.
     """
+
+    #: Whether the core is told of nodes; else passes are planned.
+    hears_nodes = CORE.module is not None
 
     #: Whether the pass that begins is to be divided among the calls that its nodes
     #: belong to, or its end to be told from that of its nodes.
@@ -82,7 +84,9 @@ class BackwardTracker(OwningTracker):
         if thread == self.thread or not self.passes:
             return thread == self.thread
         task = current_graph_task()
-        return any(p.thread == thread or p.task == task != -1 for p in self.passes)
+        return self.runs_task(task) or any(
+            p.thread == thread or p.task == task != -1 for p in self.passes
+        )
 
     def _call_phase(self) -> Phase:
         in_backward = self.site.phase in ("backward", "recompute")
@@ -91,7 +95,7 @@ class BackwardTracker(OwningTracker):
     def _calls_on_stack(self) -> Iterator[Site]:
         # Backward sites have no frame of their own; what is around a pass belongs to
         # the code that started it and is looked at when the pass is over.
-        floor = self.passes[-1].owner.site if self.passes else self.outside
+        floor = self._owner_of(self.passes[-1]) if self.passes else self.outside
         for site in self.open_sites():
             if site is floor:
                 return
@@ -104,7 +108,7 @@ class BackwardTracker(OwningTracker):
             alive = passes_on_stack()
             while len(self.passes) > alive:
                 self.abort_down_to(self.passes[-1].base, self._last_stamp())
-                self.pass_is_over(dead := self.passes.pop())
+                dead = self._drop_pass()
                 if dead.opened_base:
                     self.abort_call(self._last_stamp())
         if not self.passes:
@@ -130,12 +134,56 @@ class BackwardTracker(OwningTracker):
                 base = self.entry_site(BACKWARD_NAME, "backward")
                 self.open_entry(base)
             started = BackwardPass(base, base is not found, request.makes_graph)
-            self._plan(started, request)
+            if self.hears_nodes:
+                self._enter(started)
+            else:
+                self._plan(started, request)
         except BaseException:  # an interrupt: leave nothing open, and pass it on
             self.abort_down_to(found, perf_counter_ns())
             raise
         self.passes.append(started)
-        self._hooks.callbacks[0] = self.on_boundary
+        if not self.hears_nodes:
+            self._hooks.callbacks[0] = self.on_boundary
+
+    def _enter(self, started: BackwardPass) -> None:
+        calls = None
+        if self.is_inside_call():
+            calls = self.intervals
+            high = next_sequence_number()
+            for site in self.open_sites():
+                if site.is_called:
+                    calls += [site.code, site.low, high]
+        elif not self.passes:
+            self._keep_loose()
+        names_nodes = self._name_node is not None
+        self.enter_pass(started.base, True, started.makes_graph, names_nodes, calls)
+
+    def _record_of(self, intervals: list[int], low: int) -> Any:
+        """See the parent class."""
+        if self.hears_nodes:
+            return self.add_record(intervals, low)
+        return super()._record_of(intervals, low)
+
+    def _owner_of(self, running: BackwardPass) -> Site:
+        """Whom the pass that began last is working for."""
+        return self.pass_owner or running.owner.site
+
+    def _drop_pass(self) -> BackwardPass:
+        """The pass that began last is not heard of any more."""
+        dead = self.passes.pop()
+        if self.hears_nodes:
+            self.drop_pass()
+        self.pass_is_over(dead)
+        return dead
+
+    def backward_site(self, caller: Site, code: int) -> Site:
+        """The site of the backward of the call at a forward site (its code), inside of
+        another backward site."""
+        return self._inside(caller, code)
+
+    def site_of_node(self, caller: Site, name: str) -> Site:
+        """The site of a node that no function is known for."""
+        raise NotImplementedError  # names_nodes is not asked for
 
     def _plan(self, started: BackwardPass, request: PassRequest) -> None:
         planning = self.entry_site(PROFILER_NAME, "profiler")
@@ -229,14 +277,8 @@ class BackwardTracker(OwningTracker):
 
     def _book_aborted(self, site: Site, end_ns: int) -> None:
         # An interrupt may have come in the middle of a move, after it was booked.
-        if site.phase != "backward" or site.is_entry or not self._is_booked(site):
+        if site.phase != "backward" or site.is_entry or not self.is_booked(site):
             super()._book_aborted(site, end_ns)
-
-    def _is_booked(self, site: Site) -> bool:
-        """Whether the call that is open at `site` is in the log already."""
-        newest = self._entries[-FIELDS * _MOVED_AT_ONCE :]
-        calls = zip(newest[::FIELDS], newest[1::FIELDS], strict=False)
-        return (site.code, site.start_ns) in calls
 
     def _own_made_nodes(self, move: Move) -> None:
         """In a pass that makes a graph of its own (``create_graph=True``), the nodes
@@ -302,26 +344,42 @@ class BackwardTracker(OwningTracker):
         if self.site.phase == "waiting" and not failed:
             self.close_entry(self.site)
         now_ns = perf_counter_ns()
-        self.pass_is_over(ended := self.passes.pop())
+        ended = self.passes[-1]
         ended.failed = failed
         if failed:
-            self.aborted_calls += ended.owner.depth
+            self.aborted_calls += self.open_backward or ended.owner.depth
+        self.fold_if_due()
+        self.abort_down_to(self._owner_of(ended), now_ns)
+        try:
+            if self.hears_nodes:
+                self._leave(failed)
+            elif not ended.ran_nodes:
+                self._make_move(move_between(ended.owner, ended.whole), ended, now_ns)
+        finally:  # a callback may raise in there
+            self._pass_ended(ended, outputs)
+
+    def _leave(self, failed: bool) -> None:
+        """What comes after the last node is what others have asked to be done at the
+        end of the pass, such as waiting for gradients."""
+        ended_ns = self.leave_pass(failed)
+        if gradient_reduction.is_expected and ended_ns is not None and not failed:
+            waiting = self.entry_site(WAITING_NAME, "waiting")
+            self.open_entry(waiting)
+            waiting.start_ns = ended_ns
+            self.close_entry(waiting)
+
+    def _pass_ended(self, ended: BackwardPass, outputs: object) -> None:
+        self.passes.pop()
+        self.pass_is_over(ended)
         if not self.passes:
             self._hooks.callbacks.clear()
             gradient_reduction.is_expected = False
-        if len(self._entries) > FOLD_AT:
-            self.log.fold()
-        self.abort_down_to(ended.owner.site, now_ns)
-        try:
-            if not ended.ran_nodes:
-                self._make_move(move_between(ended.owner, ended.whole), ended, now_ns)
-        finally:  # a callback may raise in there
-            if ended.opened_base:
-                self.close_entry(ended.base, outputs)
+        if ended.opened_base:
+            self.close_entry(ended.base, outputs)
 
     def abort_all(self, by_exception: bool) -> None:
         """Close whatever is open (see the parent class)."""
         super().abort_all(by_exception)
         while self.passes:
-            self.pass_is_over(self.passes.pop())
+            self._drop_pass()
         self._hooks.callbacks.clear()

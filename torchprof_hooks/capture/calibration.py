@@ -75,7 +75,7 @@ def calibration_of(tracker: Tracker) -> Calibration:
 
     This happens in a thread of its own, where trackers of other threads do not look.
     """
-    if isinstance(tracker, MeterTracker) and tracker.is_metering:
+    if isinstance(tracker, MeterTracker) and tracker.is_told:
         return _in_a_thread(MeterTracker, tracker.by_shapes)
     if isinstance(tracker, FunctionTracker) and tracker.follows_functions:
         return _in_a_thread(FunctionTracker, tracker.by_shapes)
@@ -105,7 +105,7 @@ def _measure(kind: type[Tracker], by_shapes: bool) -> Calibration:
         if issubclass(kind, MeterTracker):
             metering = kind((), by_shapes=by_shapes)
             # Without any: reading them is measured where it is done.
-            metering.is_metering = True
+            metering.is_told = metering.tells_moves = True
             return metering
         if issubclass(kind, FunctionTracker):
             return kind(by_shapes=by_shapes)

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
-from torchprof_hooks.capture.span_log import Int64s
+from torchprof_hooks.capture.core.span_log import Int64s
 from torchprof_hooks.profiles.options import check_whole
 
 Where = TypeVar("Where")

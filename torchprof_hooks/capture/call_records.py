@@ -8,8 +8,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from torchprof_hooks.capture.call_history import CallHistory
+from torchprof_hooks.capture.core.span_log import Int64s
 from torchprof_hooks.capture.site import Site
-from torchprof_hooks.capture.span_log import Int64s
 from torchprof_hooks.capture.tracker import Tracker
 
 

@@ -77,6 +77,9 @@ class CallbackTracker(Tracker):
 class BackwardCallbackTracker(CallbackTracker, BackwardTracker):
     """Calls all callbacks of a hook."""
 
+    #: What a callback raises ends the pass, which only hooks on nodes can do.
+    hears_nodes = False
+
     def _make_move(self, move: Move, running: BackwardPass, now_ns: int) -> None:
         super()._make_move(move, running, now_ns)
         for site in move.closes:

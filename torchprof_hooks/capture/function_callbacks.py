@@ -69,6 +69,9 @@ class FunctionCallbackTracker(FunctionTracker):
     hold it until backward; it lives as long as they do, and holds nothing itself.
     """
 
+    #: Hooks on nodes are given the gradients, and what they raise ends the pass.
+    hears_nodes = False
+
     def __init__(self, hook: FunctionCallbacks, **options: Any) -> None:
         super().__init__(**options)
         self._hook = hook

@@ -12,6 +12,7 @@ import torch
 from torchprof_hooks.capture.attach.attachments import attachments
 from torchprof_hooks.capture.attach.function_mode import ModeOnStack
 from torchprof_hooks.capture.backward_pass import BackwardPass, PassRequest
+from torchprof_hooks.capture.core.span_log import FOLD_AT
 from torchprof_hooks.capture.function_names import (
     function_name,
     lives_as_long_as_torch,
@@ -20,7 +21,6 @@ from torchprof_hooks.capture.function_names import (
 from torchprof_hooks.capture.function_sites import FunctionSites
 from torchprof_hooks.capture.module_names import ModuleNames
 from torchprof_hooks.capture.site import Site
-from torchprof_hooks.capture.span_log import FOLD_AT
 from torchprof_hooks.capture.torch_names.autograd import (
     next_sequence_number,
     sequence_number,
@@ -37,8 +37,8 @@ from torchprof_hooks.capture.torch_names.functions import (
 )
 from torchprof_hooks.capture.tracker import STOPS_RECOMPUTATION
 
-#: Numbers of intervals outside of any module call at which a record is made of them.
-LOOSE_AT: Final = 3 * 256
+#: Intervals outside of any module call at which a record is made of them.
+LOOSE_AT: Final = 256
 
 
 class FunctionTracker(FunctionSites):
@@ -198,11 +198,11 @@ class FunctionTracker(FunctionSites):
 
     def _end_function_entry(self, site: Site, end_ns: int, outputs: object) -> None:
         if site.caller is not self.outside:
-            self._end_entry(site, end_ns, outputs)
+            self.end_entry(site, end_ns, outputs)
             return
         self._append((site.code, site.start_ns, end_ns))
         self.entered_ns += end_ns - site.start_ns
-        if len(self._intervals) > LOOSE_AT:
+        if self.interval_count > LOOSE_AT:
             self._keep_loose()
 
     # Compiled functions

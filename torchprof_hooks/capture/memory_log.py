@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from torchprof_hooks.capture.span_log import Int64s, padded
+from torchprof_hooks.capture.core.span_log import Int64s, padded
 
 #: Numbers that one closed call appends: code of its site, used, acquired, retained,
 #: rise (see `MemoryTotals`; all with inner calls).

@@ -12,10 +12,11 @@ from torch.compiler import is_dynamo_compiling
 
 from torchprof_hooks.capture.backward_pass import BackwardPass
 from torchprof_hooks.capture.backward_plan import Move
+from torchprof_hooks.capture.core import CORE
+from torchprof_hooks.capture.core.span_log import FOLD_AT
 from torchprof_hooks.capture.function_tracker import FunctionTracker
 from torchprof_hooks.capture.meters import DeviceMeter, Meter
 from torchprof_hooks.capture.site import Site
-from torchprof_hooks.capture.span_log import FOLD_AT
 from torchprof_hooks.capture.torch_names.autograd import (
     next_sequence_number,
     sequence_number,
@@ -36,21 +37,26 @@ class MeterTracker(FunctionTracker):
     is looked for where an outermost call begins, or a module is called for the first
     time, and a program that never uses one pays for no reading of it.
 
-    meters: what is read.
+    meters: what is read. If there is nothing, the core tells us nothing.
     asleep: meters of devices that are not in use yet.
-    is_metering: whether there is anything to read.
     """
 
     def __init__(self, meters: Sequence[Meter], **options: Any) -> None:
         super().__init__(**options)
         self.asleep = [meter for meter in meters if isinstance(meter, DeviceMeter)]
         self.meters = [m for m in meters if not isinstance(m, DeviceMeter)]
-        self.is_metering = bool(self.meters)
+        self.watches = bool(self.asleep)
+        self._announce()
+
+    def _announce(self) -> None:
+        """Have the core leave it to us to open and close, if there is anything to
+        read."""
+        self.is_told = self.tells_moves = bool(self.meters)
 
     # Forward. These repeat the lines of other classes instead of calling them, for the
-    # reason that is given in `OwningTracker`.
+    # reason that is given in `OwningCursor`.
 
-    def forward_pre(self, module: torch.nn.Module, args: Any) -> None:
+    def told_forward_pre(self, module: torch.nn.Module, args: Any) -> None:
         """Open the call of `module`."""
         if is_dynamo_compiling() or (
             get_ident() != self.thread and not (self.passes and self.works_here())
@@ -65,14 +71,14 @@ class MeterTracker(FunctionTracker):
         if site.is_entry and self.asleep:
             self._look_for_devices()
         site.low = next_sequence_number()
-        if self.is_metering:
+        if self.is_told:
             site.start_ns = perf_counter_ns()  # as it may be asked for meanwhile
             caller, self.site = self.site, site
             self._opened(site, self._read(caller, caller))
         site.start_ns = perf_counter_ns()
         self.site = site
 
-    def forward_post(  # noqa: C901
+    def told_forward_post(  # noqa: C901
         self, module: torch.nn.Module, args: Any, outputs: Any
     ) -> None:
         """Close the call of `module`."""
@@ -81,7 +87,7 @@ class MeterTracker(FunctionTracker):
         ):
             return
         site = self.site
-        readings = self._read_before_end(site) if self.is_metering else None
+        readings = self._read_before_end(site) if self.is_told else None
         end_ns = perf_counter_ns()
         if site.key != id(module):
             readings = None
@@ -97,12 +103,19 @@ class MeterTracker(FunctionTracker):
         if readings is not None:
             self._closed(site, readings)
         if site.is_entry:
-            self._end_entry(site, end_ns, outputs)
-            self._tell_of_pause(site, outputs, end_ns)
+            self.end_entry(site, end_ns, outputs)
+            self.tell_of_pause(site, outputs, end_ns)
         else:
             self._append((site.code, site.start_ns, end_ns))
         if len(self._entries) > FOLD_AT:
             self.log.fold()
+
+    if CORE.module is None:  # which asks us first; the core in Python does not
+        forward_pre, forward_post = told_forward_pre, told_forward_post
+
+    def entry_begins(self) -> None:
+        """Nothing is being called, or what is interrupted by what begins."""
+        self._look_for_devices()
 
     def find_site(self, module: torch.nn.Module) -> Site:
         """The site of a call of `module` (see the parent class)."""
@@ -121,7 +134,7 @@ class MeterTracker(FunctionTracker):
         """Call `function`; measure it (see the parent class)."""
         if site.is_entry and self.asleep:
             self._look_for_devices()
-        if not self.is_metering:
+        if not self.is_told:
             return super().call(site, function, args, kwargs, node)
         if self.by_shapes and not site.is_hidden:
             site = self.shaped(site, function, args, kwargs)
@@ -176,7 +189,7 @@ class MeterTracker(FunctionTracker):
         self._closed(site, readings)
 
     def _make_move(self, move: Move, running: BackwardPass, now_ns: int) -> None:
-        if not self.is_metering:
+        if not self.is_told:
             super()._make_move(move, running, now_ns)
             return
         around = move.opens[0].caller if move.opens else move.owner.site
@@ -189,6 +202,17 @@ class MeterTracker(FunctionTracker):
             for site in move.opens:
                 self._opened(site, readings)
                 site.start_ns = now_ns
+
+    def moved(self, closed: list[Site], opened: list[Site]) -> None:
+        """The core has gone over to other owners in a pass (see `tells_moves`)."""
+        around = opened[0].caller if opened else closed[-1].caller
+        readings = self._read(closed[0] if closed else around, around)
+        for site in closed:
+            self._closed(site, readings)
+        now_ns = perf_counter_ns()
+        for site in opened:
+            self._opened(site, readings)
+            site.start_ns = now_ns
 
     # Reading
 
@@ -207,14 +231,15 @@ class MeterTracker(FunctionTracker):
             if stamp is None:
                 continue
             for site in self.open_sites():
-                if site.readings is not None or not self.is_metering:
+                if site.readings is not None or not self.is_told:
                     site.readings = [*(site.readings or ()), stamp]
             self.asleep.remove(meter)
             self.meters.append(meter)
-            self.is_metering = True
+            self._announce()
+        self.watches = bool(self.asleep)
 
     def _read(self, owner: Site, in_time_of: Site) -> list[Any]:
-        if not self.is_metering:
+        if not self.is_told:
             return []
         start_ns = perf_counter_ns()
         readings = [meter.read(owner) for meter in self.meters]

@@ -84,17 +84,16 @@ class Ownership:
     def __init__(self) -> None:
         # By the thread that made the nodes: each counts for itself, by rising number.
         self._records: dict[int, list[weakref.ref[Record]]] = {}
-        self._newest: deque[Record] = deque(maxlen=NEWEST_RECORDS)
-        self._loose: deque[Record] = deque()
+        self._newest: deque[Any] = deque(maxlen=NEWEST_RECORDS)
+        self._loose: deque[Any] = deque()
         self._loose_bytes = 0
         self._prune_at = 2 * NEWEST_RECORDS
 
-    def add(self, intervals: list[int], low: int, outputs: object) -> None:
-        """Remember the intervals, from number `low` on, of an outermost call that just
-        ended."""
-        if not intervals:
-            return
-        record = Record(intervals, low)
+    def add(self, record: Any, outputs: object) -> None:
+        """Remember what an outermost call owns that has just ended.
+
+        record: a `Record`, or one of the native core, which finds its own.
+        """
         self._newest.append(record)
         self._refer_to(record)
         key = _METADATA_KEY, id(self)
@@ -102,12 +101,9 @@ class Ownership:
             if record.low <= sequence_number(node) < record.high:
                 node.metadata[key] = record
 
-    def add_loose(self, intervals: list[int]) -> None:
-        """Remember the intervals of several outermost calls that ended one after the
-        other, without anything to tie them to."""
-        if not intervals:
-            return
-        record = Record(intervals, min(intervals[1::FIELDS]))
+    def add_loose(self, record: Any) -> None:
+        """Remember what several outermost calls own that ended one after the other,
+        without anything to tie it to."""
         self._refer_to(record)
         self._loose.append(record)
         self._loose_bytes += record.size_bytes
@@ -125,9 +121,11 @@ class Ownership:
                 return
             yield record
 
-    def _refer_to(self, record: Record) -> None:
+    def _refer_to(self, record: Any) -> None:
         """On devices, what a reentrant checkpoint computes again in a backward pass is
         made in a thread of the engine's, and so is the pass over that."""
+        if not isinstance(record, Record):
+            return
         records = self._records.setdefault(get_ident(), [])
         records.append(weakref.ref(record))
         if len(records) > self._prune_at:

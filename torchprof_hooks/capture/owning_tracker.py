@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from _thread import get_ident
 from collections.abc import Callable, Iterator
 from time import perf_counter_ns
 from typing import Any, Final
@@ -11,11 +10,17 @@ from typing import Any, Final
 import torch
 from torch.compiler import is_dynamo_compiling
 
+from torchprof_hooks.capture.core import OwningCursor
 from torchprof_hooks.capture.module_names import ModuleNames
-from torchprof_hooks.capture.ownership import FIELDS, Interval, Ownership, newest_first
+from torchprof_hooks.capture.ownership import (
+    FIELDS,
+    Interval,
+    Ownership,
+    Record,
+    newest_first,
+)
 from torchprof_hooks.capture.profiled_function import profiled_path
 from torchprof_hooks.capture.site import NO_MODULE, Site
-from torchprof_hooks.capture.span_log import FOLD_AT
 from torchprof_hooks.capture.torch_names.autograd import (
     next_sequence_number,
 )
@@ -35,112 +40,25 @@ from torchprof_hooks.profiles.names import (
 _WHOLE_PHASES: Final = ("data", "waiting", "communication")
 
 
-class OwningTracker(Tracker):
+class OwningTracker(Tracker, OwningCursor):
     """Measures forward as its parent does, optimizer steps and the loading of data, and
-    reads the counter of autograd nodes before and after each call (see `ownership`).
-
-    Some calls interrupt their caller instead of being a part of it: a module called
-    from outside, an optimizer step, a batch that is waited for, and what subclasses
-    add. They are called entries.
+    which autograd nodes calls make (see `OwningCursor`, and for what entries are).
     """
-
-    #: Whether entries are left out of the time of the calls that they interrupt.
-    _gives_time_back = True
 
     def __init__(self, names: ModuleNames | None = None) -> None:
         super().__init__(names)
         self.ownership = Ownership()
-        #: Time in entries so far, without those inside of them.
-        self.entered_ns = 0
-        #: Told, with its stamp, of the end of whatever was called from outside of all,
-        #: unless it failed; and of backward passes, wherever they were started.
-        self.on_pause: Callable[[Site, int], object] | None = None
-        self._intervals: list[int] = []  # of calls that ended inside of open ones
-        self._own = self._intervals.extend
-
-    # Forward. These repeat the parent's lines instead of calling them: a call more for
-    # each hook would cost as much as reading the counters does.
-
-    def forward_pre(self, module: torch.nn.Module, args: Any) -> None:
-        """Open the call of `module`."""
-        if is_dynamo_compiling() or (
-            get_ident() != self.thread and not (self.passes and self.works_here())
-        ):
-            return
-        try:
-            site = self.site.children[id(module)]
-        except KeyError:
-            if self.looks_away_from(module):
-                return
-            site = self.find_site(module)
-        site.low = next_sequence_number()
-        site.start_ns = perf_counter_ns()
-        self.site = site
-
-    def forward_post(self, module: torch.nn.Module, args: Any, outputs: Any) -> None:
-        """Close the call of `module`."""
-        if is_dynamo_compiling() or (
-            get_ident() != self.thread and not (self.passes and self.works_here())
-        ):
-            return
-        end_ns = perf_counter_ns()
-        site = self.site
-        if site.key != id(module):
-            site = self.unwind_to(module)
-            if site is self.outside:
-                return
-        self.site = site.caller  # first: an interrupt loses time, and books none twice
-        high = next_sequence_number()
-        if high != site.low:
-            self._own((site.code, site.low, high))
-        if outputs is None:
-            self.count_if_aborted()
-        if site.is_entry:
-            self._end_entry(site, end_ns, outputs)
-            self._tell_of_pause(site, outputs, end_ns)
-        else:
-            self._append((site.code, site.start_ns, end_ns))
-        if len(self._entries) > FOLD_AT:
-            self.log.fold()
-
-    def _book_aborted(self, site: Site, end_ns: int) -> None:
-        if site.is_entry:
-            self._end_entry(site, end_ns, None)
-        else:
-            super()._book_aborted(site, end_ns)
+        self.owns_nodes = True
 
     # Entries: calls that interrupt their caller instead of being a part of it
 
-    def open_entry(self, site: Site) -> None:
-        """Begin an entry at a site from `entry_site`."""
-        site.low = next_sequence_number()
-        site.start_ns = perf_counter_ns()
-        self.site = site
+    def _book_aborted(self, site: Site, end_ns: int) -> None:
+        if site.is_entry:
+            self.end_entry(site, end_ns, None)
+        else:
+            super()._book_aborted(site, end_ns)
 
-    def close_entry(self, site: Site, outputs: object = None) -> None:
-        """End the current entry; `outputs` is what its graph can be reached from."""
-        end_ns = perf_counter_ns()
-        self.site = site.caller
-        self._end_entry(site, end_ns, outputs)
-        self._tell_of_pause(site, outputs, end_ns)
-
-    def _end_entry(self, site: Site, end_ns: int, outputs: object) -> None:
-        """Give the interrupted callers their time back, then book it; keep what the
-        entry owns. An interrupt in the middle leaves time that nobody has."""
-        interruption_ns = end_ns - site.start_ns if self._gives_time_back else 0
-        self.entered_ns += interruption_ns
-        is_inside_call = False
-        caller = self.site
-        while caller is not self.outside:
-            caller.start_ns += interruption_ns
-            is_inside_call = is_inside_call or caller.phase in CALLED_PHASES
-            caller = caller.caller
-        self._append((site.code, site.start_ns, end_ns))
-        # Inside a call, the intervals stay with those of that call.
-        if self._intervals and not is_inside_call:
-            self._keep_intervals(site.low, outputs)
-
-    def _tell_of_pause(self, site: Site, outputs: object, end_ns: int) -> None:
+    def tell_of_pause(self, site: Site, outputs: object, end_ns: int) -> None:
         """The entry at `site` has ended, and returned `outputs`."""
         if self.on_pause is None:
             return
@@ -151,22 +69,24 @@ class OwningTracker(Tracker):
         if outputs is not None or sys.exc_info()[0] is None:
             self.on_pause(site, end_ns)
 
-    def _keep_intervals(self, low: int, outputs: object) -> None:
+    def keep_intervals(self, low: int, outputs: object) -> None:
         """Make a record of the intervals from number `low` on."""
-        intervals = self._intervals
-        first = len(intervals)
-        while first and intervals[first - 2] >= low:
-            first -= FIELDS
-        own = intervals[first:]
-        del intervals[first:]
-        if intervals and self.site is self.outside:
+        own = self.take_intervals(low)
+        if self.interval_count and self.site is self.outside:
             self._keep_loose()
-        self.ownership.add(own, low, outputs)
+        if own:
+            self.ownership.add(self._record_of(own, low), outputs)
 
     def _keep_loose(self) -> None:
         """Make a record of the intervals of calls that were no entries."""
-        self.ownership.add_loose(self._intervals)
-        self._intervals.clear()
+        own = self.take_intervals(-1)
+        if own:
+            record = self._record_of(own, min(own[1::FIELDS]))
+            self.ownership.add_loose(record)
+
+    def _record_of(self, intervals: list[int], low: int) -> Any:
+        """What is kept of them, from number `low` on."""
+        return Record(intervals, low)
 
     def entry_site(self, name: str, phase: Phase, key: int = NO_MODULE) -> Site:
         """The site of something that is not a module, called from the current site."""
@@ -250,8 +170,7 @@ class OwningTracker(Tracker):
         """What was waited for at `site` is there."""
         if self.returns_to(site, perf_counter_ns()):
             self.close_entry(site, loaded)
-        if len(self._entries) > FOLD_AT:
-            self.log.fold()
+        self.fold_if_due()
 
     def loading_failed(self, site: Site, error: BaseException) -> None:
         """What was waited for at `site` will not come: that there is no more is not
@@ -352,4 +271,4 @@ class OwningTracker(Tracker):
         for site in reversed(list(self.open_sites())):
             if site.phase in CALLED_PHASES:
                 yield site.code, site.low, high
-        yield from newest_first(self._intervals)
+        yield from newest_first(self.intervals)

@@ -42,7 +42,10 @@ class PhaseTracker(BackwardTracker):
         if is_first:
             self.open_entry(base)
         self.passes.append(BackwardPass(base, is_first, request.makes_graph))
-        if request.roots:
+        if self.hears_nodes:
+            if gradient_reduction.is_expected:
+                self.enter_pass(base, False)
+        elif request.roots:
             self._hooks.callbacks[0] = self.on_boundary
             self._hooks.put_in_front_of(request.roots)
 
@@ -61,6 +64,8 @@ class PhaseTracker(BackwardTracker):
             return
         if self.site.phase == "waiting" and not failed:
             self.close_entry(self.site)
+        if self.hears_nodes:
+            self._leave(failed)
         ended = self.passes.pop()
         if not self.passes:
             self._hooks.callbacks.clear()
@@ -71,5 +76,6 @@ class PhaseTracker(BackwardTracker):
         if is_open and ended.opened_base:
             self.close_entry(base, outputs)
 
-    def _keep_intervals(self, low: int, outputs: object) -> None:
-        self._intervals.clear()
+    def keep_intervals(self, low: int, outputs: object) -> None:
+        """Nobody asks whose a node is."""
+        self.take_intervals(-1)

@@ -8,13 +8,14 @@ from typing import Any, Final
 import torch
 
 from torchprof_hooks.capture.call_description import CallDescription
-from torchprof_hooks.profiles.names import Phase
+from torchprof_hooks.capture.core import Node
+from torchprof_hooks.profiles.names import CALLED_PHASES, Phase
 
 #: `Site.key` of sites that are not a module call.
 NO_MODULE: Final = 0
 
 
-class Site:
+class Site(Node):
     """One (chain of calls, phase): what a thread can be working for.
 
     Sites form a tree. `caller` is the site that the thread leaves to come here and goes
@@ -22,41 +23,34 @@ class Site:
     is its own. `path` is where it belongs for a reader: the names of the enclosing
     modules and its own.
 
-    At most one call per site is open at a time in a thread (a module that calls itself
-    opens a deeper site), so the state of the open call lives here, not on a stack.
+    A module that calls itself opens a deeper site. What a cursor has to know of a site
+    is what it is derived from.
 
     is_region: whether it was compiled: nothing inside is looked at.
     is_recomputation: whether a checkpoint computes something again here; the modules
         and functions that it calls are calls inside.
     """
 
+    caller: Site
+    children: dict[int, Site]  # by id of the module
+
     __slots__ = (
-        "arrivals",
         "backward",
         "by_shapes",
-        "caller",
-        "children",
         "children_by_name",
-        "code",
         "described",
         "function",
         "functions",
         "is_counted",
-        "is_entry",
         "is_hidden",
         "is_python",
         "is_recomputation",
         "is_region",
-        "key",
-        "low",
         "module",
-        "passed_over",
         "path",
         "peak_bytes",
         "phase",
-        "reading_ns",
         "readings",
-        "start_ns",
     )
 
     def __init__(  # noqa: PLR0917
@@ -68,10 +62,13 @@ class Site:
         module: torch.nn.Module | None = None,
         function: str | None = None,
     ) -> None:
-        self.code = code  # position in the tracker's list of sites
+        super().__init__()
+        self.code = code
         self.path = path
         self.phase = phase
         self.function = function  # name of the function that is called here, if one is
+        self.is_function = function is not None
+        self.is_called = phase in CALLED_PHASES
         self.is_python = False  # whether that is written in Python
         self.is_region = self.is_recomputation = False  # see above
         self.caller = self if caller is None else caller  # the outermost is its own
@@ -81,9 +78,7 @@ class Site:
             self.adopt(module)
         self.is_hidden = False  # whether nobody is told of calls here
         self.is_counted = True  # whether what is done here counts as calls
-        # An entry interrupts its caller instead of being a part of it.
         self.is_entry = self.caller.phase != phase
-        self.children: dict[int, Site] = {}  # by id of the module
         self.children_by_name: dict[tuple[str, Phase], list[Site]] = {}
         self.backward: dict[object, Site] = {}  # by code of the forward, or node name
         # By what torch calls; None: not to be followed.
@@ -92,14 +87,8 @@ class Site:
         #: What a call here, or the forward of it, is: to count its operations by.
         self.described: CallDescription | None = None
         # The open call:
-        self.start_ns = 0  # moved forward by the time that interruptions took
-        self.low = 0  # sequence number of the first node that the call can own
         self.readings: list[Any] | None = None  # of the meters, when it began
         self.peak_bytes = 0  # highest level of memory in use since it began
-        # What our hooks did in this site's time, besides calls (see `own_cost`):
-        self.arrivals = 0  # of backward passes, from the nodes of other calls
-        self.passed_over = 0  # calls of what is no function
-        self.reading_ns = 0  # meters
 
     def adopt(self, module: torch.nn.Module) -> None:
         """From now on, calls of `module` are calls at this site."""

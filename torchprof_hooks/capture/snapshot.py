@@ -7,13 +7,14 @@ from functools import reduce
 from typing import Final
 
 from torchprof_hooks.capture.backward_tracker import BackwardTracker
+from torchprof_hooks.capture.core import CORE
+from torchprof_hooks.capture.core.span_log import Int64s
 from torchprof_hooks.capture.flop_count import FlopCount
 from torchprof_hooks.capture.meter_tracker import MeterTracker, meters_of
 from torchprof_hooks.capture.meters import DeviceMeter, MemoryMeter
 from torchprof_hooks.capture.own_cost import overhead_of_sites
 from torchprof_hooks.capture.sampling.step_counter import StepCounter
 from torchprof_hooks.capture.site import Site
-from torchprof_hooks.capture.span_log import Int64s
 from torchprof_hooks.capture.torch_names.canaries import not_measured
 from torchprof_hooks.capture.tracker import Tracker
 from torchprof_hooks.profiles.cells import CellKey, add_cell
@@ -52,20 +53,13 @@ def take_snapshot(
     """
     counted = counted or StepCounter()
     _settle(tracker)
-    cells: dict[CellKey, Totals] = {}
-    outside_overhead_ns = 0
-    sites = list(tracker.sites)  # the measured thread may be adding some
-    flop_count, costs_like = flop_count or FlopCount(), costs_like or tracker
-    every = _totals_of_sites(tracker, sites, flop_count, costs_like)
-    for site, found in zip(sites, every, strict=True):
-        totals = found if site.is_counted else found.without_calls()
-        if site.path in _ALL_OUTSIDE:
-            outside_overhead_ns += totals.overhead_ns
-        elif _is_used(totals):
-            add_cell(cells, (site.path, site.phase), totals)
-    booked_ns = sum(totals.self_ns for totals in cells.values())
-    whole = Totals(self_ns=wall_ns - booked_ns, overhead_ns=outside_overhead_ns)
-    cells.update(_outside_cells(whole, counted.after_backward_ns))
+    totals = _totals_of_sites(
+        tracker,
+        sites := list(tracker.sites),  # the measured thread may be adding some
+        flop_count or FlopCount(),
+        costs_like or tracker,
+    )
+    cells = _cells(sites, totals, wall_ns, counted.after_backward_ns)
     names = dict.fromkeys(name for path, _ in cells for name in path)
     times = counted.times()
     return Profile(
@@ -80,7 +74,27 @@ def take_snapshot(
         tracker.undivided_passes if isinstance(tracker, BackwardTracker) else 0,
         not_measured=not_measured(),
         step_times=times,
+        core=CORE.name,
+        core_reason=CORE.reason,
     )
+
+
+def _cells(
+    sites: list[Site], every: list[Totals], wall_ns: int, after_backward_ns: int
+) -> dict[CellKey, Totals]:
+    """What is booked where; together, all of `wall_ns`."""
+    cells: dict[CellKey, Totals] = {}
+    outside_overhead_ns = 0
+    for site, found in zip(sites, every, strict=True):
+        totals = found if site.is_counted else found.without_calls()
+        if site.path in _ALL_OUTSIDE:
+            outside_overhead_ns += totals.overhead_ns
+        elif _is_used(totals):
+            add_cell(cells, (site.path, site.phase), totals)
+    booked_ns = sum(totals.self_ns for totals in cells.values())
+    whole = Totals(self_ns=wall_ns - booked_ns, overhead_ns=outside_overhead_ns)
+    cells.update(_outside_cells(whole, after_backward_ns))
+    return cells
 
 
 def _settle(tracker: Tracker) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from torchprof_hooks.capture.core.span_log import Int64s
 from torchprof_hooks.capture.declarations import (
     TRAINING,
     UNDECLARED_WRITES,
@@ -19,7 +20,6 @@ from torchprof_hooks.capture.event_tensors import (
     type_of,
 )
 from torchprof_hooks.capture.site import Site
-from torchprof_hooks.capture.span_log import Int64s
 from torchprof_hooks.capture.torch_names.profiler import (
     ALLOCATION,
     NODE_SCOPE,

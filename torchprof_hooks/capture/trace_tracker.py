@@ -10,7 +10,7 @@ import numpy as np
 
 from torchprof_hooks.capture.backward_pass import BackwardPass
 from torchprof_hooks.capture.backward_tracker import BackwardTracker
-from torchprof_hooks.capture.span_log import FIELDS, Int64s
+from torchprof_hooks.capture.core.span_log import FIELDS, Int64s
 from torchprof_hooks.capture.torch_names.autograd import NO_SEQUENCE_NUMBER
 from torchprof_hooks.profiles.step_trace import LEAF_NODE
 
@@ -38,11 +38,12 @@ class TraceTracker(BackwardTracker):
     """Keeps each single span, with the moments at which it really began and ended, and
     the graphs of backward passes. Sites stay known from one step to the next."""
 
-    #: Callers keep the times at which they began.
-    _gives_time_back = False
+    #: Graphs of passes are walked.
+    hears_nodes = False
 
     def __init__(self) -> None:
         super().__init__()
+        self.gives_time_back = False  # callers keep the times at which they began
         self._batches: list[Int64s] = []
         self._running: list[TrackedPass] = []
         self._passes: list[TrackedPass] = []

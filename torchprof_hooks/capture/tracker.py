@@ -9,17 +9,15 @@ from time import perf_counter_ns
 from typing import Any, Final
 
 import torch
-from torch.compiler import is_dynamo_compiling
 
 from torchprof_hooks.capture.attach.compile_shield import compile_shield
-from torchprof_hooks.capture.backward_pass import BackwardPass
+from torchprof_hooks.capture.core import Cursor
 from torchprof_hooks.capture.module_names import ModuleNames
 from torchprof_hooks.capture.profiled_function import (
     ProfiledFunction,
     profiled_path,
 )
 from torchprof_hooks.capture.site import NO_MODULE, Site
-from torchprof_hooks.capture.span_log import FOLD_AT, SpanLog
 from torchprof_hooks.capture.torch_names.compiler import (
     is_compiled_module,
     is_tracing,
@@ -37,74 +35,35 @@ STOPS_RECOMPUTATION: Final = "_StopRecomputationError"
 _NO_THREAD: Final = -1
 
 
-class Tracker:
+class Tracker(Cursor):
     """Measures the forward of every module that one thread calls.
 
     The thread is at exactly one site at any moment. A module's pre-hook moves it to the
-    site of the call, the post-hook closes the call and moves it back. A call leaves one
-    entry in the log, its site and its two time stamps; names, totals and tables are
-    made of that later, outside of the measured work.
-
-    `forward_pre` and `forward_post` are what torch calls. They are written for speed:
-    nothing in them is slower than it has to be, and everything rare is elsewhere.
+    site of the call, the post-hook closes the call and moves it back: that is what the
+    core does. Names, totals and tables are made of that later, outside of the measured
+    work.
     """
 
     def __init__(self, names: ModuleNames | None = None) -> None:
-        self.thread = get_ident()
+        super().__init__()
         self.names = names or ModuleNames()
-        self.log = SpanLog()
-        self.sites: list[Site] = []
         self.outside = self.new_site(None, (), "outside")
         self.site = self.outside
         self.aborted_calls = 0
         self.retired_ns: int | None = None
-        #: Backward passes that are running: the engine may run parts in other threads.
-        self.passes: list[BackwardPass] = []
         #: Whether a module has a hook of its own in place of the one served here.
         self.is_replaced: Callable[[torch.nn.Module], bool] = lambda module: False
         self._unregistered: set[tuple[int, str]] = set()  # code of the caller, class
         # Of each name, as first met; and what profiled function was around it.
         self._paths: dict[str, tuple[str, ...]] = {}
         self._around: dict[str, tuple[str, ...]] = {}
-        self._entries = self.log.entries
-        self._append = self.log.entries.extend
 
     # What torch calls
 
-    def forward_pre(self, module: torch.nn.Module, args: Any) -> None:
-        """Open the call of `module`."""
-        # Dynamo, when it traces this, must see nothing but the return.
-        if is_dynamo_compiling() or (
-            get_ident() != self.thread and not (self.passes and self.works_here())
-        ):
-            return
-        try:
-            site = self.site.children[id(module)]
-        except KeyError:
-            if self.looks_away_from(module):
-                return
-            site = self.find_site(module)
-        site.start_ns = perf_counter_ns()
-        self.site = site  # last: an interrupt before this line has opened nothing
-
-    def forward_post(self, module: torch.nn.Module, args: Any, outputs: Any) -> None:
-        """Close the call of `module`."""
-        if is_dynamo_compiling() or (
-            get_ident() != self.thread and not (self.passes and self.works_here())
-        ):
-            return
-        end_ns = perf_counter_ns()
-        site = self.site
-        if site.key != id(module):
-            site = self.unwind_to(module)
-            if site is self.outside:
-                return
-        self.site = site.caller
-        self._append((site.code, site.start_ns, end_ns))
-        if outputs is None:
-            self.count_if_aborted()
-        if len(self._entries) > FOLD_AT:
-            self.log.fold()
+    def called_site(self, module: torch.nn.Module) -> Site | None:
+        """The site of a call of `module` from the current site, which does not know it
+        yet; None if the call is not to be followed."""
+        return None if self.looks_away_from(module) else self.find_site(module)
 
     def module_pre(self, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
         """`forward_pre` for a hook on one module, which is given the keywords too."""
@@ -294,15 +253,10 @@ class Tracker:
         if error is not None and error.__name__ != STOPS_RECOMPUTATION:
             self.aborted_calls += 1
 
-    def last_end_ns(self) -> int:
-        """When the last call ended; now, if that has been folded already."""
-        return self._entries[-1] if self._entries else perf_counter_ns()
-
     def _last_stamp(self) -> int:
         """The latest moment at which the current call is known to have been running:
         what came after belongs to nobody, rather than to a guess."""
-        last_end = self._entries[-1] if self._entries else 0
-        return max(self.site.start_ns, last_end)
+        return max(self.site.start_ns, self.last_booked_ns())
 
     # Reading
 
@@ -317,6 +271,6 @@ class Tracker:
                 interrupted_ns += duration
 
 
-def _forgetter(children: dict[int, Site]) -> Callable[[int], object]:
+def _forgetter(children: Any) -> Callable[[int], object]:
     """Removes a dead module from `children`, without a reference to anything else."""
     return lambda key: children.pop(key, None)

@@ -63,6 +63,9 @@ class Profile:
     not_measured: what this torch does not let be measured, a line for each, sorted.
     step_times: durations of all training steps, measured or not, and of evaluation
         calls, as far as they are known.
+    core: what has measured, "native" or "python"; "" if that is not known; both of them
+        where profiles were merged.
+    core_reason: why it was not the native one.
     """
 
     cells: Mapping[CellKey, Totals] = field(default_factory=dict)
@@ -78,6 +81,8 @@ class Profile:
     unmeasured_ns: Annotated[Count, OPTIONAL] = 0
     not_measured: Annotated[tuple[str, ...], OPTIONAL] = ()
     step_times: Annotated[StepTimes, OPTIONAL] = NO_STEP_TIMES
+    core: Annotated[str, OPTIONAL] = ""
+    core_reason: Annotated[str, OPTIONAL] = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "cells", MappingProxyType(dict(self.cells)))
@@ -200,6 +205,8 @@ class Profile:
             self.unmeasured_ns + other.unmeasured_ns,
             tuple(sorted({*self.not_measured, *other.not_measured})),
             self.step_times.merge(other.step_times),
+            ", ".join(_united(self.core, other.core)),
+            "; ".join(_united(self.core_reason, other.core_reason, "; ")),
         )
 
     def save(self, path: str | Path) -> None:
@@ -229,3 +236,8 @@ class Profile:
 
     def _called(self) -> Iterator[ModuleInfo]:
         return (self.modules[path[-1]] for path, _ in self.cells)
+
+
+def _united(one: str, other: str, between: str = ", ") -> list[str]:
+    """The texts of two lists, each once, in alphabetical order."""
+    return sorted({*one.split(between), *other.split(between)} - {""})

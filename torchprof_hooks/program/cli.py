@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 #: Commands for files of profiles.
 FILE_TOOLS = ("show", "compare", "merge")
+#: The command that builds the native core.
+BUILD = "build"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -23,10 +25,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from torchprof_hooks.program import file_tools
 
         return file_tools.main(given)
+    if given == [BUILD]:
+        from torchprof_hooks.program.build import build
+
+        return build()
     if given and not given[0].startswith("-"):  # a script, and no options for us
         from torchprof_hooks.program.launch import launch
 
         launch(given, {})
     from torchprof_hooks.program.arguments import launch_with_options
 
-    return launch_with_options(given, FILE_TOOLS)
+    return launch_with_options(given, (*FILE_TOOLS, BUILD))

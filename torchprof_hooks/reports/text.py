@@ -57,13 +57,21 @@ def _header(profile: Profile) -> str:
     facts.append(f"{attributed} in modules{functions} optimizers")
     overhead = percent(profile.overhead_ns, whole_ns)
     of_all = " of all" if profile.unmeasured_ns else ""
-    facts.append(f"measuring took about {overhead}{of_all}")
+    facts.append(f"measuring took about {overhead}{of_all}{core_of(profile)}")
     if profile.aborted_calls:
         facts.append(f"{plural(profile.aborted_calls, 'call')} ended by an exception")
     if profile.undivided_passes:
         passes = plural(profile.undivided_passes, "backward pass", "backward passes")
         facts.append(f"{passes} over nodes of several threads not divided")
     return "torchprof_hooks: " + ", ".join(facts)
+
+
+def core_of(profile: Profile) -> str:
+    """With which core was measured, as something to add in brackets."""
+    if not profile.core or profile.core == "native":
+        return " (native core)" if profile.core else ""
+    reason = f": {profile.core_reason}" if profile.core_reason else ""
+    return f" ({profile.core} core{reason})"
 
 
 def _measured(profile: Profile, whole_ns: int) -> Iterator[str]:

@@ -58,8 +58,8 @@ class EnginePatch(Patch):
             try:
                 for tracker in self._trackers_here():
                     begun.append((tracker, len(tracker.passes)))
-                    looks = tracker.looks_at_nodes
-                    request = _request(outputs, *args) if looks else NO_REQUEST
+                    looks = tracker.looks_at_nodes and not tracker.hears_nodes
+                    request = _request(outputs, *args) if looks else _without(*args)
                     tracker.begin_pass(request)
                 results = run_backward(outputs, *args, **kwargs)
                 failed = False
@@ -99,6 +99,13 @@ def _request(
     # do older ones. A leaf has no number, and may be behind any node.
     stop = min(numbers) if numbers and NO_SEQUENCE_NUMBER not in numbers else -1
     return PassRequest(roots, bool(keeps_graph), bool(makes_graph), stop)
+
+
+def _without(
+    gradients: Any = (), keeps_graph: Any = False, makes_graph: Any = False, *_: Any
+) -> PassRequest:
+    """The same, for those who do not look at nodes."""
+    return NO_REQUEST._replace(makes_graph=bool(makes_graph))
 
 
 def _node(edge: Any) -> Any:

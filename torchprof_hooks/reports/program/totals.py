@@ -8,6 +8,7 @@ from torchprof_hooks.profiles.program import ProgramProfile
 from torchprof_hooks.profiles.step_times import StepTimes
 from torchprof_hooks.reports.program.part import phase_lines
 from torchprof_hooks.reports.table import plural
+from torchprof_hooks.reports.text import core_of
 
 
 def totals_section(program: ProgramProfile) -> str:
@@ -50,7 +51,8 @@ def _lines(program: ProgramProfile) -> Iterator[str]:
     yield from _step_lines(program)
     overhead_ns = program.overhead_ns
     share = 100 * overhead_ns / wall_ns if wall_ns else 0.0
-    yield f"  Measuring took about {overhead_ns / 1e9:.3f}s ({share:.1f}%)"
+    core = core_of(program.whole)
+    yield f"  Measuring took about {overhead_ns / 1e9:.3f}s ({share:.1f}%){core}"
     yield from (f"  Not measured: {line}" for line in program.whole.not_measured)
 
 

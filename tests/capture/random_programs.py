@@ -1,0 +1,155 @@
+"""Programs that nobody thought of, measured on a clock that only planted work moves.
+
+Run as a module, it prints what was booked for each of some seeds: the same with both
+cores.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from tests.fake_clock import burn, fake_clock
+from tests.planted import Work
+from torchprof_hooks import Profile, profile
+from torchprof_hooks.link_hooks import TimerHook
+from torchprof_hooks.profiles.totals import Totals
+
+
+class _LostError(Exception):
+    pass
+
+
+class RandomModel(nn.Module):
+    """Calls its children in random ways: once or twice, in checkpoints of both kinds,
+    without gradients, with glue in between; and loses its way now and then."""
+
+    def __init__(self, rng: random.Random, depth: int) -> None:
+        super().__init__()
+        self.rng = random.Random(rng.random())
+        self.parts = nn.ModuleList(
+            RandomModel(rng, depth - 1)
+            if depth and rng.random() < 0.4
+            else Work(rng.choice([1, 2, 5]), rng.choice([3, 7]))
+            for _ in range(rng.randint(1, 3))
+        )
+
+    def forward(self, x: torch.Tensor) -> Any:
+        values = [x]
+        for part in self.parts:
+            inputs = self.rng.choice(values)
+            values.append(self._call(part, inputs))
+            burn(self.rng.choice([0, 1]))
+        if self.rng.random() < 0.04:
+            raise _LostError
+        return torch.stack(values).sum(0)
+
+    def _call(self, part: nn.Module, inputs: torch.Tensor) -> torch.Tensor:
+        way = self.rng.random()
+        result: torch.Tensor
+        if way < 0.1:
+            with torch.no_grad():
+                result = part(inputs)
+        elif way < 0.4:
+            seed = self.rng.random()
+
+            def again(x: torch.Tensor) -> Any:  # the same way, both times
+                for module in part.modules():
+                    if isinstance(module, RandomModel):
+                        module.rng.seed(seed)
+                return part(x)
+
+            result = checkpoint(again, inputs, use_reentrant=way < 0.25)
+        elif way < 0.5:
+            result = part(part(inputs))
+        else:
+            result = part(inputs) * 0.5
+        return result
+
+
+class Program:
+    """Some training steps of a random model, each with its own kind of backward."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.model = RandomModel(self.rng, 2)
+        self.weights = [nn.Parameter(torch.ones(3)) for _ in range(2)]
+        self.optimizers = [torch.optim.SGD([w], 0.0) for w in self.weights]
+
+    def run(self) -> None:
+        for _ in range(4):
+            try:
+                self.step()
+            except (_LostError, RuntimeError):  # some ways do not go together
+                burn(1)
+
+    def step(self) -> None:
+        x = (self.weights[0] * self.weights[1]).requires_grad_()
+        loss = self.model(x).sum() + x.sum()
+        way = self.rng.random()
+        if way < 0.2:
+            loss.backward(retain_graph=True)
+            loss.backward()
+        elif way < 0.4:
+            grads = torch.autograd.grad(loss, self.weights, create_graph=True)
+            torch.stack([(g * g).sum() for g in grads]).sum().backward()
+        elif way < 0.9:
+            loss.backward()
+        for optimizer in self.optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+def booked(seed: int, functions: bool) -> Any:
+    """All that was counted and timed, but for what a core does for itself."""
+    program = Program(seed)
+    timer = TimerHook(backward=True, by="module")
+    with timer, profile(functions=functions) as prof:
+        program.run()
+        if seed % 3 == 0:
+            _in_thread(Program(seed + 1000).run)
+    return [cells(prof.profile), timer.summary()]
+
+
+def cells(found: Profile) -> list[Any]:
+    return sorted(
+        [list(path), phase, *numbers(totals)]
+        for (path, phase), totals in found.cells.items()
+        if phase != "profiler"
+    )
+
+
+def numbers(totals: Totals) -> tuple[int, ...]:
+    extremes = totals.min_ns, totals.max_ns, totals.squares_ns2
+    return totals.calls, totals.self_ns, totals.duration_ns, *extremes
+
+
+def _in_thread(work: Callable[[], object]) -> None:
+    def measured() -> None:
+        with profile():
+            work()
+
+    thread = threading.Thread(target=measured)
+    thread.start()
+    thread.join()
+
+
+def main(seeds: int) -> None:
+    torch.set_num_threads(1)
+    with pytest.MonkeyPatch.context() as patch, fake_clock(patch):
+        for seed in range(seeds):
+            for functions in (False, True):
+                print(json.dumps([seed, functions, booked(seed, functions)]))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

@@ -1,0 +1,231 @@
+"""The two cores are one product: the same programs, the same numbers."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from tests.cores import NATIVE_CORE
+from torchprof_hooks import Profile, profile
+from torchprof_hooks.capture.core import CORE, build
+from torchprof_hooks.capture.core.build import NotBuiltError, cached_path, native_module
+from torchprof_hooks.reports.text import render
+
+ROOT = Path(__file__).parents[2]
+SEEDS = 25
+
+
+def run(*args: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """A program, with these variables besides."""
+    return subprocess.run(
+        [sys.executable, "-W", "ignore", *args],
+        env={**os.environ, **variables},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+def booked_by(core: str) -> list[Any]:
+    done = run(
+        *("-m", "tests.capture.random_programs", str(SEEDS)), TORCHPROF_HOOKS_CORE=core
+    )
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@NATIVE_CORE
+def test_random_programs_are_booked_alike_by_both() -> None:
+    for native, python in zip(booked_by("native"), booked_by("python"), strict=True):
+        assert native == python, native[:2]
+
+
+# Which one runs
+
+MEASURED = """
+import torch, torchprof_hooks
+with torchprof_hooks.profile() as prof:
+    torch.nn.Linear(2, 2)(torch.ones(2))
+print(prof.profile.core, prof.profile.core_reason, sep="|")
+"""
+
+
+def core_of(**variables: str) -> tuple[str, str, str]:
+    done = run("-c", MEASURED, **variables)
+    assert done.returncode == 0, done.stderr
+    core, _, reason = done.stdout.strip().partition("|")
+    return core, reason, done.stderr
+
+
+def test_the_environment_chooses() -> None:
+    found = core_of(TORCHPROF_HOOKS_CORE="python")
+    assert found == ("python", "TORCHPROF_HOOKS_CORE=python", "")
+    wrong = "TORCHPROF_HOOKS_CORE must be 'native' or 'python', not 'c'"
+    assert core_of(TORCHPROF_HOOKS_CORE="c") == ("python", wrong, "")
+
+
+def test_reports_say_which_core_has_measured() -> None:
+    with profile() as prof:
+        nn.Linear(2, 2)(torch.ones(2))
+    found = prof.profile
+    assert found.core == CORE.name
+    assert Profile().merge(found).core == CORE.name
+    other = Profile(core="other", core_reason="no")
+    assert other.merge(found).core == f"{CORE.name}, other"
+    assert f"{CORE.name} core" in render(found)
+
+
+# Building. What stands for a compiler is a program that does what one would do.
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv("TORCHPROF_HOOKS_CORE", raising=False)
+    return tmp_path / "torchprof_hooks"
+
+
+def compiler(tmp_path: Path, script: str) -> str:
+    path = tmp_path / "compiler"
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def copying(tmp_path: Path) -> str:
+    """Takes its time, and then has what another compiler has made."""
+    assert CORE.module is not None
+    built = CORE.module.__file__
+    return compiler(tmp_path, f'sleep 1; for last; do :; done; cp "{built}" "$last"')
+
+
+@NATIVE_CORE
+def test_several_processes_build_one(cache: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", MEASURED]
+    env = {**os.environ, "CXX": copying(tmp_path)}
+    running = [
+        subprocess.Popen(
+            command,
+            env=env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+        )
+        for _ in range(3)
+    ]
+    results = [process.communicate(timeout=200) for process in running]
+    assert [out.strip() for out, _ in results] == ["native|"] * 3
+    assert sum("building the native core" in err for _, err in results) == 1
+    assert len(list(cache.glob("*.so"))) == 1
+    assert cache.stat().st_mode & 0o777 == 0o700
+
+
+@NATIVE_CORE
+@pytest.mark.parametrize("content", [b"", b"half of a file"])
+def test_half_a_file_is_built_again(
+    content: bytes, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CXX", copying(tmp_path))
+    path = cached_path()
+    path.write_bytes(content)
+    assert native_module().__file__ == str(path)
+
+
+def test_a_file_for_another_torch_is_not_used(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CXX", compiler(tmp_path, "exit 1"))
+    before = cached_path()
+    monkeypatch.setattr(build, "TORCH_VERSION", "2.999.0")
+    assert cached_path() != before
+
+
+@NATIVE_CORE
+def test_a_module_that_says_it_is_for_another_torch(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CXX", copying(tmp_path))
+    monkeypatch.setattr(build, "TORCH_VERSION", "2.999.0")
+    with pytest.raises(NotBuiltError, match=r"built for torch .*2[.]999"):
+        native_module()
+
+
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        ("echo 'x.cpp:3: error: no good' >&2; exit 1", "x.cpp:3: error: no good"),
+        ("exit 0", "no message"),
+        ("exit 3", "no message"),
+    ],
+)
+def test_a_compiler_that_fails(
+    script: str, reason: str, cache: Path, tmp_path: Path
+) -> None:
+    core, why, said = core_of(CXX=compiler(tmp_path, script))
+    assert core == "python"
+    assert why.endswith(f"cannot build the native core: {reason}")
+    assert "Traceback" not in said
+    assert not list(cache.glob("*.so"))
+
+
+def test_a_compiler_that_hangs(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CXX", compiler(tmp_path, "sleep 1000"))
+    monkeypatch.setattr(build, "PATIENCE_S", 0.5)
+    with pytest.raises(NotBuiltError, match="hangs"):
+        native_module()
+
+
+def test_no_compiler(cache: Path, tmp_path: Path) -> None:
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    core, why, _ = core_of(PATH=str(empty), CXX="")
+    assert (core, why) == (
+        "python",
+        "there is no C++ compiler (set CXX, or install g++)",
+    )
+
+
+def test_a_cache_that_cannot_be_written(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("")
+    core, why, said = core_of(XDG_CACHE_HOME=str(file))
+    assert core == "python"
+    assert why.startswith("no cache for the native core: ")
+    assert "Traceback" not in said
+
+
+def test_a_cache_that_others_may_write_into(cache: Path) -> None:
+    cache.mkdir()
+    cache.chmod(0o777)
+    core, why, _ = core_of()
+    assert core == "python"
+    assert why == f"others may write into {cache}: chmod 700 {cache}"
+
+
+@NATIVE_CORE
+def test_it_can_be_built_beforehand(cache: Path, tmp_path: Path) -> None:
+    variables = {"CXX": copying(tmp_path), "XDG_CACHE_HOME": str(cache.parent)}
+    for says_so in (True, False):
+        done = run("-m", "torchprof_hooks", "build", **variables)
+        assert done.returncode == 0
+        assert "the native core is in " in done.stdout
+        assert ("building" in done.stderr) == says_so
+    variables["CXX"] = compiler(tmp_path, "exit 1")
+    for built in cache.glob("*.so"):
+        built.unlink()
+    done = run("-m", "torchprof_hooks", "build", **variables)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "torchprof_hooks: no native core: " in done.stderr

@@ -1,0 +1,23 @@
+"""What tests have to know of the two cores: each has some of its own."""
+
+from __future__ import annotations
+
+import pytest
+
+from torchprof_hooks.capture.core import CORE
+from torchprof_hooks.capture.core.python import Cursor
+
+#: Marks what is true of the core in Python alone: hooks on nodes, plans, a log.
+PYTHON_CORE = pytest.mark.skipif(
+    CORE.name != "python", reason="of the core in Python (TORCHPROF_HOOKS_CORE=python)"
+)
+#: Marks what is true of the native core alone.
+NATIVE_CORE = pytest.mark.skipif(
+    CORE.name != "native", reason=f"of the native core: {CORE.reason}"
+)
+
+
+def numbers_in_log(tracker: Cursor) -> int:
+    """What the log of the core in Python has not been folded of; the other adds up at
+    once."""
+    return len(tracker.log.entries) if CORE.name == "python" else 0

@@ -1,0 +1,230 @@
+"""Builds the native core for the installed torch, once, into the user's cache."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib.machinery import ExtensionFileLoader
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+from typing import Final
+
+import torch
+from torch import __file__ as TORCH_FILE
+from torch.version import __version__ as TORCH_VERSION
+
+#: What the module calls itself.
+NAME: Final = "torchprof_hooks_native"
+SOURCE: Final = Path(__file__).with_name("native.cpp")
+#: Seconds that a compiler may do next to nothing until it is taken to hang. It needs 5
+#: to 15 on one core, of which it may get little.
+PATIENCE_S: Final = 60.0
+#: torch 2.15 needs C++20, which 2.6 takes as well.
+_FLAGS: Final = ("-O1", "-std=c++20", "-fPIC", "-shared", "-w")
+
+
+class NotBuiltError(Exception):
+    """There is no native core here; the message says why."""
+
+
+def native_module() -> ModuleType:
+    """The native core, built if it is not there yet.
+
+    Raises:
+        NotBuiltError: it cannot be built or loaded.
+    """
+    path = cached_path()
+    if path.exists():
+        try:
+            return _load(path)
+        except NotBuiltError:  # half of a file, say
+            path.unlink(missing_ok=True)
+    build(path)
+    return _load(path)
+
+
+def cached_path() -> Path:
+    """Where the binary is, or will be: its name depends on all that it depends on.
+
+    Raises:
+        NotBuiltError: there is no compiler, or no folder that is the user's alone.
+    """
+    if sys.platform != "linux":
+        raise NotBuiltError(f"the native core is for Linux, and this is {sys.platform}")
+    parts = (
+        str(TORCH_VERSION),
+        torch.version.git_version or "",
+        sys.version,
+        _compiler(),
+        " ".join(_FLAGS),
+        SOURCE.read_text(encoding="utf-8"),
+    )
+    key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+    return _own_folder() / f"{NAME}-{key}.so"
+
+
+def build(path: Path) -> None:
+    """Build the binary at `path`, unless another process does that meanwhile.
+
+    Raises:
+        NotBuiltError: it cannot be built.
+    """
+    with _alone(path.parent):
+        if path.exists():
+            return
+        print(
+            "torchprof_hooks: building the native core for this torch, once "
+            f"(into {path.parent})",
+            file=sys.stderr,
+        )
+        with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+            built = Path(folder, path.name)
+            _compile(built)
+            built.replace(path)
+
+
+def _compile(target: Path) -> None:
+    package = Path(TORCH_FILE).parent
+    includes = (sysconfig.get_paths()["include"], str(package / "include"))
+    is_new = int(torch.compiled_with_cxx11_abi())
+    command = [
+        _compiler(),
+        *_FLAGS,
+        f"-D_GLIBCXX_USE_CXX11_ABI={is_new}",
+        *(f"-I{folder}" for folder in includes),
+        f"-L{package / 'lib'}",
+        str(SOURCE),
+        "-lc10",
+        "-ltorch_cpu",
+        "-o",
+        str(target),
+    ]
+    with tempfile.TemporaryFile("w+", dir=target.parent, errors="replace") as messages:
+        try:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=messages,
+                stderr=messages,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise NotBuiltError(f"{_compiler()} cannot be run: {error}") from None
+        try:
+            _wait_for(process)
+        finally:
+            _end(process)
+        if process.returncode or not target.exists():
+            messages.seek(0)
+            said = messages.read().splitlines()
+            [reason, *_] = [*filter(_is_error, said), *said, "no message"]
+            raise NotBuiltError(f"{_compiler()} cannot build the native core: {reason}")
+
+
+def _is_error(line: str) -> bool:
+    return "error" in line
+
+
+def _wait_for(process: subprocess.Popen[bytes]) -> None:
+    """Until it has ended.
+
+    Raises:
+        NotBuiltError: it seems that it never will.
+    """
+    used_s = 0.0
+    while True:
+        try:
+            process.wait(PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            before_s, used_s = used_s, _processor_time_s(process.pid)
+            if used_s - before_s < PATIENCE_S / 20:
+                raise NotBuiltError(
+                    f"{_compiler()} hangs: it has done nothing for {PATIENCE_S:.0f} s"
+                ) from None
+        else:
+            return
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Kill it, and what it has started, if any of that is left."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _processor_time_s(session: int) -> float:
+    """What the processes of a session have used of it."""
+    ticks = 0
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError, ValueError, IndexError):
+            found = path.read_text().rpartition(")")[2].split()
+            if int(found[3]) == session:
+                ticks += sum(map(int, found[11:15]))
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def _load(path: Path) -> ModuleType:
+    loader = ExtensionFileLoader(NAME, str(path))
+    spec = spec_from_file_location(NAME, path, loader=loader)
+    assert spec is not None
+    try:
+        module = module_from_spec(spec)
+        loader.exec_module(module)
+    except ImportError as error:
+        raise NotBuiltError(f"the native core cannot be loaded: {error}") from None
+    version = str(TORCH_VERSION).partition("+")[0]
+    if module.torch_version != version:
+        raise NotBuiltError(
+            f"the native core was built for torch {module.torch_version}, and this is "
+            f"{version}"
+        )
+    return module
+
+
+def _compiler() -> str:
+    """The C++ compiler: that of the environment variable CXX, or g++ or another one."""
+    for name in (os.environ.get("CXX", ""), "g++", "c++", "clang++"):
+        found = shutil.which(name) if name else None
+        if found:
+            return found
+    raise NotBuiltError("there is no C++ compiler (set CXX, or install g++)")
+
+
+def _own_folder() -> Path:
+    """The folder in the user's cache. Nobody else may write there: what lies in it is
+    loaded into the process."""
+    home = os.environ.get("XDG_CACHE_HOME") or Path("~", ".cache")
+    folder = Path(home, "torchprof_hooks").expanduser()
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = folder.stat()
+    except OSError as error:
+        raise NotBuiltError(f"no cache for the native core: {error}") from None
+    if found.st_uid != os.getuid():
+        raise NotBuiltError(f"{folder} belongs to another user")
+    if stat.S_IMODE(found.st_mode) & 0o022:
+        raise NotBuiltError(f"others may write into {folder}: chmod 700 {folder}")
+    return folder
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """One process at a time."""
+    import fcntl
+
+    try:
+        with Path(folder, "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+    except OSError as error:
+        raise NotBuiltError(f"no cache for the native core: {error}") from None

@@ -1,0 +1,1426 @@
+// The fast core: where one thread is in its tree of calls, and what every call took.
+//
+// It does what core/python.py does, with the same names; see there for what each is for.
+// Only what is hot is here: no names, no files, no reports. What is rare is left to
+// methods of the Python class that derives from Cursor.
+//
+// Forward: torch's hook tables hold methods of Cursor. Backward: the autograd engine
+// calls us before and after each node (at::RecordFunction), with the number of the node
+// and the thread that made it, and without the interpreter's lock.
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <structmember.h>
+
+#include <ATen/SequenceNumber.h>
+#include <ATen/record_function.h>
+#include <torch/csrc/api/include/torch/version.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+#include <ctime>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+namespace torch::autograd {
+// Not declared in a header that compiles in seconds.
+int get_current_graph_task_id();
+}  // namespace torch::autograd
+
+namespace {
+
+using Nanoseconds = int64_t;
+
+// ---------------------------------------------------------------- clock
+
+PyObject* other_clock = nullptr;  // stands in for the machine's, in tests
+
+Nanoseconds machine_ns() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return int64_t(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
+}
+
+Nanoseconds other_ns() {
+  PyGILState_STATE state = PyGILState_Ensure();
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  PyObject* found = PyObject_CallNoArgs(other_clock);
+  Nanoseconds now_ns = found ? PyLong_AsLongLong(found) : 0;
+  Py_XDECREF(found);
+  PyErr_Clear();
+  PyErr_Restore(type, value, traceback);
+  PyGILState_Release(state);
+  return now_ns;
+}
+
+inline Nanoseconds clock_ns() {
+  return other_clock ? other_ns() : machine_ns();
+}
+
+inline int64_t next_number() {
+  return int64_t(at::sequence_number::peek());
+}
+
+// ---------------------------------------------------------------- small tools
+
+// Is held for some instructions, and never while waiting for the interpreter's lock.
+class SpinLock {
+ public:
+  void lock() {
+    while (flag_.test_and_set(std::memory_order_acquire)) {
+    }
+  }
+  void unlock() { flag_.clear(std::memory_order_release); }
+
+ private:
+  std::atomic_flag flag_ = ATOMIC_FLAG_INIT;
+};
+
+using Locked = std::lock_guard<SpinLock>;
+
+// A reference that is given back.
+class Owned {
+ public:
+  explicit Owned(PyObject* object) : object_(object) {}
+  Owned(const Owned&) = delete;
+  Owned& operator=(const Owned&) = delete;
+  ~Owned() { Py_XDECREF(object_); }
+  PyObject* get() const { return object_; }
+  explicit operator bool() const { return object_ != nullptr; }
+
+ private:
+  PyObject* object_;
+};
+
+// Interned names of what is called in Python.
+struct Names {
+  PyObject *works_here, *called_site, *unwind_to, *count_if_aborted, *keep_intervals,
+      *tell_of_pause, *backward_site, *site_of_node, *abort_down_to, *moved, *told_pre,
+      *told_post, *entry_begins;
+} names;
+
+// ---------------------------------------------------------------- Node
+
+struct Node;
+
+// From a module's address to the node of its calls; open addressing. Nodes are borrowed:
+// those of a cursor live as long as it does.
+class Children {
+ public:
+  Node* find(uint64_t key) const {
+    if (slots_.empty()) return nullptr;
+    for (size_t place = hash(key);; place = (place + 1) & mask()) {
+      if (slots_[place].key == key) return slots_[place].node;
+      if (slots_[place].key == 0) return nullptr;
+    }
+  }
+  void insert(uint64_t key, Node* node) {
+    if (2 * (used_ + 1) > slots_.size()) grow();
+    size_t place = hash(key);
+    while (slots_[place].key != 0 && slots_[place].key != key) place = (place + 1) & mask();
+    used_ += slots_[place].key == 0;
+    slots_[place] = {key, node};
+  }
+  void erase(uint64_t key) {
+    if (find(key) == nullptr) return;
+    std::vector<Slot> kept = std::move(slots_);
+    slots_.assign(kept.size(), Slot{});
+    used_ = 0;
+    for (const Slot& slot : kept)
+      if (slot.key != 0 && slot.key != key) insert(slot.key, slot.node);
+  }
+  template <class Function>
+  void each(Function function) const {
+    for (const Slot& slot : slots_)
+      if (slot.key != 0) function(slot.key, slot.node);
+  }
+
+ private:
+  struct Slot {
+    uint64_t key = 0;
+    Node* node = nullptr;
+  };
+  size_t mask() const { return slots_.size() - 1; }
+  size_t hash(uint64_t key) const { return ((key >> 4) * 0x9E3779B97F4A7C15u >> 20) & mask(); }
+  void grow() {
+    std::vector<Slot> kept = std::move(slots_);
+    slots_.assign(kept.empty() ? 8 : 2 * kept.size(), Slot{});
+    used_ = 0;
+    for (const Slot& slot : kept)
+      if (slot.key != 0) insert(slot.key, slot.node);
+  }
+
+  std::vector<Slot> slots_;
+  size_t used_ = 0;
+};
+
+// Nodes of a backward pass inside of another one: by the code of the forward, or by the
+// name of the autograd node.
+struct BackwardChildren {
+  std::unordered_map<int64_t, Node*> by_code;
+  std::unordered_map<std::string, Node*> by_name;
+};
+
+struct Node {
+  PyObject_HEAD
+  PyObject* caller;  // a Node; itself if it is the outermost
+  int64_t code;
+  uint64_t key;
+  Nanoseconds start_ns;
+  int64_t low;
+  int64_t arrivals, passed_over;
+  Nanoseconds reading_ns;
+  char is_entry, is_called, is_function;
+  Children children;
+  BackwardChildren backward;
+
+  Node* around() const { return reinterpret_cast<Node*>(caller); }
+};
+
+PyTypeObject* node_type;
+PyTypeObject* children_type;
+
+PyObject* node_new(PyTypeObject* type, PyObject*, PyObject*) {
+  PyObject* self = type->tp_alloc(type, 0);
+  if (self != nullptr) {
+    Node* node = reinterpret_cast<Node*>(self);
+    new (&node->children) Children();
+    new (&node->backward) BackwardChildren();
+  }
+  return self;
+}
+
+int node_traverse(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  Py_VISIT(reinterpret_cast<Node*>(self)->caller);
+  return 0;
+}
+
+int node_clear(PyObject* self) {
+  Py_CLEAR(reinterpret_cast<Node*>(self)->caller);
+  return 0;
+}
+
+void node_dealloc(PyObject* self) {
+  PyTypeObject* type = Py_TYPE(self);
+  PyObject_GC_UnTrack(self);
+  node_clear(self);
+  Node* node = reinterpret_cast<Node*>(self);
+  node->children.~Children();
+  node->backward.~BackwardChildren();
+  type->tp_free(self);
+  Py_DECREF(type);
+}
+
+PyObject* node_get_caller(PyObject* self, void*) {
+  PyObject* caller = reinterpret_cast<Node*>(self)->caller;
+  return Py_NewRef(caller ? caller : self);
+}
+
+int node_set_caller(PyObject* self, PyObject* value, void*) {
+  if (value == nullptr || !PyObject_TypeCheck(value, node_type)) {
+    PyErr_SetString(PyExc_TypeError, "caller must be a Node");
+    return -1;
+  }
+  Node* node = reinterpret_cast<Node*>(self);
+  // The outermost is its own caller: without a reference, which would be a cycle.
+  PyObject* before = node->caller;
+  node->caller = value == self ? nullptr : Py_NewRef(value);
+  Py_XDECREF(before);
+  return 0;
+}
+
+// What Python sees of the children of a node: a mapping.
+struct ChildrenView {
+  PyObject_HEAD
+  PyObject* node;
+};
+
+PyObject* node_get_children(PyObject* self, void*) {
+  ChildrenView* view = PyObject_New(ChildrenView, children_type);
+  if (view != nullptr) view->node = Py_NewRef(self);
+  return reinterpret_cast<PyObject*>(view);
+}
+
+Children& children_of(PyObject* view) {
+  PyObject* node = reinterpret_cast<ChildrenView*>(view)->node;
+  return reinterpret_cast<Node*>(node)->children;
+}
+
+void children_dealloc(PyObject* self) {
+  PyTypeObject* type = Py_TYPE(self);
+  Py_DECREF(reinterpret_cast<ChildrenView*>(self)->node);
+  type->tp_free(self);
+  Py_DECREF(type);
+}
+
+bool key_of(PyObject* number, uint64_t* key) {
+  *key = PyLong_AsUnsignedLongLong(number);
+  return !(*key == uint64_t(-1) && PyErr_Occurred());
+}
+
+PyObject* children_get(PyObject* self, PyObject* number) {
+  uint64_t key;
+  if (!key_of(number, &key)) return nullptr;
+  Node* child = children_of(self).find(key);
+  if (child == nullptr) {
+    PyErr_SetObject(PyExc_KeyError, number);
+    return nullptr;
+  }
+  return Py_NewRef(reinterpret_cast<PyObject*>(child));
+}
+
+int children_set(PyObject* self, PyObject* number, PyObject* value) {
+  uint64_t key;
+  if (!key_of(number, &key)) return -1;
+  if (value == nullptr) {
+    children_of(self).erase(key);
+    return 0;
+  }
+  if (!PyObject_TypeCheck(value, node_type)) {
+    PyErr_SetString(PyExc_TypeError, "a child must be a Node");
+    return -1;
+  }
+  children_of(self).insert(key, reinterpret_cast<Node*>(value));
+  return 0;
+}
+
+int children_contains(PyObject* self, PyObject* number) {
+  uint64_t key;
+  if (!key_of(number, &key)) return -1;
+  return children_of(self).find(key) != nullptr;
+}
+
+PyObject* children_pop(PyObject* self, PyObject* args) {
+  PyObject *number, *missing = Py_None;
+  uint64_t key;
+  if (!PyArg_ParseTuple(args, "O|O", &number, &missing) || !key_of(number, &key)) return nullptr;
+  Node* child = children_of(self).find(key);
+  children_of(self).erase(key);
+  return Py_NewRef(child ? reinterpret_cast<PyObject*>(child) : missing);
+}
+
+PyObject* children_values(PyObject* self, PyObject*) {
+  PyObject* values = PyList_New(0);
+  if (values != nullptr)
+    children_of(self).each([&](uint64_t, Node* node) {
+      PyList_Append(values, reinterpret_cast<PyObject*>(node));
+    });
+  return values;
+}
+
+// ---------------------------------------------------------------- Log
+
+using Wide = unsigned __int128;
+
+struct Sums {
+  int64_t calls = 0, total_ns = 0, min_ns = INT64_MAX, max_ns = 0;
+  Wide squares = 0;
+};
+
+// What closed calls are added up in. `kept`: the calls one by one, for whoever asked.
+struct Log {
+  PyObject_HEAD
+  PyObject* on_fold;
+  std::vector<Sums> sums;
+  std::vector<int64_t> first_ended, kept;
+  int64_t spans;
+  Nanoseconds last_end_ns;
+  SpinLock lock;
+
+  bool is_kept() const { return on_fold != nullptr && on_fold != Py_None; }
+
+  void book(int64_t code, Nanoseconds start_ns, Nanoseconds end_ns) {
+    Locked locked(lock);
+    if (size_t(code) >= sums.size()) sums.resize(size_t(code) + 1);
+    Sums& sum = sums[size_t(code)];
+    Nanoseconds duration_ns = end_ns - start_ns;
+    if (sum.calls == 0) first_ended.push_back(code);
+    sum.calls += 1;
+    sum.total_ns += duration_ns;
+    sum.min_ns = std::min(sum.min_ns, duration_ns);
+    sum.max_ns = std::max(sum.max_ns, duration_ns);
+    sum.squares += Wide(duration_ns < 0 ? -duration_ns : duration_ns) *
+                   Wide(duration_ns < 0 ? -duration_ns : duration_ns);
+    spans += 1;
+    last_end_ns = end_ns;
+    if (is_kept()) kept.insert(kept.end(), {code, start_ns, end_ns});
+  }
+};
+
+PyTypeObject* log_type;
+//: Numbers of one call in `kept`, and how many there are when they are handed over.
+constexpr size_t kFields = 3;
+constexpr size_t kFoldAt = kFields * 4096;
+
+PyObject* log_new(PyTypeObject* type, PyObject*, PyObject*) {
+  PyObject* self = type->tp_alloc(type, 0);
+  if (self != nullptr) {
+    Log* log = reinterpret_cast<Log*>(self);
+    new (&log->sums) std::vector<Sums>();
+    new (&log->first_ended) std::vector<int64_t>();
+    new (&log->kept) std::vector<int64_t>();
+    new (&log->lock) SpinLock();
+    log->on_fold = Py_NewRef(Py_None);
+  }
+  return self;
+}
+
+int log_traverse(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  Py_VISIT(reinterpret_cast<Log*>(self)->on_fold);
+  return 0;
+}
+
+int log_clear(PyObject* self) {
+  Py_CLEAR(reinterpret_cast<Log*>(self)->on_fold);
+  return 0;
+}
+
+void log_dealloc(PyObject* self) {
+  PyTypeObject* type = Py_TYPE(self);
+  PyObject_GC_UnTrack(self);
+  log_clear(self);
+  Log* log = reinterpret_cast<Log*>(self);
+  log->sums.~vector();
+  log->first_ended.~vector();
+  log->kept.~vector();
+  type->tp_free(self);
+  Py_DECREF(type);
+}
+
+// Numbers as an array of numpy's.
+PyObject* as_array(const std::vector<int64_t>& numbers) {
+  Owned numpy(PyImport_ImportModule("numpy"));
+  if (!numpy) return nullptr;
+  Owned bytes(PyByteArray_FromStringAndSize(reinterpret_cast<const char*>(numbers.data()),
+                                            Py_ssize_t(numbers.size() * sizeof(int64_t))));
+  if (!bytes) return nullptr;
+  return PyObject_CallMethod(numpy.get(), "frombuffer", "Os", bytes.get(), "int64");
+}
+
+PyObject* log_fold(PyObject* self, PyObject*) {
+  Log* log = reinterpret_cast<Log*>(self);
+  std::vector<int64_t> kept;
+  {
+    Locked locked(log->lock);
+    kept.swap(log->kept);
+  }
+  if (kept.empty() || !log->is_kept()) Py_RETURN_NONE;
+  Owned flat(as_array(kept));
+  if (!flat) return nullptr;
+  Owned rows(PyObject_CallMethod(flat.get(), "reshape", "nn", Py_ssize_t(-1), Py_ssize_t(kFields)));
+  if (!rows) return nullptr;
+  return PyObject_CallOneArg(log->on_fold, rows.get());
+}
+
+// One of the sums, of all nodes.
+template <int64_t Sums::*field>
+PyObject* log_sums(PyObject* self, void*) {
+  Log* log = reinterpret_cast<Log*>(self);
+  std::vector<int64_t> found;
+  {
+    Locked locked(log->lock);
+    found.reserve(log->sums.size());
+    for (const Sums& sum : log->sums) found.push_back(sum.*field);
+  }
+  return as_array(found);
+}
+
+PyObject* log_squares(PyObject* self, void*) {
+  Log* log = reinterpret_cast<Log*>(self);
+  std::vector<Wide> found;
+  {
+    Locked locked(log->lock);
+    for (const Sums& sum : log->sums) found.push_back(sum.squares);
+  }
+  PyObject* list = PyList_New(Py_ssize_t(found.size()));
+  for (size_t place = 0; list != nullptr && place < found.size(); place++) {
+    Owned high(PyLong_FromUnsignedLongLong(uint64_t(found[place] >> 64)));
+    Owned low(PyLong_FromUnsignedLongLong(uint64_t(found[place])));
+    Owned bits(PyLong_FromLong(64));
+    Owned shifted(PyNumber_Lshift(high.get(), bits.get()));
+    PyList_SET_ITEM(list, Py_ssize_t(place), PyNumber_Or(shifted.get(), low.get()));
+  }
+  return list;
+}
+
+PyObject* log_first_ended(PyObject* self, void*) {
+  Log* log = reinterpret_cast<Log*>(self);
+  std::vector<int64_t> found;
+  {
+    Locked locked(log->lock);
+    found = log->first_ended;
+  }
+  PyObject* list = PyList_New(Py_ssize_t(found.size()));
+  for (size_t place = 0; list != nullptr && place < found.size(); place++)
+    PyList_SET_ITEM(list, Py_ssize_t(place), PyLong_FromLongLong(found[place]));
+  return list;
+}
+
+// ---------------------------------------------------------------- Record
+
+struct Interval {
+  int64_t code, low, high;
+  int parent = -1;
+  int first_kid = 0, kids = 0;  // among `Intervals::kids`, by rising number
+};
+
+// Which call made which autograd node: intervals of numbers inside of each other.
+struct Intervals {
+  std::vector<Interval> all;
+  std::vector<int> kids;  // of those without a parent first
+  int roots = 0;
+  int64_t low = 0, high = 0;
+
+  // flat: code, low, high of each, in the order in which the calls ended.
+  explicit Intervals(const std::vector<int64_t>& flat) {
+    for (size_t place = 0; place + 2 < flat.size(); place += 3)
+      all.push_back({flat[place], flat[place + 1], flat[place + 2]});
+    std::vector<int> open;
+    std::vector<std::vector<int>> inside(all.size() + 1);
+    for (int number = int(all.size()) - 1; number >= 0; number--) {
+      Interval& one = all[size_t(number)];
+      while (!open.empty() && !contains(all[size_t(open.back())], one)) open.pop_back();
+      one.parent = open.empty() ? -1 : open.back();
+      inside[size_t(one.parent + 1)].push_back(number);
+      open.push_back(number);
+    }
+    for (size_t place = 0; place < inside.size(); place++) {
+      std::reverse(inside[place].begin(), inside[place].end());
+      if (place == 0) {
+        roots = int(inside[0].size());
+      } else {
+        all[place - 1].first_kid = int(kids.size());
+        all[place - 1].kids = int(inside[place].size());
+      }
+      kids.insert(kids.end(), inside[place].begin(), inside[place].end());
+    }
+    if (!all.empty()) {
+      low = INT64_MAX;
+      for (const Interval& one : all) {
+        low = std::min(low, one.low);
+        high = std::max(high, one.high);
+      }
+    }
+  }
+
+  // The innermost interval with `number` in it, or -1. near: one to begin with, or -1.
+  int find(int64_t number, int near) const {
+    int found = near;
+    while (found >= 0 && !holds(found, number)) found = all[size_t(found)].parent;
+    for (;;) {
+      const int* begin = kids.data() + (found < 0 ? 0 : all[size_t(found)].first_kid);
+      const int* end = begin + (found < 0 ? roots : all[size_t(found)].kids);
+      // The last one that begins at `number` or before. Of such as begin together (one
+      // of them is empty but for the other), the outer one comes later.
+      const int* after = std::upper_bound(
+          begin, end, number, [&](int64_t value, int kid) { return value < all[size_t(kid)].low; });
+      if (after == begin || !holds(after[-1], number)) return found;
+      found = after[-1];
+    }
+  }
+
+ private:
+  static bool contains(const Interval& outer, const Interval& inner) {
+    return outer.low <= inner.low && inner.high <= outer.high;
+  }
+  bool holds(int place, int64_t number) const {
+    const Interval& one = all[size_t(place)];
+    return one.low <= number && number < one.high;
+  }
+};
+
+// Keeps the intervals of one outermost call. The graph that the call made holds it.
+struct Record {
+  PyObject_HEAD
+  std::shared_ptr<Intervals> intervals;
+};
+
+PyTypeObject* record_type;
+
+void record_dealloc(PyObject* self) {
+  PyTypeObject* type = Py_TYPE(self);
+  reinterpret_cast<Record*>(self)->intervals.~shared_ptr();
+  type->tp_free(self);
+  Py_DECREF(type);
+}
+
+template <int64_t Intervals::*field>
+PyObject* record_number(PyObject* self, void*) {
+  return PyLong_FromLongLong(reinterpret_cast<Record*>(self)->intervals.get()->*field);
+}
+
+PyObject* record_size(PyObject* self, void*) {
+  const Intervals& intervals = *reinterpret_cast<Record*>(self)->intervals;
+  size_t each = sizeof(Interval) + sizeof(int);
+  return PyLong_FromSize_t(400 + each * intervals.all.size());
+}
+
+// The records of the calls of one thread, by rising number. They may be gone.
+struct Records {
+  std::vector<std::weak_ptr<Intervals>> all;
+  size_t prune_at = 128;
+
+  void add(const std::shared_ptr<Intervals>& intervals) {
+    all.push_back(intervals);
+    if (all.size() < prune_at) return;
+    all.erase(std::remove_if(all.begin(), all.end(), [](const auto& one) { return one.expired(); }),
+              all.end());
+    prune_at = 2 * std::max<size_t>(all.size(), 64);
+  }
+
+  std::shared_ptr<Intervals> find(int64_t number) const {
+    for (auto one = all.rbegin(); one != all.rend(); ++one) {
+      std::shared_ptr<Intervals> intervals = one->lock();
+      if (intervals == nullptr || intervals->low > number) continue;
+      if (intervals->high <= number) return nullptr;
+      return intervals;
+    }
+    return nullptr;
+  }
+};
+
+// ---------------------------------------------------------------- Cursor
+
+// A call whose backward is open: where it is booked.
+struct OpenBackward {
+  int interval;  // -1: a node that goes by its own name
+  Node* node;
+};
+
+// A run of the autograd engine, as far as it goes for one cursor.
+struct Pass {
+  Node* base;
+  pthread_t thread;
+  uint64_t made_by;  // the number of that thread by which nodes say who made them
+  int task = -1;
+  bool divides, makes_graph, names_nodes;
+  std::shared_ptr<Intervals> calls;  // those that are open around the pass, or null
+  std::shared_ptr<Intervals> current;
+  std::vector<OpenBackward> open;
+  Nanoseconds ended_ns = 0;    // of the last node
+  Nanoseconds entered_ns = 0;  // by then
+  Node* owner() const { return open.empty() ? base : open.back().node; }
+};
+
+struct Cursor {
+  PyObject_HEAD
+  long thread;  // -1: has ended
+  Node *site, *outside;  // borrowed: `sites` has them
+  PyObject *sites, *passes, *on_pause;
+  Log* log;
+  Nanoseconds entered_ns;
+  char gives_time_back, owns_nodes, is_told, tells_moves, watches;
+  std::vector<int64_t> intervals;
+  std::unordered_map<uint64_t, Records> records;  // by the thread that made the nodes
+  std::vector<Pass> running;
+  std::recursive_mutex mutex;  // of the passes and records
+};
+
+PyTypeObject* cursor_type;
+
+// Those with a pass that runs; each is referred to for as long.
+std::mutex running_mutex;
+std::vector<Cursor*> running_cursors;
+
+Cursor* cursor_of(PyObject* self) { return reinterpret_cast<Cursor*>(self); }
+PyObject* object(Node* node) { return reinterpret_cast<PyObject*>(node); }
+
+PyObject* cursor_new(PyTypeObject* type, PyObject*, PyObject*) {
+  PyObject* self = type->tp_alloc(type, 0);
+  if (self == nullptr) return nullptr;
+  Cursor* cursor = cursor_of(self);
+  new (&cursor->intervals) std::vector<int64_t>();
+  new (&cursor->records) std::unordered_map<uint64_t, Records>();
+  new (&cursor->running) std::vector<Pass>();
+  new (&cursor->mutex) std::recursive_mutex();
+  cursor->thread = long(PyThread_get_thread_ident());
+  cursor->sites = PyList_New(0);
+  cursor->passes = PyList_New(0);
+  cursor->on_pause = Py_NewRef(Py_None);
+  cursor->log = reinterpret_cast<Log*>(log_new(log_type, nullptr, nullptr));
+  cursor->gives_time_back = 1;
+  return self;
+}
+
+int cursor_traverse(PyObject* self, visitproc visit, void* arg) {
+  Cursor* cursor = cursor_of(self);
+  Py_VISIT(Py_TYPE(self));
+  Py_VISIT(cursor->sites);
+  Py_VISIT(cursor->passes);
+  Py_VISIT(cursor->on_pause);
+  Py_VISIT(reinterpret_cast<PyObject*>(cursor->log));
+  return 0;
+}
+
+int cursor_clear(PyObject* self) {
+  Cursor* cursor = cursor_of(self);
+  cursor->site = cursor->outside = nullptr;
+  Py_CLEAR(cursor->sites);
+  Py_CLEAR(cursor->passes);
+  Py_CLEAR(cursor->on_pause);
+  PyObject* log = reinterpret_cast<PyObject*>(cursor->log);
+  cursor->log = nullptr;
+  Py_XDECREF(log);
+  return 0;
+}
+
+void cursor_dealloc(PyObject* self) {
+  PyTypeObject* type = Py_TYPE(self);
+  PyObject_GC_UnTrack(self);
+  cursor_clear(self);
+  Cursor* cursor = cursor_of(self);
+  cursor->intervals.~vector();
+  cursor->records.~unordered_map();
+  cursor->running.~vector();
+  cursor->mutex.~recursive_mutex();
+  type->tp_free(self);
+  Py_DECREF(type);
+}
+
+template <Node* Cursor::*field>
+PyObject* cursor_get_node(PyObject* self, void*) {
+  Node* node = cursor_of(self)->*field;
+  return Py_NewRef(node ? object(node) : Py_None);
+}
+
+template <Node* Cursor::*field>
+int cursor_set_node(PyObject* self, PyObject* value, void*) {
+  if (value == nullptr || !PyObject_TypeCheck(value, node_type)) {
+    PyErr_SetString(PyExc_TypeError, "must be a Node");
+    return -1;
+  }
+  cursor_of(self)->*field = reinterpret_cast<Node*>(value);
+  return 0;
+}
+
+// Whether a hook that runs now is for this cursor. -1: an exception.
+int works_here(PyObject* self) {
+  Cursor* cursor = cursor_of(self);
+  if (long(PyThread_get_thread_ident()) == cursor->thread) return 1;
+  if (cursor->passes == nullptr || PyList_GET_SIZE(cursor->passes) == 0) return 0;
+  Owned answer(PyObject_CallMethodNoArgs(self, names.works_here));
+  return answer ? PyObject_IsTrue(answer.get()) : -1;
+}
+
+void open_node(Cursor* cursor, Node* node) {
+  node->low = next_number();
+  node->start_ns = clock_ns();
+  cursor->site = node;  // last: whoever looks meanwhile finds nothing half open
+}
+
+// Gives interrupted callers their time back, and books an entry.
+int end_entry(PyObject* self, Node* node, Nanoseconds end_ns, PyObject* outputs) {
+  Cursor* cursor = cursor_of(self);
+  Nanoseconds taken_ns = cursor->gives_time_back ? end_ns - node->start_ns : 0;
+  cursor->entered_ns += taken_ns;
+  bool is_inside_call = false;
+  for (Node* around = cursor->site; around != cursor->outside && around->caller;
+       around = around->around()) {
+    around->start_ns += taken_ns;
+    is_inside_call |= around->is_called;
+  }
+  cursor->log->book(node->code, node->start_ns, end_ns);
+  if (cursor->intervals.empty() || is_inside_call) return 0;
+  Owned low(PyLong_FromLongLong(node->low));
+  Owned done(PyObject_CallMethodObjArgs(self, names.keep_intervals, low.get(), outputs, nullptr));
+  return done ? 0 : -1;
+}
+
+int tell_of_pause(PyObject* self, Node* node, PyObject* outputs, Nanoseconds end_ns) {
+  if (cursor_of(self)->on_pause == Py_None) return 0;
+  Owned end(PyLong_FromLongLong(end_ns));
+  Owned done(PyObject_CallMethodObjArgs(self, names.tell_of_pause, object(node), outputs, end.get(),
+                                        nullptr));
+  return done ? 0 : -1;
+}
+
+int fold_if_due(Cursor* cursor) {
+  if (cursor->log->kept.size() < kFoldAt) return 0;
+  Owned done(log_fold(reinterpret_cast<PyObject*>(cursor->log), nullptr));
+  return done ? 0 : -1;
+}
+
+bool check_count(Py_ssize_t count, Py_ssize_t wanted) {
+  if (count == wanted) return true;
+  PyErr_Format(PyExc_TypeError, "%zd arguments, not %zd", wanted, count);
+  return false;
+}
+
+PyObject* forward_pre(PyObject* self, PyObject* const* args, Py_ssize_t count) {
+  if (!check_count(count, 2)) return nullptr;
+  Cursor* cursor = cursor_of(self);
+  if (long(PyThread_get_thread_ident()) != cursor->thread) {
+    int is_here = works_here(self);
+    if (is_here < 0) return nullptr;
+    if (!is_here) Py_RETURN_NONE;
+  }
+  if (cursor->is_told)
+    return PyObject_CallMethodObjArgs(self, names.told_pre, args[0], args[1], nullptr);
+  Node* node = cursor->site->children.find(reinterpret_cast<uint64_t>(args[0]));
+  if (node == nullptr) {
+    Owned found(PyObject_CallMethodOneArg(self, names.called_site, args[0]));
+    if (!found) return nullptr;
+    if (found.get() == Py_None) Py_RETURN_NONE;
+    node = reinterpret_cast<Node*>(found.get());
+    if (cursor->is_told)  // since it was looked for
+      return PyObject_CallMethodObjArgs(self, names.told_pre, args[0], args[1], nullptr);
+  }
+  if (node->is_entry && cursor->watches) {
+    Owned done(PyObject_CallMethodNoArgs(self, names.entry_begins));
+    if (!done) return nullptr;
+    if (cursor->is_told)
+      return PyObject_CallMethodObjArgs(self, names.told_pre, args[0], args[1], nullptr);
+  }
+  open_node(cursor, node);
+  Py_RETURN_NONE;
+}
+
+PyObject* forward_post(PyObject* self, PyObject* const* args, Py_ssize_t count) {
+  if (!check_count(count, 3)) return nullptr;
+  Cursor* cursor = cursor_of(self);
+  if (long(PyThread_get_thread_ident()) != cursor->thread) {
+    int is_here = works_here(self);
+    if (is_here < 0) return nullptr;
+    if (!is_here) Py_RETURN_NONE;
+  }
+  if (cursor->is_told)
+    return PyObject_CallMethodObjArgs(self, names.told_post, args[0], args[1], args[2], nullptr);
+  Nanoseconds end_ns = clock_ns();
+  Node* node = cursor->site;
+  if (node->key != reinterpret_cast<uint64_t>(args[0])) {
+    Owned found(PyObject_CallMethodOneArg(self, names.unwind_to, args[0]));
+    if (!found) return nullptr;
+    node = reinterpret_cast<Node*>(found.get());
+    if (node == cursor->outside) Py_RETURN_NONE;
+  }
+  cursor->site = node->around();
+  if (cursor->owns_nodes) {
+    int64_t high = next_number();
+    if (high != node->low)
+      cursor->intervals.insert(cursor->intervals.end(), {node->code, node->low, high});
+  }
+  if (args[2] == Py_None) {
+    Owned done(PyObject_CallMethodNoArgs(self, names.count_if_aborted));
+    if (!done) return nullptr;
+  }
+  if (node->is_entry && cursor->owns_nodes) {
+    if (end_entry(self, node, end_ns, args[2]) < 0) return nullptr;
+    if (tell_of_pause(self, node, args[2], end_ns) < 0) return nullptr;
+  } else {
+    cursor->log->book(node->code, node->start_ns, end_ns);
+  }
+  if (fold_if_due(cursor) < 0) return nullptr;
+  Py_RETURN_NONE;
+}
+
+bool is_node(PyObject* value) {
+  if (PyObject_TypeCheck(value, node_type)) return true;
+  PyErr_SetString(PyExc_TypeError, "must be a Node");
+  return false;
+}
+
+PyObject* open_entry(PyObject* self, PyObject* node) {
+  if (!is_node(node)) return nullptr;
+  open_node(cursor_of(self), reinterpret_cast<Node*>(node));
+  Py_RETURN_NONE;
+}
+
+PyObject* close_entry(PyObject* self, PyObject* const* args, Py_ssize_t count) {
+  if (count < 1 || count > 2 || !is_node(args[0])) return nullptr;
+  PyObject* outputs = count > 1 ? args[1] : Py_None;
+  Node* node = reinterpret_cast<Node*>(args[0]);
+  Nanoseconds end_ns = clock_ns();
+  cursor_of(self)->site = node->around();
+  if (end_entry(self, node, end_ns, outputs) < 0) return nullptr;
+  if (tell_of_pause(self, node, outputs, end_ns) < 0) return nullptr;
+  Py_RETURN_NONE;
+}
+
+PyObject* py_end_entry(PyObject* self, PyObject* args) {
+  PyObject *node, *outputs;
+  long long end_ns;
+  if (!PyArg_ParseTuple(args, "OLO", &node, &end_ns, &outputs) || !is_node(node)) return nullptr;
+  if (end_entry(self, reinterpret_cast<Node*>(node), end_ns, outputs) < 0) return nullptr;
+  Py_RETURN_NONE;
+}
+
+bool three_numbers(PyObject* tuple, long long* numbers) {
+  return PyArg_ParseTuple(tuple, "LLL", numbers, numbers + 1, numbers + 2);
+}
+
+PyObject* append(PyObject* self, PyObject* call) {
+  long long numbers[3];
+  if (!three_numbers(call, numbers)) return nullptr;
+  cursor_of(self)->log->book(numbers[0], numbers[1], numbers[2]);
+  if (fold_if_due(cursor_of(self)) < 0) return nullptr;
+  Py_RETURN_NONE;
+}
+
+PyObject* py_is_booked(PyObject*, PyObject*) {
+  Py_RETURN_FALSE;  // nothing comes in between here
+}
+
+PyObject* last_end_ns(PyObject* self, PyObject*) {
+  Log* log = cursor_of(self)->log;
+  return PyLong_FromLongLong(log->spans ? log->last_end_ns : clock_ns());
+}
+
+PyObject* last_booked_ns(PyObject* self, PyObject*) {
+  return PyLong_FromLongLong(cursor_of(self)->log->last_end_ns);
+}
+
+PyObject* fold_log(PyObject* self, PyObject*) {
+  if (fold_if_due(cursor_of(self)) < 0) return nullptr;
+  Py_RETURN_NONE;
+}
+
+// Intervals
+
+PyObject* as_list(const int64_t* begin, const int64_t* end) {
+  PyObject* list = PyList_New(end - begin);
+  for (Py_ssize_t place = 0; list != nullptr && place < end - begin; place++)
+    PyList_SET_ITEM(list, place, PyLong_FromLongLong(begin[place]));
+  return list;
+}
+
+bool from_list(PyObject* list, std::vector<int64_t>* numbers) {
+  Owned fast(PySequence_Fast(list, "intervals must be a list"));
+  if (!fast) return false;
+  for (Py_ssize_t place = 0; place < PySequence_Fast_GET_SIZE(fast.get()); place++)
+    numbers->push_back(PyLong_AsLongLong(PySequence_Fast_GET_ITEM(fast.get(), place)));
+  return !PyErr_Occurred();
+}
+
+PyObject* own(PyObject* self, PyObject* interval) {
+  long long numbers[3];
+  if (!three_numbers(interval, numbers)) return nullptr;
+  std::vector<int64_t>& intervals = cursor_of(self)->intervals;
+  intervals.insert(intervals.end(), numbers, numbers + 3);
+  Py_RETURN_NONE;
+}
+
+PyObject* take_intervals(PyObject* self, PyObject* args) {
+  long long low;
+  if (!PyArg_ParseTuple(args, "L", &low)) return nullptr;
+  std::vector<int64_t>& intervals = cursor_of(self)->intervals;
+  size_t first = intervals.size();
+  while (first > 0 && intervals[first - 2] >= low) first -= kFields;
+  PyObject* list = as_list(intervals.data() + first, intervals.data() + intervals.size());
+  if (list != nullptr) intervals.resize(first);
+  return list;
+}
+
+PyObject* get_intervals(PyObject* self, void*) {
+  const std::vector<int64_t>& intervals = cursor_of(self)->intervals;
+  return as_list(intervals.data(), intervals.data() + intervals.size());
+}
+
+PyObject* no_entries(PyObject*, void*) {
+  return PyTuple_New(0);  // they are added up at once
+}
+
+PyObject* interval_count(PyObject* self, void*) {
+  return PyLong_FromSize_t(cursor_of(self)->intervals.size() / kFields);
+}
+
+// Takes the lock of the passes without holding the interpreter's, for whoever has the
+// former may wait for the latter.
+class PassLock {
+ public:
+  explicit PassLock(Cursor* cursor) : cursor_(cursor) {
+    if (!cursor->mutex.try_lock()) {
+      Py_BEGIN_ALLOW_THREADS
+      cursor->mutex.lock();
+      Py_END_ALLOW_THREADS
+    }
+  }
+  PassLock(const PassLock&) = delete;
+  PassLock& operator=(const PassLock&) = delete;
+  ~PassLock() { cursor_->mutex.unlock(); }
+
+ private:
+  Cursor* cursor_;
+};
+
+PyObject* add_record(PyObject* self, PyObject* args) {
+  PyObject* flat;
+  long long low;
+  std::vector<int64_t> numbers;
+  if (!PyArg_ParseTuple(args, "OL", &flat, &low) || !from_list(flat, &numbers)) return nullptr;
+  PyObject* made = record_type->tp_alloc(record_type, 0);
+  if (made == nullptr) return nullptr;
+  Record* record = reinterpret_cast<Record*>(made);
+  new (&record->intervals) std::shared_ptr<Intervals>(std::make_shared<Intervals>(numbers));
+  record->intervals->low = std::min<int64_t>(record->intervals->low, low);
+  Cursor* cursor = cursor_of(self);
+  PassLock locked(cursor);
+  cursor->records[at::RecordFunction::currentThreadId()].add(record->intervals);
+  return made;
+}
+
+// ---------------------------------------------------------------- backward
+
+// Holds the interpreter's lock in a callback of the engine's. What is raised in there
+// is raised again in the program, at the next chance: no exception passes the engine.
+class WithPython {
+ public:
+  WithPython() : state_(PyGILState_Ensure()) { PyErr_Fetch(&type_, &value_, &traceback_); }
+  WithPython(const WithPython&) = delete;
+  WithPython& operator=(const WithPython&) = delete;
+  ~WithPython() {
+    if (PyErr_Occurred()) {
+      bool is_interrupt = PyErr_ExceptionMatches(PyExc_KeyboardInterrupt);
+      PyErr_Clear();
+      if (is_interrupt) PyErr_SetInterrupt();
+    }
+    PyErr_Restore(type_, value_, traceback_);
+    PyGILState_Release(state_);
+  }
+
+ private:
+  PyGILState_STATE state_;
+  PyObject *type_, *value_, *traceback_;
+};
+
+// The node that Python gives for something that was not met yet; null if it raised.
+Node* ask(Cursor* cursor, PyObject* method, Node* around, PyObject* key) {
+  WithPython with;
+  Owned given(key);
+  Owned found(PyObject_CallMethodObjArgs(reinterpret_cast<PyObject*>(cursor), method, object(around),
+                                         given.get(), nullptr));
+  if (!found || !PyObject_TypeCheck(found.get(), node_type)) return nullptr;
+  return reinterpret_cast<Node*>(found.get());  // `sites` has it
+}
+
+Node* backward_of(Cursor* cursor, Node* around, int64_t code) {
+  Node*& known = around->backward.by_code[code];
+  if (known == nullptr) {
+    WithPython with;
+    known = ask(cursor, names.backward_site, around, PyLong_FromLongLong(code));
+  }
+  return known;
+}
+
+Node* named(Cursor* cursor, Node* around, const char* name) {
+  Node*& known = around->backward.by_name[name];
+  if (known == nullptr) {
+    WithPython with;
+    known = ask(cursor, names.site_of_node, around, PyUnicode_FromString(name));
+  }
+  return known;
+}
+
+// Closes what an exception has left open inside of `node`.
+void abort_down_to(Cursor* cursor, Node* node, Nanoseconds now_ns) {
+  WithPython with;
+  Owned now(PyLong_FromLongLong(now_ns));
+  Owned done(PyObject_CallMethodObjArgs(reinterpret_cast<PyObject*>(cursor), names.abort_down_to,
+                                        object(node), now.get(), nullptr));
+}
+
+// Python is told what has closed (innermost first) and opened (outermost first).
+void tell_of_move(Cursor* cursor, const std::vector<Node*>& closed, const std::vector<Node*>& opened) {
+  WithPython with;
+  Owned closes(PyList_New(0)), opens(PyList_New(0));
+  for (Node* node : closed) PyList_Append(closes.get(), object(node));
+  for (Node* node : opened) PyList_Append(opens.get(), object(node));
+  Owned done(PyObject_CallMethodObjArgs(reinterpret_cast<PyObject*>(cursor), names.moved, closes.get(),
+                                        opens.get(), nullptr));
+}
+
+// Goes over to other owners: closes all but `kept` of those that are open, opens others.
+void move(Cursor* cursor, Pass& pass, size_t kept, const std::vector<OpenBackward>& opens,
+          Nanoseconds now_ns) {
+  if (cursor->site != pass.owner()) abort_down_to(cursor, pass.owner(), now_ns);
+  std::vector<Node*> closed, opened;
+  int64_t number = pass.makes_graph ? next_number() : 0;
+  while (pass.open.size() > kept) {
+    Node* node = pass.open.back().node;
+    pass.open.pop_back();
+    cursor->log->book(node->code, node->start_ns, now_ns);
+    if (pass.makes_graph && number != node->low)
+      cursor->intervals.insert(cursor->intervals.end(), {node->code, node->low, number});
+    if (cursor->tells_moves) closed.push_back(node);
+  }
+  for (const OpenBackward& one : opens) {
+    one.node->start_ns = now_ns;
+    if (pass.makes_graph) one.node->low = number;
+    pass.open.push_back(one);
+    if (cursor->tells_moves) opened.push_back(one.node);
+  }
+  cursor->site = pass.owner();
+  cursor->site->arrivals += 1;
+  if (cursor->tells_moves) tell_of_move(cursor, closed, opened);
+}
+
+// The intervals that tell whose the node with this number is, which `thread` has made.
+std::shared_ptr<Intervals> intervals_of(Cursor* cursor, Pass& pass, int64_t number, uint64_t thread) {
+  const auto& current = pass.current;
+  if (current && current->low <= number && number < current->high) return current;
+  if (pass.calls && pass.calls->low <= number && number < pass.calls->high) return pass.calls;
+  auto found = cursor->records.find(thread);
+  return found == cursor->records.end() ? nullptr : found->second.find(number);
+}
+
+void node_begins(Cursor* cursor, Pass& pass, const at::RecordFunction& node) {
+  int64_t number = node.seqNr();
+  if (number < 0) return;  // accumulates a gradient: belongs to the node before
+  auto intervals = intervals_of(cursor, pass, number, node.forwardThreadId());
+  bool is_current = intervals != nullptr && intervals == pass.current;
+  int near = is_current && !pass.open.empty() ? pass.open.back().interval : -1;
+  if (is_current && near < 0 && pass.open.size() > 1) near = pass.open[pass.open.size() - 2].interval;
+  int leaf = intervals ? intervals->find(number, near) : -1;
+  if (!pass.names_nodes && is_current && !pass.open.empty() && leaf == near) return;
+  if (!pass.names_nodes && leaf < 0 && pass.open.empty()) return;
+  std::vector<int> chain;  // innermost first
+  for (int one = leaf; one >= 0; one = intervals->all[size_t(one)].parent) chain.push_back(one);
+  std::reverse(chain.begin(), chain.end());
+  size_t kept = 0;
+  while (is_current && kept < chain.size() && kept < pass.open.size() &&
+         pass.open[kept].interval == chain[kept])
+    kept++;
+  std::vector<OpenBackward> opens;
+  Node* around = kept ? pass.open[kept - 1].node : pass.base;
+  for (size_t place = kept; place < chain.size(); place++) {
+    around = backward_of(cursor, around, intervals->all[size_t(chain[place])].code);
+    if (around == nullptr) return;
+    opens.push_back({chain[place], around});
+  }
+  if (pass.names_nodes && !around->is_function) {
+    around = named(cursor, around, node.name());
+    if (around == nullptr) return;
+    opens.push_back({-1, around});
+  }
+  if (opens.empty() && kept == pass.open.size()) return;
+  move(cursor, pass, kept, opens, clock_ns());
+  pass.current = intervals;
+}
+
+// Those whose pass runs the node that begins or ends in this thread: the engine runs
+// parts of a pass in a thread of the device's.
+template <class Function>
+void each_running(const at::RecordFunction& node, Function function) {
+  Cursor* found[8];
+  size_t count = 0;
+  bool is_elsewhere = true;
+  pthread_t thread = pthread_self();
+  {
+    std::lock_guard<std::mutex> locked(running_mutex);
+    for (Cursor* cursor : running_cursors) {
+      if (count < sizeof(found) / sizeof(*found)) found[count++] = cursor;
+      is_elsewhere &= !pthread_equal(cursor->running.front().thread, thread);
+    }
+  }
+  int task = torch::autograd::get_current_graph_task_id();
+  for (size_t place = 0; place < count; place++) {
+    Cursor* cursor = found[place];
+    std::lock_guard<std::recursive_mutex> locked(cursor->mutex);
+    if (cursor->running.empty()) continue;
+    Pass& pass = cursor->running.back();
+    bool is_here = pthread_equal(pass.thread, thread);
+    bool may_be_its = is_here || (is_elsewhere && node.forwardThreadId() == pass.made_by);
+    if (pass.task == -1 && may_be_its) pass.task = task;
+    if (is_here || pass.task == task) function(cursor, pass);
+  }
+}
+
+std::unique_ptr<at::ObserverContext> at_node_start(const at::RecordFunction& node) {
+  each_running(node, [&](Cursor* cursor, Pass& pass) {
+    if (pass.divides) node_begins(cursor, pass, node);
+  });
+  return nullptr;
+}
+
+void at_node_end(const at::RecordFunction& node, at::ObserverContext*) {
+  each_running(node, [&](Cursor* cursor, Pass& pass) {
+    pass.ended_ns = clock_ns();
+    pass.entered_ns = cursor->entered_ns;
+  });
+}
+
+at::CallbackHandle node_callback = 0;
+
+void watch_nodes() {
+  if (node_callback == 0)
+    node_callback = at::addGlobalCallback(at::RecordFunctionCallback(at_node_start, at_node_end)
+                                              .scopes({at::RecordScope::BACKWARD_FUNCTION}));
+}
+
+void unwatch_nodes() {
+  if (node_callback != 0) at::removeCallback(node_callback);
+  node_callback = 0;
+}
+
+PyObject* enter_pass(PyObject* self, PyObject* args, PyObject* keywords) {
+  static const char* parameters[] = {"base", "divides", "makes_graph", "names_nodes", "calls", nullptr};
+  PyObject *base, *calls = Py_None;
+  int divides = 1, makes_graph = 0, names_nodes = 0;
+  if (!PyArg_ParseTupleAndKeywords(args, keywords, "O|pppO", const_cast<char**>(parameters), &base,
+                                   &divides, &makes_graph, &names_nodes, &calls) ||
+      !is_node(base))
+    return nullptr;
+  Cursor* cursor = cursor_of(self);
+  Pass pass;
+  pass.base = reinterpret_cast<Node*>(base);
+  pass.thread = pthread_self();
+  pass.made_by = at::RecordFunction::currentThreadId();
+  pass.divides = divides;
+  pass.makes_graph = makes_graph;
+  pass.names_nodes = names_nodes;
+  if (calls != Py_None) {
+    std::vector<int64_t> numbers;
+    if (!from_list(calls, &numbers)) return nullptr;
+    pass.calls = std::make_shared<Intervals>(numbers);
+  }
+  PassLock locked(cursor);
+  cursor->running.push_back(std::move(pass));
+  std::lock_guard<std::mutex> registering(running_mutex);
+  Py_INCREF(self);  // for as long as it runs
+  if (cursor->running.size() == 1) running_cursors.push_back(cursor);
+  watch_nodes();
+  Py_RETURN_NONE;
+}
+
+void forget_pass(Cursor* cursor) {
+  cursor->running.pop_back();
+  std::lock_guard<std::mutex> registering(running_mutex);
+  if (!cursor->running.empty()) return;
+  running_cursors.erase(std::remove(running_cursors.begin(), running_cursors.end(), cursor),
+                        running_cursors.end());
+  if (running_cursors.empty()) unwatch_nodes();
+}
+
+// Ends the pass that began last: closes what is open of it when its last node ended, and
+// returns that moment; None if no node has run, or if it was over.
+PyObject* leave_pass(PyObject* self, PyObject* args) {
+  int failed = 0;
+  if (!PyArg_ParseTuple(args, "|p", &failed)) return nullptr;
+  Cursor* cursor = cursor_of(self);
+  PassLock locked(cursor);
+  if (cursor->running.empty()) Py_RETURN_NONE;
+  Pass& pass = cursor->running.back();
+  Nanoseconds end_ns = 0;
+  if (pass.ended_ns != 0) {
+    end_ns = failed ? clock_ns() : pass.ended_ns + cursor->entered_ns - pass.entered_ns;
+    if (!pass.open.empty()) move(cursor, pass, 0, {}, end_ns);
+  }
+  forget_pass(cursor);
+  Py_DECREF(self);  // the caller has another one
+  if (end_ns == 0) Py_RETURN_NONE;
+  return PyLong_FromLongLong(end_ns);
+}
+
+// The pass that began last is dead, and what was open of it is closed.
+PyObject* drop_pass(PyObject* self, PyObject*) {
+  Cursor* cursor = cursor_of(self);
+  PassLock locked(cursor);
+  if (cursor->running.empty()) Py_RETURN_NONE;
+  forget_pass(cursor);
+  Py_DECREF(self);
+  Py_RETURN_NONE;
+}
+
+PyObject* open_backward(PyObject* self, void*) {
+  const std::vector<Pass>& running = cursor_of(self)->running;
+  return PyLong_FromSize_t(running.empty() ? 0 : running.back().open.size());
+}
+
+PyObject* pass_owner(PyObject* self, void*) {
+  const std::vector<Pass>& running = cursor_of(self)->running;
+  if (running.empty()) Py_RETURN_NONE;
+  return Py_NewRef(object(running.back().owner()));
+}
+
+PyObject* runs_task(PyObject* self, PyObject* number) {
+  long task = PyLong_AsLong(number);
+  if (task == -1 && PyErr_Occurred()) return nullptr;
+  for (const Pass& pass : cursor_of(self)->running)
+    if (pass.task == task && task != -1) Py_RETURN_TRUE;
+  Py_RETURN_FALSE;
+}
+
+// ---------------------------------------------------------------- module
+
+PyObject* set_clock(PyObject*, PyObject* clock) {
+  PyObject* before = other_clock;
+  other_clock = clock == Py_None ? nullptr : Py_NewRef(clock);
+  Py_XDECREF(before);
+  Py_RETURN_NONE;
+}
+
+#define FASTCALL(function) reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function))
+
+PyMemberDef node_members[] = {
+    {"code", T_LONGLONG, offsetof(Node, code), 0, nullptr},
+    {"key", T_ULONGLONG, offsetof(Node, key), 0, nullptr},
+    {"start_ns", T_LONGLONG, offsetof(Node, start_ns), 0, nullptr},
+    {"low", T_LONGLONG, offsetof(Node, low), 0, nullptr},
+    {"arrivals", T_LONGLONG, offsetof(Node, arrivals), 0, nullptr},
+    {"passed_over", T_LONGLONG, offsetof(Node, passed_over), 0, nullptr},
+    {"reading_ns", T_LONGLONG, offsetof(Node, reading_ns), 0, nullptr},
+    {"is_entry", T_BOOL, offsetof(Node, is_entry), 0, nullptr},
+    {"is_called", T_BOOL, offsetof(Node, is_called), 0, nullptr},
+    {"is_function", T_BOOL, offsetof(Node, is_function), 0, nullptr},
+    {nullptr, 0, 0, 0, nullptr}};
+
+PyGetSetDef node_getset[] = {{"caller", node_get_caller, node_set_caller, nullptr, nullptr},
+                             {"children", node_get_children, nullptr, nullptr, nullptr},
+                             {nullptr, nullptr, nullptr, nullptr, nullptr}};
+
+PyMethodDef children_methods[] = {{"pop", children_pop, METH_VARARGS, nullptr},
+                                  {"values", children_values, METH_NOARGS, nullptr},
+                                  {nullptr, nullptr, 0, nullptr}};
+
+PyMemberDef log_members[] = {{"on_fold", T_OBJECT, offsetof(Log, on_fold), 0, nullptr},
+                             {"spans", T_LONGLONG, offsetof(Log, spans), READONLY, nullptr},
+                             {nullptr, 0, 0, 0, nullptr}};
+
+PyGetSetDef log_getset[] = {{"calls", log_sums<&Sums::calls>, nullptr, nullptr, nullptr},
+                            {"total_ns", log_sums<&Sums::total_ns>, nullptr, nullptr, nullptr},
+                            {"min_ns", log_sums<&Sums::min_ns>, nullptr, nullptr, nullptr},
+                            {"max_ns", log_sums<&Sums::max_ns>, nullptr, nullptr, nullptr},
+                            {"squares", log_squares, nullptr, nullptr, nullptr},
+                            {"first_ended", log_first_ended, nullptr, nullptr, nullptr},
+                            {nullptr, nullptr, nullptr, nullptr, nullptr}};
+
+PyMethodDef log_methods[] = {{"fold", log_fold, METH_NOARGS, nullptr}, {nullptr, nullptr, 0, nullptr}};
+
+PyGetSetDef record_getset[] = {
+    {"low", record_number<&Intervals::low>, nullptr, nullptr, nullptr},
+    {"high", record_number<&Intervals::high>, nullptr, nullptr, nullptr},
+    {"size_bytes", record_size, nullptr, nullptr, nullptr},
+    {nullptr, nullptr, nullptr, nullptr, nullptr}};
+
+PyMemberDef cursor_members[] = {
+    {"thread", T_LONG, offsetof(Cursor, thread), 0, nullptr},
+    {"sites", T_OBJECT, offsetof(Cursor, sites), 0, nullptr},
+    {"passes", T_OBJECT, offsetof(Cursor, passes), 0, nullptr},
+    {"on_pause", T_OBJECT, offsetof(Cursor, on_pause), 0, nullptr},
+    {"log", T_OBJECT, offsetof(Cursor, log), READONLY, nullptr},
+    {"entered_ns", T_LONGLONG, offsetof(Cursor, entered_ns), 0, nullptr},
+    {"gives_time_back", T_BOOL, offsetof(Cursor, gives_time_back), 0, nullptr},
+    {"owns_nodes", T_BOOL, offsetof(Cursor, owns_nodes), 0, nullptr},
+    {"is_told", T_BOOL, offsetof(Cursor, is_told), 0, nullptr},
+    {"watches", T_BOOL, offsetof(Cursor, watches), 0, nullptr},
+    {"tells_moves", T_BOOL, offsetof(Cursor, tells_moves), 0, nullptr},
+    {nullptr, 0, 0, 0, nullptr}};
+
+PyGetSetDef cursor_getset[] = {
+    {"site", cursor_get_node<&Cursor::site>, cursor_set_node<&Cursor::site>, nullptr, nullptr},
+    {"outside", cursor_get_node<&Cursor::outside>, cursor_set_node<&Cursor::outside>, nullptr, nullptr},
+    {"intervals", get_intervals, nullptr, nullptr, nullptr},
+    {"_entries", no_entries, nullptr, nullptr, nullptr},
+    {"interval_count", interval_count, nullptr, nullptr, nullptr},
+    {"open_backward", open_backward, nullptr, nullptr, nullptr},
+    {"pass_owner", pass_owner, nullptr, nullptr, nullptr},
+    {nullptr, nullptr, nullptr, nullptr, nullptr}};
+
+PyMethodDef cursor_methods[] = {
+    {"forward_pre", FASTCALL(forward_pre), METH_FASTCALL, nullptr},
+    {"forward_post", FASTCALL(forward_post), METH_FASTCALL, nullptr},
+    {"open_entry", open_entry, METH_O, nullptr},
+    {"close_entry", FASTCALL(close_entry), METH_FASTCALL, nullptr},
+    {"end_entry", py_end_entry, METH_VARARGS, nullptr},
+    {"_append", append, METH_O, nullptr},
+    {"is_booked", py_is_booked, METH_O, nullptr},
+    {"last_end_ns", last_end_ns, METH_NOARGS, nullptr},
+    {"last_booked_ns", last_booked_ns, METH_NOARGS, nullptr},
+    {"fold_if_due", fold_log, METH_NOARGS, nullptr},
+    {"_own", own, METH_O, nullptr},
+    {"take_intervals", take_intervals, METH_VARARGS, nullptr},
+    {"add_record", add_record, METH_VARARGS, nullptr},
+    {"enter_pass", FASTCALL(enter_pass), METH_VARARGS | METH_KEYWORDS, nullptr},
+    {"leave_pass", leave_pass, METH_VARARGS, nullptr},
+    {"drop_pass", drop_pass, METH_NOARGS, nullptr},
+    {"runs_task", runs_task, METH_O, nullptr},
+    {nullptr, nullptr, 0, nullptr}};
+
+#define SLOT(slot, value) {slot, reinterpret_cast<void*>(value)}
+
+PyType_Slot node_slots[] = {SLOT(Py_tp_new, node_new),
+                            SLOT(Py_tp_dealloc, node_dealloc),
+                            SLOT(Py_tp_traverse, node_traverse),
+                            SLOT(Py_tp_clear, node_clear),
+                            SLOT(Py_tp_members, node_members),
+                            SLOT(Py_tp_getset, node_getset),
+                            {0, nullptr}};
+PyType_Slot children_slots[] = {SLOT(Py_tp_dealloc, children_dealloc),
+                                SLOT(Py_tp_methods, children_methods),
+                                SLOT(Py_mp_subscript, children_get),
+                                SLOT(Py_mp_ass_subscript, children_set),
+                                SLOT(Py_sq_contains, children_contains),
+                                {0, nullptr}};
+PyType_Slot log_slots[] = {SLOT(Py_tp_new, log_new),
+                           SLOT(Py_tp_dealloc, log_dealloc),
+                           SLOT(Py_tp_traverse, log_traverse),
+                           SLOT(Py_tp_clear, log_clear),
+                           SLOT(Py_tp_members, log_members),
+                           SLOT(Py_tp_getset, log_getset),
+                           SLOT(Py_tp_methods, log_methods),
+                           {0, nullptr}};
+PyType_Slot record_slots[] = {
+    SLOT(Py_tp_dealloc, record_dealloc), SLOT(Py_tp_getset, record_getset), {0, nullptr}};
+PyType_Slot cursor_slots[] = {SLOT(Py_tp_new, cursor_new),
+                              SLOT(Py_tp_dealloc, cursor_dealloc),
+                              SLOT(Py_tp_traverse, cursor_traverse),
+                              SLOT(Py_tp_clear, cursor_clear),
+                              SLOT(Py_tp_members, cursor_members),
+                              SLOT(Py_tp_getset, cursor_getset),
+                              SLOT(Py_tp_methods, cursor_methods),
+                              {0, nullptr}};
+
+constexpr unsigned kWithCycles = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC;
+#define MODULE "torchprof_hooks.capture.core.native."
+PyType_Spec node_spec = {MODULE "Node", sizeof(Node), 0, kWithCycles, node_slots};
+PyType_Spec children_spec = {MODULE "Children", sizeof(ChildrenView), 0, Py_TPFLAGS_DEFAULT, children_slots};
+PyType_Spec log_spec = {MODULE "Log", sizeof(Log), 0, kWithCycles, log_slots};
+PyType_Spec record_spec = {MODULE "Record", sizeof(Record), 0, Py_TPFLAGS_DEFAULT, record_slots};
+PyType_Spec cursor_spec = {MODULE "Cursor", sizeof(Cursor), 0, kWithCycles, cursor_slots};
+
+PyMethodDef module_methods[] = {{"set_clock", set_clock, METH_O, nullptr}, {nullptr, nullptr, 0, nullptr}};
+
+PyModuleDef module_definition = {
+    PyModuleDef_HEAD_INIT, "torchprof_hooks_native", nullptr, -1, module_methods, nullptr, nullptr, nullptr, nullptr};
+
+PyTypeObject* add_type(PyObject* module, PyType_Spec* spec, const char* name) {
+  PyObject* type = PyType_FromSpec(spec);
+  if (type == nullptr || PyModule_AddObjectRef(module, name, type) < 0) return nullptr;
+  return reinterpret_cast<PyTypeObject*>(type);
+}
+
+}  // namespace
+
+PyMODINIT_FUNC PyInit_torchprof_hooks_native() {
+  PyObject* module = PyModule_Create(&module_definition);
+  if (module == nullptr) return nullptr;
+  names.works_here = PyUnicode_InternFromString("works_here");
+  names.called_site = PyUnicode_InternFromString("called_site");
+  names.unwind_to = PyUnicode_InternFromString("unwind_to");
+  names.count_if_aborted = PyUnicode_InternFromString("count_if_aborted");
+  names.keep_intervals = PyUnicode_InternFromString("keep_intervals");
+  names.tell_of_pause = PyUnicode_InternFromString("tell_of_pause");
+  names.backward_site = PyUnicode_InternFromString("backward_site");
+  names.site_of_node = PyUnicode_InternFromString("site_of_node");
+  names.abort_down_to = PyUnicode_InternFromString("abort_down_to");
+  names.moved = PyUnicode_InternFromString("moved");
+  names.told_pre = PyUnicode_InternFromString("told_forward_pre");
+  names.told_post = PyUnicode_InternFromString("told_forward_post");
+  names.entry_begins = PyUnicode_InternFromString("entry_begins");
+  node_type = add_type(module, &node_spec, "Node");
+  children_type = add_type(module, &children_spec, "Children");
+  log_type = add_type(module, &log_spec, "Log");
+  record_type = add_type(module, &record_spec, "Record");
+  cursor_type = add_type(module, &cursor_spec, "Cursor");
+  if (!node_type || !children_type || !log_type || !record_type || !cursor_type) return nullptr;
+  // A binary for another torch loads without a word, and reads garbage.
+  PyModule_AddStringConstant(module, "torch_version", TORCH_VERSION);
+  return module;
+}

@@ -1,0 +1,347 @@
+"""The core in Python: the reference, and what runs where there is no native one.
+
+A cursor says where one thread is in its tree of calls, and books what every call took.
+It knows no names, no files and no reports. What is rare is left to the class that
+derives from it: a call that was not met yet, one that did not end in order.
+"""
+
+from __future__ import annotations
+
+from _thread import get_ident
+from collections.abc import Callable
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+from torch.compiler import is_dynamo_compiling
+
+from torchprof_hooks.capture.core.span_log import FOLD_AT, SpanLog
+from torchprof_hooks.capture.torch_names.autograd import next_sequence_number
+
+if TYPE_CHECKING:
+    from torchprof_hooks.capture.backward_pass import BackwardPass
+    from torchprof_hooks.capture.site import Site
+
+#: Numbers of one owned interval: code of the site, low, high (exclusive).
+FIELDS: Final = 3
+
+
+class Node:
+    """What a cursor knows of one place in the tree of calls.
+
+    At most one call per node is open at a time in a thread, so the state of the open
+    call lives here, not on a stack.
+
+    code: position in the cursor's list of nodes.
+    caller: the node that the thread goes back to; the outermost is its own.
+    key: the module that is called here, or what else is known by its id; or 0.
+    is_entry: whether a call here interrupts its caller instead of being a part of it.
+    is_called: whether it is the forward or the recompute of a module or a function.
+    is_function: whether it is that of a function.
+    children: by id of the module.
+    start_ns: when the open call began; moved forward by what interruptions took.
+    low: number of the first autograd node that the open call can own.
+    arrivals: of backward passes, from the nodes of other calls.
+    passed_over: calls of what is no function.
+    reading_ns: what reading meters took, in the time of this node.
+    """
+
+    __slots__ = (
+        "arrivals",
+        "caller",
+        "children",
+        "code",
+        "is_called",
+        "is_entry",
+        "is_function",
+        "key",
+        "low",
+        "passed_over",
+        "reading_ns",
+        "start_ns",
+    )
+
+    def __init__(self, *given: Any) -> None:
+        self.caller: Site = self  # type: ignore[assignment]
+        self.children: dict[int, Site] = {}
+        self.code = self.key = self.start_ns = self.low = 0
+        self.arrivals = self.passed_over = self.reading_ns = 0
+        self.is_entry = self.is_called = self.is_function = False
+
+
+class Cursor:
+    """Where one thread is: forward calls.
+
+    `forward_pre` and `forward_post` are what torch calls. They are written for speed:
+    nothing in them is slower than it has to be, and everything rare is elsewhere.
+
+    thread: that is followed.
+    site: what it works for now; `outside` of everything at first.
+    sites: all there are, by their codes.
+    log: sums of the calls that have ended.
+    passes: backward passes that are running: the engine may run parts in other threads.
+    """
+
+    site: Site
+    outside: Site
+
+    def __init__(self, *given: Any) -> None:
+        self.thread = get_ident()
+        self.sites: list[Site] = []
+        self.log = SpanLog()
+        self.passes: list[BackwardPass] = []
+        #: Time in entries so far, without those inside of them.
+        self.entered_ns = 0
+        #: Told, with its stamp, of the end of whatever was called from outside of all,
+        #: unless it failed; and of backward passes, wherever they were started.
+        self.on_pause: Callable[[Site, int], object] | None = None
+        #: Of calls that ended inside of open ones.
+        self.intervals: list[int] = []
+        #: Whether entries are left out of the time of the calls that they interrupt.
+        self.gives_time_back = True
+        # For the native core. Whether it reads the counter of nodes; whether it leaves
+        # it to `told_forward_pre` and `told_forward_post` to open and close; whether it
+        # calls `moved` in passes, and `entry_begins` where an entry is called.
+        self.owns_nodes = self.is_told = self.tells_moves = self.watches = False
+        # What has ended: numbers of the interval, and of the call (see `SpanLog`).
+        self._own = self.intervals.extend
+        self._entries = self.log.entries
+        self._append = self.log.entries.extend
+
+    def forward_pre(self, module: torch.nn.Module, args: Any) -> None:
+        """Open the call of `module`."""
+        # Dynamo, when it traces this, must see nothing but the return.
+        if is_dynamo_compiling() or (
+            get_ident() != self.thread and not (self.passes and self.works_here())
+        ):
+            return
+        try:
+            site = self.site.children[id(module)]
+        except KeyError:
+            found = self.called_site(module)
+            if found is None:
+                return
+            site = found
+        site.start_ns = perf_counter_ns()
+        self.site = site  # last: an interrupt before this line has opened nothing
+
+    def forward_post(self, module: torch.nn.Module, args: Any, outputs: Any) -> None:
+        """Close the call of `module`."""
+        if is_dynamo_compiling() or (
+            get_ident() != self.thread and not (self.passes and self.works_here())
+        ):
+            return
+        end_ns = perf_counter_ns()
+        site = self.site
+        if site.key != id(module):
+            site = self.unwind_to(module)
+            if site is self.outside:
+                return
+        self.site = site.caller
+        self._append((site.code, site.start_ns, end_ns))
+        if outputs is None:
+            self.count_if_aborted()
+        if len(self._entries) > FOLD_AT:
+            self.log.fold()
+
+    # What the derived class knows
+
+    def works_here(self) -> bool:
+        """Whether the running thread is the one that is followed."""
+        raise NotImplementedError
+
+    def called_site(self, module: torch.nn.Module) -> Site | None:
+        """The site of a call of `module` from the current site, which does not know
+        the module yet; None if it is not to be followed."""
+        raise NotImplementedError
+
+    def unwind_to(self, module: torch.nn.Module) -> Site:
+        """Make the call of `module` the current one again; `outside` if it is not
+        open."""
+        raise NotImplementedError
+
+    def count_if_aborted(self) -> None:
+        """A forward returned nothing: did it return at all?"""
+        raise NotImplementedError
+
+    def keep_intervals(self, low: int, outputs: object) -> None:
+        """Make a record of the intervals from number `low` on."""
+        raise NotImplementedError
+
+    def tell_of_pause(self, site: Site, outputs: object, end_ns: int) -> None:
+        """The entry at `site` has ended, and returned `outputs`."""
+        raise NotImplementedError
+
+    # Booking
+
+    def is_booked(self, site: Site) -> bool:
+        """Whether the call that is open at `site` is booked already: an interrupt may
+        have come right after that."""
+        newest = self._entries[-FIELDS * _CLOSED_AT_ONCE :]
+        calls = zip(newest[::FIELDS], newest[1::FIELDS], strict=False)
+        return (site.code, site.start_ns) in calls
+
+    def last_end_ns(self) -> int:
+        """When the last call ended; now, if that has been folded already."""
+        return self._entries[-1] if self._entries else perf_counter_ns()
+
+    def last_booked_ns(self) -> int:
+        """The same; 0 if it has been folded."""
+        return self._entries[-1] if self._entries else 0
+
+    def fold_if_due(self) -> None:
+        """Keep the log short."""
+        if len(self._entries) > FOLD_AT:
+            self.log.fold()
+
+
+class OwningCursor(Cursor):
+    """Where one thread is, and which autograd nodes its calls make: the counter of
+    nodes is read before and after each call (see `ownership`).
+
+    Some calls interrupt their caller instead of being a part of it: a module called
+    from outside, an optimizer step, a batch that is waited for, and what others add.
+    They are called entries.
+    """
+
+    # These repeat the parent's lines instead of calling them: a call more for each hook
+    # would cost as much as reading the counters does.
+
+    def forward_pre(self, module: torch.nn.Module, args: Any) -> None:
+        """Open the call of `module`."""
+        if is_dynamo_compiling() or (
+            get_ident() != self.thread and not (self.passes and self.works_here())
+        ):
+            return
+        try:
+            site = self.site.children[id(module)]
+        except KeyError:
+            found = self.called_site(module)
+            if found is None:
+                return
+            site = found
+        site.low = next_sequence_number()
+        site.start_ns = perf_counter_ns()
+        self.site = site
+
+    def forward_post(self, module: torch.nn.Module, args: Any, outputs: Any) -> None:
+        """Close the call of `module`."""
+        if is_dynamo_compiling() or (
+            get_ident() != self.thread and not (self.passes and self.works_here())
+        ):
+            return
+        end_ns = perf_counter_ns()
+        site = self.site
+        if site.key != id(module):
+            site = self.unwind_to(module)
+            if site is self.outside:
+                return
+        self.site = site.caller  # first: an interrupt loses time, and books none twice
+        high = next_sequence_number()
+        if high != site.low:
+            self._own((site.code, site.low, high))
+        if outputs is None:
+            self.count_if_aborted()
+        if site.is_entry:
+            self.end_entry(site, end_ns, outputs)
+            self.tell_of_pause(site, outputs, end_ns)
+        else:
+            self._append((site.code, site.start_ns, end_ns))
+        if len(self._entries) > FOLD_AT:
+            self.log.fold()
+
+    # Entries
+
+    def open_entry(self, site: Site) -> None:
+        """Begin an entry."""
+        site.low = next_sequence_number()
+        site.start_ns = perf_counter_ns()
+        self.site = site
+
+    def close_entry(self, site: Site, outputs: object = None) -> None:
+        """End the current entry; `outputs` is what its graph can be reached from."""
+        end_ns = perf_counter_ns()
+        self.site = site.caller
+        self.end_entry(site, end_ns, outputs)
+        self.tell_of_pause(site, outputs, end_ns)
+
+    def end_entry(self, site: Site, end_ns: int, outputs: object) -> None:
+        """Give the interrupted callers their time back, then book it; keep what the
+        entry owns. An interrupt in the middle leaves time that nobody has."""
+        interruption_ns = end_ns - site.start_ns if self.gives_time_back else 0
+        self.entered_ns += interruption_ns
+        is_inside_call = False
+        caller = self.site
+        while caller is not self.outside:
+            caller.start_ns += interruption_ns
+            is_inside_call = is_inside_call or caller.is_called
+            caller = caller.caller
+        self._append((site.code, site.start_ns, end_ns))
+        # Inside a call, the intervals stay with those of that call.
+        if self.intervals and not is_inside_call:
+            self.keep_intervals(site.low, outputs)
+
+    # Backward passes: in Python, they are planned (see `BackwardTracker`)
+
+    @property
+    def pass_owner(self) -> Site | None:
+        """Whom the pass that began last is working for; None where the core is not
+        told."""
+        return None
+
+    @property
+    def open_backward(self) -> int:
+        """How many calls are open in it."""
+        return 0
+
+    def enter_pass(
+        self,
+        base: Site,
+        divides: bool = True,
+        makes_graph: bool = False,
+        names_nodes: bool = False,
+        calls: list[int] | None = None,
+    ) -> None:
+        """A pass begins that is booked on `base`, where nobody owns it.
+
+        divides: whether nodes are to be booked on their owners.
+        names_nodes: whether nodes without a function are functions of their own.
+        calls: intervals of calls that are open around it, and in them, as they end.
+        """
+
+    def leave_pass(self, failed: bool = False) -> int | None:
+        """It has ended: closes what is open in it when its last node ended, and tells
+        that moment; None if no node has run."""
+        return None
+
+    def drop_pass(self) -> None:
+        """It is dead, and what was open in it has been closed."""
+
+    def runs_task(self, task: int) -> bool:
+        """Whether the engine calls one of the passes that run by this number."""
+        return False
+
+    def add_record(self, intervals: list[int], low: int) -> Any:
+        """What is to live as long as the graph of the calls with these intervals."""
+        raise NotImplementedError
+
+    # Intervals of calls that ended
+
+    @property
+    def interval_count(self) -> int:
+        """How many there are."""
+        return len(self.intervals) // FIELDS
+
+    def take_intervals(self, low: int) -> list[int]:
+        """Take away those from number `low` on."""
+        intervals = self.intervals
+        first = len(intervals)
+        while first and intervals[first - 2] >= low:
+            first -= FIELDS
+        taken = intervals[first:]
+        del intervals[first:]
+        return taken
+
+
+#: So many calls are closed at once at most, about: modules inside of each other.
+_CLOSED_AT_ONCE: Final = 256
