@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
-from tests.program.test_program import plain, profiled, written
+from tests.programs import Run, plain, profiled, written
 
 WITHOUT = "import json, sys; print(json.dumps(sorted(sys.modules)))"
 WITH = "import json, sys, torch; print(json.dumps(sorted(sys.modules)))"
@@ -30,11 +31,16 @@ LATE = (
 )
 
 
+def loaded(start: Callable[..., Run], *arguments: str) -> set[str]:
+    """The modules that a program prints, which has an interpreter of its own."""
+    return set(json.loads(start(*arguments, fresh=True).out))
+
+
 def test_a_program_without_torch_has_next_to_nothing_of_ours(tmp_path: Path) -> None:
     path = written(tmp_path, WITHOUT)
-    alone, run = json.loads(plain(path).out), json.loads(profiled(path).out)
+    alone, run = loaded(plain, path), loaded(profiled, path)
     # How packages are installed decides whether these two are there anyway.
-    assert sorted(set(run) - set(alone) - {"sitecustomize", "__future__"}) == [
+    assert sorted(run - alone - {"sitecustomize", "__future__"}) == [
         "torchprof_hooks",
         "torchprof_hooks.program",
         "torchprof_hooks.program.after_import",
@@ -46,8 +52,8 @@ def test_a_program_without_torch_has_next_to_nothing_of_ours(tmp_path: Path) -> 
 
 def test_what_is_needed_at_the_end_is_imported_at_the_end(tmp_path: Path) -> None:
     path = written(tmp_path, WITH)
-    alone, run = json.loads(plain(path).out), json.loads(profiled(path).out)
-    ours = set(run) - set(alone)
+    alone, run = loaded(plain, path), loaded(profiled, path)
+    ours = run - alone
     assert "torchprof_hooks.program.recorder" in ours
     assert not ours & set(LATE)
     assert "statistics" not in ours
@@ -64,22 +70,22 @@ def command(arguments: str) -> set[str]:
         "from torchprof_hooks.program.cli import main\n"
         f"main({arguments})"
     )
-    return set(json.loads(plain("-c", code).out))
+    return loaded(plain, "-c", code)
 
 
 def test_the_command_itself_imports_no_numbers() -> None:
     """It starts a program, and that takes the time that is to be measured."""
-    loaded = command("['--n-ops=5', 'x.py']")
-    assert "torchprof_hooks.program.launch" in loaded
+    found = command("['--n-ops=5', 'x.py']")
+    assert "torchprof_hooks.program.launch" in found
     foreign = ("numpy", "torch", "tabulate", "email", "subprocess")
-    assert not [name for name in loaded if name.split(".")[0] in foreign]
-    assert not {name for name in LATE if "reports" in name or "rows" in name} & loaded
+    assert not [name for name in found if name.split(".")[0] in foreign]
+    assert not {name for name in LATE if "reports" in name or "rows" in name} & found
 
 
 def test_without_options_it_imports_next_to_nothing() -> None:
     found = command("['x.py', '--n-ops=5']")
     # As `python -m` has done before.
-    alone = set(json.loads(plain("-c", "import __future__, runpy; " + WITHOUT).out))
+    alone = loaded(plain, "-c", "import __future__, runpy; " + WITHOUT)
     assert {name for name in found - alone if not name.startswith("json")} == {
         "torchprof_hooks",
         *(f"torchprof_hooks.{name}" for name in ("program", "version")),

@@ -5,17 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import pytest
 
-from tests.program.test_program import TITLE, Run, plain
+from tests.programs import TITLE, Run, plain
 from torchprof_hooks import Profile
 
 SCRIPTS: Final = Path(__file__).parent / "scripts"
 OURS: Final = ("-m", "torchprof_hooks")
 #: Looks at everything in all steps, whatever that costs.
 CLOSELY: Final = ("--every", "1", "--max-overhead", "1000", "--debugprint")
+#: What takes seconds to import in them.
+LOADED: Final = (
+    *("pytorch_lightning", "transformers.models.llama.modeling_llama"),
+    "transformers.trainer",
+)
 STEPS: Final = 12
 #: What lightning_fit.py plants in each step.
 FORWARD_NS, BACKWARD_NS, LOADING_NS = 10_000_000, 15_000_000, 8_000_000
@@ -56,9 +61,13 @@ class Runs(NamedTuple):
 
 def side_by_side(*commands: tuple[str, ...], **options: str) -> list[Run]:
     """Python with each of these arguments, two at a time, without any downloads."""
-    offline = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", **options}
+    offline: dict[str, Any] = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", **options}
+
+    def start(command: tuple[str, ...]) -> Run:
+        return plain(*command, loaded=LOADED, **offline)
+
     with ThreadPoolExecutor(2) as pool:
-        return list(pool.map(lambda arguments: plain(*arguments, **offline), commands))
+        return list(pool.map(start, commands))
 
 
 @pytest.fixture(

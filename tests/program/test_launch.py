@@ -10,11 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.program.test_program import TITLE, TRAIN, plain, profiled, script, written
+from tests.programs import TITLE, TRAIN, plain, profiled, written
 from torchprof_hooks import __version__
 from torchprof_hooks.program.launch import interpreter_options
-
-__all__ = ["script"]
 
 #: Prints what a program can see of how it was started, and what its children inherit.
 FLAGS = """
@@ -96,7 +94,7 @@ def test_children_inherit_nothing_of_ours(
 ) -> None:
     monkeypatch.delenv("TORCHPROF_HOOKS_CORE", raising=False)  # theirs, if it is there
     path = written(tmp_path, INHERITED)
-    alone, run = plain(path), profiled(path)
+    alone, run = plain(path, fresh=True), profiled(path, fresh=True)
     assert run.out == alone.out
     assert "TORCHPROF" not in run.out
 
@@ -106,7 +104,8 @@ def test_children_inherit_nothing_of_ours(
 def test_closed_outputs(closed: str, torch: bool, tmp_path: Path) -> None:
     """As Python runs it: with None in the place of the streams."""
     out = tmp_path / "out"
-    path = written(tmp_path, ("import torch\n" if torch else "") + FLAGS + "exit(3)")
+    program = FLAGS + "exit(3)"
+    path = written(tmp_path, ("torch = None\n" if torch else "") + program)
     redirect = " ".join(f"{stream}>&-" for stream in closed)
     environment = {**os.environ, "OUT": str(out)}
 
@@ -127,6 +126,7 @@ def test_closed_outputs(closed: str, torch: bool, tmp_path: Path) -> None:
     assert alone[0] == 3
     found = json.loads(alone[1])
     assert found[-2:] == ["1" in closed, "2" in closed]
+    written(tmp_path, ("import torch\n" if torch else "") + program)
     assert run("-m", "torchprof_hooks", path) == alone
 
 
@@ -162,7 +162,7 @@ sys.path.pop(0)
 """
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    run = profiled(written(elsewhere, retry + TRAIN))
+    run = profiled(written(elsewhere, retry + TRAIN), fresh=True)
     assert (run.code, run.out, run.reports) == (0, "trained\n", 1)
 
 

@@ -2,46 +2,26 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from torchprof_hooks import Profile
-
-TITLE = "Program profiling\n================="
-
-#: Options to look at functions in every step.
-EACH_STEP = ("--every", "1", "--max-overhead", "100")
-NOTHING = (
-    "torchprof_hooks: no module was called (processes that a program starts are not "
-    "measured)\n"
+from tests.programs import (
+    EACH_STEP,
+    NOTHING,
+    OWN_CLOCK,
+    TITLE,
+    TRAIN,
+    plain,
+    profiled,
+    written,
 )
-TRAIN = """
-import torch
-from torch import nn
-model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
-optimizer = torch.optim.SGD(model.parameters(), 0.1)
-for _ in range(5):
-    optimizer.zero_grad()
-    model(torch.ones(2, 4)).sum().backward()
-    optimizer.step()
-print("trained")
-"""
-
-
-#: For programs that are measured by a clock of their own.
-OWN_CLOCK = f"""
-import sys
-sys.path.append({str(Path(__file__).parent / "scripts")!r})
-import owned_clock
-from owned_clock import busy
-owned_clock.reading_ns = 100  # so that everything takes some time
-"""
+from torchprof_hooks import Profile
 
 #: Six rows, each of which takes 10 ms to load.
 LOAD = """
@@ -55,61 +35,11 @@ for batch in DataLoader(Slow(torch.ones(6, 4)), batch_size=2):
 """
 
 
-class Run:
-    """What came of a program: exit code, outputs, and the report among them."""
-
-    def __init__(self, done: subprocess.CompletedProcess[str]) -> None:
-        self.code = done.returncode
-        self.out = done.stdout
-        self.err = done.stderr
-        self.reports = done.stderr.count(TITLE) + done.stdout.count(TITLE)
-        self.before_report = done.stderr.split(TITLE)[0]
-
-
-def plain(
-    *arguments: str, flags: str = "", typed: str = "typed in", **options: str
-) -> Run:
-    """Python with these arguments, and nothing of ours."""
-    environment = {**os.environ, "TORCHPROF_HOOKS_FLAGS": flags, **options}
-    if not flags:
-        del environment["TORCHPROF_HOOKS_FLAGS"]
-    command = [sys.executable, *arguments]
-    return Run(
-        subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            check=False,
-            env=environment,
-            input=typed,
-            timeout=600,  # of a busy machine
-        )
-    )
-
-
-def profiled(*arguments: str, **options: str) -> Run:
-    """The same by us."""
-    return plain("-m", "torchprof_hooks", *arguments, **options)
-
-
-@pytest.fixture
-def script(tmp_path: Path) -> Path:
-    path = tmp_path / "train.py"
-    path.write_text(TRAIN)
-    return path
-
-
-def written(directory: Path, text: str) -> str:
-    path = directory / "program.py"
-    path.write_text(text)
-    return str(path)
-
-
 # Three ways in
 
 
 def test_an_unmodified_script(script: Path) -> None:
-    run = profiled(str(script))
+    run = profiled(str(script), fresh=True)
     assert (run.code, run.out, run.reports) == (0, "trained\n", 1)
     assert f"Message: {script}\n" in run.err
     assert "Steps: 5 of" in run.err
@@ -166,15 +96,16 @@ print(json.dumps([
 @pytest.mark.parametrize("path", ["", "somewhere:else"])
 def test_it_finds_everything_as_without_us(path: str, tmp_path: Path) -> None:
     arguments = [written(tmp_path, LOOK_AROUND), "--n-ops", "-m", "x y", ""]
-    options = {"PYTHONPATH": path} if path else {}
-    alone, run = plain(*arguments, **options), profiled(*arguments, **options)
+    options: dict[str, Any] = {"PYTHONPATH": path} if path else {}
+    alone = plain(*arguments, fresh=not path, **options)
+    run = profiled(*arguments, fresh=not path, **options)
     assert alone.code == 0
     assert (run.code, run.out) == (0, alone.out)
 
 
 def test_a_module(tmp_path: Path) -> None:
     written(tmp_path, LOOK_AROUND.replace(" is None", ".name"))
-    options = {"PYTHONPATH": str(tmp_path)}
+    options: dict[str, Any] = {"PYTHONPATH": str(tmp_path)}
     alone = plain("-m", "program", "--n-ops", "3", **options)
     run = profiled("-m", "program", "--n-ops", "3", **options)
     assert alone.code == 0
@@ -184,20 +115,20 @@ def test_a_module(tmp_path: Path) -> None:
 
 def test_a_sitecustomize_of_the_users_own(tmp_path: Path, script: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text("print('customized')")
-    run = profiled(str(script), PYTHONPATH=str(tmp_path))
+    run = profiled(str(script), fresh=True, PYTHONPATH=str(tmp_path))
     # Once for the interpreter that starts the program, and once for the program.
     assert (run.out, run.reports) == ("customized\n" * 2 + "trained\n", 1)
 
 
 def test_a_program_without_torch(tmp_path: Path) -> None:
     program = "import sys; print('torch' in sys.modules)"
-    run = profiled(written(tmp_path, program))
+    run = profiled(written(tmp_path, program), fresh=True)
     assert (run.code, run.out, run.err) == (0, "False\n", "")
 
 
 @pytest.mark.parametrize("name", ["missing.py", "."])
 def test_what_cannot_be_run(name: str) -> None:
-    alone, run = plain(name), profiled(name)
+    alone, run = plain(name, fresh=True), profiled(name, fresh=True)
     assert (run.code, run.out, run.err) == (alone.code, alone.out, alone.err)
     assert run.code != 0
 
@@ -221,8 +152,9 @@ def test_every_ending_has_its_exit_code_its_traceback_and_a_report(
 ) -> None:
     # Alone, without the training: that takes its time.
     quick = "\n" * (TRAIN.count("\n") - 1) + "print('trained')\n"
-    alone = plain(written(tmp_path, quick + ending))
-    run = profiled(written(tmp_path, TRAIN + ending))
+    fresh = code == 1  # Python itself tells of these
+    alone = plain(written(tmp_path, quick + ending), fresh=fresh)
+    run = profiled(written(tmp_path, TRAIN + ending), fresh=fresh)
     assert (alone.code, run.code, run.out) == (code, code, alone.out)
     assert run.before_report == alone.err
     assert run.reports == 1

@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.program.test_program import (
+from tests.programs import (
     EACH_STEP,
     NOTHING,
     OWN_CLOCK,
     TITLE,
+    plain,
     profiled,
     written,
 )
@@ -210,12 +211,11 @@ print(counters["frames"]["total"])
 
 def test_a_compiled_model_stays_compiled(tmp_path: Path) -> None:
     path = written(tmp_path, COMPILED)
-    alone = subprocess.run(
-        [sys.executable, path], capture_output=True, text=True, check=True
-    )
+    alone = plain(path)
+    assert alone.code == 0
     for options in (EACH_STEP, (), ("--profile-memory", "--profile-optimizer")):
         run = profiled(*options, path)
-        assert run.out == alone.stdout
+        assert run.out == alone.out
         text = "\n".join(section(run.err, "Compilation"))
         assert "Dynamo" in text
         assert "AOTAutograd" in text

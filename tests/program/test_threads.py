@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.program.test_program import TRAIN, Run, plain, profiled, written
+from tests.programs import TRAIN, Run, plain, profiled, written
 
 IN_A_THREAD = f"""
 import threading

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.program.test_program import OWN_CLOCK, profiled, written
+from tests.programs import OWN_CLOCK, profiled, written
 
 #: Each operation of torch takes a tenth of a millisecond, and some of them more.
 WORKING = (
