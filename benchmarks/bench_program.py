@@ -18,7 +18,7 @@ from models import chain_step, gpt2_step
 from torch import nn
 
 from torchprof_hooks import profile
-from torchprof_hooks.capture.sampling.step_sampler import StepSampler
+from torchprof_hooks.capture.sampling.sampled_steps import SampledSteps
 from torchprof_hooks.profiles.names import MODULE_PHASES
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.program.flags import Flags
@@ -30,7 +30,7 @@ ROUNDS = 20
 
 
 @contextmanager
-def going_on(sampler: StepSampler) -> Iterator[None]:
+def going_on(sampler: SampledSteps) -> Iterator[None]:
     """The sampler where it stopped the last time."""
     sampler.start()
     yield

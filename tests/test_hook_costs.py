@@ -13,7 +13,7 @@ import gc
 import inspect
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
@@ -25,7 +25,8 @@ from torch.nn.modules import module as nn_module
 
 from torchprof_hooks import profile
 from torchprof_hooks.capture.core import CORE
-from torchprof_hooks.capture.sampling import step_budget
+from torchprof_hooks.capture.sampling import scheduler
+from torchprof_hooks.capture.sampling.prices import Level
 
 from .capture.budgeted import Fixed, Net, X, bare, sgd
 from .chains import (
@@ -310,7 +311,10 @@ CALLS_PER_UNMEASURED_STEP = 16
 def test_of_a_step_that_is_not_measured_only_the_end_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(step_budget, "StepBudget", lambda share: Fixed(bare(50)))
+    def fixed(share: float, levels: Sequence[Level]) -> Fixed:
+        return Fixed(bare(50), levels=levels)
+
+    monkeypatch.setattr(scheduler, "Scheduler", fixed)
     model = Net()
     optimizer = sgd(model)
 

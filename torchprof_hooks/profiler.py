@@ -11,7 +11,6 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from numbers import Real
 from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple, ParamSpec, TextIO, TypeVar
@@ -46,7 +45,7 @@ from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.shares import parse_share
 
 if TYPE_CHECKING:
-    from torchprof_hooks.capture.sampling.budgeted_steps import BudgetedSteps
+    from torchprof_hooks.capture.sampling.sampled_steps import SampledSteps
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -188,22 +187,24 @@ class _ThreadRounds:
             self._steps.stop(by_exception)
 
     def snapshot(self) -> Profile:
-        return self._steps.snapshot()
+        return self._steps.profile()
 
 
 def _do_nothing() -> None:
     """An inner block is a part of the outer one."""
 
 
-def _make_steps(settings: Settings) -> EveryStep | BudgetedSteps:
+def _make_steps(settings: Settings) -> EveryStep | SampledSteps:
     """What measures this thread: all of its steps, or some."""
     if settings.max_overhead is None:
         return EveryStep(*make_tracker(settings))
-    from torchprof_hooks.capture.sampling.budgeted_steps import BudgetedSteps
-    from torchprof_hooks.capture.sampling.step_budget import StepBudget
+    from torchprof_hooks.capture.sampling.prices import Level
+    from torchprof_hooks.capture.sampling.sampled_steps import SampledSteps
+    from torchprof_hooks.capture.sampling.scheduler import Scheduler
 
-    budget = StepBudget(settings.max_overhead)
-    return BudgetedSteps(partial(make_tracker, settings), budget)
+    top = Level.FUNCTIONS if settings.functions else Level.MODULES
+    scheduler = Scheduler(settings.max_overhead, (Level.STEPS, top))
+    return SampledSteps(lambda _, names: make_tracker(settings, names), scheduler)
 
 
 def make_tracker(
@@ -257,9 +258,9 @@ def profile(
             for one per cent: then some of the steps are measured, as many as that
             allows, and in the others there are hooks on outermost modules at most. The
             report says how many were, and is about these (see `StepTimes` for what a
-            step is). Steps of less than 1.5 ms cannot keep to one per cent: telling
-            their end is booked at 15 us. By default, and with "none" or "100%", all
-            steps are measured.
+            step is). Steps of less than a millisecond cannot keep to one per cent:
+            telling their end is booked at 6 us, and 3 us for each call. By default, and
+            with "none" or "100%", all steps are measured.
         device_clock: another clock for the device than that of ``torch.cuda``, which is
             used by default where this torch is built for it.
 

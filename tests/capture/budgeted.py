@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -13,40 +14,65 @@ from torch.utils.data import DataLoader
 
 from tests.fake_clock import burn
 from torchprof_hooks import Profile
-from torchprof_hooks.capture.sampling.step_budget import Run, StepBudget
-from torchprof_hooks.profiler import Profiler
+from torchprof_hooks.capture.backward_tracker import BackwardTracker
+from torchprof_hooks.capture.module_names import ModuleNames
+from torchprof_hooks.capture.sampling.prices import Ended, Level, Run
+from torchprof_hooks.capture.sampling.sampled_steps import SampledSteps
+from torchprof_hooks.capture.sampling.scheduler import Scheduler
+from torchprof_hooks.profiler import Profiler, Settings, make_tracker
 
 
-class Fixed(StepBudget):
+class Fixed(Scheduler):
     """Gives these runs, again and again, after the first two steps: the warm-up, and
-    one that is measured."""
+    one that is looked at on the highest level.
 
-    def __init__(self, *runs: Run) -> None:
-        super().__init__(0.5)
-        self.ended: list[Run] = []
-        self.times_ns: list[tuple[int, int]] = []  # of these runs, and aside
+    ended: what came of them.
+    """
+
+    def __init__(self, *runs: Run, levels: Sequence[Level]) -> None:
+        super().__init__(0.5, levels)
+        self.ended: list[Ended] = []
         self._runs = runs
 
-    def next(
-        self,
-        ended: Run,
-        duration_ns: int,
-        spans: int,
-        aside_ns: int,
-        is_training: bool | None = True,
-    ) -> Run:
-        assert (spans > 0) or not ended.is_measured
+    def next(self, ended: Ended, possible: Sequence[Level]) -> Run:
+        assert ended.spans > 0 or ended.run.level == Level.STEPS
         self.ended.append(ended)
-        self.times_ns.append((duration_ns, aside_ns))
-        return self._runs[(len(self.ended) - 1) % len(self._runs)]
+        level, steps = self._runs[(len(self.ended) - 1) % len(self._runs)]
+        return Run(min(other for other in possible if other >= level), steps)
+
+
+class Taking(Fixed):
+    """Gives these levels, again and again, from the first step after the warm-up on."""
+
+    def __init__(self, *levels: Level) -> None:
+        super().__init__(*map(Run, (*levels[1:], levels[0])), levels=tuple(Level))
+        self._first = levels[0]
+
+    def begin(self, warm_up: Ended) -> Run:
+        return Run(self._first)
+
+
+@contextmanager
+def sampled(*levels: Level) -> Iterator[SampledSteps]:
+    """A program that is measured on these levels, again and again."""
+
+    def make(level: Level, names: ModuleNames) -> tuple[BackwardTracker, str]:
+        return make_tracker(Settings(functions=level == Level.FUNCTIONS), names)
+
+    sampler = SampledSteps(make, Taking(*levels), sees_all=True)
+    sampler.start()
+    try:
+        yield sampler
+    finally:
+        sampler.stop()
 
 
 def measured(steps: int = 1) -> Run:
-    return Run(is_measured=True, steps=steps)
+    return Run(Level.MODULES, steps)
 
 
 def bare(steps: int = 1) -> Run:
-    return Run(is_measured=False, steps=steps)
+    return Run(Level.STEPS, steps)
 
 
 #: Every third step is measured, from the second one on.

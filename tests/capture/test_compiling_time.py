@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import nn
 
-from tests.capture.test_step_sampler import sampled
+from tests.capture.budgeted import sampled
 from tests.fake_clock import MS, burn
 from tests.helpers import in_thread
 from torchprof_hooks import Profile, profile
-from torchprof_hooks.capture.sampling.pace import Detail
+from torchprof_hooks.capture.sampling.prices import Level
 from torchprof_hooks.profiles.names import COMPILING_NAME
 from torchprof_hooks.profiles.program import ProgramProfile
 from torchprof_hooks.profiles.strata import Strata
@@ -143,13 +143,13 @@ LENGTHS = (2, 2, 2, 3, 3, 4, 4, 5, 5, 5)
 
 
 @pytest.mark.parametrize(
-    "details",
-    [(Detail.PHASES, Detail.MODULES, Detail.FUNCTIONS), (Detail.FUNCTIONS,)],
+    "levels",
+    [(Level.PHASES, Level.MODULES, Level.FUNCTIONS), (Level.FUNCTIONS,)],
 )
-def test_sections_of_a_program_add_up(details: tuple[Detail, ...]) -> None:
+def test_sections_of_a_program_add_up(levels: tuple[Level, ...]) -> None:
     """However its steps were looked at, and in whichever of them it compiled."""
     model = Outer(torch.compile(nn.Linear(4, 4), backend=backend))
-    with sampled(*details) as sampler:
+    with sampled(*levels) as sampler:
         train(model, LENGTHS)
     check(sampler.strata(), compilations=4, steps=len(LENGTHS))
 

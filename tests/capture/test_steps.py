@@ -11,12 +11,21 @@ import pytest
 import torch
 from torch import nn
 
-from tests.capture.budgeted import THIRDS, Limited, Net, X, calls, check_sums, sgd
-from tests.capture.test_step_sampler import sampled
+from tests.capture.budgeted import (
+    THIRDS,
+    Limited,
+    Net,
+    X,
+    calls,
+    check_sums,
+    sampled,
+    sgd,
+)
 from tests.fake_clock import MS, burn
 from tests.planted import Work
 from torchprof_hooks import Profile, profile, profile_function
 from torchprof_hooks.capture.sampling import step_detector
+from torchprof_hooks.capture.sampling.prices import Level
 from torchprof_hooks.profiles.names import AFTER_BACKWARD_NAME, OUTSIDE_NAME
 from torchprof_hooks.profiles.step_times import StepTimes
 
@@ -41,11 +50,18 @@ def _all_functions() -> Iterator[Read]:
 
 @contextmanager
 def _program() -> Iterator[Read]:
-    with sampled() as sampler:
+    levels = (Level.FUNCTIONS, Level.PHASES, Level.MODULES, Level.PHASES)
+    with sampled(*levels) as sampler:
         yield lambda: sampler.strata().whole
 
 
-@pytest.fixture(params=["all", "functions", "budget", "program"])
+@contextmanager
+def _program_of_short_steps() -> Iterator[Read]:
+    with sampled(Level.MODULES, *[Level.STEPS] * 4) as sampler:
+        yield lambda: sampler.strata().whole
+
+
+@pytest.fixture(params=["all", "functions", "budget", "program", "short steps"])
 def follow(request: pytest.FixtureRequest, limited: Limited) -> Follow:
     @contextmanager
     def budget() -> Iterator[Read]:
@@ -57,6 +73,7 @@ def follow(request: pytest.FixtureRequest, limited: Limited) -> Follow:
         "functions": _all_functions,
         "budget": budget,
         "program": _program,
+        "short steps": _program_of_short_steps,
     }
     return ways[request.param]
 

@@ -249,7 +249,10 @@ def test_the_first_step_can_be_left_out(tmp_path: Path) -> None:
 
 def test_a_share_of_the_steps_is_said(tmp_path: Path) -> None:
     run = profiled("--max-overhead", "0", written(tmp_path, ticking(TRAIN_30)))
-    assert "Modules were looked into in 2 of 30 steps, functions in 2" in run.err
+    timed = (
+        "Phases were timed in 2 of 30 steps, modules looked into in 2, functions in 2"
+    )
+    assert timed in run.err
     assert re.search(r" 30 +1 .* Linear\n", run.err)  # calls, in all steps
 
 

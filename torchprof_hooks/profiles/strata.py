@@ -7,11 +7,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Final, NamedTuple
+from typing import Annotated, Final, NamedTuple
 
 from torchprof_hooks.profiles.cells import CellKey, add_cell
-from torchprof_hooks.profiles.fields import Count
-from torchprof_hooks.profiles.modules import ModuleInfo
+from torchprof_hooks.profiles.fields import OPTIONAL, Count
 from torchprof_hooks.profiles.names import (
     BACKWARD_NAME,
     BACKWARD_PHASES,
@@ -22,8 +21,12 @@ from torchprof_hooks.profiles.names import (
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.step_times import StepTimes
 from torchprof_hooks.profiles.totals import Totals
+from torchprof_hooks.profiles.unseen_steps import (
+    UNSAMPLED_INFO,
+    imagined,
+    scaled,
+)
 
-_UNSAMPLED_INFO: Final = ModuleInfo(kind="unsampled")
 #: Phases of a call, in a part of the program that was looked at as a whole.
 _INSIDE: Final = ("forward", *BACKWARD_PHASES)
 
@@ -49,8 +52,9 @@ class Strata:
 
     warm_up: the first one. phases, modules, functions: those after it, by how closely
         they were looked at; of modules called from outside of all others, and of
-        optimizers and backward passes, all are known.
+        optimizers and backward passes, all in these are known.
     disturbed: steps that something of ours took part in; they say nothing of others.
+    counted: those of which only the end was seen.
     """
 
     warm_up: Stratum = _NO_STEPS
@@ -58,6 +62,7 @@ class Strata:
     modules: Stratum = _NO_STEPS
     functions: Stratum = _NO_STEPS
     disturbed: Stratum = _NO_STEPS
+    counted: Annotated[Stratum, OPTIONAL] = _NO_STEPS
 
     @property
     def steps(self) -> int:
@@ -81,20 +86,35 @@ class Strata:
         in each.
 
         Time in each part of the program (an outermost module, backward, ...) is that of
-        all steps, as it was; it is divided as in those that were looked at closely
-        enough. The numbers of calls of such a part are in proportion to its own. Of
-        what lies in no part like that, nothing is estimated.
+        all steps, as it was; in those that were only counted, what it is in others (see
+        `imagined`). It is divided as in those that were looked at closely enough. The
+        numbers of calls of such a part are in proportion to its own. Of what lies in no
+        part like that, nothing is estimated.
 
         warm_up: whether the first step is to be in it.
         """
         close = [self.functions] if of_functions else self._close_enough()
-        estimated = _divided(_together(self._later()), _together(close))
+        counted = self.counted._replace(profile=self._imagined())
+        later = (self.phases, self.modules, self.functions, counted)
+        estimated = _divided(_together(later), _together(close))
         return estimated.merge(self.warm_up.profile) if warm_up else estimated
+
+    @property
+    def steps_in_phases(self) -> int:
+        """In how many steps phases were timed, with the first."""
+        return self.looked_at(of_functions=False) + self.phases.steps
 
     def looked_at(self, *, of_functions: bool) -> int:
         """In how many steps modules, or functions, were looked at, with the first."""
         steps = self.warm_up.steps + self.functions.steps
         return steps if of_functions else steps + self.modules.steps
+
+    def _imagined(self) -> Profile:
+        """Of the steps that were only counted."""
+        if not self.counted.profile.wall_ns:
+            return self.counted.profile
+        seen = [self.phases, *self._close_enough()]
+        return imagined(self.counted.profile, _together(seen).profile)
 
     def _close_enough(self) -> list[Stratum]:
         """Where to look for modules. Looking at functions takes time of its own, which
@@ -106,7 +126,7 @@ class Strata:
         return [self.modules, self.functions]
 
     def _later(self) -> tuple[Stratum, ...]:
-        return self.phases, self.modules, self.functions
+        return self.phases, self.modules, self.functions, self.counted
 
     def _all(self) -> tuple[Stratum, ...]:
         return self.warm_up, *self._later(), self.disturbed
@@ -115,7 +135,10 @@ class Strata:
         for stratum in self._all():
             is_coarse = stratum is self.phases or stratum is self.disturbed
             found = stratum.profile
-            yield _not_looked_into(found) if is_coarse else found
+            if stratum is self.counted and found.wall_ns:
+                yield imagined(found, Profile())
+            else:
+                yield _not_looked_into(found) if is_coarse else found
 
 
 def _merged(profiles: Iterable[Profile]) -> Profile:
@@ -178,7 +201,7 @@ def _divided(all_steps: Stratum, seen: Stratum) -> Profile:
         part = _part(pattern, key)
         if part in factors:
             is_function = pattern.modules[key[0][-1]].kind == "function"
-            cells[key] = _scaled(totals, factors[part][is_function], shares[part])
+            cells[key] = scaled(totals, factors[part][is_function], shares[part])
     _add_rounding(cells, pattern, wanted)
     coarse = _not_looked_into(profile)
     for key, totals in coarse.cells.items():
@@ -225,17 +248,6 @@ def _share_of_calls(all_steps: Stratum, seen: Stratum, part: Part) -> float:
     return whole / known if known else all_steps.steps / max(seen.steps, 1)
 
 
-def _scaled(totals: Totals, time: float, calls: float) -> Totals:
-    return replace(
-        totals,
-        calls=round(totals.calls * calls),
-        self_ns=round(totals.self_ns * time),
-        duration_ns=round(totals.duration_ns * time),
-        device_self_ns=round(totals.device_self_ns * time),
-        flops=round(totals.flops * time),  # so many per second
-    )
-
-
 def _not_looked_into(profile: Profile) -> Profile:
     """The same, where the time inside of modules and of backward is on a row of its
     own; calls stay where they are."""
@@ -249,5 +261,5 @@ def _not_looked_into(profile: Profile) -> Profile:
         add_cell(cells, (path, phase), totals.without_time())
         inside = (*around, UNSAMPLED_NAME)
         add_cell(cells, (inside, phase), totals.without_calls())
-    infos = {**profile.modules, UNSAMPLED_NAME: _UNSAMPLED_INFO}
+    infos = {**profile.modules, UNSAMPLED_NAME: UNSAMPLED_INFO}
     return replace(profile, cells=cells, modules=infos)

@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from torchprof_hooks.capture.first_call import FirstCall
-from torchprof_hooks.capture.sampling.pace import Detail, Pace
-from torchprof_hooks.capture.sampling.step_sampler import StepSampler
+from torchprof_hooks.capture.sampling.prices import Level
+from torchprof_hooks.capture.sampling.sampled_steps import SampledSteps
+from torchprof_hooks.capture.sampling.scheduler import Scheduler
 from torchprof_hooks.measure.device_clock import default_device_clock
 from torchprof_hooks.profiler import Settings, make_tracker
 from torchprof_hooks.program.beginning import BEGAN_NS
@@ -95,7 +96,7 @@ class Recorder:
         except Exception as error:  # the program goes on, whatever it is
             complain(f"torchprof_hooks: cannot measure: {error!r}")
 
-    def _make_sampler(self) -> StepSampler:
+    def _make_sampler(self) -> SampledSteps:
         sampler = make_sampler(self._flags)
         sampler.at_step = self._at_step
         return sampler
@@ -282,19 +283,22 @@ def _compilation_since(earlier: CompilationSummary | None) -> CompilationSummary
         return CompilationSummary()
 
 
-def make_sampler(flags: Flags) -> StepSampler:
+def make_sampler(flags: Flags) -> SampledSteps:
     """What measures the running thread as the flags say."""
 
-    def make(detail: Detail, names: ModuleNames) -> tuple[BackwardTracker, str]:
+    def make(level: Level, names: ModuleNames) -> tuple[BackwardTracker, str]:
         settings = Settings(
-            functions=detail == Detail.FUNCTIONS,
+            functions=level == Level.FUNCTIONS,
             memory=flags.profile_memory,
             device_clock=default_device_clock(),
         )
         return make_tracker(settings, names)
 
-    most = Detail.FUNCTIONS if flags.time_thunks else Detail.MODULES
-    return StepSampler(make, Pace(flags.max_overhead, flags.every, most), most)
+    levels = [Level.STEPS, Level.PHASES, Level.MODULES]
+    if flags.time_thunks:
+        levels.append(Level.FUNCTIONS)
+    scheduler = Scheduler(flags.max_overhead, levels, flags.every)
+    return SampledSteps(make, scheduler, sees_all=True)
 
 
 def start(flags: Flags, beginning_ns: int = 0, is_bound: bool = True) -> None:

@@ -60,7 +60,7 @@ class EveryStep:
         # At once: an interrupt finds it booked or not.
         self._wall_ns, self._start_ns = self._wall_ns + self._age_ns(), 0
 
-    def snapshot(self) -> Profile:
+    def profile(self) -> Profile:
         """Everything measured so far."""
         from torchprof_hooks.capture.snapshot import take_snapshot
 

@@ -83,6 +83,22 @@ def pre_hooks_of(module: torch.nn.Module) -> list[Any]:
     return list(module._forward_pre_hooks.values())
 
 
+def own_hook_number(module: torch.nn.Module, hook: Any) -> int | None:
+    """The number of `hook` in a module's own tables, None if it is not there."""
+    for name in _OWN_HOOK_TABLES:
+        for number, known in list(vars(module).get(name, {}).items()):
+            if known is hook:
+                return int(number)
+    return None
+
+
+def remove_own_hook(module: torch.nn.Module, hook: Any) -> None:
+    """Take `hook` out of a module's own tables."""
+    number = own_hook_number(module, hook)
+    for name in _OWN_HOOK_TABLES:
+        vars(module).get(name, {}).pop(number, None)
+
+
 def original_module(module: torch.nn.Module) -> torch.nn.Module:
     """What a module made by ``torch.compile(module)`` was made of; others as is."""
     if type(module).__name__ == "OptimizedModule":

@@ -151,7 +151,8 @@ def _rates(rows: Iterable[Row]) -> Mapping[tuple[str, Phase], float]:
 
 def _title(name: str, kind: Kind, phase: Phase) -> str:
     """With the phase, unless it is forward, or the only one of such a row."""
-    return name if phase in ("forward", kind) else f"{name} {phase}"
+    is_plain = phase in ("forward", kind) or (phase == "outside" and kind != "module")
+    return name if is_plain else f"{name} {phase}"
 
 
 def _places(profile: Profile, by: str) -> Counter[str]:

@@ -62,10 +62,16 @@ def _part_lines(program: ProgramProfile, name: str) -> Iterator[str]:
     yield from _device_lines(part)
 
 
-def phase_lines(times: Mapping[Phase, int], whole_ns: int) -> Iterator[str]:
-    """What each phase took, with its share."""
-    for phase, text in PHASE_TITLES.items():
-        phase_ns = times.get(phase, 0)
+def phase_lines(
+    times: Mapping[Phase, int], whole_ns: int, unseen_ns: int = 0
+) -> Iterator[str]:
+    """What each phase took, with its share.
+
+    unseen_ns: of the time outside, that of which nothing is known.
+    """
+    known = {**times, "outside": times.get("outside", 0) - unseen_ns}
+    lines = [(text, known.get(phase, 0)) for phase, text in PHASE_TITLES.items()]
+    for text, phase_ns in (*lines, ("not looked into", unseen_ns)):
         if phase_ns:
             share = 100 * phase_ns / max(whole_ns, 1)
             yield f"    {text}: {phase_ns / 1e9:.3f}s ({share:.1f}%)"

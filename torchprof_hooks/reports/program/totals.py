@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 from torchprof_hooks.profiles.program import ProgramProfile
 from torchprof_hooks.profiles.step_times import StepTimes
+from torchprof_hooks.profiles.totals import Totals
+from torchprof_hooks.profiles.unseen_steps import UNSEEN
 from torchprof_hooks.reports.program.part import phase_lines
 from torchprof_hooks.reports.table import plural
 from torchprof_hooks.reports.text import core_of
@@ -27,8 +29,8 @@ def totals_section(program: ProgramProfile) -> str:
           Steps: 100 of 0.098000s (10.20 per s); the first took 0.298000s
             median 0.097000s, 90th percentile 0.110000s
           Evaluation calls: 20 of 0.030000s
-          Modules were looked into in 62 of 120 steps and evaluation calls, functions in
-            15; the tables are estimates for all
+          Phases were timed in 80 of 120 steps and evaluation calls, modules looked into
+            in 62, functions in 15; times of phases and the tables are estimates for all
           Measuring took about 0.150s (1.5%)
     """
     title = "Program profiling"
@@ -43,7 +45,8 @@ def _lines(program: ProgramProfile) -> Iterator[str]:
     in_tables_ns = program.by_module.wall_ns
     left_out = "" if program.has_warm_up else f", {in_tables_ns / 1e9:.3f}s of it below"
     yield f"  Time measured: {wall_ns / 1e9:.3f}s{left_out}"
-    yield from phase_lines(program.phase_times_ns, in_tables_ns)
+    unseen_ns = program.by_module.cells.get(UNSEEN, Totals()).self_ns
+    yield from phase_lines(program.phase_times_ns, in_tables_ns, unseen_ns)
     compilation = program.compilation
     if not compilation.is_empty:
         count = plural(compilation.compilations, "compilation")
@@ -95,12 +98,21 @@ def _sample_lines(program: ProgramProfile) -> Iterator[str]:
     kinds = {whole.modules[path[-1]].kind for path, _ in whole.cells}
     if "function" not in kinds:  # they were not to be looked at, or there are none
         functions = modules
-    if min(modules, functions) < strata.steps:
-        and_functions = f", functions in {functions}" if "function" in kinds else ""
-        calls = " and evaluation calls" if program.step_times.evaluations else ""
+    if min(modules, functions) == strata.steps:
+        return
+    calls = " and evaluation calls" if program.step_times.evaluations else ""
+    of_all = f"of {strata.steps} steps{calls}"
+    and_functions = f", functions in {functions}" if "function" in kinds else ""
+    if strata.counted.steps:
         yield (
-            f"  Modules were looked into in {modules} of {strata.steps} steps{calls}"
-            f"{and_functions}; the tables are estimates for all"
+            f"  Phases were timed in {strata.steps_in_phases} {of_all}, modules looked "
+            f"into in {modules}{and_functions}; times of phases and the tables are "
+            "estimates for all"
+        )
+    else:
+        yield (
+            f"  Modules were looked into in {modules} {of_all}{and_functions}; the "
+            "tables are estimates for all"
         )
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import copy
 import pickle
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -16,59 +14,22 @@ from torch.nn.modules import module as torch_module
 from torch.optim import optimizer as optimizer_module
 from torch.overrides import TorchFunctionMode
 
+from tests.capture.budgeted import sampled
 from tests.fake_clock import MS, FakeClock, burn
 from tests.planted import Work
 from torchprof_hooks import profile, profile_function
 from torchprof_hooks.capture.attach.function_mode import FunctionMode
-from torchprof_hooks.capture.backward_tracker import BackwardTracker
-from torchprof_hooks.capture.module_names import ModuleNames
-from torchprof_hooks.capture.sampling.pace import Detail, Pace, Turn
-from torchprof_hooks.capture.sampling.step_sampler import MOST_ROOTS, StepSampler
+from torchprof_hooks.capture.sampling.prices import Level
+from torchprof_hooks.capture.sampling.sampled_steps import MOST_ROOTS
 from torchprof_hooks.capture.torch_names.functions import function_modes
-from torchprof_hooks.profiler import Settings, make_tracker
-from torchprof_hooks.profiles.names import UNSAMPLED_NAME
+from torchprof_hooks.profiles.names import OUTSIDE_NAME, UNSAMPLED_NAME
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.strata import Strata
 
 pytestmark = pytest.mark.usefixtures("ticking")
 
 
-class Fixed(Pace):
-    """Takes these details, again and again; the first is that after the warm-up."""
-
-    def __init__(self, *details: Detail) -> None:
-        super().__init__(0.0, 1, Detail.FUNCTIONS)
-        self._details = details
-        self._taken = 0
-
-    def begin(self) -> Turn:
-        self._taken = 1
-        return Turn(self._details[0])
-
-    def next(self, ended: Turn, duration_ns: int, spans: int, least: Detail) -> Turn:
-        chosen = self._details[self._taken % len(self._details)]
-        self._taken += 1
-        return Turn(max(chosen, least))
-
-
-ALL = (Detail.FUNCTIONS, Detail.PHASES, Detail.MODULES, Detail.PHASES)
-
-
-def new_sampler(*details: Detail, most: Detail = Detail.FUNCTIONS) -> StepSampler:
-    def make(detail: Detail, names: ModuleNames) -> tuple[BackwardTracker, str]:
-        return make_tracker(Settings(functions=detail == Detail.FUNCTIONS), names)
-
-    return StepSampler(make, Fixed(*(details or ALL)), most)
-
-
-@contextmanager
-def sampled(*details: Detail) -> Iterator[StepSampler]:
-    sampler = new_sampler(*details)
-    sampler.start()
-    try:
-        yield sampler
-    finally:
-        sampler.stop()
+ALL = (Level.FUNCTIONS, Level.PHASES, Level.MODULES, Level.PHASES)
 
 
 class Net(nn.Module):
@@ -111,8 +72,8 @@ def hooks_of(module: nn.Module) -> int:
     return len(module._forward_pre_hooks) + len(module._forward_hooks)
 
 
-def test_each_step_in_its_detail() -> None:
-    with sampled() as sampler:
+def test_each_step_in_its_level() -> None:
+    with sampled(*ALL) as sampler:
         train(Net(), 13)
         strata = sampler.strata()
         assert sampler.steps == 13
@@ -136,7 +97,7 @@ def test_each_step_in_its_detail() -> None:
 def test_phases_are_those_of_every_step(clock: FakeClock) -> None:
     clock.cost_per_reading_ns = 0
     work = Work(forward_ms=3, backward_ms=5)
-    with sampled(Detail.FUNCTIONS, *[Detail.PHASES] * 20) as sampler:
+    with sampled(Level.FUNCTIONS, *[Level.PHASES] * 20) as sampler:
         optimizer = torch.optim.SGD(work.parameters(), 0.1)
         for _ in range(10):
             work(torch.ones(2)).sum().backward()
@@ -153,9 +114,37 @@ def test_phases_are_those_of_every_step(clock: FakeClock) -> None:
     assert rows["Work"].phases["backward"].self_ns == 10 * 5 * MS
 
 
+def test_steps_of_which_only_the_end_was_seen_are_like_the_others(
+    clock: FakeClock,
+) -> None:
+    clock.cost_per_reading_ns = 0
+    work = Work(forward_ms=3, backward_ms=5)
+    with sampled(Level.MODULES, *[Level.STEPS] * 4) as sampler:
+        optimizer = torch.optim.SGD(work.parameters(), 0.1)
+        for step in range(24):
+            work(torch.ones(2)).sum().backward()
+            burn(2)
+            optimizer.step()
+            if step == 18:
+                burn(1000)  # of which nothing is known
+        burn(7)
+        strata = sampler.strata()
+    assert sampler.steps == strata.steps == 24
+    assert strata.counted.steps == 18
+    assert strata.steps_in_phases == strata.looked_at(of_functions=False) == 6
+    estimate = strata.estimate(of_functions=False)
+    assert own_sum(estimate) == strata.whole.wall_ns == (24 * 10 + 1007) * MS
+    assert calls(estimate, "Work") == 23
+    rows = {row.name: row.phases for row in estimate.rows()}
+    assert rows["Work"]["forward"].self_ns == 23 * 3 * MS
+    assert rows["Work"]["backward"].self_ns == 23 * 5 * MS
+    assert rows[OUTSIDE_NAME]["outside"].self_ns == 23 * 2 * MS
+    assert rows[UNSAMPLED_NAME]["outside"].self_ns == (10 + 1007) * MS
+
+
 def test_nothing_is_left_behind() -> None:
     model = Net()
-    with sampled(Detail.FUNCTIONS, Detail.PHASES):
+    with sampled(Level.FUNCTIONS, Level.PHASES):
         train(model, 4)
     assert not torch_module._global_forward_pre_hooks
     assert not torch_module._global_forward_hooks
@@ -179,14 +168,14 @@ def test_hooks_are_gone_from_steps_looked_at_in_phases() -> None:
         )
 
     model.first.register_forward_pre_hook(note)
-    with sampled(Detail.PHASES):
+    with sampled(Level.PHASES):
         train(model, 3)
     assert seen == [(1, 0, 0), (0, 2, 0), (0, 2, 0)]
 
 
 def test_copies_of_a_model_with_hooks_are_not_measured() -> None:
     model = Net()
-    with sampled(Detail.PHASES) as sampler:
+    with sampled(Level.PHASES) as sampler:
         train(model, 2)
         for copied in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
             copied(torch.ones(2, 4))
@@ -196,7 +185,7 @@ def test_copies_of_a_model_with_hooks_are_not_measured() -> None:
 
 def test_a_saved_model_can_be_read_without_this_package() -> None:
     model = Net()
-    with sampled(Detail.PHASES):
+    with sampled(Level.PHASES):
         train(model, 2)
         assert hooks_of(model) == 2
         saved = pickle.dumps(model)
@@ -207,9 +196,9 @@ def test_a_saved_model_can_be_read_without_this_package() -> None:
     assert torch.compile(copied, backend="eager")(x).tolist() == model(x).tolist()
 
 
-@pytest.mark.parametrize("detail", ALL)
-def test_a_model_dies_when_the_program_drops_it(detail: Detail) -> None:
-    with sampled(detail):
+@pytest.mark.parametrize("level", ALL)
+def test_a_model_dies_when_the_program_drops_it(level: Level) -> None:
+    with sampled(level):
         for _ in range(5):
             model = Net()
             train(model, 2)
@@ -221,7 +210,7 @@ def test_a_model_dies_when_the_program_drops_it(detail: Detail) -> None:
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_scripted_models() -> None:
     model = torch.jit.script(Net())
-    with sampled(Detail.PHASES) as sampler:
+    with sampled(Level.PHASES) as sampler:
         train(model, 5)
         strata = sampler.strata()
     assert calls(strata.phases.profile, "Net") == 4
@@ -238,7 +227,7 @@ def test_modes_of_the_program_end_in_the_middle_of_a_step() -> None:
     model = Net()
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     compiled = torch.compile(torch.sin, backend="eager")
-    with sampled(Detail.FUNCTIONS, Detail.PHASES):
+    with sampled(Level.FUNCTIONS, Level.PHASES):
         for _ in range(6):
             with Mode(), torch.device("cpu"):
                 compiled(torch.ones(2))
@@ -250,7 +239,7 @@ def test_modes_of_the_program_end_in_the_middle_of_a_step() -> None:
 
 
 def test_a_disturbed_step_is_kept_apart() -> None:
-    with sampled(Detail.MODULES) as sampler:
+    with sampled(Level.MODULES) as sampler:
         sampler.at_step = lambda steps: steps == 2
         train(Net(), 5)
         strata = sampler.strata()
@@ -263,7 +252,7 @@ def test_a_disturbed_step_is_kept_apart() -> None:
 def test_a_program_of_many_models_is_always_looked_at_in_modules() -> None:
     layers = [nn.Linear(4, 4) for _ in range(MOST_ROOTS + 1)]
     optimizer = torch.optim.SGD([layers[0].weight], 0.1)
-    with sampled(Detail.PHASES) as sampler:
+    with sampled(Level.PHASES) as sampler:
         for _ in range(4):
             x = torch.ones(2, 4)
             for layer in layers:
@@ -278,7 +267,7 @@ def test_a_program_of_many_models_is_always_looked_at_in_modules() -> None:
 
 def test_inference_in_steps_of_calls() -> None:
     model = Net()
-    with sampled(Detail.FUNCTIONS, Detail.PHASES) as sampler, torch.no_grad():
+    with sampled(Level.FUNCTIONS, Level.PHASES) as sampler, torch.no_grad():
         for _ in range(9):
             model(torch.ones(2, 4))
         for _ in range(5):
@@ -292,7 +281,7 @@ def test_inference_in_steps_of_calls() -> None:
 
 def test_an_exception_in_a_step() -> None:
     model = Net()
-    with sampled() as sampler:
+    with sampled(*ALL) as sampler:
         for _ in range(4):
             train(model, 3)
             with pytest.raises(RuntimeError):
@@ -313,7 +302,7 @@ def test_a_loop_in_a_profiled_function() -> None:
         model(torch.ones(2, 4)).sum().backward()
         optimizer.step()
 
-    with sampled() as sampler:
+    with sampled(*ALL) as sampler:
         for _ in range(9):
             train_step()
         strata = sampler.strata()
@@ -331,7 +320,7 @@ def test_a_loop_in_a_profiled_function() -> None:
 
 
 def test_a_compiled_model_is_compiled_as_often_as_without_us() -> None:
-    def count_compilations(*details: Detail) -> int:
+    def count_compilations(*levels: Level) -> int:
         torch._dynamo.reset()
         compiled: list[object] = []
 
@@ -340,23 +329,23 @@ def test_a_compiled_model_is_compiled_as_often_as_without_us() -> None:
             return graph.forward
 
         model: Any = torch.compile(Net(), backend=backend)
-        if not details:
+        if not levels:
             train(model, 12)
         else:
-            with sampled(*details):
+            with sampled(*levels):
                 train(model, 12)
         return len(compiled)
 
     alone = count_compilations()
     assert count_compilations(*ALL) == alone
-    assert count_compilations(Detail.MODULES, Detail.FUNCTIONS) == alone
-    assert count_compilations(Detail.PHASES) == alone
+    assert count_compilations(Level.MODULES, Level.FUNCTIONS) == alone
+    assert count_compilations(Level.PHASES) == alone
 
 
 def test_the_same_numbers_as_a_profile_of_the_same_run(clock: FakeClock) -> None:
     clock.cost_per_reading_ns = 0
     work = nn.Sequential(Work(), Work())
-    with profile(functions=True) as prof, sampled(Detail.FUNCTIONS) as sampler:
+    with profile(functions=True) as prof, sampled(Level.FUNCTIONS) as sampler:
         optimizer = torch.optim.SGD(work.parameters(), 0.1)
         for _ in range(6):
             work(torch.ones(2)).sum().backward()

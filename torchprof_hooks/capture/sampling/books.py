@@ -1,0 +1,187 @@
+"""What is known of the steps of a thread, by how closely they were looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import reduce
+from time import perf_counter_ns
+from typing import TYPE_CHECKING
+
+from torchprof_hooks.capture.backward_tracker import BackwardTracker
+from torchprof_hooks.capture.module_names import ModuleNames
+from torchprof_hooks.capture.phase_tracker import PhaseTracker
+from torchprof_hooks.capture.sampling.prices import Level
+from torchprof_hooks.capture.sampling.step_counter import StepCounter
+from torchprof_hooks.profiles.step_times import StepTimes
+
+if TYPE_CHECKING:  # it takes long to import, and is needed when all is over
+    from torchprof_hooks.capture.flop_count import FlopCount
+    from torchprof_hooks.profiles.profile import Profile
+    from torchprof_hooks.profiles.strata import Strata, Stratum
+
+#: Also tells why the tracker does not measure memory, if it should.
+MakeTracker = Callable[[Level, ModuleNames], tuple[BackwardTracker, str]]
+
+
+class Book:
+    """Steps and evaluation calls of one kind.
+
+    steps: how many have ended, of both.
+    wall_ns: what they took, with what came after the last one.
+    counter: of these.
+    """
+
+    def __init__(
+        self, level: Level, tracker: BackwardTracker, no_memory: str = ""
+    ) -> None:
+        self.level = level
+        self.tracker = tracker
+        self.steps = 0
+        self.wall_ns = 0
+        self.counter = StepCounter()
+        self._no_memory = no_memory
+
+    def profile(
+        self,
+        running_ns: int,
+        counted: StepCounter,
+        flop_count: FlopCount | None = None,
+        costs_like: BackwardTracker | None = None,
+    ) -> Profile:
+        """All so far, and `running_ns` that are not booked yet.
+
+        counted: the steps, with those that are not in `counter` yet.
+        costs_like: see `take_snapshot`.
+        """
+        from torchprof_hooks.capture.snapshot import take_snapshot
+
+        return take_snapshot(
+            self.tracker,
+            self.wall_ns + running_ns,
+            self._no_memory,
+            flop_count,
+            counted,
+            costs_like=costs_like,
+        )
+
+
+class Books:
+    """One for each level, one for the first step, in which much is done for the first
+    time, and one for steps that something of ours takes part in. Time is booked in the
+    open one.
+
+    levels: those that steps are looked at on; where these are too close, the end of a
+        step may be all that is seen, or phases.
+    aside_ns: time that is none of the program's steps, but ours.
+    """
+
+    def __init__(self, make_tracker: MakeTracker, levels: Sequence[Level]) -> None:
+        names = ModuleNames()
+        coarse = (Level.STEPS, Level.PHASES)
+        self.by_level = {level: Book(level, PhaseTracker(names)) for level in coarse}
+        for level in levels:
+            if level not in coarse:
+                self.by_level[level] = Book(level, *make_tracker(level, names))
+        self.top = self.by_level[levels[-1]]
+        self.warm_up = Book(levels[-1], *make_tracker(levels[-1], names))
+        self.disturbed = Book(Level.PHASES, PhaseTracker(names))
+        self.open = self.warm_up
+        self.aside_ns = 0
+        self._began_ns = 0  # what comes after is not booked yet; 0: not running
+
+    def __iter__(self) -> Iterator[Book]:
+        return iter((self.warm_up, *self.by_level.values(), self.disturbed))
+
+    def start(self) -> None:
+        """Time is the program's from now on."""
+        self._began_ns = perf_counter_ns()
+
+    def book_time(self) -> int:
+        """Book what has passed: so many nanoseconds. Time goes on."""
+        now_ns = perf_counter_ns()
+        passed_ns = now_ns - self._began_ns if self._began_ns else 0
+        self.open.wall_ns += passed_ns
+        self._began_ns = now_ns
+        return passed_ns
+
+    def leave_out(self) -> int:
+        """What has passed was ours: so many nanoseconds."""
+        now_ns = perf_counter_ns()
+        passed_ns = now_ns - self._began_ns
+        self.aside_ns += passed_ns
+        self._began_ns = now_ns
+        return passed_ns
+
+    def stop(self) -> int:
+        """Book what has passed: so many nanoseconds. It is not the program's time from
+        now on."""
+        passed_ns = self.book_time() if self._began_ns else 0
+        self._began_ns = 0
+        return passed_ns
+
+    def age_ns(self) -> int:
+        """What has passed and is not booked."""
+        began_ns = self._began_ns  # once: another thread may read
+        return perf_counter_ns() - began_ns if began_ns else 0
+
+    def profile(self, counted: StepCounter) -> Profile:
+        """What was measured on the highest level, and how much was not. The first step
+        counts as not measured as soon as another one is.
+
+        counted: the steps of the open book.
+        """
+        shown = self.top if self.top.steps else self.warm_up
+        running_ns = self.age_ns()
+        times = {book: book.counter.times() for book in self}
+        times[self.open] = counted.times()
+        is_open = shown is self.open
+        others_ns = sum(book.wall_ns for book in self if book is not shown)
+        return replace(
+            shown.profile(
+                running_ns if is_open else 0, counted if is_open else shown.counter
+            ),
+            unmeasured_ns=self.aside_ns + others_ns + (not is_open) * running_ns,
+            unmeasured_steps=sum(
+                each.steps for book, each in times.items() if book is not shown
+            ),
+            step_times=reduce(StepTimes.merge, times.values()),
+        )
+
+    def strata(
+        self, counted: StepCounter, ended: int, flop_count: FlopCount | None
+    ) -> Strata:
+        """Everything measured so far, by levels.
+
+        counted: the steps of the open book. ended: those that are not in it yet.
+        flop_count: counts floating-point operations, with the patience that it has.
+        """
+        from torchprof_hooks.profiles.strata import Strata, Stratum
+
+        running_ns = self.age_ns()  # what follows takes its time
+        # A program waits for this when it ends: costs are tried out with one kind of
+        # tracker alone, the one that sees all that any of them sees.
+        closest = self.warm_up.tracker
+
+        def stratum(book: Book | None) -> Stratum:
+            if book is None:
+                return Stratum()
+            is_open = book is self.open
+            profile = book.profile(
+                running_ns if is_open else 0,
+                counted if is_open else book.counter,
+                flop_count,
+                closest,
+            )
+            times = profile.step_times
+            steps_ns = times.first_ns + times.later_ns + times.evaluation_ns
+            return Stratum(profile, book.steps + is_open * ended, steps_ns)
+
+        return Strata(
+            warm_up=stratum(self.warm_up),
+            phases=stratum(self.by_level[Level.PHASES]),
+            modules=stratum(self.by_level.get(Level.MODULES)),
+            functions=stratum(self.by_level.get(Level.FUNCTIONS)),
+            disturbed=stratum(self.disturbed),
+            counted=stratum(self.by_level[Level.STEPS]),
+        )

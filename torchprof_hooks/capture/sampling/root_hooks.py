@@ -1,0 +1,116 @@
+"""Hooks on a few modules: those that are called from outside of all others."""
+
+from __future__ import annotations
+
+import weakref
+from _thread import get_ident
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final
+
+import torch
+from torch.compiler import is_dynamo_compiling
+from torch.utils.hooks import RemovableHandle
+
+from torchprof_hooks.capture.attach.attachments import Attachment
+from torchprof_hooks.capture.module_tap import UncopiedHook
+from torchprof_hooks.capture.site import Site
+from torchprof_hooks.capture.torch_names.modules import (
+    own_hook_number,
+    remove_own_hook,
+)
+
+#: What a hook calls.
+Told = Callable[..., object]
+#: Weak: the program's modules die when they would without us.
+Roots = list[weakref.ref[torch.nn.Module]]
+
+#: Phases of what is neither a module nor a function, nor a part of backward.
+_NO_CALLS: Final = ("optimizer", "outside")
+
+
+class RootHooks(Attachment):
+    """Hooks of their own on some modules. Nothing is to be seen of them in other
+    modules, which cost nothing.
+
+    at_end: is told of what a forward hook is.
+    at_begin: of what a forward pre-hook is, if that is wanted; then `at_end` is told of
+        calls that fail, too.
+    """
+
+    def __init__(self, roots: Roots, at_end: Told, at_begin: Told | None = None):
+        super().__init__()
+        # Not by the modules' own methods, which those of TorchScript do not have.
+        put_pre = torch.nn.Module.register_forward_pre_hook
+        put_post = torch.nn.Module.register_forward_hook
+        self._hooks: list[tuple[weakref.ref[torch.nn.Module], Told, _RootHook]] = []
+        for root in roots:
+            if at_begin is not None:
+                self._hooks.append((root, put_pre, _RootHook(at_begin)))
+            post = _RootHook(at_end, always_call=at_begin is not None)
+            self._hooks.append((root, put_post, post))
+
+    @property
+    def numbers(self) -> set[int]:
+        """Those of the hooks, in the tables of their modules."""
+        found = (own_hook_number(module, hook) for module, _, hook in self._living())
+        return {number for number in found if number is not None}
+
+    def put_on(self) -> None:
+        """Put the hooks on their modules, as far as they are not there."""
+        for module, put, hook in self._living():
+            if own_hook_number(module, hook) is None:
+                hook.handle = put(module, hook, **hook.options)
+
+    def take_off(self) -> bool:
+        """Remove them: also those whose handles an interrupt has lost."""
+        for module, _, hook in self._living():
+            remove_own_hook(module, hook)
+        return True
+
+    def _living(self) -> Iterator[tuple[torch.nn.Module, Any, _RootHook]]:
+        for reference, put, hook in self._hooks:
+            module = reference()
+            if module is not None:
+                yield module, put, hook
+
+
+class _RootHook(UncopiedHook):
+    handle: RemovableHandle
+
+    def __init__(self, told: Told, **options: bool) -> None:
+        self.options = {name: value for name, value in options.items() if value}
+        self._told = told
+        self._thread = get_ident()
+
+    def __call__(self, module: torch.nn.Module, *given: Any) -> None:
+        if not is_dynamo_compiling():
+            self._told(module, *given)
+
+
+def outermost_modules(outside: Site) -> Iterator[torch.nn.Module]:
+    """The living modules that were called from outside of any other."""
+    for place in _outside_of_modules(outside):
+        for site in place.children.values():
+            module = site.living_module()
+            if module is not None:
+                yield module
+
+
+def living_roots(outsides: Iterable[Site]) -> Roots:
+    """The same of several places, each module once."""
+    found = {
+        id(m): weakref.ref(m)
+        for outside in outsides
+        for m in outermost_modules(outside)
+    }
+    return list(found.values())
+
+
+def _outside_of_modules(site: Site) -> Iterator[Site]:
+    """Sites that calls of outermost modules can come from: an optimizer's closure is
+    one, for example."""
+    yield site
+    for known in site.children_by_name.values():
+        for inner in known:
+            if inner.phase in _NO_CALLS:
+                yield from _outside_of_modules(inner)

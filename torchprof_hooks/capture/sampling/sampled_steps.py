@@ -1,0 +1,295 @@
+"""Follows a thread step by step, each as closely as a budget allows."""
+
+from __future__ import annotations
+
+from _thread import get_ident
+from collections.abc import Callable
+from dataclasses import replace
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from torchprof_hooks.capture.attach.attachments import attachments
+from torchprof_hooks.capture.attach.compile_shield import compile_shield
+from torchprof_hooks.capture.attach.optimizer_steps import optimizer_hooks
+from torchprof_hooks.capture.optimizers import read_optimizer
+from torchprof_hooks.capture.precision import leaves_tf32_unused
+from torchprof_hooks.capture.sampling.books import Book, Books, MakeTracker
+from torchprof_hooks.capture.sampling.every_step import tell_of_step
+from torchprof_hooks.capture.sampling.prices import Ended, Level, Run
+from torchprof_hooks.capture.sampling.root_hooks import Roots, living_roots
+from torchprof_hooks.capture.sampling.scheduler import Scheduler
+from torchprof_hooks.capture.sampling.step_detector import LEAST_LONG, StepDetector
+from torchprof_hooks.capture.sampling.step_taps import StepTaps
+from torchprof_hooks.capture.site import Site
+from torchprof_hooks.capture.torch_names.autograd import next_sequence_number
+from torchprof_hooks.capture.torch_names.modules import modules_on_stack
+from torchprof_hooks.profiles.program_facts import OptimizerFacts, ProgramFacts
+
+if TYPE_CHECKING:  # it takes long to import, and is needed when all is over
+    from torchprof_hooks.capture.flop_count import FlopCount
+    from torchprof_hooks.profiles.profile import Profile
+    from torchprof_hooks.profiles.strata import Strata
+
+#: Modules called from outside of all others that get hooks of their own: more of them
+#: would cost as much as hooks on all modules.
+MOST_ROOTS: Final = 32
+
+
+class SampledSteps:
+    """Measures one thread, from `start` to `stop`, in steps and evaluation calls (see
+    `StepDetector`), each on the level that the scheduler says.
+
+    Where only the ends of steps are seen, nothing of ours is in the program but hooks
+    on optimizers, and a short one on the modules that are called from outside of all
+    others, to tell evaluations from steps, if that is cheap enough. In a program
+    without optimizers, or where one steps inside of such a call, that does not show
+    where steps end: phases are timed at least.
+
+    sees_all: whether modules that were never called before have to be seen, too. Then,
+        without optimizers, modules are looked into at least.
+    at_step: called now and then between steps, with the number of those that ended;
+        whether the one that begins is disturbed, and should be kept apart from others.
+    """
+
+    def __init__(
+        self, make_tracker: MakeTracker, scheduler: Scheduler, sees_all: bool = False
+    ) -> None:
+        self._thread = get_ident()
+        self._scheduler = scheduler
+        self._sees_all = sees_all
+        self._books = Books(make_tracker, scheduler.levels)
+        self._detector = StepDetector(self._end_step)
+        self._taps = StepTaps(self._pause)
+        self._roots: Roots = []
+        self._optimizers: dict[OptimizerFacts, None] = {}  # each once, in order
+        self._detects_anomalies = False
+        self._has_inner_steps = False  # of an optimizer, inside of a call
+        self.steps = 0
+        self.at_step: Callable[[int], bool] | None = None
+        # The run, and what is known of it:
+        self._run, self._steps_left = Run(scheduler.top), 1
+        self._run_ns = self._spans = self._pauses = 0
+        self._kinds: set[bool] = set()  # see StepDetector
+        self._aside_ns = 0  # of ours, before it
+        # Where nothing is to be done at an optimizer's steps but to count them:
+        self._only_optimizer = 0  # its id
+        self._stamps: list[int] = []  # when it stepped
+        self._graphs = 0  # made since then, of which the detector was not told
+
+    def start(self) -> None:
+        """Begin; or go on after `stop`."""
+        called_ns = perf_counter_ns()
+        attachments.attach(optimizer_hooks, self)
+        self._open(self._books.open)
+        self._detector.start()
+        self._books.start()
+        self._aside_ns += perf_counter_ns() - called_ns
+
+    def join(self, module: torch.nn.Module, args: Any) -> None:
+        """A call of `module` is beginning that torch does not show to hooks which came
+        during it: see it all the same."""
+        self._books.open.tracker.forward_pre(module, args)
+
+    def stop(self, by_exception: bool = False) -> None:
+        """End, maybe in the middle of a step."""
+        self._tell_of_stamps()
+        self._detector.stop()
+        self._run_ns += self._books.stop()
+        ended_ns = perf_counter_ns()
+        attachments.detach(optimizer_hooks, self)
+        self._taps.close(by_exception)
+        self._aside_ns += perf_counter_ns() - ended_ns
+
+    # Reading
+
+    @property
+    def spent_ns(self) -> int:
+        """What measuring has cost, about; with the run that has not ended."""
+        running_ns = self._scheduler.prices.counted(self._ended()) + self._aside_ns
+        return round(self._scheduler.savings.spent_ns + running_ns)
+
+    def facts(self) -> ProgramFacts:
+        """What is known of the program besides its times."""
+        return ProgramFacts(
+            tuple(self._optimizers),
+            self._detects_anomalies or torch.is_anomaly_enabled(),
+            leaves_tf32_unused(),
+        )
+
+    def profile(self) -> Profile:
+        """What was measured so far on the highest level, and how much was not."""
+        found = self._books.profile(self._detector.counted(self._stamps))
+        return replace(found, overhead_ns=max(found.overhead_ns, self.spent_ns))
+
+    def strata(self, flop_count: FlopCount | None = None) -> Strata:
+        """Everything measured so far, by levels (see `Books`)."""
+        counted = self._detector.counted(self._stamps)
+        return self._books.strata(counted, len(self._stamps), flop_count)
+
+    # What optimizers tell
+
+    def optimizer_pre(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        """`optimizer` is about to step. Only told where that is measured."""
+        self._books.open.tracker.optimizer_pre(optimizer, args, kwargs)
+
+    def optimizer_post(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        """It has: the step of the program may be over."""
+        is_alone = id(optimizer) == self._only_optimizer
+        if is_alone and self._steps_left > 1 and get_ident() == self._thread:
+            self._stamps.append(perf_counter_ns())
+            self._detector.number = next_sequence_number()
+            self._graphs = 0
+            self._steps_left -= 1
+            return
+        book, detector = self._books.open, self._detector
+        tracker = book.tracker
+        is_measured = book.level > Level.STEPS
+        if is_measured:
+            tracker.optimizer_post(optimizer, args, kwargs)
+        elif detector.is_inner(optimizer):
+            return
+        if not tracker.works_here():
+            return
+        if not detector.knows(optimizer):
+            self._optimizers[read_optimizer(optimizer)] = None
+        self._detects_anomalies |= torch.is_anomaly_enabled()
+        self._tell_of_stamps()
+        if not is_alone:
+            self._only_optimizer = 0
+        self._has_inner_steps |= tracker.site is not tracker.outside
+        now_ns = tracker.last_end_ns() if is_measured else perf_counter_ns()
+        tell_of_step(detector, tracker, optimizer, now_ns)
+
+    def begin_closure(self) -> Callable[[], object]:
+        """The optimizer calls the program (see `OwningTracker`)."""
+        return self._books.open.tracker.begin_closure()
+
+    # What else tells of ends
+
+    def _pause(self, site: Site, end_ns: int) -> None:
+        self._pauses += 1
+        self._detector.call_ended(site, end_ns)
+
+    def _unseen_call_ended(self, *given: Any) -> None:
+        """Of an outermost module, where only the ends of steps are seen. A call that
+        fails is not told of."""
+        if get_ident() != self._thread:
+            return
+        detector, number = self._detector, next_sequence_number()
+        has_graph = number != detector.number and torch.is_grad_enabled()
+        if has_graph and self._graphs < LEAST_LONG:  # nothing to be told of yet
+            self._graphs += 1
+            detector.number = number
+            return
+        self._tell_of_stamps()
+        if has_graph or len(modules_on_stack()) == 1:  # else a part of a call
+            detector.unseen_call_ended()
+
+    def _tell_of_stamps(self) -> None:
+        if self._stamps:
+            self.steps += len(self._stamps)
+            self._books.open.steps += len(self._stamps)
+            self._kinds.add(True)
+            self._detector.steps_ended(self._stamps)
+            self._stamps.clear()
+        self._detector.graphs_made(self._graphs)
+        self._graphs = 0
+
+    # Runs of steps
+
+    def _end_step(self, is_training: bool) -> None:
+        books = self._books
+        self.steps += 1
+        books.open.steps += 1
+        self._kinds.add(is_training)
+        self._steps_left -= 1
+        is_allowed = books.open.level >= self._least()
+        if (self._steps_left > 0 and is_allowed) or not self._may_switch(is_training):
+            return
+        self._run_ns += books.book_time()
+        chosen = self._next_book()
+        if self.at_step is not None:
+            self._aside_ns += books.leave_out()
+            if self.at_step(self.steps):
+                self._run, self._steps_left = Run(Level.PHASES), 1
+                chosen = books.disturbed
+            self._detector.leave_out(books.leave_out())  # not paid from the budget
+        if chosen is not books.open:
+            self._taps.close()
+            self._open(chosen)
+        self._kinds.clear()
+        self._run_ns, self._pauses = 0, 0
+        self._spans = chosen.tracker.log.spans
+        self._aside_ns += books.leave_out()
+        self._detector.leave_out(self._aside_ns)
+
+    def _may_switch(self, is_training: bool) -> bool:
+        """Not if torch.compile would compile again, were hooks to come or go; nor in
+        the middle of a call, which would then be seen in part."""
+        if compile_shield.has_missed:
+            return False
+        # Calls that have hooks are over when their steps are.
+        has_hooks = self._books.open.level > Level.STEPS
+        return has_hooks or not is_training or not modules_on_stack()
+
+    def _ended(self) -> Ended:
+        """The run so far."""
+        steps = self._run.steps - self._steps_left  # more, if it could not end
+        tracker = self._books.open.tracker
+        return Ended(
+            self._run._replace(steps=max(steps, 1)),
+            self._run_ns,
+            tracker.log.spans - self._spans,
+            self._pauses,
+            self._aside_ns,
+            next(iter(self._kinds)) if len(self._kinds) == 1 else None,
+        )
+
+    def _next_book(self) -> Book:
+        """Have the run that has ended booked, and choose how to go on."""
+        books, ended = self._books, self._ended()
+        self._aside_ns = 0
+        if ended.run.level > Level.PHASES:
+            self._roots = living_roots(book.tracker.outside for book in books)
+        if books.open is books.warm_up:
+            self._run = self._scheduler.begin(ended)
+        elif books.open is books.disturbed:
+            self._run = Run(self._scheduler.top)
+        else:
+            self._run = self._scheduler.next(ended, self._possible())
+        self._steps_left = self._run.steps
+        return books.by_level[self._run.level]
+
+    def _least(self) -> Level:
+        """The lowest level that is possible now."""
+        if self._detector.has_optimizer and not self._has_inner_steps:
+            return Level.STEPS
+        if self._sees_all and not self._detector.has_optimizer:
+            return Level.MODULES
+        return Level.PHASES
+
+    def _possible(self) -> list[Level]:
+        """The levels that there are to choose from."""
+        least = self._least()
+        levels = [least, *(level for level in self._scheduler.levels if level > least)]
+        has_others = self._sees_all or least < Level.PHASES
+        if len(self._roots) > MOST_ROOTS and has_others and Level.PHASES in levels:
+            levels.remove(Level.PHASES)
+        return levels
+
+    # Hooks
+
+    def _open(self, book: Book) -> None:
+        self._books.open = book
+        self._detector.follow(book.tracker, book.counter)
+        self._only_optimizer = 0
+        optimizer_hooks.tell_of_beginnings(self, book.level > Level.STEPS)
+        if book.level > Level.STEPS:
+            is_coarse = book.level == Level.PHASES
+            self._taps.open(book.tracker, self._roots if is_coarse else None)
+            return
+        if self._scheduler.prices.watches:
+            self._taps.watch(self._roots, self._unseen_call_ended)
+        self._only_optimizer = self._detector.only_optimizer

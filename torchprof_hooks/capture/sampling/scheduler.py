@@ -1,0 +1,151 @@
+"""Which steps are looked into, and how closely, for a limited price."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Sequence
+from random import Random
+from typing import Final
+
+from torchprof_hooks.capture.sampling.prices import ENOUGH, Ended, Level, Prices, Run
+from torchprof_hooks.capture.sampling.savings import Savings
+
+#: Steps that are looked into in a row: in the first one of them, our code and data are
+#: not in the processor's caches yet. They are fewer as long as little is known.
+_LONGEST_RUN: Final = 4
+#: Share of runs that are not looked into although they could be, to compare with.
+_COMPARED: Final = 0.05
+#: Steps after which to see again whether there is something to spend.
+_LONGEST_WAIT: Final = 64
+#: Steps that are looked into as closely as possible although that is not paid for yet,
+#: where there is a level below that: the first one alone, when caches are cold, tells
+#: little. What they cost is saved afterwards.
+_EARLY: Final = tuple(4**n for n in range(1, 12))
+
+
+class Scheduler:
+    """Chooses the level of the next steps.
+
+    Looking spends from a budget, to which each step adds a share of its duration. By
+    what is counted, phases may take half of that in every step; and modules are looked
+    into in all of them if that takes a quarter at most: what is counted may be wrong.
+    While there is something to spend, steps are looked into: in modules, and once in a
+    while, if as much was spent on these, in functions.
+
+    Steps are drawn at random around their turn: programs have rhythms of their own
+    (every second step is that of a GAN's generator), which a fixed one could follow.
+
+    max_overhead: the share; from 1 on, there is no budget.
+    levels: those that are wanted; rising.
+    every: of two levels above phases, the higher one is chosen in one step of so many
+        at most, on average; and in the first.
+    savings: what may be spent, and what has been.
+    """
+
+    def __init__(
+        self,
+        max_overhead: float,
+        levels: Sequence[Level],
+        every: int = 1,
+        prices: Prices | None = None,
+    ) -> None:
+        self.levels = tuple(levels)
+        self.prices = prices or Prices()
+        self._looks = [level for level in levels if level > Level.PHASES]
+        self._max_overhead = max_overhead
+        self._every = every
+        self._random = Random(0)  # not the program's
+        self.savings = Savings(self._random)
+        self._spent: Counter[Level] = Counter()
+        self._steps = self._steps_to_top = 0
+        has_early = 0 < max_overhead < 1 and len(self._looks) > 1
+        self._early = deque(_EARLY if has_early else ())
+        self._longest_run = 1
+
+    @property
+    def top(self) -> Level:
+        """The highest level."""
+        return self.levels[-1]
+
+    def begin(self, warm_up: Ended) -> Run:
+        """The first step is over, looked at on the highest level; its duration tells
+        nothing of others. How to look at the next."""
+        self.savings.earn(self._max_overhead * warm_up.duration_ns)
+        self.savings.spend(self.prices.of(warm_up._replace(is_training=None)))
+        self._steps_to_top = self._draw_turn()
+        return Run(self.top)
+
+    def next(self, ended: Ended, possible: Sequence[Level]) -> Run:
+        """How to go on.
+
+        possible: the levels that there are to choose from now; rising.
+        """
+        steps = ended.run.steps
+        self._steps += steps
+        self._steps_to_top -= steps
+        income_ns = self._book(ended) / steps
+        bare = self._bare_level(possible, income_ns)
+        self.prices.compare_with(bare)
+        self.prices.watches = self.prices.watching_ns() <= income_ns / 2
+        if self._early and self._steps >= self._early[0]:
+            self._early.popleft()
+            return Run(self.top)
+        if self._max_overhead < 1 and bare < self.top:
+            if self.savings.is_overdrawn:
+                return Run(bare, self._steps_to_wait(income_ns, bare))
+            if self._must_compare(bare, ended.is_training):
+                return Run(bare)
+        return self._look(bare)
+
+    def _bare_level(self, possible: Sequence[Level], income_ns: float) -> Level:
+        """On which level steps are that are not looked into."""
+        found = possible[0]
+        for level in possible[1:]:
+            share = 0.5 if level <= Level.PHASES else 0.25
+            is_known = level <= Level.PHASES or self._spent[level]
+            fits = self.prices.counted_ns(level) <= share * income_ns
+            if level <= self._looks[0] and is_known and fits:
+                found = level
+        return found
+
+    def _look(self, bare: Level) -> Run:
+        """At the steps that come, more closely than needed."""
+        lower = self._looks[0]
+        # Each gets half of what there is, or there would be nothing left for the lower
+        # one, unless all steps are looked at like that.
+        is_fair = self._spent[self.top] <= self._spent[lower] or lower == bare
+        is_turn = self._steps_to_top <= 0 and (is_fair or self._max_overhead >= 1)
+        if lower < self.top and is_turn:
+            self._steps_to_top = self._draw_turn()
+            return Run(self.top)
+        steps = self._longest_run
+        self._longest_run = min(2 * steps, _LONGEST_RUN)
+        if lower < self.top and self._steps_to_top > 0:
+            steps = min(steps, self._steps_to_top)
+        return Run(lower, steps)
+
+    def _steps_to_wait(self, income_ns: float, bare: Level) -> int:
+        left_ns = income_ns - self.prices.counted_ns(bare)
+        steps = self.savings.steps_to_wait(left_ns, _LONGEST_WAIT)
+        return min(steps, self._early[0] - self._steps) if self._early else steps
+
+    def _must_compare(self, bare: Level, is_training: bool | None) -> bool:
+        level = next(level for level in self._looks if level > bare)
+        is_known = self.prices.known(level, is_training) >= ENOUGH
+        return self._random.random() < (_COMPARED if is_known else 0.5)
+
+    def _draw_turn(self) -> int:
+        return self._random.randint((self._every + 1) // 2, self._every * 3 // 2)
+
+    def _book(self, ended: Ended) -> float:
+        """Returns what the steps have earned."""
+        level, steps = ended.run
+        cost_ns = self.prices.of(ended)
+        self._spent[level] += round(cost_ns)
+        cost_ns += ended.aside_ns
+        income_ns = self._max_overhead * max(ended.duration_ns - cost_ns, 0)
+        # No debts for steps that are too short to earn what is always paid.
+        is_bare = level == self.prices.bare
+        self.savings.earn(max(income_ns, cost_ns) if is_bare else income_ns, steps)
+        self.savings.spend(cost_ns)
+        return income_ns

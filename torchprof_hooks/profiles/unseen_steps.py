@@ -1,0 +1,136 @@
+"""What was done in steps of which nothing but the end was seen, judged by others."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+from torchprof_hooks.profiles.cells import CellKey
+from torchprof_hooks.profiles.modules import ModuleInfo
+from torchprof_hooks.profiles.names import UNSAMPLED_NAME
+from torchprof_hooks.profiles.profile import Profile
+from torchprof_hooks.profiles.step_times import StepTimes
+from torchprof_hooks.profiles.totals import Totals
+
+#: Of time of which nothing is known.
+UNSAMPLED_INFO: Final = ModuleInfo(kind="unsampled")
+UNSEEN: Final[CellKey] = ((UNSAMPLED_NAME,), "outside")
+
+#: Phases that evaluation calls do not have.
+_OF_TRAINING: Final = (
+    "backward",
+    "recompute",
+    "optimizer",
+    "waiting",
+    "communication",
+)
+#: What is not done in each step alike.
+_OF_FEW_STEPS: Final = ("profiler", "compiling")
+#: Steps that took so many times as long as the longest that was seen, or more, are not
+#: like any of these.
+_MUCH_LONGER: Final = 2
+
+
+class _Known(NamedTuple):
+    """How many training steps and evaluation calls there are, and what they took."""
+
+    steps: int
+    steps_ns: int
+    evaluations: int
+    evaluation_ns: int
+
+    @property
+    def all_ns(self) -> int:
+        return self.steps_ns + self.evaluation_ns
+
+    def share_of(self, other: _Known) -> float:
+        """Of how many there are, where there is only one kind."""
+        both = (self.steps or other.steps) and (self.evaluations or other.evaluations)
+        count = other.steps + other.evaluations
+        return 0.0 if both or not count else (self.steps + self.evaluations) / count
+
+
+def scaled(totals: Totals, time: float, calls: float) -> Totals:
+    """The same of more or fewer calls, and of so much more or less time."""
+    return replace(
+        totals,
+        calls=round(totals.calls * calls),
+        self_ns=round(totals.self_ns * time),
+        duration_ns=round(totals.duration_ns * time),
+        device_self_ns=round(totals.device_self_ns * time),
+        flops=round(totals.flops * time),  # so many per second
+    )
+
+
+def imagined(counted: Profile, seen: Profile) -> Profile:
+    """The profile of steps that were only counted and timed, as it would be if they
+    were like those that were seen: training steps like training steps, and evaluation
+    calls like such calls.
+
+    Time of steps that are much longer than all that were seen, and what comes after the
+    last step, is on a row of its own: nothing is known of it.
+    """
+    pattern = {
+        key: totals
+        for key, totals in seen.corrected().cells.items()
+        if key[1] not in _OF_FEW_STEPS
+    }
+    pattern_ns = sum(totals.self_ns for totals in pattern.values())
+    found = _known(counted.step_times, seen.step_times)
+    cells: dict[CellKey, Totals] = {}
+    if pattern_ns and found.all_ns:
+        cells = _like(pattern, pattern_ns, found, _known(seen.step_times))
+    _add_rest(cells, counted.wall_ns)
+    infos = {**seen.modules, UNSAMPLED_NAME: UNSAMPLED_INFO}
+    return replace(counted, cells=cells, modules=infos)
+
+
+def _known(times: StepTimes, others: StepTimes | None = None) -> _Known:
+    """All, or those that are like some of the others."""
+    if others is None:
+        steps_ns = times.first_ns + times.later_ns
+        return _Known(times.steps, steps_ns, times.evaluations, times.evaluation_ns)
+    longest_ns = max((b.total_ns / b.steps for b in others.later), default=0.0)
+    longest_ns = max(longest_ns, others.first_mean_ns)
+    like = [b for b in times.later if b.total_ns <= _MUCH_LONGER * longest_ns * b.steps]
+    evaluations = times.evaluations if others.evaluations else 0
+    return _Known(
+        sum(bucket.steps for bucket in like),
+        sum(bucket.total_ns for bucket in like),
+        evaluations,
+        times.evaluation_ns if evaluations else 0,
+    )
+
+
+def _like(
+    pattern: dict[CellKey, Totals], pattern_ns: int, found: _Known, seen: _Known
+) -> dict[CellKey, Totals]:
+    of_training_ns = sum(
+        totals.self_ns
+        for (_, phase), totals in pattern.items()
+        if phase in _OF_TRAINING
+    )
+    others_ns = pattern_ns - of_training_ns
+    # What looking took is not in the pattern any more.
+    training_ns = pattern_ns * seen.steps_ns / max(seen.all_ns, 1)
+    training = found.steps_ns / training_ns if training_ns else 0.0
+    rest_ns = found.all_ns - training * of_training_ns
+    others = max(rest_ns, 0.0) / others_ns if others_ns else 0.0
+    calls = found.share_of(seen)
+    of_steps = found.steps / seen.steps if seen.steps else 0.0
+    return {
+        key: scaled(totals, training, of_steps)
+        if key[1] in _OF_TRAINING
+        else scaled(totals, others, calls or others)
+        for key, totals in pattern.items()
+    }
+
+
+def _add_rest(cells: dict[CellKey, Totals], wall_ns: int) -> None:
+    """Have all add up to the wall time, to the nanosecond."""
+    rest_ns = wall_ns - sum(totals.self_ns for totals in cells.values())
+    key = UNSEEN
+    if cells and rest_ns <= len(cells):  # rounded
+        key = max(cells, key=lambda key: cells[key].self_ns)
+    known = cells.get(key, Totals())
+    cells[key] = replace(known, self_ns=known.self_ns + rest_ns)
