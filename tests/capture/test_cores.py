@@ -50,6 +50,53 @@ def test_random_programs_are_booked_alike_by_both() -> None:
         assert native == python, native[:2]
 
 
+class _AlarmError(Exception):
+    """What the handler of a signal may raise wherever Python runs."""
+
+
+class _Alarm:
+    """A device's clock in which the handler of a signal runs at some point."""
+
+    name = "alarm"
+
+    def __init__(self) -> None:
+        self.stamps_left = -1
+
+    def stamp(self) -> int:
+        self.stamps_left -= 1
+        if not self.stamps_left:
+            raise _AlarmError
+        return 0
+
+    def is_done(self, stamp: int) -> bool:
+        return True
+
+    def wait(self, stamp: int) -> None: ...
+
+    def elapsed_ns(self, start: int, end: int) -> int:
+        return 0
+
+
+@pytest.mark.parametrize("stamps", range(1, 6))
+def test_what_is_raised_while_we_work_in_a_backward_pass_reaches_the_program(
+    stamps: int,
+) -> None:
+    model, clock = nn.Sequential(nn.Linear(2, 2), nn.ReLU()), _Alarm()
+    with profile(device_clock=clock) as prof:
+        for is_due in (True, False):
+            loss = model(torch.ones(2)).sum()
+            clock.stamps_left = stamps if is_due else -1
+            if is_due:
+                with pytest.raises(_AlarmError):
+                    loss.backward()
+            else:
+                loss.backward()
+    found = {key: totals.calls for key, totals in prof.profile.cells.items()}
+    assert found[("Sequential", "Sequential.1"), "forward"] == 2
+    assert found[("Sequential", "Sequential.1"), "backward"] in (1, 2)
+    assert min(t.self_ns for t in prof.profile.cells.values()) >= 0
+
+
 # Which one runs
 
 MEASURED = """

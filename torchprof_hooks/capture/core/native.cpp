@@ -622,6 +622,7 @@ struct Cursor {
   std::unordered_map<uint64_t, Records> records;  // by the thread that made the nodes
   std::vector<Pass> running;
   std::recursive_mutex mutex;  // of the passes and records
+  PyObject* raised;            // by Python where nothing can be raised, or null
 };
 
 PyTypeObject* cursor_type;
@@ -656,6 +657,7 @@ int cursor_traverse(PyObject* self, visitproc visit, void* arg) {
   Py_VISIT(cursor->sites);
   Py_VISIT(cursor->passes);
   Py_VISIT(cursor->on_pause);
+  Py_VISIT(cursor->raised);
   Py_VISIT(reinterpret_cast<PyObject*>(cursor->log));
   return 0;
 }
@@ -666,6 +668,7 @@ int cursor_clear(PyObject* self) {
   Py_CLEAR(cursor->sites);
   Py_CLEAR(cursor->passes);
   Py_CLEAR(cursor->on_pause);
+  Py_CLEAR(cursor->raised);
   PyObject* log = reinterpret_cast<PyObject*>(cursor->log);
   cursor->log = nullptr;
   Py_XDECREF(log);
@@ -968,31 +971,54 @@ PyObject* add_record(PyObject* self, PyObject* args) {
 
 // ---------------------------------------------------------------- backward
 
-// Holds the interpreter's lock in a callback of the engine's. What is raised in there
-// is raised again in the program, at the next chance: no exception passes the engine.
+// Holds the interpreter's lock in a callback of the engine's, which no exception can
+// pass: what is raised in there (by the handler of a signal, say) is raised again when
+// the pass ends.
 class WithPython {
  public:
-  WithPython() : state_(PyGILState_Ensure()) { PyErr_Fetch(&type_, &value_, &traceback_); }
+  explicit WithPython(Cursor* cursor) : cursor_(cursor), state_(PyGILState_Ensure()) {
+    PyErr_Fetch(&type_, &value_, &traceback_);
+  }
   WithPython(const WithPython&) = delete;
   WithPython& operator=(const WithPython&) = delete;
   ~WithPython() {
-    if (PyErr_Occurred()) {
-      bool is_interrupt = PyErr_ExceptionMatches(PyExc_KeyboardInterrupt);
-      PyErr_Clear();
-      if (is_interrupt) PyErr_SetInterrupt();
-    }
+    if (PyErr_Occurred()) keep();
     PyErr_Restore(type_, value_, traceback_);
     PyGILState_Release(state_);
   }
 
  private:
+  void keep() {
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    PyErr_NormalizeException(&type, &value, &traceback);
+    if (traceback != nullptr) PyException_SetTraceback(value, traceback);
+    Py_XDECREF(type);
+    Py_XDECREF(traceback);
+    if (cursor_->raised == nullptr)
+      cursor_->raised = value;
+    else
+      Py_XDECREF(value);
+  }
+
+  Cursor* cursor_;
   PyGILState_STATE state_;
   PyObject *type_, *value_, *traceback_;
 };
 
+// Raises what could not be raised where it was; whether there was anything.
+bool raise_again(Cursor* cursor) {
+  PyObject* raised = cursor->raised;
+  if (raised == nullptr) return false;
+  cursor->raised = nullptr;
+  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(raised)), raised);
+  Py_DECREF(raised);
+  return true;
+}
+
 // The node that Python gives for something that was not met yet; null if it raised.
 Node* ask(Cursor* cursor, PyObject* method, Node* around, PyObject* key) {
-  WithPython with;
+  WithPython with(cursor);
   Owned given(key);
   Owned found(PyObject_CallMethodObjArgs(reinterpret_cast<PyObject*>(cursor), method, object(around),
                                          given.get(), nullptr));
@@ -1003,7 +1029,7 @@ Node* ask(Cursor* cursor, PyObject* method, Node* around, PyObject* key) {
 Node* backward_of(Cursor* cursor, Node* around, int64_t code) {
   Node*& known = around->backward.by_code[code];
   if (known == nullptr) {
-    WithPython with;
+    WithPython with(cursor);
     known = ask(cursor, names.backward_site, around, PyLong_FromLongLong(code));
   }
   return known;
@@ -1012,7 +1038,7 @@ Node* backward_of(Cursor* cursor, Node* around, int64_t code) {
 Node* named(Cursor* cursor, Node* around, const char* name) {
   Node*& known = around->backward.by_name[name];
   if (known == nullptr) {
-    WithPython with;
+    WithPython with(cursor);
     known = ask(cursor, names.site_of_node, around, PyUnicode_FromString(name));
   }
   return known;
@@ -1020,7 +1046,7 @@ Node* named(Cursor* cursor, Node* around, const char* name) {
 
 // Closes what an exception has left open inside of `node`.
 void abort_down_to(Cursor* cursor, Node* node, Nanoseconds now_ns) {
-  WithPython with;
+  WithPython with(cursor);
   Owned now(PyLong_FromLongLong(now_ns));
   Owned done(PyObject_CallMethodObjArgs(reinterpret_cast<PyObject*>(cursor), names.abort_down_to,
                                         object(node), now.get(), nullptr));
@@ -1028,7 +1054,7 @@ void abort_down_to(Cursor* cursor, Node* node, Nanoseconds now_ns) {
 
 // Python is told what has closed (innermost first) and opened (outermost first).
 void tell_of_move(Cursor* cursor, const std::vector<Node*>& closed, const std::vector<Node*>& opened) {
-  WithPython with;
+  WithPython with(cursor);
   Owned closes(PyList_New(0)), opens(PyList_New(0));
   for (Node* node : closed) PyList_Append(closes.get(), object(node));
   for (Node* node : opened) PyList_Append(opens.get(), object(node));
@@ -1214,6 +1240,7 @@ PyObject* leave_pass(PyObject* self, PyObject* args) {
   }
   forget_pass(cursor);
   Py_DECREF(self);  // the caller has another one
+  if (raise_again(cursor)) return nullptr;
   if (end_ns == 0) Py_RETURN_NONE;
   return PyLong_FromLongLong(end_ns);
 }
