@@ -5,13 +5,15 @@ from __future__ import annotations
 import weakref
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 import torch
 
 from tests.session.recording import END, RUN, START, TOLD, Recorder, raises
-from torchprof_hooks import RunContext, SessionHook, TrainingSession
+from torchprof_hooks import ProfilerHook, RunContext, SessionHook, TrainingSession
+from torchprof_hooks.session import profiler_hook, training_session
 
 
 class Loop:
@@ -319,3 +321,23 @@ def test_only_hooks(wrong: Any) -> None:
 def test_steps_are_integers(wrong: Any) -> None:
     with pytest.raises(TypeError, match="start_step must be a whole number"):
         TrainingSession(start_step=wrong)
+
+
+@pytest.mark.parametrize("user", [profiler_hook, training_session])
+def test_an_interrupt_before_its_release_does_not_keep_a_hook_in_use(
+    user: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hook = ProfilerHook(save_steps=10, output_dir=tmp_path)
+    entered = hook if user is profiler_hook else TrainingSession([hook])
+
+    def interrupted(hooks: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(user, "release", interrupted)
+        with pytest.raises(KeyboardInterrupt), entered:
+            pass
+    with hook:
+        pass
+    with TrainingSession([hook]), pytest.raises(RuntimeError, match="in use"):
+        hook.__enter__()

@@ -4,15 +4,38 @@ from __future__ import annotations
 
 import threading
 import weakref
+from typing import NamedTuple, Protocol
 
 from torchprof_hooks.session.session_hook import SessionHook
 
+
+class User(Protocol):
+    """What uses hooks: a session, or a hook that is entered by itself.
+
+    is_using: whether it does now. This counts: an interrupt may have come just before
+        it could release them.
+    """
+
+    @property
+    def is_using(self) -> bool: ...
+
+
+class _Use(NamedTuple):
+    hook: weakref.ref[SessionHook]
+    user: weakref.ref[User]
+
+    def is_of(self, hook: SessionHook) -> bool:
+        """Whether `hook` is in use."""
+        user = self.user()
+        return self.hook() is hook and user is not None and user.is_using
+
+
 _lock = threading.Lock()
 #: By identity: hooks may be equal without being the same.
-_in_use: dict[int, weakref.ref[SessionHook]] = {}
+_in_use: dict[int, _Use] = {}
 
 
-def occupy(hooks: tuple[SessionHook, ...]) -> None:
+def occupy(hooks: tuple[SessionHook, ...], user: User) -> None:
     """Take hooks into use.
 
     Raises:
@@ -20,14 +43,15 @@ def occupy(hooks: tuple[SessionHook, ...]) -> None:
     """
     with _lock:
         for position, hook in enumerate(hooks):
-            user = _in_use.get(id(hook))
-            is_in_use = user is not None and user() is hook
+            use = _in_use.get(id(hook))
+            is_in_use = use is not None and use.is_of(hook)
             if is_in_use or any(other is hook for other in hooks[:position]):
                 raise RuntimeError(
                     f"{hook!r} is in use by another session, or twice in this one: "
                     "make a hook for each"
                 )
-        _in_use.update({id(hook): weakref.ref(hook) for hook in hooks})
+        for hook in hooks:
+            _in_use[id(hook)] = _Use(weakref.ref(hook), weakref.ref(user))
 
 
 def release(hooks: tuple[SessionHook, ...]) -> None:

@@ -120,6 +120,11 @@ class ProfilerHook(SessionHook):
         """How many traces could not be written."""
         return self._writer.failed
 
+    @property
+    def is_using(self) -> bool:
+        """Whether it is entered by itself, without a session."""
+        return self._own_step is not None
+
     # In a session
 
     def begin(self) -> None:
@@ -164,10 +169,10 @@ class ProfilerHook(SessionHook):
         Raises:
             RuntimeError: the hook is in use.
         """
-        occupy((self,))
+        occupy((self,), self)
         try:
-            self.begin()
             self._own_step = 0
+            self.begin()
             self._thread = get_ident()
             self._before_step()
         except BaseException:

@@ -58,6 +58,11 @@ class TrainingSession:
         """How many steps have been run, with those before the session."""
         return self._step
 
+    @property
+    def is_using(self) -> bool:
+        """Whether it is open, and its hooks serve it alone."""
+        return self._state is _OPEN
+
     def should_stop(self) -> bool:
         """Whether a stop was requested."""
         return self._is_stopping
@@ -131,7 +136,7 @@ class TrainingSession:
         """
         if self._state is not _NEW:
             raise RuntimeError("a session can be entered once: make a new one")
-        occupy(self._hooks)
+        occupy(self._hooks, self)
         self._state = _OPEN
         begun: list[SessionHook] = []
         try:
