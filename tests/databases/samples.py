@@ -14,6 +14,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from tests.invisible import MEASURERS, exact
+from tests.thorough import some_ways
 
 
 def database(name: str) -> Any:
@@ -141,12 +142,23 @@ class Outcomes:
         ] + sorted(self.warnings - expected.warnings)
 
 
-def differences(cases: Sequence[Case]) -> dict[str, list[str]]:
-    """What each measurer changes, of those that change anything."""
+#: All at once, and how many of the others come in turns (see `tests.thorough`).
+_ALWAYS, _IN_TURNS = "several", 3
+
+
+def measurers_for(number: int) -> Sequence[str]:
+    """Those that run the samples of that number in the database."""
+    others = [name for name in MEASURERS if name != _ALWAYS]
+    return [_ALWAYS, *some_ways(others, number, _IN_TURNS)]
+
+
+def differences(cases: Sequence[Case], number: int) -> dict[str, list[str]]:
+    """What measurers change, of those that change anything. The cases are those of that
+    number in the database."""
     expected = run(cases, contextlib.nullcontext())
     found = {
-        name: run(cases, measurer()).differences(expected)
-        for name, measurer in MEASURERS.items()
+        name: run(cases, MEASURERS[name]()).differences(expected)
+        for name in measurers_for(number)
     }
     return {name: changed for name, changed in found.items() if changed}
 

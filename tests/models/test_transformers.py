@@ -14,6 +14,7 @@ from torch import nn
 
 import torchprof_hooks
 from tests.invisible import MEASURERS, exact
+from tests.thorough import some_ways
 from torchprof_hooks import Profile
 
 for switch in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_HUB_DISABLE_TELEMETRY"):
@@ -210,38 +211,33 @@ class Training:
 
 
 @every_architecture
-def test_training_is_bit_identical(architecture: str) -> None:
+def test_training_is_bit_identical_and_profiles_are_consistent(
+    architecture: str,
+) -> None:
     expected = Training(architecture).run(nullcontext())
-    different = [
-        measurer
-        for measurer in MEASURERS
-        if Training(architecture).run(MEASURERS[measurer]()) != expected
-    ]
-    assert different == []
-
-
-@every_architecture
-def test_profile_is_consistent(architecture: str) -> None:
-    for name, profiler in profilers().items():
-        training = Training(architecture)
-        training.run(profiler)
-        profile = profiler.profile
+    different = []
+    for name in measurers_for(architecture):
+        training, measurer = Training(architecture), MEASURERS[name]()
+        if training.run(measurer) != expected:
+            different.append(name)
+        if not isinstance(measurer, torchprof_hooks.Profiler):
+            continue
+        profile = measurer.profile
         assert sum(row.self_ns for row in profile.rows()) == profile.wall_ns, name
         assert profile.steps == STEPS, name
         assert profile.aborted_calls == 0, name
         assert wrong_calls(profile, training.model) == {}, name
         assert share_of_modules_in_backward(profile) >= 0.5, name
         assert_recomputed(profile, "checkpointed" in architecture)
+    assert different == []
 
 
-def profilers() -> dict[str, torchprof_hooks.Profiler]:
-    """The measurers that give a profile."""
-    made = {name: measurer() for name, measurer in MEASURERS.items()}
-    return {
-        name: measurer
-        for name, measurer in made.items()
-        if isinstance(measurer, torchprof_hooks.Profiler)
-    }
+def measurers_for(architecture: str) -> list[str]:
+    """All that give a profile, and some of the others (see `tests.thorough`)."""
+    profilers = [name for name in MEASURERS if name.startswith("profile")]
+    others = [name for name in MEASURERS if name not in profilers]
+    number = list(ARCHITECTURES).index(architecture)
+    return [*profilers, *some_ways(others, number, 2)]
 
 
 def wrong_calls(profile: Profile, model: nn.Module) -> dict[str, tuple[int, int]]:
