@@ -57,8 +57,8 @@ CLOCKS: Final = (
 )
 
 PROGRAMS: Final = (
-    Program("mnist", "mnist/main.py", ("--epochs=2",), ("torchvision",)),
-    Program("vae", "vae/main.py", ("--epochs=4",), ("torchvision",)),
+    Program("mnist", "mnist/main.py", ("--epochs=1",), ("torchvision",)),
+    Program("vae", "vae/main.py", ("--epochs=2",), ("torchvision",)),
     Program(
         "word language model, LSTM",
         "word_language_model/main.py",
@@ -77,13 +77,17 @@ PROGRAMS: Final = (
         ),
     ),
     Program(
-        "reinforce", "reinforcement_learning/reinforce.py", (), ("gymnasium", "pygame")
+        "reinforce",
+        "reinforcement_learning/reinforce.py",
+        (),
+        ("gymnasium",),
+        ends_after=30,
     ),
     Program(
         "actor critic",
         "reinforcement_learning/actor_critic.py",
         (),
-        ("gymnasium", "pygame"),
+        ("gymnasium",),
         ends_after=30,
     ),
     Program(
