@@ -187,6 +187,7 @@ def parse_args() -> argparse.Namespace:
     )
     parser.add_argument("--functions", action="store_true", help="measure these too")
     parser.add_argument("--memory", action="store_true", help="measure that too")
+    parser.add_argument("--save", help="write the profile to this file, too")
     return parser.parse_args()
 
 
@@ -209,6 +210,8 @@ def main() -> None:
 
     print()
     prof.print_report()
+    if args.save:
+        prof.profile.save(args.save)
 
     sample = generate(model, vocabulary, prompt="def ", length=400)
     print(f"\nWhat it writes now:\n\n{sample}")

@@ -1,40 +1,114 @@
 """Samples in the documentation: what a command prints for a stored profile.
 
-A block of text in a page is such a sample if a comment above it has the command::
+A block of text in a page is such a sample if a comment above it has the command, and,
+where not all of its output is shown, the beginnings of the paragraphs that are::
 
     <!-- sample: show docs/samples/char_lm.json --by class -->
+    <!-- sample: show docs/samples/exit_report.json --format report | Class | Ops -->
 
-``python -m tests.docs_samples`` writes what the commands print now into the pages.
+``python -m tests.docs_samples`` writes what the commands print now into the pages;
+``python -m tests.docs_samples --record NAME ...`` measures the stored profiles anew.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
+from typing import Final
 from unittest.mock import patch
 
 from torchprof_hooks.program import file_tools
 
 ROOT = Path(__file__).parent.parent
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+#: Characters in a line of a sample; longer ones are cut, like names in reports are.
+WIDTH: Final = 120
 _SAMPLE = re.compile(
-    r"(<!-- sample: (.*) -->\n```(?:text)?\n)(.*?)(?=```\n)", re.DOTALL
+    r"(<!-- sample: ([^\n]*) -->\n```(?:text)?\n)(.*?)(?=```\n)", re.DOTALL
 )
+
+#: The clock of the thread's own work, not that of the wall: what else the machine does
+#: does not show.
+_CLOCK: Final = "import runpy, sys, time; time.perf_counter_ns = time.thread_time_ns"
+#: {0}: arguments of the demo.
+_DEMO: Final = """
+sys.argv = ["examples/char_lm.py", *{0}]
+sys.path.insert(0, "examples")
+runpy.run_path("examples/char_lm.py", run_name="__main__")
+"""
+_BUDGET: Final = """
+sys.path.insert(0, "benchmarks")
+import torch, torchprof_hooks, models
+from bench_program import with_optimizer
+step = with_optimizer(models.gpt2_step()[0])
+step()
+with torchprof_hooks.profile(max_overhead=0.01) as prof:
+    for _ in range(400):
+        step()
+prof.profile.save({0!r})
+"""
+
+
+def _programs(path: str) -> dict[str, str]:
+    """By the names of the profiles in docs/samples, what makes them."""
+    save = ["--save", path]
+    return {
+        "char_lm": _DEMO.format(["--steps", "100", *save]),
+        "char_lm_functions": _DEMO.format(
+            ["--steps", "40", "--functions", "--memory", *save]
+        ),
+        "exit_report": f"import torchprof_hooks; torchprof_hooks.enable(save={path!r})"
+        + _DEMO.format(["--steps", "100"]),
+        "budget": _BUDGET.format(path),
+    }
+
+
+def record(names: Sequence[str]) -> None:
+    """Measure these profiles, or all, in one thread, with the core whose clock can be
+    chosen."""
+    chosen = {"OMP_NUM_THREADS": "1", "TORCHPROF_HOOKS_CORE": "python"}
+    for name in names or _programs(""):
+        path = f"docs/samples/{name}.json"
+        command = [sys.executable, "-c", f"{_CLOCK}\n{_programs(path)[name]}"]
+        subprocess.run(command, cwd=ROOT, env={**os.environ, **chosen}, check=True)
+        _write_in_one_line(ROOT / path)
+
+
+def _write_in_one_line(path: Path) -> None:
+    content = json.loads(path.read_text("utf-8"))
+    path.write_text(json.dumps(content, separators=(",", ":")) + "\n", "utf-8")
 
 
 def printed(command: str) -> str:
-    """What a command for files prints, in lines of 120 characters at most."""
-    arguments = [
-        str(ROOT / part) if part.startswith("docs/") else part
-        for part in command.split()
-    ]
+    """What a command for files prints, or the paragraphs of it that are named."""
+    arguments, *beginnings = command.split(" | ")
     text = StringIO()
-    with redirect_stdout(text), patch.dict(os.environ, COLUMNS="120"):
-        assert file_tools.main(arguments) == 0, command
-    return text.getvalue()
+    with redirect_stdout(text), patch.dict(os.environ, COLUMNS=str(WIDTH)):
+        assert file_tools.main(_with_root(arguments)) == 0, command
+    lines = "\n".join(line[:WIDTH].rstrip() for line in text.getvalue().split("\n"))
+    if not beginnings:
+        return lines
+    return "\n\n".join(_chosen(lines, beginnings)) + "\n"
+
+
+def _with_root(arguments: str) -> list[str]:
+    return [
+        str(ROOT / part) if part.startswith("docs/") else part
+        for part in arguments.split()
+    ]
+
+
+def _chosen(text: str, beginnings: Sequence[str]) -> Iterator[str]:
+    paragraphs = text.strip("\n").split("\n\n")
+    for beginning in beginnings:
+        yield next(each for each in paragraphs if each.startswith(beginning))
 
 
 def with_samples(page: str) -> str:
@@ -48,5 +122,7 @@ def commands(page: str) -> list[str]:
 
 
 if __name__ == "__main__":
+    if sys.argv[1:2] == ["--record"]:
+        record(sys.argv[2:])
     for path in PAGES:
         path.write_text(with_samples(path.read_text("utf-8")), "utf-8")
