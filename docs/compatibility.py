@@ -23,8 +23,8 @@ PAGE: Final = HERE / "compatibility.md"
 #: Versions of torch and of Python that are promised: the newest, the oldest, the one
 #: that this is developed with, and some between.
 MATRIX: Final = (
-    ("2.15.0", "3.13"),
-    ("2.13.0", "3.11"),
+    ("2.15.0", "3.11"),
+    ("2.13.0", "3.13"),
     ("2.10.0", "3.12"),
     ("2.8.0", "3.10"),
 )

@@ -89,7 +89,7 @@ def in_process(program: str, *arguments: object, head: str = HEAD) -> str:
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=600,  # only not to hang
     )
     assert run.returncode == 0, run.stderr
     return run.stdout
