@@ -217,7 +217,9 @@ def test_savings_are_limited() -> None:
     run, steps = Run(Level.MODULES), 0
     while run.level == Level.MODULES or run.steps == 1:
         steps += run.steps
-        spans = 300 * run.steps * (run.level == Level.MODULES)
+        spans = (
+            round(1.8 * MS / COUNTED.span) * run.steps * (run.level == Level.MODULES)
+        )
         run = scheduler.next(Ended(run, run.steps * 22 * MS, spans), TWO)
     # THEN it is the share of some 50 steps
     assert 3 <= steps <= 10

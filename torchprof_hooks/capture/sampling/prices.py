@@ -8,6 +8,8 @@ from enum import IntEnum
 from math import sqrt
 from typing import Final, NamedTuple
 
+from torchprof_hooks.capture.core import CORE
+
 
 class Level(IntEnum):
     """How closely a step is looked at: nothing but its end is noticed; what forward,
@@ -61,7 +63,11 @@ class CountedCosts(NamedTuple):
 
 
 #: What was measured on steps of some milliseconds, where caches are cold.
-COUNTED: Final = CountedCosts(6_000, 3_000, 25_000, 6_000)
+_MEASURED: Final = {
+    "python": CountedCosts(6_000, 3_000, 25_000, 6_000),
+    "native": CountedCosts(6_000, 3_000, 15_000, 2_500),
+}
+COUNTED: Final = _MEASURED[CORE.name]
 
 #: Differences that are remembered; how many tell enough to believe in a lower cost than
 #: the counted one, and how many, in a higher one.
