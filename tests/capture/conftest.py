@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
+from torch import distributed
 
 from tests.capture.budgeted import Fixed, Limited
 from torchprof_hooks import profile
@@ -28,3 +30,13 @@ def limited(monkeypatch: pytest.MonkeyPatch) -> Limited:
         return profile(max_overhead=0.5, **options)
 
     return make
+
+
+@pytest.fixture
+def alone(tmp_path: Path) -> Iterator[None]:
+    """A group of processes that has one."""
+    distributed.init_process_group(
+        "gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1
+    )
+    yield
+    distributed.destroy_process_group()
