@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -41,6 +42,8 @@ def test_the_exit_report() -> None:
         capture_output=True,
         text=True,
         check=True,
+        # The core that the samples were measured with.
+        env={**os.environ, "TORCHPROF_HOOKS_CORE": "python"},
     )
     of_demo = [text for text in shown(REPORT_PAGE) if "torch.compile" not in text]
     assert len(of_demo) == 7
