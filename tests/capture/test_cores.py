@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
@@ -128,7 +129,7 @@ def test_reports_say_which_core_has_measured() -> None:
     assert found.core == CORE.name
     assert Profile().merge(found).core == CORE.name
     other = Profile(core="other", core_reason="no")
-    assert other.merge(found).core == f"{CORE.name}, other"
+    assert other.merge(found).core == ", ".join(sorted((CORE.name, "other")))
     assert f"{CORE.name} core" in render(found)
 
 
@@ -233,6 +234,18 @@ def test_a_compiler_that_hangs(
     monkeypatch.setattr(build, "PATIENCE_S", 0.5)
     with pytest.raises(NotBuiltError, match="hangs"):
         native_module()
+
+
+@NATIVE_CORE
+def test_a_compiler_that_gets_little_of_the_processor(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used = itertools.count(1)
+    monkeypatch.setenv("CXX", copying(tmp_path))
+    monkeypatch.setattr(build, "PATIENCE_S", 0.3)
+    monkeypatch.setattr(build, "_processor_time_s", lambda session: next(used) / 100)
+    assert native_module().torch_version == torch.__version__.partition("+")[0]
+    assert next(used) > 2  # it took several times that long
 
 
 def test_no_compiler(cache: Path, tmp_path: Path) -> None:
