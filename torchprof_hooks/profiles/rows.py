@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from torchprof_hooks.profiles.cells import (
     Cells,
@@ -92,6 +92,9 @@ class Row:
         return sum(totals.calls for totals in self.phases.values())
 
 
+_NOTHING: Final = Totals()
+
+
 class PhaseSums:
     """Adds up cells for one row or node."""
 
@@ -101,8 +104,8 @@ class PhaseSums:
 
     def add_own(self, phase: Phase, totals: Totals) -> None:
         """A cell of the row itself."""
-        known = self._own.get(phase)
-        self._own[phase] = totals if known is None else known + totals
+        # To nothing as well: the extremes of what was never called are none.
+        self._own[phase] = self._own.get(phase, _NOTHING) + totals
 
     def add_inside(self, phase: Phase, totals: Totals) -> None:
         """A cell of the row, or of something called from within the row."""
