@@ -50,7 +50,7 @@ build/torch-%.txt:
 
 test-and-record: $(VENV)/test.installed
 	rm -rf $(RESULTS)
-	-$(PYTEST) --junitxml=$(RESULTS)/side_by_side.xml $(SIDE_BY_SIDE) -m "not serial"
+	-TORCHPROF_HOOKS_THOROUGH=1 $(PYTEST) --junitxml=$(RESULTS)/side_by_side.xml $(SIDE_BY_SIDE) -m "not serial"
 	-$(PYTEST) --junitxml=$(RESULTS)/alone.xml -m serial
 	$(BIN)/python docs/compatibility.py record $(RESULTS)/side_by_side.xml $(RESULTS)/alone.xml
 
