@@ -28,7 +28,7 @@ def run(*args: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """A program, with these variables besides."""
     return subprocess.run(
         [sys.executable, "-W", "ignore", *args],
-        env={**os.environ, **variables},
+        env={**os.environ, "TORCHPROF_HOOKS_CORE": "", **variables},
         cwd=ROOT,
         capture_output=True,
         text=True,
