@@ -148,11 +148,8 @@ class BackwardTracker(OwningTracker):
     def _enter(self, started: BackwardPass) -> None:
         calls = None
         if self.is_inside_call():
-            calls = self.intervals
-            high = next_sequence_number()
-            for site in self.open_sites():
-                if site.is_called:
-                    calls += [site.code, site.low, high]
+            as_they_ended = reversed([*self.intervals_of_open_calls()])
+            calls = [*chain.from_iterable(as_they_ended)]
         elif not self.passes:
             self._keep_loose()
         names_nodes = self._name_node is not None
@@ -175,11 +172,6 @@ class BackwardTracker(OwningTracker):
             self.drop_pass()
         self.pass_is_over(dead)
         return dead
-
-    def backward_site(self, caller: Site, code: int) -> Site:
-        """The site of the backward of the call at a forward site (its code), inside of
-        another backward site."""
-        return self._inside(caller, code)
 
     def site_of_node(self, caller: Site, name: str) -> Site:
         """The site of a node that no function is known for."""
@@ -220,13 +212,13 @@ class BackwardTracker(OwningTracker):
         plan = Plan(base, self._name_node)
         if self.is_inside_call():
             open_intervals = chain(self.intervals_of_open_calls(), intervals)
-            plan.make(numbers, nodes, open_intervals, self._inside)
+            plan.make(numbers, nodes, open_intervals, self.backward_site)
             return plan
         shape = shape_of(base, numbers, records)
         for known in self._plans.get(shape):
             if known.fits(numbers, nodes):
                 return known
-        plan.make(numbers, nodes, intervals, self._inside)
+        plan.make(numbers, nodes, intervals, self.backward_site)
         self._plans.add(shape, plan)
         return plan
 
@@ -290,7 +282,9 @@ class BackwardTracker(OwningTracker):
         for site in move.opens:
             site.low = number
 
-    def _inside(self, caller: Site, code: int) -> Site:
+    def backward_site(self, caller: Site, code: int) -> Site:
+        """The site of the backward of the call at a forward site (its code), inside of
+        another backward site."""
         site = caller.backward.get(code)
         if site is None:
             forward = self.sites[code]
