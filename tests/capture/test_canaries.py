@@ -171,6 +171,18 @@ def _no_entry(patch: pytest.MonkeyPatch) -> None:
     patch.delattr(torch.autograd, "_engine_run_backward")
 
 
+def _trained_without(
+    hide: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> tuple[list[str], dict[tuple[str, str], int]]:
+    """What reports say is not measured, and what is booked, where `hide` has hidden
+    something."""
+    with monkeypatch.context() as patch:
+        hide(patch)
+        result = _trained()
+    unmeasured = [line.partition(":")[0] for line in result.not_measured]
+    return unmeasured, _booked(result)
+
+
 @pytest.mark.parametrize(
     "hide", [_hidden_sequence_numbers, _hidden_entry, _hidden_node, _no_entry]
 )
@@ -180,14 +192,9 @@ def test_backward_passes_are_off(
     clock: FakeClock,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with monkeypatch.context() as patch:
-        hide(patch)
-        result = _trained()
-    booked = _booked(result)
+    unmeasured, booked = _trained_without(hide, monkeypatch)
 
-    assert [line.partition(":")[0] for line in result.not_measured] == [
-        "backward passes"
-    ]
+    assert unmeasured == ["backward passes"]
     assert booked.pop((OUTSIDE_NAME, "outside"), 0) + booked.pop(
         (BACKWARD_NAME, "backward"), 0
     ) == (3 * MS)
@@ -205,14 +212,9 @@ def test_custom_functions_are_off(
     clock: FakeClock,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with monkeypatch.context() as patch:
-        hide(patch)
-        result = _trained()
-    booked = _booked(result)
+    unmeasured, booked = _trained_without(hide, monkeypatch)
 
-    assert [line.partition(":")[0] for line in result.not_measured] == [
-        "custom autograd Functions"
-    ]
+    assert unmeasured == ["custom autograd Functions"]
     assert booked == {
         ("Model", "forward"): 7 * MS,
         ("TwiceBackward", "backward"): 3 * MS,
