@@ -1,7 +1,8 @@
 """Ten small programs of different kinds, each run alone: ``whole_programs.py NAME``.
 
-They know nothing of the package. How many steps they do is chosen for a few seconds of
-work on one core, importing torch left out.
+They know nothing of the package. Each does one or two seconds of work on one core,
+importing torch left out: in longer ones, what the command adds would be lost in how
+much runs of one program differ.
 """
 
 from __future__ import annotations
@@ -45,25 +46,25 @@ def _transformer(blocks: int = 4) -> nn.Module:
 
 
 def mlp() -> None:
-    _train(_mlp(), 1500, lambda: torch.randn(64, 256))
+    _train(_mlp(), 500, lambda: torch.randn(64, 256))
 
 
 def convolutions() -> None:
     layers: list[nn.Module] = []
     for inputs in (3, 16, 16, 16):
         layers += [nn.Conv2d(inputs, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU()]
-    _train(nn.Sequential(*layers), 150, lambda: torch.randn(8, 3, 32, 32))
+    _train(nn.Sequential(*layers), 50, lambda: torch.randn(8, 3, 32, 32))
 
 
 def gpt2() -> None:
-    _train(_transformer(), 150, lambda: torch.randn(4, 64, WIDTH))
+    _train(_transformer(), 40, lambda: torch.randn(4, 64, WIDTH))
 
 
 def reinforcement() -> None:
     """A hundred calls of a tiny policy in a step."""
     policy = nn.Sequential(nn.Linear(4, 32), nn.ReLU(), nn.Linear(32, 2))
     optimizer = torch.optim.SGD(policy.parameters(), 0.01)
-    for _ in range(60):
+    for _ in range(20):
         chances = []
         state = torch.randn(1, 4)
         for _ in range(100):
@@ -77,12 +78,12 @@ def reinforcement() -> None:
 
 
 def accumulation() -> None:
-    _train(_mlp(), 40, lambda: torch.randn(64, 256), batches_per_step=40)
+    _train(_mlp(), 13, lambda: torch.randn(64, 256), batches_per_step=40)
 
 
 def compiled() -> None:
     model: Any = torch.compile(_mlp())
-    _train(model, 1000, lambda: torch.randn(64, 256))
+    _train(model, 400, lambda: torch.randn(64, 256))
 
 
 class _Checkpointed(nn.Module):
@@ -98,12 +99,12 @@ class _Checkpointed(nn.Module):
 
 
 def checkpointed() -> None:
-    _train(_Checkpointed(), 100, lambda: torch.randn(4, 64, WIDTH))
+    _train(_Checkpointed(), 30, lambda: torch.randn(4, 64, WIDTH))
 
 
 class _Pictures(Dataset[Tensor]):
     def __len__(self) -> int:
-        return 64 * 300
+        return 64 * 150
 
     def __getitem__(self, index: int) -> Tensor:
         return torch.full((256,), index / 1000)
@@ -118,13 +119,13 @@ def workers() -> None:
 def evaluation() -> None:
     model = _transformer().eval()
     with torch.no_grad():
-        for _ in range(400):
+        for _ in range(130):
             model(torch.randn(4, 64, WIDTH))
 
 
 def many_modules() -> None:
     layers = (nn.Sequential(nn.Linear(8, 8), nn.ReLU()) for _ in range(100))
-    _train(nn.Sequential(*layers), 250, lambda: torch.randn(4, 8))
+    _train(nn.Sequential(*layers), 80, lambda: torch.randn(4, 8))
 
 
 #: By what they are called in the table.
