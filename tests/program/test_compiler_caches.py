@@ -1,0 +1,54 @@
+"""What the bare program has compiled need not be compiled again by us."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.programs import Run, plain, profiled, written
+
+PROGRAM = """
+import json
+
+import torch
+from torch import nn
+from torch._dynamo.utils import counters
+import torch._inductor.config
+torch._inductor.config.cpp.simdlen = 1  # no trials of the compiler's vector types
+
+model = nn.Sequential(nn.Linear(4, 4), nn.Tanh())
+compiled = torch.compile(model)
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+for _ in range(3):
+    optimizer.zero_grad()
+    compiled(torch.ones(2, 4)).square().sum().backward()
+    optimizer.step()
+caches = {**counters["inductor"], **counters["aot_autograd"]}
+print(json.dumps({name: count for name, count in caches.items() if "_cache_" in name}))
+"""
+
+
+def use_of_caches(done: Run) -> dict[str, int]:
+    """How often each was hit or missed."""
+    assert done.code == 0, done.err
+    found: dict[str, int] = json.loads(done.out.splitlines()[0])
+    return found
+
+
+@pytest.mark.slow
+def test_the_first_profiled_run_hits_what_the_bare_one_has_filled(
+    tmp_path: Path,
+) -> None:
+    program = written(tmp_path, PROGRAM)
+    caches = str(tmp_path / "caches")
+
+    bare = use_of_caches(plain(program, TORCHINDUCTOR_CACHE_DIR=caches))
+    first_profiled = use_of_caches(profiled(program, TORCHINDUCTOR_CACHE_DIR=caches))
+
+    missed = {name: n for name, n in bare.items() if name.endswith("_miss")}
+    assert missed
+    assert first_profiled == {
+        name.replace("_miss", "_hit"): n for name, n in missed.items()
+    }
