@@ -178,9 +178,17 @@ def _run_main(arguments: list[str]) -> None:
     exec(code, vars(main))
 
 
+def _load(names: Sequence[str]) -> None:
+    """What forks are to have. Not Triton, which torch's compiler imports if it is
+    there: it would complain, at the end of each fork, of what others have not freed."""
+    sys.modules["triton"] = None  # type: ignore[assignment]
+    for name in names:
+        import_module(name)
+    del sys.modules["triton"]
+
+
 if __name__ == "__main__":
-    for _name in (*_LOADED, *sys.argv[2:]):
-        import_module(_name)
+    _load((*_LOADED, *sys.argv[2:]))
     _request = serve(socket.socket(fileno=int(sys.argv[1])))
     if _request is not None:
         run(_request)
