@@ -227,6 +227,8 @@ def main() -> None:
     )
     parser.add_argument("--keep", type=Path, help="folder for reports, kept")
     options = parser.parse_args()
+    # Where this was started in the background, programs would ignore it like this.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     examples = None if options.examples is None else options.examples.absolute()
     with tempfile.TemporaryDirectory() as temporary:
         work = options.keep.absolute() if options.keep else Path(temporary)
