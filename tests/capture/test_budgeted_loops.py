@@ -30,7 +30,7 @@ from tests.fake_clock import MS, burn
 from tests.helpers import in_thread
 from torchprof_hooks import profile, profile_function
 from torchprof_hooks.capture.attach.engine import EnginePatch
-from torchprof_hooks.capture.sampling import step_detector
+from torchprof_hooks.capture.sampling import steps_without_optimizer
 from torchprof_hooks.profiler import Profiler
 
 pytestmark = pytest.mark.usefixtures("clock")
@@ -67,7 +67,7 @@ def test_inference_in_a_profiled_function(limited: Limited) -> None:
 def test_gradients_without_an_optimizer(
     limited: Limited, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(step_detector, "any_optimizer_made", lambda: False)
+    monkeypatch.setattr(steps_without_optimizer, "any_optimizer_made", lambda: False)
     model = Net()
     with limited(*THIRDS) as prof:
         for _ in range(13):

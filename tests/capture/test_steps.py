@@ -24,7 +24,7 @@ from tests.capture.budgeted import (
 from tests.fake_clock import MS, burn
 from tests.planted import Work
 from torchprof_hooks import Profile, profile, profile_function
-from torchprof_hooks.capture.sampling import step_detector
+from torchprof_hooks.capture.sampling import steps_without_optimizer
 from torchprof_hooks.capture.sampling.prices import Level
 from torchprof_hooks.profiles.names import AFTER_BACKWARD_NAME, OUTSIDE_NAME
 from torchprof_hooks.profiles.step_times import StepTimes
@@ -81,7 +81,7 @@ def follow(request: pytest.FixtureRequest, limited: Limited) -> Follow:
 @pytest.fixture
 def without_optimizers(monkeypatch: pytest.MonkeyPatch) -> None:
     """None was made yet in this process."""
-    monkeypatch.setattr(step_detector, "any_optimizer_made", lambda: False)
+    monkeypatch.setattr(steps_without_optimizer, "any_optimizer_made", lambda: False)
 
 
 def all_steps(found: Profile) -> int:

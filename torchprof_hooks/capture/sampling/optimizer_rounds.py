@@ -29,10 +29,13 @@ class OptimizerRounds:
     then on; until it dies, or until it has not stepped for so long that it seems to be
     out of use: then the steps of the others were steps of their own. If it does step
     again, more patience is had from then on.
+
+    Optimizers that others call in their steps do not count.
     """
 
     def __init__(self) -> None:
         self._living: dict[int, weakref.ref[Any]] = {}
+        self._inner: dict[int, weakref.ref[Any]] = {}  # called by others
         self._awaited: set[int] = set()
         self._resting: set[int] = set()
         self._stepped: Counter[int] = Counter()  # in this round
@@ -54,6 +57,7 @@ class OptimizerRounds:
     def stepped(self, optimizer: Any) -> RoundEnd:
         """`optimizer` has made a step."""
         key = id(optimizer)
+        self._inner.pop(key, None)
         is_new = key not in self._living
         self._stepped[key] += 1
         if is_new:
@@ -76,9 +80,17 @@ class OptimizerRounds:
             return RoundEnd(0, is_new)
         return self._end(1, is_new)
 
-    def forget(self, optimizer: Any) -> None:
-        """Do not wait for `optimizer`."""
-        self._remove(id(optimizer))
+    def is_inner(self, optimizer: Any) -> bool:
+        """Whether `optimizer` is known to be called by another one."""
+        return id(optimizer) in self._inner
+
+    def inner_stepped(self, optimizer: Any) -> None:
+        """`optimizer` has made a step in the step of another one."""
+        key = id(optimizer)
+        if key not in self._inner:
+            self._remove(key)
+            forget = self._inner.pop
+            self._inner[key] = weakref.ref(optimizer, lambda _: forget(key, None))
 
     def clear(self) -> None:
         """Do not wait for any that is known now."""

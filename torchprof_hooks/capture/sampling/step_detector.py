@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from time import perf_counter_ns
@@ -13,16 +12,16 @@ import torch
 from torchprof_hooks.capture.owning_tracker import OwningTracker
 from torchprof_hooks.capture.sampling.optimizer_rounds import OptimizerRounds
 from torchprof_hooks.capture.sampling.step_counter import StepCounter
+from torchprof_hooks.capture.sampling.steps_without_optimizer import (
+    StepsWithoutOptimizer,
+)
 from torchprof_hooks.capture.site import Site
 from torchprof_hooks.capture.torch_names.autograd import next_sequence_number
-from torchprof_hooks.capture.torch_names.optimizers import any_optimizer_made
 
 #: Calls that made a graph of which no backward pass was seen, or passes that no
 #: optimizer came after, until they are taken for something else than one training step:
 #: so many, or four times those of the longest step so far.
 LEAST_LONG: Final = 1024
-#: Steps without any optimizer after which none is expected, although one was made.
-NO_OPTIMIZER_STEPS: Final = 256
 
 
 def _nothing(is_training: bool) -> None:
@@ -37,9 +36,7 @@ class StepDetector:
     all. A call in which a graph was made begins a training step, or is a part of the
     one that runs; a call without, while no training step runs, is an evaluation.
 
-    Without an optimizer of torch's, a step is over when the next forward begins after a
-    backward pass. While one might still step (one was made, and there were few steps so
-    far) those steps may turn out to be parts of one: gradients that are accumulated.
+    Without an optimizer of torch's: see `StepsWithoutOptimizer`.
 
     What does not fit is not waited for without end: graphs that nobody uses are those
     of an evaluation that forgot ``torch.no_grad()``; and passes without end, after
@@ -49,7 +46,6 @@ class StepDetector:
         between two steps, when nothing is being called; with whether a training step
         has ended (else an evaluation).
     counter: where steps are counted; may be replaced at a boundary (see `follow`).
-    usual_calls: how many calls with a graph a training step has, in the last one.
     number: of the next autograd node, when the last step or call ended; to be kept by
         whoever tells of steps by `steps_ended`.
     """
@@ -59,32 +55,23 @@ class StepDetector:
         self.counter = StepCounter()
         self.number = 0
         self._rounds = OptimizerRounds()
-        self._inner: dict[int, weakref.ref[Any]] = {}
         self._began_ns = 0  # the step that is running
         self._running_ns = 0  # of it, before the last `stop`
         self._is_running = False
         self._steps = 0
         self._calls = self._passes = 0  # of the step, so far
-        self.usual_calls = 0
         self._longest = LEAST_LONG // 4
         self._has_inner_passes = False
         self._boundary_is_due = False
-        # Without optimizers:
-        self._maybe = StepCounter()
-        self._maybe_ns = 0
-        self._maybe_steps = 0
-        self._expects_none = self._was_one_made = False
-        self._usual_passes = 1
-        self._pass_ended_ns = 0
+        self._without_optimizer = StepsWithoutOptimizer()
         self._tracker: OwningTracker | None = None
-        self._entered_ns = 0
 
     # What is followed
 
     def follow(self, tracker: OwningTracker, counter: StepCounter) -> None:
         """From now on, calls are those that `tracker` sees; count in `counter`."""
         before = 0 if self._tracker is None else self._tracker.entered_ns
-        self._entered_ns += tracker.entered_ns - before
+        self._without_optimizer.tracker_changed(tracker.entered_ns - before)
         self._tracker = tracker
         self.counter = counter
 
@@ -111,13 +98,16 @@ class StepDetector:
         stamps: of `steps_ended`, which is still to be told of them.
         """
         found = StepCounter()
-        for part in (self.counter, self._maybe):
+        for part in (self.counter, self._without_optimizer.held):
             found.add(part)
-        steps, ends = self._steps + self._maybe_steps, list(stamps)
+        steps, ends = self._steps + self._without_optimizer.held_steps, list(stamps)
         if (
             self._passes
             and not self._rounds
-            and (self._maybe_steps or self._no_optimizer_is_expected())
+            and (
+                self._without_optimizer.held_steps
+                or self._without_optimizer.no_optimizer_is_expected()
+            )
         ):
             is_running = self._is_running
             ends.append(
@@ -146,24 +136,19 @@ class StepDetector:
 
     def is_inner(self, optimizer: Any) -> bool:
         """Whether `optimizer` is known to be called by another one."""
-        return id(optimizer) in self._inner
+        return self._rounds.is_inner(optimizer)
 
     def inner_stepped(self, optimizer: Any) -> None:
         """`optimizer` has made a step in the step of another one, which is to count."""
-        key = id(optimizer)
-        if key not in self._inner:
-            self._rounds.forget(optimizer)
-            forget = self._inner.pop
-            self._inner[key] = weakref.ref(optimizer, lambda _: forget(key, None))
+        self._rounds.inner_stepped(optimizer)
 
     def optimizer_stepped(self, optimizer: Any, inside_call: bool, now_ns: int) -> None:
         """`optimizer` has made a step of its own."""
-        self._inner.pop(id(optimizer), None)
         ended = self._rounds.stepped(optimizer)
         if not ended.steps:
             return
-        duration_ns = now_ns - self._began_ns + self._maybe_ns
-        self._forget_maybe()
+        duration_ns = now_ns - self._began_ns + self._without_optimizer.held_ns
+        self._without_optimizer.forget()
         self._begin(now_ns)
         self.number = next_sequence_number()
         # An optimizer more in the first round?
@@ -218,10 +203,14 @@ class StepDetector:
         if self._passes and not self._rounds:
             if self._has_inner_passes:
                 self._step_without_optimizer(end_ns)
-                if self._no_optimizer_is_expected():
+                if self._without_optimizer.no_optimizer_is_expected():
                     self._on_boundary(True)
                 return
-            self._came_after_backward(site, end_ns)
+            assert self._tracker is not None
+            entered_ns = self._tracker.entered_ns
+            self._without_optimizer.came_after_backward(
+                site, end_ns, entered_ns, self.counter
+            )
             self._step_without_optimizer(site.start_ns)
         if self.graph_made_since(site.low):
             self._graph_made()
@@ -251,10 +240,13 @@ class StepDetector:
             if self._passes > 4 * self._longest:
                 self._give_up()
         else:
-            self._pass_ended_ns = end_ns
             assert self._tracker is not None
-            self._entered_ns = self._tracker.entered_ns
-            if self._passes == self._usual_passes and self._no_optimizer_is_expected():
+            without = self._without_optimizer
+            without.pass_ended(end_ns, self._tracker.entered_ns)
+            if (
+                self._passes == without.usual_passes
+                and without.no_optimizer_is_expected()
+            ):
                 self._on_boundary(True)
 
     def _give_up(self) -> None:
@@ -270,54 +262,21 @@ class StepDetector:
             self.counter.evaluation(duration_ns, calls)
         self._on_boundary(bool(passes))
 
-    # Without optimizers
-
-    def _no_optimizer_is_expected(self) -> bool:
-        if not self._expects_none:
-            self._was_one_made = self._was_one_made or any_optimizer_made()
-            is_late = self._maybe_steps >= NO_OPTIMIZER_STEPS
-            self._expects_none = is_late or not self._was_one_made
-        return self._expects_none
-
     def _step_without_optimizer(self, now_ns: int) -> None:
-        duration_ns = now_ns - self._began_ns
-        self._usual_passes = self._passes
+        duration_ns, without = now_ns - self._began_ns, self._without_optimizer
+        without.usual_passes = self._passes
         self._begin(now_ns)
-        if self._no_optimizer_is_expected():
-            self._count_maybe()
+        if without.no_optimizer_is_expected():
+            self._steps += without.release_into(self.counter)
             self._count(duration_ns)
-            return
-        self._maybe_ns += duration_ns
-        self._maybe_steps += 1
-        self._maybe.count(duration_ns, is_first=self._steps + self._maybe_steps == 1)
-
-    def _came_after_backward(self, site: Site, end_ns: int) -> None:
-        """The call that ended at `site` is the first one after a backward pass."""
-        assert self._tracker is not None
-        call_ns = end_ns - site.start_ns
-        others_ns = self._tracker.entered_ns - self._entered_ns - call_ns
-        after_ns = site.start_ns - self._pass_ended_ns - others_ns
-        where = self.counter if self._expects_none else self._maybe
-        where.after_backward_ns += max(after_ns, 0)
-
-    def _count_maybe(self) -> None:
-        """They were steps indeed."""
-        if self._maybe_steps:
-            self._steps += self._maybe_steps
-            self.counter.add(self._maybe)
-            self._forget_maybe()
-
-    def _forget_maybe(self) -> None:
-        if self._maybe_steps:
-            self._maybe = StepCounter()
-            self._maybe_steps = self._maybe_ns = 0
+        else:
+            without.hold(duration_ns, is_first=not self._steps + without.held_steps)
 
     # Counting
 
     def _begin(self, now_ns: int) -> None:
         """A step has ended, and another one begins."""
         self._longest = max(self._longest, self._calls, self._passes)
-        self.usual_calls = self._calls or self.usual_calls
         self._calls = self._passes = 0
         self._has_inner_passes = False
         self._began_ns = now_ns
