@@ -120,4 +120,4 @@ def test_only_module_classes_can_be_decorated(wrong: object) -> None:
 
 def test_unknown_unit_is_refused_when_decorating() -> None:
     with pytest.raises(ValueError, match="auto_foreach"):
-        torchprof_hooks.profiled(unit="hours")(nn.Linear)
+        torchprof_hooks.profiled(unit="hours")(nn.Linear)  # type: ignore[call-overload]

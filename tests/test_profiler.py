@@ -214,8 +214,8 @@ def test_the_report_goes_where_it_should(
     with torchprof_hooks.profile() as profiler:
         model(X)
     file = io.StringIO()
-    profiler.print_report("us", file)
-    profiler.print_report("us")
+    profiler.print_report(unit="us", file=file)
+    profiler.print_report(unit="us")
     assert file.getvalue() == capsys.readouterr().out
     _, table = file.getvalue().split("\n\n", 1)  # a header, of some lines
     assert table.splitlines()[2].startswith("Sequential")
@@ -227,11 +227,11 @@ def test_wrong_options_are_refused(model: nn.Module) -> None:
     with pytest.raises(
         ValueError, match="unit must be 'auto', 'auto_foreach', 'sec', "
     ):
-        profiler.print_report("minutes")
+        profiler.print_report(unit="minutes")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="max_rows must be a whole number, 1 or more"):
         profiler.print_report(max_rows=0)
     with pytest.raises(ValueError, match="'module', 'class', 'function' or 'call'"):
-        profiler.profile.rows(by="layer")
+        profiler.profile.rows(by="layer")  # type: ignore[arg-type]
 
 
 def test_optimizer_steps_are_steps(model: nn.Module) -> None:

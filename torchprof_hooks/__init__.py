@@ -19,8 +19,21 @@ if TYPE_CHECKING:
     from torchprof_hooks.function_hook import FunctionHook
     from torchprof_hooks.function_profiler import profile_function
     from torchprof_hooks.link_hook import LinkHook
+    from torchprof_hooks.measure.device_clock import DeviceClock
     from torchprof_hooks.profiler import Profiler, profile
+    from torchprof_hooks.profiles.errors import (
+        FlagError,
+        MemoryUnavailableError,
+        ProfileFileError,
+        ProfilerError,
+    )
+    from torchprof_hooks.profiles.memory import MemorySummary, MemoryTotals
+    from torchprof_hooks.profiles.modules import ModuleInfo
     from torchprof_hooks.profiles.profile import Profile
+    from torchprof_hooks.profiles.rows import Row
+    from torchprof_hooks.profiles.step_times import Bucket, StepTimes
+    from torchprof_hooks.profiles.totals import Totals
+    from torchprof_hooks.profiles.tree import Node
     from torchprof_hooks.program.startup import enable
     from torchprof_hooks.registration import add_hook, delete_hook
     from torchprof_hooks.session.profiler_hook import ProfilerHook
@@ -37,21 +50,34 @@ if TYPE_CHECKING:
     from torchprof_hooks.session.trigger_timer import SecondOrStepTimer
 
 __all__ = [
+    "Bucket",
+    "DeviceClock",
+    "FlagError",
     "FunctionCall",
     "FunctionHook",
     "LinkCall",
     "LinkHook",
+    "MemorySummary",
+    "MemoryTotals",
+    "MemoryUnavailableError",
+    "ModuleInfo",
+    "Node",
     "Profile",
+    "ProfileFileError",
     "Profiler",
+    "ProfilerError",
     "ProfilerHook",
     "ReportHook",
+    "Row",
     "RunArgs",
     "RunContext",
     "RunValues",
     "SecondOrStepTimer",
     "SessionHook",
     "StepTimerHook",
+    "StepTimes",
     "StopAtStepHook",
+    "Totals",
     "TrainingSession",
     "__version__",
     "add_hook",
@@ -64,29 +90,38 @@ __all__ = [
     "profiled",
 ]
 
+#: Module -> public names that it defines.
 _HOMES = {
-    "FunctionCall": "capture.function_call",
-    "FunctionHook": "function_hook",
-    "LinkCall": "capture.link_call",
-    "LinkHook": "link_hook",
-    "Profile": "profiles.profile",
-    "Profiler": "profiler",
-    "ProfilerHook": "session.profiler_hook",
-    "ReportHook": "session.report",
-    "RunArgs": "session.session_hook",
-    "RunContext": "session.session_hook",
-    "RunValues": "session.session_hook",
-    "SecondOrStepTimer": "session.trigger_timer",
-    "SessionHook": "session.session_hook",
-    "StepTimerHook": "session.step_timer",
-    "StopAtStepHook": "session.stop_at_step",
-    "TrainingSession": "session.training_session",
-    "add_hook": "registration",
-    "delete_hook": "registration",
-    "enable": "program.startup",
-    "profile": "profiler",
-    "profile_function": "function_profiler",
-    "profiled": "class_profiler",
+    "capture.function_call": ("FunctionCall",),
+    "capture.link_call": ("LinkCall",),
+    "class_profiler": ("profiled",),
+    "function_hook": ("FunctionHook",),
+    "function_profiler": ("profile_function",),
+    "link_hook": ("LinkHook",),
+    "measure.device_clock": ("DeviceClock",),
+    "profiler": ("Profiler", "profile"),
+    "profiles.errors": (
+        "FlagError",
+        "MemoryUnavailableError",
+        "ProfileFileError",
+        "ProfilerError",
+    ),
+    "profiles.memory": ("MemorySummary", "MemoryTotals"),
+    "profiles.modules": ("ModuleInfo",),
+    "profiles.profile": ("Profile",),
+    "profiles.rows": ("Row",),
+    "profiles.step_times": ("Bucket", "StepTimes"),
+    "profiles.totals": ("Totals",),
+    "profiles.tree": ("Node",),
+    "program.startup": ("enable",),
+    "registration": ("add_hook", "delete_hook"),
+    "session.profiler_hook": ("ProfilerHook",),
+    "session.report": ("ReportHook",),
+    "session.session_hook": ("RunArgs", "RunContext", "RunValues", "SessionHook"),
+    "session.step_timer": ("StepTimerHook",),
+    "session.stop_at_step": ("StopAtStepHook",),
+    "session.training_session": ("TrainingSession",),
+    "session.trigger_timer": ("SecondOrStepTimer",),
 }
 
 
@@ -95,11 +130,12 @@ def __getattr__(name: str) -> "Any":
 
     if name in ("function_hooks", "link_hooks"):
         return import_module(f"{__name__}.{name}")
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-    globals()[name] = value
-    return value
+    for home, names in _HOMES.items():
+        if name in names:
+            value = getattr(import_module(f"{__name__}.{home}"), name)
+            globals()[name] = value
+            return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

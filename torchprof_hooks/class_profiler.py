@@ -15,6 +15,7 @@ from torch.compiler import is_dynamo_compiling
 from torchprof_hooks.capture.backward_tracker import BackwardTracker
 from torchprof_hooks.capture.module_names import ModuleNames
 from torchprof_hooks.capture.tap import ProcessTap
+from torchprof_hooks.profiles.names import TimeUnit
 from torchprof_hooks.profiles.options import check_file
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.reports.units import check_unit
@@ -33,7 +34,7 @@ class ClassProfiler:
     thread, from the first call of any module on.
     """
 
-    def __init__(self, cls: type[torch.nn.Module], unit: str, file: TextIO | None):
+    def __init__(self, cls: type[torch.nn.Module], unit: TimeUnit, file: TextIO | None):
         self._cls = cls
         self._unit = unit
         self._file = file
@@ -57,9 +58,7 @@ class ClassProfiler:
     def _report_at_exit(self) -> None:
         if os.getpid() != self._pid:
             return  # a fork: what was measured before it is the parent's to report
-        from torchprof_hooks.reports.text import render
-
-        report = render(self.profile.corrected(), self._unit)
+        report = self.profile.report(unit=self._unit)
         print(f"{self._cls.__qualname__}\n{report}", file=self._file or sys.stderr)
 
 
@@ -88,12 +87,12 @@ class _ClassTracker(BackwardTracker):
 def profiled(cls: Class) -> Class: ...
 @overload
 def profiled(
-    *, unit: str = ..., file: TextIO | None = ...
+    *, unit: TimeUnit = ..., file: TextIO | None = ...
 ) -> Callable[[Class], Class]: ...
 def profiled(
     cls: Class | None = None,
     *,
-    unit: str = "auto",
+    unit: TimeUnit = "auto",
     file: TextIO | None = None,
 ) -> Class | Callable[[Class], Class]:
     """Class decorator: measure all instances, and print a report at exit.
@@ -119,7 +118,7 @@ def profiled(
     return profiled_with(cls, unit, file)
 
 
-def profiled_with(cls: Class, unit: str, file: TextIO | None) -> Class:
+def profiled_with(cls: Class, unit: TimeUnit, file: TextIO | None) -> Class:
     """What `profiled` does, with all options given."""
     if not (isinstance(cls, type) and issubclass(cls, torch.nn.Module)):
         raise TypeError(f"cls must be a class derived from nn.Module, not {cls!r}")

@@ -11,7 +11,7 @@ from torchprof_hooks.capture.function_call import FunctionCall
 from torchprof_hooks.capture.hook_tracker import is_default, make_function_tracker
 from torchprof_hooks.capture.registry import function_blocks_of_thread
 from torchprof_hooks.capture.tracker import Tracker
-from torchprof_hooks.hook import Hook
+from torchprof_hooks.hooks.hook import Hook
 
 Tensors = tuple[torch.Tensor | None, ...]
 

@@ -8,8 +8,7 @@ from typing import ParamSpec, TypeVar
 
 from torchprof_hooks.capture.callers import place_of_caller
 from torchprof_hooks.capture.profiled_function import make_profiled_function
-from torchprof_hooks.plain_functions import check_plain_function
-from torchprof_hooks.profiles.options import check_text
+from torchprof_hooks.profiles.options import check_plain_function, check_text
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -34,7 +33,7 @@ def profile_function(
         >>> train_step = torchprof_hooks.profile_function(train_step)
         >>> evaluate = torchprof_hooks.profile_function(evaluate, "evaluation")
     """
-    check_plain_function(function, "profile_function()")
+    check_plain_function("function", function, "with profile():")
     if name is None:
         name = getattr(function, "__name__", type(function).__name__)
     check_text("name", name)

@@ -12,7 +12,7 @@ from torchprof_hooks.capture.link_call import LinkCall
 from torchprof_hooks.capture.module_tap import ModuleTap, module_taps
 from torchprof_hooks.capture.registry import blocks_of_thread, check_free, check_known
 from torchprof_hooks.capture.tracker import Tracker
-from torchprof_hooks.hook import Hook
+from torchprof_hooks.hooks.hook import Hook
 
 
 class LinkHook(Hook):

@@ -7,13 +7,11 @@ everybody pays for importing the package, and few for a report.
 from __future__ import annotations
 
 import functools
-import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from numbers import Real
 from types import TracebackType
-from typing import TYPE_CHECKING, NamedTuple, ParamSpec, TextIO, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, ParamSpec, TypeVar
 
 import torch
 
@@ -35,14 +33,15 @@ from torchprof_hooks.measure.device_clock import (
     check_clock,
     default_device_clock,
 )
-from torchprof_hooks.measure.memory_counter import (
-    MemoryUnavailableError,
-    memory_counter,
+from torchprof_hooks.measure.memory_counter import memory_counter
+from torchprof_hooks.profiles.errors import MemoryUnavailableError
+from torchprof_hooks.profiles.options import (
+    check_flag,
+    check_plain_function,
+    check_share,
 )
-from torchprof_hooks.plain_functions import check_plain_function
-from torchprof_hooks.profiles.options import check_file, check_flag
 from torchprof_hooks.profiles.profile import Profile
-from torchprof_hooks.profiles.shares import parse_share
+from torchprof_hooks.profiles.reportable import Reportable
 
 if TYPE_CHECKING:
     from torchprof_hooks.capture.sampling.sampled_steps import SampledSteps
@@ -60,17 +59,19 @@ class Settings(NamedTuple):
     max_overhead: float | None = None
 
 
-class Profiler:
+class Profiler(Reportable):
     """What `profile` returns: measures while it is entered, and reports.
 
-    It can be entered again, also from other threads, each of which it follows by
-    itself; everything is added up in one `profile`.
+    It measures inside of ``with profiler:``, between `start` and `stop`, or in calls of
+    a function that it decorates. It can be entered again, also from other threads, each
+    of which it follows by itself; everything is added up in one `profile`.
     """
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._local = threading.local()
         self._rounds: list[_ThreadRounds] = []
+        self._taken = Profile()  # what `take` has returned, together
 
     def __enter__(self) -> Profiler:
         held = held_for(self)
@@ -93,6 +94,20 @@ class Profiler:
 
     __exit__ = ExitMethod(_leave)
 
+    def start(self) -> None:
+        """Begin to measure this thread, until `stop`: where no ``with`` fits, as in
+        the cells of a notebook. A start inside of another one is a part of it."""
+        heal()
+        self._own_rounds().enter(self, None)
+
+    def stop(self) -> None:
+        """End what the last `start` in this thread began.
+
+        Raises:
+            RuntimeError: the profiler is not measuring this thread.
+        """
+        self._leave(None, None, None)
+
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Measure every call of `function`.
 
@@ -100,7 +115,7 @@ class Profiler:
             TypeError: `function` is not a plain function or method: the body of a
                 generator or a coroutine runs after its call has returned.
         """
-        check_plain_function(function, "profile()")
+        check_plain_function("function", function, "with profile():")
 
         @functools.wraps(function)
         def measured(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -112,41 +127,29 @@ class Profiler:
     @property
     def profile(self) -> Profile:
         """Everything measured so far, also in the middle of it."""
+        return self._taken.merge(self._measured())
+
+    def take(self) -> Profile:
+        """What was measured since the last `take`, or since the beginning. It stays a
+        part of `profile`.
+
+        Raises:
+            RuntimeError: the profiler is measuring.
+        """
+        if any(rounds.is_entered for rounds in self._rounds):
+            raise RuntimeError("take() must be called while the profiler is stopped")
+        measured = self._measured()
+        self._taken = self._taken.merge(measured)
+        self._rounds, self._local = [], threading.local()
+        return measured
+
+    def _measured(self) -> Profile:
         from torchprof_hooks.capture.snapshot import merge_snapshots
 
         return merge_snapshots([rounds.snapshot() for rounds in self._rounds])
 
-    def print_report(
-        self,
-        unit: str = "auto",
-        file: TextIO | None = None,
-        *,
-        width: int = 120,
-        max_rows: int = 40,
-        corrected: bool = True,
-    ) -> None:
-        """Print the tree of modules, in the order of their calls.
-
-        Args:
-            file: where to; standard output by default.
-            unit: "sec", "ms", "us", "ns", one for the whole table ("auto") or the best
-                for each cell ("auto_foreach").
-            width: characters per line that the table may take.
-            max_rows: rows of each table, of functions 20 at most, and of call sites 10;
-                what the rest took is stated in one line.
-            corrected: whether what measuring itself took is a row of its own, or a part
-                of the rows in whose time it was spent (see `Profile.corrected`).
-
-        Raises:
-            ValueError: `unit` is none of these, or `max_rows` is not positive.
-        """
-        from torchprof_hooks.reports.text import render
-
-        check_file("file", file)
-        check_flag("corrected", corrected)
-        profile = self.profile.corrected() if corrected else self.profile
-        report = render(profile, unit, width=width, max_rows=max_rows)
-        print(report, file=file or sys.stdout)
+    def _reported_profile(self) -> Profile:
+        return self.profile
 
     def _own_rounds(self) -> _ThreadRounds:
         rounds: _ThreadRounds | None = getattr(self._local, "rounds", None)
@@ -284,21 +287,9 @@ def profile(
     if not isinstance(memory, bool):
         with suppress(MemoryUnavailableError):  # for the report to say
             memory_counter(memory, "memory")
+    share = 1.0
     if max_overhead is not None:
-        max_overhead = _checked_share(max_overhead)
+        share = check_share("max_overhead", max_overhead, is_limit=True)
     clock = device_clock or default_device_clock()
-    return Profiler(Settings(functions, memory, clock, max_overhead))
-
-
-def _checked_share(max_overhead: float | str) -> float | None:
-    """The share that is meant, None if there is no limit."""
-    wanted = 'max_overhead must be a share of the time, "1%" or 0.01, or "none", not '
-    if isinstance(max_overhead, bool) or not isinstance(max_overhead, (Real, str)):
-        raise TypeError(f"{wanted}{max_overhead!r}")
-    try:
-        share = parse_share(max_overhead)
-    except ValueError:
-        share = 0
-    if share <= 0:
-        raise ValueError(f"{wanted}{max_overhead!r}")
-    return share if share < 1 else None
+    limit = share if share < 1 else None
+    return Profiler(Settings(functions, memory, clock, limit))

@@ -16,18 +16,18 @@ import torch
 
 from torchprof_hooks.capture.compilation import read_compilation
 from torchprof_hooks.capture.torch_names.compile_metrics import one_line
-from torchprof_hooks.profiles.compilation import (
+from torchprof_hooks.profiles.files.profile_file import SCHEMA
+from torchprof_hooks.profiles.program.compilation import (
     CacheUse,
     CompilationSummary,
     CompileStage,
 )
-from torchprof_hooks.profiles.files.formats import SCHEMA
 
 READ = """
 import json, sys
 from torchprof_hooks.capture.compilation import read_compilation
-from torchprof_hooks.profiles.compilation import CompilationSummary
-from torchprof_hooks.profiles.files.formats import SCHEMA
+from torchprof_hooks.profiles.program.compilation import CompilationSummary
+from torchprof_hooks.profiles.files.profile_file import SCHEMA
 readings = {}
 def read(name):
     readings[name] = SCHEMA.of(CompilationSummary).encode(read_compilation())

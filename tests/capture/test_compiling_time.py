@@ -14,9 +14,9 @@ from tests.fake_clock import MS, burn
 from tests.helpers import in_thread
 from torchprof_hooks import Profile, profile
 from torchprof_hooks.capture.sampling.prices import Level
-from torchprof_hooks.profiles.names import COMPILING_NAME
-from torchprof_hooks.profiles.program import ProgramProfile
-from torchprof_hooks.profiles.strata import Strata
+from torchprof_hooks.profiles.names import COMPILING_NAME, Grouping
+from torchprof_hooks.profiles.program.program_profile import ProgramProfile
+from torchprof_hooks.profiles.program.strata import Strata
 from torchprof_hooks.reports.program.groups import Tables, items_of
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("clock")]
@@ -162,10 +162,11 @@ def check(strata: Strata, compilations: int, steps: int) -> None:
         assert found.wall_ns == wall_ns
         for by in ("module", "class", "function", "call"):
             assert sum(row.self_ns for row in found.rows(by)) == wall_ns
-    for by in ("class", "function", "call"):
+    groupings: tuple[Grouping, ...] = ("class", "function", "call")
+    for by in groupings:
         items = {item.name: item for item in items_of(Tables(program), by)}
         assert sum(item.self_ns for item in items.values()) == wall_ns
         assert items[COMPILING_NAME].self_ns == compilations * 50 * MS
-    for by in ("class", "function", "call"):
+    for by in groupings:
         part = items_of(Tables(program, "Outer"), by)
         assert sum(item.self_ns for item in part) == steps * 16 * MS

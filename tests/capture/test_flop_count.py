@@ -33,7 +33,7 @@ from torchprof_hooks.capture.flop_shapes import Flops
 from torchprof_hooks.capture.function_sites import SHAPES_KEPT
 from torchprof_hooks.capture.function_tracker import FunctionTracker
 from torchprof_hooks.capture.torch_names import flop_mode
-from torchprof_hooks.profiles.names import Phase
+from torchprof_hooks.profiles.names import Grouping, Phase
 from torchprof_hooks.profiles.rows import Row
 
 B, H, L, S, D = 2, 4, 6, 7, 8
@@ -60,7 +60,7 @@ def profiled(step: Callable[[], object], times: int = 1) -> Profile:
     return prof.profile
 
 
-def flops(profile: Profile, phase: Phase, by: str = "function") -> dict[str, int]:
+def flops(profile: Profile, phase: Phase, by: Grouping = "function") -> dict[str, int]:
     """Operations by row, of those that have any in this phase."""
     found = {
         row.name: row.phases[phase].flops

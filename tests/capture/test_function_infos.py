@@ -14,6 +14,7 @@ from torch import nn
 import torchprof_hooks
 from tests.functions import x
 from torchprof_hooks import Profile
+from torchprof_hooks.profiles.names import Grouping
 from torchprof_hooks.profiles.rows import Row
 
 
@@ -34,7 +35,7 @@ def profiled(step: Callable[[], object], times: int = 1) -> Profile:
     return prof.profile
 
 
-def row(profile: Profile, name: str, by: str = "call") -> Row:
+def row(profile: Profile, name: str, by: Grouping = "call") -> Row:
     (found,) = [row for row in profile.rows(by) if row.name == name]
     return found
 

@@ -292,7 +292,7 @@ def test_reports_are_corrected_unless_asked_otherwise() -> None:
 
     def printed(**options: Any) -> str:
         file = io.StringIO()
-        prof.print_report("ns", file, **options)
+        prof.print_report(unit="ns", file=file, **options)
         return file.getvalue()
 
     assert (

@@ -24,7 +24,7 @@ from torchprof_hooks.capture.sampling.sampled_steps import MOST_ROOTS
 from torchprof_hooks.capture.torch_names.functions import function_modes
 from torchprof_hooks.profiles.names import OUTSIDE_NAME, UNSAMPLED_NAME
 from torchprof_hooks.profiles.profile import Profile
-from torchprof_hooks.profiles.strata import Strata
+from torchprof_hooks.profiles.program.strata import Strata
 
 pytestmark = pytest.mark.usefixtures("ticking")
 

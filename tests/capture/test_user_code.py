@@ -144,7 +144,7 @@ def test_a_hook_renamed_while_it_is_active_can_still_be_left() -> None:
 
 @pytest.mark.parametrize("wrong", [nn.Linear, None, "step"])
 def test_only_functions_can_be_decorated(wrong: Any) -> None:
-    with pytest.raises(TypeError, match="takes plain functions"):
+    with pytest.raises(TypeError, match="function must be a plain function"):
         torchprof_hooks.profile()(wrong)
 
 

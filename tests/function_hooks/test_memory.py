@@ -10,10 +10,13 @@ import torch
 from tests.functions import Runs, raises, x
 from tests.helpers import in_thread
 from tests.measure.test_memory_counter import needs_glibc
-from torchprof_hooks import FunctionHook, add_hook, delete_hook, memory_hook
+from torchprof_hooks import FunctionHook, add_hook, delete_hook
 from torchprof_hooks.function_hooks import MemoryProfileHook
-from torchprof_hooks.measure.memory_counter import MemoryUnavailableError, Reading
-from torchprof_hooks.reports.byte_units import BYTE_UNITS, format_bytes
+from torchprof_hooks.hooks import memory as memory_hook
+from torchprof_hooks.measure.memory_counter import Reading
+from torchprof_hooks.profiles.errors import MemoryUnavailableError
+from torchprof_hooks.profiles.names import ByteUnit
+from torchprof_hooks.reports.units import BYTE_UNITS, format_bytes
 
 MIB = 2**20
 PAGE = mmap.PAGESIZE
@@ -297,9 +300,9 @@ def test_numbers_are_those_of_python(memory: FakeMemory) -> None:
 
 
 @pytest.mark.parametrize("unit", BYTE_UNITS)
-def test_the_report_shows_the_summary(memory: FakeMemory, unit: str) -> None:
+def test_the_report_shows_the_summary(memory: FakeMemory, unit: ByteUnit) -> None:
     hook, report = measured(memory), io.StringIO()
-    hook.print_report(unit, file=report)
+    hook.print_report(unit=unit, file=report)
 
     def bytes_of(*numbers: int) -> list[str]:
         return [format_bytes(number, unit) for number in numbers]
@@ -328,7 +331,7 @@ def test_the_report_chooses_a_unit_for_each_column(
 
 def test_the_report_chooses_a_unit_for_each_value(memory: FakeMemory) -> None:
     hook, report = measured(memory), io.StringIO()
-    hook.print_report("auto_foreach", file=report)
+    hook.print_report(unit="auto_foreach", file=report)
 
     rows = [line.split() for line in report.getvalue().splitlines()]
     assert rows[1] == ["clone", "0.00B", "0.00B", "0.00B", "2"]
@@ -339,7 +342,7 @@ def test_an_unknown_unit_is_refused(memory: FakeMemory) -> None:
     with pytest.raises(
         ValueError, match="unit must be 'auto', 'auto_foreach', 'B', 'KB'"
     ):
-        measured(memory).print_report("MiB")
+        measured(memory).print_report(unit="MiB")  # type: ignore[arg-type]
 
 
 @needs_glibc

@@ -8,7 +8,7 @@ from tests.functions import Cube, Runs, raises, x
 from tests.helpers import in_thread
 from torchprof_hooks import FunctionHook, add_hook, delete_hook
 from torchprof_hooks.function_hooks import NvtxHook
-from torchprof_hooks.measure import nvtx
+from torchprof_hooks.hooks import nvtx
 
 
 class FakeNvtx:

@@ -17,6 +17,7 @@ from tests.helpers import close
 from torchprof_hooks import FunctionHook, add_hook, delete_hook
 from torchprof_hooks.function_hooks import TimerHook
 from torchprof_hooks.measure.device_clock import EventClock
+from torchprof_hooks.profiles.names import TimeUnit
 from torchprof_hooks.reports.units import TIME_UNITS, format_time
 
 pytestmark = pytest.mark.usefixtures("ticking")
@@ -252,10 +253,10 @@ def test_a_hook_on_one_function_cannot_tell_modules(target: Any, by: Any) -> Non
 
 
 @pytest.mark.parametrize("unit", TIME_UNITS)
-def test_the_report_shows_the_summary(unit: str) -> None:
+def test_the_report_shows_the_summary(unit: TimeUnit) -> None:
     hook, report = timed(steps=2), io.StringIO()
 
-    hook.print_report(unit, file=report)
+    hook.print_report(unit=unit, file=report)
 
     rows = [
         [name, format_time(sums["elapsed_time"] * 1e9, unit), "4"]
@@ -269,9 +270,9 @@ def test_the_report_shows_the_summary(unit: str) -> None:
 
 @pytest.mark.parametrize("unit", ["auto", "auto_foreach"])
 def test_the_report_chooses_units(
-    unit: str, capsys: pytest.CaptureFixture[str]
+    unit: TimeUnit, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    timed(steps=2, phases=True).print_report(unit)
+    timed(steps=2, phases=True).print_report(unit=unit)
 
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     times = ["ElapsedTime", "ForwardTime", "BackwardTime"]  # nothing was recomputed
@@ -284,7 +285,7 @@ def test_an_unknown_unit_is_refused() -> None:
     with pytest.raises(
         ValueError, match="unit must be 'auto', 'auto_foreach', 'sec', "
     ):
-        timed().print_report("hours")
+        timed().print_report(unit="hours")  # type: ignore[arg-type]
 
 
 # The truth
@@ -329,7 +330,7 @@ def test_device_times_without_waiting_for_the_device() -> None:
     assert sums["Runs"]["device_time"] == close(3 * 0.011)
     assert sums["sum"]["device_time"] == 0
     report = io.StringIO()
-    hook.print_report("ms", file=report)
+    hook.print_report(unit="ms", file=report)
     header, *rows = (line.split() for line in report.getvalue().splitlines())
     assert header[:3] == ["FunctionName", "ElapsedTime", "DeviceTime"]
     assert [row[2] for row in rows] == ["0.00ms", "33.00ms", "0.00ms"]

@@ -12,10 +12,12 @@ from tests.function_hooks.test_memory import FakeMemory, near
 from tests.functions import Runs, x
 from tests.helpers import in_thread
 from tests.measure.test_memory_counter import needs_glibc
-from torchprof_hooks import LinkHook, add_hook, delete_hook, memory_hook
+from torchprof_hooks import LinkHook, add_hook, delete_hook
+from torchprof_hooks.hooks import memory as memory_hook
 from torchprof_hooks.link_hooks import MemoryProfileHook
-from torchprof_hooks.measure.memory_counter import MemoryUnavailableError
-from torchprof_hooks.reports.byte_units import BYTE_UNITS, format_bytes
+from torchprof_hooks.profiles.errors import MemoryUnavailableError
+from torchprof_hooks.profiles.names import ByteUnit
+from torchprof_hooks.reports.units import BYTE_UNITS, format_bytes
 
 MIB = 2**20
 
@@ -293,9 +295,9 @@ def test_a_hook_that_saw_nothing(memory: FakeMemory) -> None:
 
 
 @pytest.mark.parametrize("unit", BYTE_UNITS)
-def test_the_report_shows_the_summary(memory: FakeMemory, unit: str) -> None:
+def test_the_report_shows_the_summary(memory: FakeMemory, unit: ByteUnit) -> None:
     hook, report = measured(memory), io.StringIO()
-    hook.print_report(unit, file=report)
+    hook.print_report(unit=unit, file=report)
 
     columns = ["UsedBytes", "AcquiredBytes", "PeakBytes", "RetainedBytes"]
     fields = ("used_bytes", "acquired_bytes", "peak_bytes", "retained_bytes")
@@ -326,7 +328,7 @@ def test_an_unknown_unit_is_refused(memory: FakeMemory) -> None:
     with pytest.raises(
         ValueError, match="unit must be 'auto', 'auto_foreach', 'B', 'KB'"
     ):
-        measured(memory).print_report("MiB")
+        measured(memory).print_report(unit="MiB")
 
 
 # What is refused

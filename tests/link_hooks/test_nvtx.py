@@ -7,8 +7,8 @@ from torch import nn
 from tests.function_hooks.test_nvtx import TRIAL, FakeNvtx
 from tests.helpers import MyModel, in_thread, inputs
 from torchprof_hooks import LinkHook, add_hook, delete_hook
+from torchprof_hooks.hooks import nvtx
 from torchprof_hooks.link_hooks import NvtxHook
-from torchprof_hooks.measure import nvtx
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from tests.helpers import MyModel, close, inputs, names, occurrences
 from tests.planted import Work
 from torchprof_hooks import LinkHook
 from torchprof_hooks.link_hooks import TimerHook
+from torchprof_hooks.profiles.names import TimeUnit
 from torchprof_hooks.reports.units import TIME_UNITS, format_time
 
 pytestmark = pytest.mark.usefixtures("ticking")
@@ -204,10 +205,10 @@ def test_planted_work_is_found(clock: FakeClock) -> None:
 
 
 @pytest.mark.parametrize("unit", TIME_UNITS)
-def test_the_report_shows_the_summary(unit: str) -> None:
+def test_the_report_shows_the_summary(unit: TimeUnit) -> None:
     hook, report = timed(calls=2), io.StringIO()
 
-    hook.print_report(unit, file=report)
+    hook.print_report(unit=unit, file=report)
 
     linear, model = (
         format_time(sums["elapsed_time"] * 1e9, unit)
@@ -222,9 +223,9 @@ def test_the_report_shows_the_summary(unit: str) -> None:
 
 @pytest.mark.parametrize("unit", ["auto", "auto_foreach"])
 def test_the_report_chooses_units(
-    unit: str, capsys: pytest.CaptureFixture[str]
+    unit: TimeUnit, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    timed(calls=2, backward=True).print_report(unit)
+    timed(calls=2, backward=True).print_report(unit=unit)
 
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert lines[0] == ["LinkName", "ElapsedTime", "BackwardTime", "Occurrence"]
@@ -238,4 +239,4 @@ def test_an_unknown_unit_is_refused() -> None:
     with pytest.raises(
         ValueError, match="unit must be 'auto', 'auto_foreach', 'sec', "
     ):
-        timed().print_report("hours")
+        timed().print_report(unit="hours")  # type: ignore[arg-type]

@@ -23,9 +23,9 @@ from torchprof_hooks.measure import memory_counter as module
 from torchprof_hooks.measure.memory_counter import (
     CpuMemoryCounter,
     CudaMemoryCounter,
-    MemoryUnavailableError,
     memory_counter,
 )
+from torchprof_hooks.profiles.errors import MemoryUnavailableError
 
 MIB = 2**20
 

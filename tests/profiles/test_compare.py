@@ -12,7 +12,7 @@ from tests.profiles.test_merge import profiles
 from torchprof_hooks import Profile
 from torchprof_hooks.profiles.compare import Change, Comparison, compare
 from torchprof_hooks.profiles.modules import ModuleInfo
-from torchprof_hooks.profiles.names import GROUPINGS, Phase
+from torchprof_hooks.profiles.names import GROUPINGS, Grouping, Phase
 from torchprof_hooks.profiles.totals import Totals
 
 
@@ -155,7 +155,7 @@ OUTSIDE = ModuleInfo(kind="outside")
 
 
 def test_rows_are_grouped_as_asked() -> None:
-    def named(by: str) -> set[str]:
+    def named(by: Grouping) -> set[str]:
         return {change.name for change in compare(FUNCTIONS, FUNCTIONS, by).changes}
 
     rows = {"(optimizer) SGD", "(backward outside modules)"}
@@ -164,12 +164,12 @@ def test_rows_are_grouped_as_asked() -> None:
     assert {"linear", "relu", "cross_entropy"} < named("function")
     assert "Net.fc: linear(8x4, 4x4)" in named("call")
     with pytest.raises(ValueError, match=r"by must be 'module', .* not 'layer'"):
-        compare(STEP, STEP, "layer")
+        compare(STEP, STEP, "layer")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("by", GROUPINGS)
 @given(profile=profiles)
-def test_a_profile_is_as_fast_as_itself(by: str, profile: Profile) -> None:
+def test_a_profile_is_as_fast_as_itself(by: Grouping, profile: Profile) -> None:
     comparison = compare(profile, profile, by)
 
     assert not any(change.matters for change in comparison.changes)

@@ -4,7 +4,9 @@ import json
 
 import pytest
 
-from torchprof_hooks.profiles.compilation import (
+from torchprof_hooks.profiles.files.codec import DamageError
+from torchprof_hooks.profiles.files.profile_file import SCHEMA
+from torchprof_hooks.profiles.program.compilation import (
     CacheUse,
     CompilationSummary,
     CompiledGraph,
@@ -12,8 +14,6 @@ from torchprof_hooks.profiles.compilation import (
     GraphBreak,
     Reasons,
 )
-from torchprof_hooks.profiles.files.codec import DamageError
-from torchprof_hooks.profiles.files.formats import SCHEMA
 
 CODEC = SCHEMA.of(CompilationSummary)
 FIRST = CompiledGraph("forward", "a.py:1", "0/0", 10, 600, operations=3, cache="miss")

@@ -12,8 +12,8 @@ from tests.profiles.test_merge import profiles
 from torchprof_hooks import Profile
 from torchprof_hooks.profiles.cells import CellKey
 from torchprof_hooks.profiles.modules import ModuleInfo
-from torchprof_hooks.profiles.names import GROUPINGS, PROFILER_NAME, Phase
-from torchprof_hooks.profiles.strata import Strata, Stratum
+from torchprof_hooks.profiles.names import GROUPINGS, PROFILER_NAME, Grouping, Phase
+from torchprof_hooks.profiles.program.strata import Strata, Stratum
 from torchprof_hooks.profiles.totals import Totals
 
 PROFILER: CellKey = ((PROFILER_NAME,), "profiler")
@@ -185,7 +185,7 @@ def test_once_is_enough(profile: Profile) -> None:
 
 @pytest.mark.parametrize("by", GROUPINGS)
 @pytest.mark.parametrize("profile", [MEASURED, spread(STEP), spread(FUNCTIONS)])
-def test_sums_are_those_of_before(profile: Profile, by: str) -> None:
+def test_sums_are_those_of_before(profile: Profile, by: Grouping) -> None:
     corrected = profile.corrected()
     rows = {row.name: row for row in corrected.rows(by)}
     assert sum(row.self_ns for row in rows.values()) == profile.wall_ns

@@ -12,7 +12,7 @@ from tests.helpers import timed
 from torchprof_hooks import Profile
 from torchprof_hooks.profiles.compare import compare
 from torchprof_hooks.profiles.modules import ModuleInfo
-from torchprof_hooks.profiles.names import GROUPINGS
+from torchprof_hooks.profiles.names import GROUPINGS, Grouping
 from torchprof_hooks.reports import comparison, row_table, text
 from torchprof_hooks.reports.export import collapsed, rows_csv, rows_json, speedscope
 
@@ -41,7 +41,7 @@ def test_the_tree(profile: Profile) -> None:
 
 
 @pytest.mark.parametrize("by", GROUPINGS)
-def test_rows(by: str, profile: Profile) -> None:
+def test_rows(by: Grouping, profile: Profile) -> None:
     assert sum(row.self_ns for row in profile.rows(by)) == profile.wall_ns
 
 

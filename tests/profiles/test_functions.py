@@ -11,7 +11,7 @@ from tests.helpers import FUNCTIONS, STEP, hand_built, own
 from torchprof_hooks import Profile
 from torchprof_hooks.profiles.memory import MemoryTotals
 from torchprof_hooks.profiles.modules import ModuleInfo
-from torchprof_hooks.profiles.names import GROUPINGS, MODULE_PHASES, Phase
+from torchprof_hooks.profiles.names import GROUPINGS, MODULE_PHASES, Grouping, Phase
 from torchprof_hooks.profiles.rows import Row
 from torchprof_hooks.profiles.totals import Totals
 from torchprof_hooks.profiles.tree import Node
@@ -21,7 +21,7 @@ def numbers(rows: tuple[Row, ...]) -> list[tuple[str, int, int, int]]:
     return [(row.name, row.calls, row.self_ns, row.cumulative_ns) for row in rows]
 
 
-def one_row(profile: Profile, name: str, by: str) -> Row:
+def one_row(profile: Profile, name: str, by: Grouping) -> Row:
     (row,) = [row for row in profile.rows(by) if row.name == name]
     return row
 
@@ -206,7 +206,7 @@ def test_rows_by_call() -> None:
 
 
 def test_the_module_of_rows_and_nodes() -> None:
-    def modules(by: str) -> dict[str, str]:
+    def modules(by: Grouping) -> dict[str, str]:
         return {row.name: row.module for row in FUNCTIONS.rows(by) if row.module}
 
     assert modules("module") == {n: n for n in ("Net", "Net.fc", "Net.block")}
@@ -298,7 +298,7 @@ def test_a_tree_of_modules_and_functions() -> None:
 
 
 @pytest.mark.parametrize("by", GROUPINGS)
-def test_own_times_add_up_to_the_wall_time(by: str) -> None:
+def test_own_times_add_up_to_the_wall_time(by: Grouping) -> None:
     assert sum(row.self_ns for row in FUNCTIONS.rows(by)) == FUNCTIONS.wall_ns == 273
 
 
@@ -385,7 +385,7 @@ def test_calls_of_modules_and_functions_are_counted_once(
 ) -> None:
     profile = Profile(cells, INFOS)
 
-    def calls(by: str, kind: str) -> int:
+    def calls(by: Grouping, kind: str) -> int:
         rows = [row for row in profile.rows(by) if row.kind == kind]
         return sum(t.calls for row in rows for t in row.phases.values())
 

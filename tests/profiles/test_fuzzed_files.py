@@ -15,7 +15,7 @@ import pytest
 
 from tests.profiles.mutants import NAMES, SAMPLES, mutant
 from torchprof_hooks import Profile
-from torchprof_hooks.profiles.files.program_file import load_program
+from torchprof_hooks.profiles.program.program_profile import ProgramProfile
 from torchprof_hooks.program import file_tools
 
 #: The usual ones take some seconds.
@@ -71,7 +71,7 @@ def try_commands(
 
 def try_report(path: Path) -> None:
     try:
-        load_program(path)
+        ProgramProfile.load(path)
         code = 0
     except ValueError:
         code = 2

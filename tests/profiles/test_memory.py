@@ -12,7 +12,7 @@ from torchprof_hooks.profiles.memory import (
     MemoryTotals,
     merge_summaries,
 )
-from torchprof_hooks.profiles.names import Phase
+from torchprof_hooks.profiles.names import Grouping, Phase
 from torchprof_hooks.profiles.rows import Row
 from torchprof_hooks.profiles.totals import Totals
 
@@ -32,7 +32,7 @@ PROFILE = hand_built(
 )
 
 
-def one_row(name: str, by: str = "module", profile: Profile = PROFILE) -> Row:
+def one_row(name: str, by: Grouping = "module", profile: Profile = PROFILE) -> Row:
     (row,) = [row for row in profile.rows(by) if row.name == name]
     return row
 
@@ -84,7 +84,7 @@ def test_functions_have_bytes_and_peaks_of_their_own() -> None:
 
 
 @pytest.mark.parametrize("by", ["module", "class", "function", "call"])
-def test_own_bytes_add_up_however_rows_are_grouped(by: str) -> None:
+def test_own_bytes_add_up_however_rows_are_grouped(by: Grouping) -> None:
     every = [t.memory for row in PROFILE.rows(by) for t in row.phases.values()]
 
     assert sum(memory.used_bytes for memory in every) == 149

@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from torchprof_hooks.profiles.files.codec import DamageError
-from torchprof_hooks.profiles.files.formats import SCHEMA
-from torchprof_hooks.profiles.memory_replay import (
+from torchprof_hooks.profiles.files.profile_file import SCHEMA
+from torchprof_hooks.profiles.trace.memory_replay import (
     DeviceReplay,
     MemoryReplay,
     OutputRow,
     replay_memory,
 )
-from torchprof_hooks.profiles.step_outputs import Output
-from torchprof_hooks.profiles.step_trace import (
+from torchprof_hooks.profiles.trace.step_outputs import Output
+from torchprof_hooks.profiles.trace.step_trace import (
     Allocation,
     ModuleSpan,
     Operation,

@@ -7,7 +7,7 @@ import pytest
 from tests.helpers import STEP, hand_built, own
 from torchprof_hooks import Profile
 from torchprof_hooks.profiles.modules import ModuleInfo
-from torchprof_hooks.profiles.names import GROUPINGS, Phase
+from torchprof_hooks.profiles.names import GROUPINGS, Grouping, Phase
 from torchprof_hooks.profiles.rows import Row
 from torchprof_hooks.profiles.totals import Totals
 
@@ -16,7 +16,7 @@ def numbers(rows: tuple[Row, ...]) -> list[tuple[str, int, int, int]]:
     return [(row.name, row.calls, row.self_ns, row.cumulative_ns) for row in rows]
 
 
-def one_row(profile: Profile, name: str, by: str = "module") -> Row:
+def one_row(profile: Profile, name: str, by: Grouping = "module") -> Row:
     (row,) = [row for row in profile.rows(by) if row.name == name]
     return row
 
@@ -67,7 +67,7 @@ def test_rows_that_are_not_modules_have_the_phases_of_modules_and_their_own() ->
 
 
 @pytest.mark.parametrize("by", GROUPINGS)
-def test_own_times_add_up_to_the_wall_time(by: str) -> None:
+def test_own_times_add_up_to_the_wall_time(by: Grouping) -> None:
     assert sum(row.self_ns for row in STEP.rows(by)) == STEP.wall_ns == 168
 
 
@@ -91,7 +91,7 @@ def test_unknown_grouping_names_the_valid_ones() -> None:
     with pytest.raises(
         ValueError, match="by must be 'module', 'class', 'function' or 'call', not 'op'"
     ):
-        STEP.rows(by="op")
+        STEP.rows(by="op")  # type: ignore[arg-type]
 
 
 def test_ties_are_sorted_by_name() -> None:

@@ -10,12 +10,17 @@ import pytest
 
 from tests.profiles.test_strata import FUNCTIONS, MODULES, PHASES, WARM_UP
 from torchprof_hooks import Profile
-from torchprof_hooks.profiles.compilation import CompilationSummary, CompileStage
-from torchprof_hooks.profiles.files.program_file import load_program, save_program
-from torchprof_hooks.profiles.memory_replay import DeviceReplay, MemoryReplay
-from torchprof_hooks.profiles.program import ProgramProfile
-from torchprof_hooks.profiles.program_facts import OptimizerFacts, ProgramFacts
-from torchprof_hooks.profiles.strata import Strata
+from torchprof_hooks.profiles.program.compilation import (
+    CompilationSummary,
+    CompileStage,
+)
+from torchprof_hooks.profiles.program.program_profile import (
+    OptimizerFacts,
+    ProgramFacts,
+    ProgramProfile,
+)
+from torchprof_hooks.profiles.program.strata import Strata
+from torchprof_hooks.profiles.trace.memory_replay import DeviceReplay, MemoryReplay
 
 DEVICE = DeviceReplay("cpu", 3, 4, 5, "Net", "forward", "aten::add")
 PROGRAM = ProgramProfile(
@@ -34,7 +39,7 @@ PROGRAM = ProgramProfile(
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     path = tmp_path / "profile.json"
-    save_program(PROGRAM, path)
+    PROGRAM.save(path)
     return path
 
 
@@ -46,7 +51,7 @@ def changed(path: Path, **parts: Any) -> Path:
 
 
 def test_it_comes_back_as_it_was(path: Path) -> None:
-    assert load_program(path) == PROGRAM
+    assert ProgramProfile.load(path) == PROGRAM
 
 
 def test_it_is_the_file_of_a_profile_as_well(path: Path) -> None:
@@ -56,7 +61,7 @@ def test_it_is_the_file_of_a_profile_as_well(path: Path) -> None:
 def test_a_profile_of_no_program(path: Path) -> None:
     Profile.load(path).save(path)
     with pytest.raises(ValueError, match="not the profile of a whole program"):
-        load_program(path)
+        ProgramProfile.load(path)
 
 
 @pytest.mark.parametrize(
@@ -73,4 +78,4 @@ def test_a_profile_of_no_program(path: Path) -> None:
 )
 def test_damaged(path: Path, parts: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="damaged"):
-        load_program(changed(path, **parts))
+        ProgramProfile.load(changed(path, **parts))

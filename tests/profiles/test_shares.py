@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from torchprof_hooks.profiles.shares import parse_share, parse_strict_share
+from torchprof_hooks.profiles.options import check_share, parse_share
 
 
 @pytest.mark.parametrize(
@@ -42,8 +44,11 @@ def test_what_is_no_share(written: str) -> None:
 
 
 def test_a_bare_one_is_one_per_cent_to_some_and_all_to_others() -> None:
-    assert parse_strict_share("1%") == 0.01
-    assert parse_strict_share("100%") == 1.0
-    assert parse_strict_share("0.05") == parse_strict_share("5") == 0.05
-    with pytest.raises(ValueError, match='"1%" or "100%", as 1 may be either'):
-        parse_strict_share("1")
+    assert check_share("above", "1%") == 0.01
+    assert check_share("above", "100%") == 1.0
+    assert check_share("above", "0.05") == check_share("above", "5") == 0.05
+    message = """above must be "1%" or "100%", as 1 may mean either, not '1'"""
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        check_share("above", "1")
+    assert check_share("limit", "1", is_limit=True) == 1.0
+    assert check_share("limit", "none", is_limit=True) == 1.0

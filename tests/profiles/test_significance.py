@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.helpers import timed
-from torchprof_hooks.profiles.significance import (
+from torchprof_hooks.profiles.compare import (
     MeanDuration,
     mean_duration,
     noise_bound_ns,

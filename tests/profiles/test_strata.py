@@ -9,10 +9,11 @@ from torchprof_hooks.profiles.names import (
     BACKWARD_NAME,
     OUTSIDE_NAME,
     UNSAMPLED_NAME,
+    Grouping,
     Phase,
 )
 from torchprof_hooks.profiles.profile import Profile
-from torchprof_hooks.profiles.strata import Strata, Stratum
+from torchprof_hooks.profiles.program.strata import Strata, Stratum
 from torchprof_hooks.profiles.totals import Totals
 
 INFOS = {
@@ -81,7 +82,7 @@ def own_sum(profile: Profile) -> int:
     return sum(totals.self_ns for totals in profile.cells.values())
 
 
-def by_name(profile: Profile, by: str, phase: Phase) -> dict[str, tuple[int, int]]:
+def by_name(profile: Profile, by: Grouping, phase: Phase) -> dict[str, tuple[int, int]]:
     """Calls and own time of the rows that have any."""
     rows = {row.name: row.phases.get(phase, Totals()) for row in profile.rows(by)}
     return {n: (t.calls, t.self_ns) for n, t in rows.items() if t.calls or t.self_ns}

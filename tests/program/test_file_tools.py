@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from tests.helpers import FUNCTIONS, STEP, hand_built, timed
 from tests.profiles.test_file_format import OLD_FILE
 from torchprof_hooks import Profile
+from torchprof_hooks.profiles.names import Grouping
 from torchprof_hooks.program.file_tools import main
 from torchprof_hooks.reports.text import render
 
@@ -108,7 +109,7 @@ def test_show_with_fewer_rows(saved: Save, output: Output) -> None:
 
 
 @pytest.mark.parametrize("by", ["module", "class", "function", "call"])
-def test_show_groups_rows(by: str, saved: Save, output: Output) -> None:
+def test_show_groups_rows(by: Grouping, saved: Save, output: Output) -> None:
     path = saved(FUNCTIONS)
 
     assert f"by {by}" in output("show", path, "--by", by)

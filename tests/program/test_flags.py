@@ -4,8 +4,8 @@ from dataclasses import fields
 
 import pytest
 
+from torchprof_hooks import FlagError
 from torchprof_hooks.program.flags import (
-    FlagError,
     Flags,
     full_name,
     make_flags,

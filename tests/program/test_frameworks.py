@@ -11,6 +11,7 @@ import pytest
 
 from tests.programs import TITLE, Run, plain
 from torchprof_hooks import Profile
+from torchprof_hooks.profiles.names import Grouping
 
 SCRIPTS: Final = Path(__file__).parent / "scripts"
 OURS: Final = ("-m", "torchprof_hooks")
@@ -91,7 +92,7 @@ def runs(
     return Runs(program, alone, default, close, *map(Profile.load, saved))
 
 
-def calls(profile: Profile, by: str = "module") -> Mapping[str, int]:
+def calls(profile: Profile, by: Grouping = "module") -> Mapping[str, int]:
     return {row.name: row.calls for row in profile.rows(by)}
 
 

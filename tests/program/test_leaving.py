@@ -17,8 +17,9 @@ from torchprof_hooks.capture.flop_count import FlopCount
 from torchprof_hooks.capture.flop_shapes import Flops, flops_by_shapes
 from torchprof_hooks.profiles import rows
 from torchprof_hooks.profiles.cells import Cells, Infos
-from torchprof_hooks.profiles.program import ProgramProfile
-from torchprof_hooks.profiles.strata import Strata
+from torchprof_hooks.profiles.names import Grouping
+from torchprof_hooks.profiles.program.program_profile import ProgramProfile
+from torchprof_hooks.profiles.program.strata import Strata
 from torchprof_hooks.program.flags import Flags
 from torchprof_hooks.program.recorder import make_sampler
 from torchprof_hooks.reports.program.report import program_report
@@ -102,7 +103,7 @@ def test_each_grouping_of_the_report_is_made_once(
 ) -> None:
     made = []
 
-    def make(cells: Cells, infos: Infos, by: str) -> tuple[rows.Row, ...]:
+    def make(cells: Cells, infos: Infos, by: Grouping) -> tuple[rows.Row, ...]:
         made.append(by)
         return group(cells, infos, by)
 

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 
-from torchprof_hooks.reports.byte_units import (
-    BYTE_CHOICES,
+from torchprof_hooks.profiles.names import ByteUnit
+from torchprof_hooks.reports.units import (
     BYTE_UNITS,
     best_byte_format,
     check_byte_unit,
@@ -95,7 +97,7 @@ def test_a_unit_by_name_is_for_all_values() -> None:
     assert format_byte_column([512, -2048], "B") == ["512.00B", "-2048.00B"]
 
 
-@pytest.mark.parametrize("unit", BYTE_CHOICES)
+@pytest.mark.parametrize("unit", get_args(ByteUnit))
 def test_no_values_give_no_texts(unit: str) -> None:
     assert format_byte_column([], unit) == []
 
@@ -114,6 +116,6 @@ def test_an_unknown_unit_is_refused_with_the_valid_ones(unit: str) -> None:
 
 
 def test_all_choices_are_valid() -> None:
-    assert list(BYTE_CHOICES) == ["auto", "auto_foreach", *UNITS]
-    for unit in BYTE_CHOICES:
+    assert list(get_args(ByteUnit)) == ["auto", "auto_foreach", *UNITS]
+    for unit in get_args(ByteUnit):
         check_byte_unit(unit)

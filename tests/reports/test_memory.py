@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.helpers import table
-from torchprof_hooks.reports.memory import render
+from torchprof_hooks.reports.hook_table import render_bytes as render
 
 #: 1.5 MB and 2 MB; 512 B and nothing.
 SUMMARY: dict[str, Any] = {

@@ -3,7 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from torchprof_hooks.profiles.compilation import (
+from torchprof_hooks.profiles.program.compilation import (
     CacheUse,
     CompilationSummary,
     CompiledGraph,

@@ -3,14 +3,14 @@ from __future__ import annotations
 from typing import Any
 
 from torchprof_hooks.profiles.memory import MemorySummary
-from torchprof_hooks.profiles.memory_replay import (
+from torchprof_hooks.profiles.names import Phase
+from torchprof_hooks.profiles.trace.memory_replay import (
     DeviceReplay,
     MemoryReplay,
     OutputRow,
 )
-from torchprof_hooks.profiles.names import Phase
-from torchprof_hooks.profiles.step_outputs import Output, OutputKind
-from torchprof_hooks.profiles.step_trace import TensorType
+from torchprof_hooks.profiles.trace.step_outputs import Output, OutputKind
+from torchprof_hooks.profiles.trace.step_trace import TensorType
 from torchprof_hooks.reports.program.memory import memory_section
 
 KB = 1024

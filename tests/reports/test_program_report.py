@@ -13,11 +13,12 @@ from torchprof_hooks.profiles.names import (
     BACKWARD_NAME,
     DATA_NAME,
     OUTSIDE_NAME,
+    Grouping,
     Phase,
 )
 from torchprof_hooks.profiles.profile import Profile
-from torchprof_hooks.profiles.program import ProgramProfile
-from torchprof_hooks.profiles.strata import Strata, Stratum
+from torchprof_hooks.profiles.program.program_profile import ProgramProfile
+from torchprof_hooks.profiles.program.strata import Strata, Stratum
 from torchprof_hooks.profiles.totals import Totals
 from torchprof_hooks.reports.program import report
 from torchprof_hooks.reports.program.groups import Tables, group_section, items_of
@@ -184,7 +185,9 @@ Sum of all(1) printed profiles
     )
 
 
-def table(by: str, part: str = "", max_rows: int = 20, width: int = 512) -> list[str]:
+def table(
+    by: Grouping, part: str = "", max_rows: int = 20, width: int = 512
+) -> list[str]:
     lines = group_section(Tables(PROGRAM, part, width), by, max_rows).splitlines()
     return [" ".join(line.split()) for line in lines]
 
@@ -239,7 +242,8 @@ def test_long_names_are_cut() -> None:
 
 def test_nothing_measured() -> None:
     nothing = Tables(ProgramProfile("x", Strata(), S))
-    for by, title in (("class", "Class"), ("function", "Ops"), ("call", "Apply")):
+    titles: dict[Grouping, str] = {"class": "Class", "function": "Ops", "call": "Apply"}
+    for by, title in titles.items():
         text = group_section(nothing, by, 20)
         assert text == f"{title}\n---\n   (nothing was measured here)"
 

@@ -7,18 +7,21 @@ from typing import Any
 import pytest
 
 from tests.helpers import NOT_MODULES, hand_built, own
-from torchprof_hooks.profiles.compilation import (
+from torchprof_hooks.profiles.modules import ModuleInfo
+from torchprof_hooks.profiles.names import Phase
+from torchprof_hooks.profiles.profile import Profile
+from torchprof_hooks.profiles.program.compilation import (
     CompilationSummary,
     CompiledGraph,
     CompileStage,
     GraphBreak,
 )
-from torchprof_hooks.profiles.modules import ModuleInfo
-from torchprof_hooks.profiles.names import Phase
-from torchprof_hooks.profiles.profile import Profile
-from torchprof_hooks.profiles.program import ProgramProfile
-from torchprof_hooks.profiles.program_facts import OptimizerFacts, ProgramFacts
-from torchprof_hooks.profiles.strata import Strata, Stratum
+from torchprof_hooks.profiles.program.program_profile import (
+    OptimizerFacts,
+    ProgramFacts,
+    ProgramProfile,
+)
+from torchprof_hooks.profiles.program.strata import Strata, Stratum
 from torchprof_hooks.profiles.totals import Totals
 from torchprof_hooks.reports.program.tips import tips_section
 

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from torchprof_hooks.capture.compilation import read_compilation
-from torchprof_hooks.profiles.program import ProgramProfile
-from torchprof_hooks.profiles.strata import Strata
+from torchprof_hooks.profiles.program.program_profile import ProgramProfile
+from torchprof_hooks.profiles.program.strata import Strata
 from torchprof_hooks.reports.program.tips.compiling import recompiles
 from torchprof_hooks.reports.program.tips.evidence import Evidence
 

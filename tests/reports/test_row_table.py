@@ -8,7 +8,7 @@ from tests.helpers import FUNCTIONS, STEP, hand_built, own, table
 from tests.profiles.test_merge import profiles
 from torchprof_hooks import Profile
 from torchprof_hooks.profiles.modules import ModuleInfo
-from torchprof_hooks.profiles.names import GROUPINGS
+from torchprof_hooks.profiles.names import GROUPINGS, Grouping
 from torchprof_hooks.reports.row_table import render
 
 
@@ -66,7 +66,7 @@ def test_device_times_and_compiled_regions() -> None:
 
 def test_an_unknown_grouping_or_unit_is_refused() -> None:
     with pytest.raises(ValueError, match="by must be"):
-        render(STEP, "layer")
+        render(STEP, "layer")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="unit must be"):
         render(STEP, "class", "hours")
 
@@ -76,7 +76,9 @@ def test_a_narrow_table() -> None:
 
 
 @given(profiles, st.sampled_from(GROUPINGS), st.integers(1, 9))
-def test_any_profile_can_be_shown(profile: Profile, by: str, max_rows: int) -> None:
+def test_any_profile_can_be_shown(
+    profile: Profile, by: Grouping, max_rows: int
+) -> None:
     assert render(profile, by, max_rows=max_rows)
 
 

@@ -35,7 +35,9 @@ TRAINED = hand_built(
 )
 
 
-def sections(profile: Profile, width: int = 120, max_rows: int = 40) -> list[str]:
+def sections(
+    profile: Profile, width: int = 120, max_rows: int | None = None
+) -> list[str]:
     """The parts of the report below its first lines."""
     return render(profile, width=width, max_rows=max_rows).split("\n\n")[1:]
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.helpers import table
-from torchprof_hooks.reports.timer import render
+from torchprof_hooks.reports.hook_table import render_times as render
 
 FORWARD = {"elapsed_time": "ElapsedTime"}
 BACKWARD = {**FORWARD, "backward_time": "BackwardTime"}

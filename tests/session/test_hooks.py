@@ -17,6 +17,7 @@ from torchprof_hooks import (
     StepTimerHook,
     StopAtStepHook,
     TrainingSession,
+    profile,
 )
 
 X = torch.ones(2, 3)
@@ -152,12 +153,26 @@ def test_report_every_seconds_of_functions() -> None:
         clock.now += 4
         model(X)
 
-    hook = ReportHook(every_secs=10, functions=True, file=file, clock=clock)
+    profiler = profile(functions=True)
+    hook = ReportHook(every_secs=10, profiler=profiler, file=file, clock=clock)
     with TrainingSession([hook], start_step=7) as session:
         for _ in range(4):
             session.run(step)
     assert headings(file) == ["steps 8 to 10", "steps 11 to 11"]
     assert "Linear: linear(2x3, 3x3, 3)" in file.getvalue()
+    [linear] = [row for row in profiler.profile.rows() if row.kind == "module"]
+    assert linear.calls == 4  # all intervals
+
+
+def test_what_to_measure_is_said_by_the_profiler() -> None:
+    with pytest.warns(DeprecationWarning, match=r"profiler=profile\(functions="):
+        hook = ReportHook(every_steps=1, functions=True, file=io.StringIO())
+    with TrainingSession([hook]) as session:
+        session.run(nn.Linear(3, 3), X)
+    assert hook.profile is not None
+    assert hook.profile.has_functions
+    with pytest.raises(TypeError, match="profiler must be given without functions"):
+        ReportHook(every_steps=1, profiler=profile(), functions=True)
 
 
 def test_what_was_measured_is_reported_after_an_exception() -> None:
@@ -188,6 +203,6 @@ def test_report_refuses_wrong_options() -> None:
     with pytest.raises(ValueError, match="every_secs or every_steps"):
         ReportHook()
     with pytest.raises(ValueError, match="unit must be"):
-        ReportHook(every_steps=1, unit="hours")
+        ReportHook(every_steps=1, unit="hours")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="memory must be 'cpu'"):
         ReportHook(every_steps=1, memory="toaster")

@@ -19,7 +19,7 @@ from torchprof_hooks.capture.torch_names.compile_stages import (
     STAGES,
     StageSource,
 )
-from torchprof_hooks.profiles.compilation import (
+from torchprof_hooks.profiles.program.compilation import (
     CompilationSummary,
     CompileStage,
     GraphBreak,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from torchprof_hooks.capture.torch_names.profiler import TENSOR
-from torchprof_hooks.profiles.step_trace import Operation, TensorType
+from torchprof_hooks.profiles.trace.step_trace import Operation, TensorType
 
 
 def tensors_among(inputs: Iterable[Any]) -> Iterator[tuple[int, Any]]:

@@ -23,7 +23,6 @@ from torchprof_hooks.capture.function_tracker import FunctionTracker
 from torchprof_hooks.capture.meter_tracker import MeterTracker
 from torchprof_hooks.capture.meters import Meter
 from torchprof_hooks.capture.module_tap import module_taps
-from torchprof_hooks.capture.site import Site
 from torchprof_hooks.capture.tracker import Tracker
 
 Callback = TypeVar("Callback", bound=Callable[..., Any])
@@ -65,11 +64,7 @@ def _new_tracker(hook: Callbacks, backward: bool, meters: Sequence[Meter]) -> Tr
 
 
 class _MeteredCallbackTracker(BackwardCallbackTracker, MeterTracker):
-    def moved(self, closed: list[Site], opened: list[Site]) -> None:
-        """A pass has gone over to other owners: read first, then call back."""
-        if self.is_told:
-            MeterTracker.moved(self, closed, opened)
-        BackwardCallbackTracker.moved(self, closed, opened)
+    pass
 
 
 def make_function_tracker(
@@ -106,11 +101,7 @@ def make_function_tracker(
 
 
 class _MeteredFunctionCallbackTracker(FunctionCallbackTracker, MeterTracker):
-    def moved(self, closed: list[Site], opened: list[Site]) -> None:
-        """A pass has gone over to other owners: read first, then call back."""
-        if self.is_told:
-            MeterTracker.moved(self, closed, opened)
-        FunctionCallbackTracker.moved(self, closed, opened)
+    pass
 
 
 def ask_again(target: Any) -> None:

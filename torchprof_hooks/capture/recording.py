@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from torchprof_hooks.capture.torch_names.profiler import event_tree, system_threads
 from torchprof_hooks.capture.trace_reader import EventReader, read_modules, read_passes
 from torchprof_hooks.capture.trace_tracker import TraceTracker, TrackedStep
-from torchprof_hooks.profiles.step_trace import StepTrace
+from torchprof_hooks.profiles.trace.step_trace import StepTrace
 
 
 class Window(NamedTuple):

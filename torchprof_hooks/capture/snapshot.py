@@ -17,8 +17,7 @@ from torchprof_hooks.capture.sampling.step_counter import StepCounter
 from torchprof_hooks.capture.site import Site
 from torchprof_hooks.capture.torch_names.canaries import not_measured
 from torchprof_hooks.capture.tracker import Tracker
-from torchprof_hooks.profiles.cells import CellKey, add_cell
-from torchprof_hooks.profiles.correction import overhead_ns
+from torchprof_hooks.profiles.cells import CellKey, add_cell, overhead_ns
 from torchprof_hooks.profiles.memory import NO_MEMORY, MemorySummary, MemoryTotals
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import (

@@ -28,7 +28,7 @@ from torchprof_hooks.capture.torch_names.profiler import (
 )
 from torchprof_hooks.capture.trace_tracker import TrackedPass
 from torchprof_hooks.profiles.modules import ModuleInfo
-from torchprof_hooks.profiles.step_trace import (
+from torchprof_hooks.profiles.trace.step_trace import (
     Allocation,
     GraphPass,
     ModuleSpan,

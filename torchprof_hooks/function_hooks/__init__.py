@@ -4,5 +4,14 @@ from torchprof_hooks.function_hooks.debug_print import PrintHook
 from torchprof_hooks.function_hooks.memory import MemoryProfileHook
 from torchprof_hooks.function_hooks.nvtx import NvtxHook
 from torchprof_hooks.function_hooks.timer import TimerHook
+from torchprof_hooks.hooks.memory import MemoryHookSummary
+from torchprof_hooks.hooks.timer import TimerSummary
 
-__all__ = ["MemoryProfileHook", "NvtxHook", "PrintHook", "TimerHook"]
+__all__ = [
+    "MemoryHookSummary",
+    "MemoryProfileHook",
+    "NvtxHook",
+    "PrintHook",
+    "TimerHook",
+    "TimerSummary",
+]

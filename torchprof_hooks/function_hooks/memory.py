@@ -10,7 +10,7 @@ from torchprof_hooks.capture.meter_tracker import MeterTracker
 from torchprof_hooks.capture.site import Site
 from torchprof_hooks.capture.tracker import Tracker
 from torchprof_hooks.function_hook import FunctionHook
-from torchprof_hooks.memory_hook import MemoryHook
+from torchprof_hooks.hooks.memory import MemoryHook
 
 
 class MemoryProfileHook(MemoryHook, FunctionHook):

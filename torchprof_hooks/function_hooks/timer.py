@@ -2,44 +2,46 @@
 
 from __future__ import annotations
 
-import sys
-from typing import Any, Final, Literal, TextIO, TypedDict
+from collections.abc import Mapping
+from typing import Any, Final, Literal
 
-from torchprof_hooks.capture.call_records import CallRecords
 from torchprof_hooks.capture.function_tracker import FunctionTracker
 from torchprof_hooks.capture.hook_tracker import make_function_tracker
 from torchprof_hooks.capture.meter_tracker import meters_of
 from torchprof_hooks.capture.meters import DeviceMeter
 from torchprof_hooks.capture.site import Site
+from torchprof_hooks.capture.tracker import Tracker
 from torchprof_hooks.function_hook import FunctionHook
+from torchprof_hooks.hooks.timer import CallTimes, TimerSummary
 from torchprof_hooks.measure.device_clock import (
     DeviceClock,
     check_clock,
     default_device_clock,
 )
-from torchprof_hooks.profiles.names import MODULE_PHASES, Phase, check_grouping
-from torchprof_hooks.profiles.options import check_file, check_flag
+from torchprof_hooks.profiles.names import (
+    FUNCTION_GROUPINGS,
+    FunctionGrouping,
+    Phase,
+    check_grouping,
+)
+from torchprof_hooks.profiles.options import check_flag
 
-#: What names can be of.
-GROUPINGS: Final = ("function", "module", "call")
+_PhaseField = Literal["forward_time", "backward_time", "recompute_time"]
+_PHASE_FIELDS: Final[dict[Phase, _PhaseField]] = {
+    "forward": "forward_time",
+    "backward": "backward_time",
+    "recompute": "recompute_time",
+}
+_COLUMNS: Final = {
+    "elapsed_time": "ElapsedTime",
+    "device_time": "DeviceTime",
+    "forward_time": "ForwardTime",
+    "backward_time": "BackwardTime",
+    "recompute_time": "RecomputeTime",
+}
 
 
-class _Required(TypedDict):
-    elapsed_time: float
-    occurrence: int
-
-
-class Summary(_Required, total=False):
-    """Sums for one name, in seconds. `device_time` only where a device was measured,
-    those of the phases only with ``phases=True``."""
-
-    device_time: float
-    forward_time: float
-    backward_time: float
-    recompute_time: float
-
-
-class TimerHook(FunctionHook):
+class TimerHook(CallTimes, FunctionHook):
     """Measures the time of every function, as ``chainer.function_hooks.TimerHook``.
 
     Args:
@@ -73,22 +75,23 @@ class TimerHook(FunctionHook):
     """
 
     name = "TimerHook"
+    _name_header = "FunctionName"
 
     def __init__(
         self,
         *,
-        by: Literal["function", "module", "call"] = "function",
+        by: FunctionGrouping = "function",
         phases: bool = False,
         history_size: int = 100_000,
         device_clock: DeviceClock | None = None,
     ) -> None:
-        check_grouping(by, GROUPINGS)
+        check_grouping(by, FUNCTION_GROUPINGS)
         check_flag("phases", phases)
         check_clock(device_clock)
+        super().__init__(history_size)
         self.by = by
         self.phases = phases
         self._clock = device_clock or default_device_clock()
-        self._records = CallRecords(history_size, is_function)
 
     def added(self, function: Any) -> None:
         """Called when the hook is registered: on `function`, or thread-wide (None).
@@ -102,54 +105,6 @@ class TimerHook(FunctionHook):
                 "by='function'"
             )
 
-    @property
-    def call_history(self) -> list[tuple[str, float]]:
-        """(name, seconds) of the newest calls, in the order in which they ended."""
-        return [
-            (self._name(site), (end_ns - start_ns) / 1e9)
-            for (_, site), (start_ns, end_ns) in self._records.newest()
-        ]
-
-    def total_time(self) -> float:
-        """Seconds in functions: of nested calls, the outermost count."""
-        total_ns = sum(
-            int(tracker.log.total_ns[site.code])
-            for tracker, site in self._records.places()
-            if is_function(site) and not _is_part_of_function(site)
-        )
-        return total_ns / 1e9
-
-    def summary(self) -> dict[str, Summary]:
-        """Sums by name, in the order in which the first calls ended."""
-        summary: dict[str, Summary] = {}
-        for tracker, site in self._records.places():
-            if is_function(site) and isinstance(tracker, FunctionTracker):
-                self._add_up(summary, tracker, site)
-        return summary
-
-    def print_report(self, unit: str = "auto", file: TextIO | None = None) -> None:
-        """Print the summary as a table.
-
-        Args:
-            unit: "sec", "ms", "us", "ns", "auto" (one unit for the table, chosen for
-                the largest value) or "auto_foreach" (one for each value).
-            file: where to; standard output by default.
-
-        Raises:
-            ValueError: `unit` is none of these.
-        """
-        from torchprof_hooks.reports.timer import render
-
-        check_file("file", file)
-        summary = self.summary()
-        columns = {
-            field: header
-            for field, header in _COLUMNS.items()
-            if any(sums.get(field) for sums in summary.values())
-        }
-        report = render(self.name, "FunctionName", summary, unit, columns)
-        print(report, file=file or sys.stdout)
-
     def _make_tracker(self, everywhere: bool) -> FunctionTracker:
         meters = [] if self._clock is None else [DeviceMeter(self._clock)]
         tracker = make_function_tracker(
@@ -162,7 +117,20 @@ class TimerHook(FunctionHook):
         self._records.follow(tracker, tracker.log)
         return tracker
 
-    def _name(self, site: Site) -> str:
+    def _is_call(self, site: Site) -> bool:
+        return site.function is not None and not site.is_hidden
+
+    def _is_nested(self, site: Site) -> bool:
+        while not site.is_entry:
+            site = site.caller
+            if self._is_call(site):
+                return True
+        return False
+
+    def _has_name(self, tracker: Tracker, site: Site) -> bool:
+        return self._is_call(site)
+
+    def _name(self, tracker: Tracker, site: Site) -> str:
         if self.by == "function":
             return site.function or ""
         module = site.enclosing
@@ -172,48 +140,19 @@ class TimerHook(FunctionHook):
         return site.name if module.module is None else f"{where}: {site.name}"
 
     def _add_up(
-        self, summary: dict[str, Summary], tracker: FunctionTracker, site: Site
+        self, sums: TimerSummary, seconds: float, tracker: Tracker, site: Site
     ) -> None:
-        empty: Summary = {"elapsed_time": 0.0, "occurrence": 0}
-        if self.phases:
-            for field in _PHASE_FIELDS.values():
-                empty[field] = 0.0
-        sums = summary.setdefault(self._name(site), empty)
-        seconds = int(tracker.log.total_ns[site.code]) / 1e9
-        sums["elapsed_time"] += seconds
-        sums["occurrence"] += int(tracker.log.calls[site.code])
+        for phase, field in _PHASE_FIELDS.items() if self.phases else ():
+            before = sums.get(field, 0.0)
+            sums[field] = before + seconds * (site.phase == phase)
         for meter in meters_of(tracker, DeviceMeter):
             meter.settle()
             before = sums.get("device_time", 0.0)
             sums["device_time"] = before + meter.device_ns.get(site.code, 0) / 1e9
-        if self.phases and site.phase in MODULE_PHASES:
-            sums[_PHASE_FIELDS[site.phase]] += seconds
 
-
-def is_function(site: Site) -> bool:
-    """Whether calls at `site` are those of a function that is to be shown."""
-    return site.function is not None and not site.is_hidden
-
-
-def _is_part_of_function(site: Site) -> bool:
-    """Whether the time of calls at `site` is counted in that of an outer function."""
-    while not site.is_entry:
-        site = site.caller
-        if is_function(site):
-            return True
-    return False
-
-
-_PhaseField = Literal["forward_time", "backward_time", "recompute_time"]
-_PHASE_FIELDS: Final[dict[Phase, _PhaseField]] = {
-    "forward": "forward_time",
-    "backward": "backward_time",
-    "recompute": "recompute_time",
-}
-_COLUMNS: Final = {
-    "elapsed_time": "ElapsedTime",
-    "device_time": "DeviceTime",
-    "forward_time": "ForwardTime",
-    "backward_time": "BackwardTime",
-    "recompute_time": "RecomputeTime",
-}
+    def _columns(self, summary: Mapping[str, TimerSummary]) -> dict[str, str]:
+        return {
+            field: header
+            for field, header in _COLUMNS.items()
+            if any(sums.get(field) for sums in summary.values())
+        }

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import torch
 
 from torchprof_hooks.capture.call_records import Place
@@ -12,9 +10,13 @@ from torchprof_hooks.capture.meter_tracker import MeterTracker
 from torchprof_hooks.capture.meters import MemoryMeter
 from torchprof_hooks.capture.site import Site
 from torchprof_hooks.capture.tracker import Tracker
+from torchprof_hooks.hooks.memory import MemoryHook, MemoryHookSummary
 from torchprof_hooks.link_hook import LinkHook
-from torchprof_hooks.memory_hook import MemoryHook, Summary
-from torchprof_hooks.profiles.names import MODULE_PHASES, check_grouping
+from torchprof_hooks.profiles.names import (
+    MODULE_PHASES,
+    ModuleGrouping,
+    check_grouping,
+)
 
 
 class MemoryProfileHook(MemoryHook, LinkHook):
@@ -58,7 +60,7 @@ class MemoryProfileHook(MemoryHook, LinkHook):
         self,
         device: str | torch.device | None = None,
         *,
-        by: Literal["class", "module"] = "class",
+        by: ModuleGrouping = "class",
         history_size: int = 100_000,
     ) -> None:
         check_grouping(by)
@@ -81,7 +83,7 @@ class MemoryProfileHook(MemoryHook, LinkHook):
             return site.name
         return tracker.names.infos[site.name].class_name
 
-    def summary(self, *, own: bool = False) -> dict[str, Summary]:
+    def summary(self, *, own: bool = False) -> dict[str, MemoryHookSummary]:
         """Sums by name (see the base class), with `retained_bytes`: the mean of what
         forward calls left in use, inner calls included."""
         summary = super().summary(own=own)

@@ -10,6 +10,8 @@ from typing import Any, Final, Protocol
 
 import torch
 
+from torchprof_hooks.profiles.errors import MemoryUnavailableError
+
 #: used, acquired, current, peak: all in bytes.
 Reading = tuple[int, int, int, int]
 
@@ -28,10 +30,6 @@ class MemoryCounter(Protocol):
     def read(self) -> Reading:
         """Used bytes (handed out), acquired (taken from the device or the system),
         current (in use now) and peak (the most that was in use)."""
-
-
-class MemoryUnavailableError(RuntimeError):
-    """The memory of this device cannot be measured in this process."""
 
 
 class CudaMemoryCounter:

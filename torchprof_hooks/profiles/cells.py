@@ -1,9 +1,10 @@
-"""Cells, the finest record of a run, and what remains of them when functions, or
-modules, are not looked at."""
+"""Cells, the finest record of a run, and what remains of them without functions,
+without modules, or without the time that measuring took."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from torchprof_hooks.profiles.modules import ModuleInfo
@@ -12,6 +13,7 @@ from torchprof_hooks.profiles.names import (
     BACKWARD_PHASES,
     MODULES_NAME,
     OUTSIDE_NAME,
+    PROFILER_NAME,
     Kind,
     Phase,
 )
@@ -36,6 +38,8 @@ _PHASE_OF_KIND: Final[Mapping[Kind, Phase]] = {
     "outside": "outside",
     "profiler": "profiler",
 }
+
+_PROFILER: Final[CellKey] = ((PROFILER_NAME,), "profiler")
 
 _NOT_MODULES: Final[Infos] = {
     OUTSIDE_NAME: ModuleInfo(kind="outside"),
@@ -105,3 +109,27 @@ def call_site(path: Chain, infos: Infos) -> str:
 def add_cell(cells: dict[CellKey, Totals], key: CellKey, totals: Totals) -> None:
     """Add to what is in the cell, or make it."""
     cells[key] = cells[key] + totals if key in cells else totals
+
+
+def overhead_ns(item: tuple[CellKey, Totals]) -> int:
+    """What measuring took of the own time of a cell: of the profiler's, all."""
+    (_, phase), totals = item
+    return totals.self_ns if phase == "profiler" else totals.overhead_ns
+
+
+def without_overhead(cells: Cells) -> Cells:
+    """The same cells without what measuring took in their time, which becomes time of
+    the profiler: own times still add up to the wall time.
+
+    A cost is an estimate; one that is larger than the time it was spent in, is all of
+    that time.
+    """
+    kept: dict[CellKey, Totals] = {}
+    taken_ns = 0
+    for key, totals in cells.items():
+        own_ns = min(totals.overhead_ns, max(totals.self_ns, 0))
+        taken_ns += own_ns
+        kept[key] = replace(totals, self_ns=totals.self_ns - own_ns, overhead_ns=0)
+    if taken_ns:
+        add_cell(kept, _PROFILER, Totals(self_ns=taken_ns))
+    return kept

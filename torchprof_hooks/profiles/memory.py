@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from torchprof_hooks.profiles.fields import Count, Signed
-from torchprof_hooks.profiles.names import Phase
+from torchprof_hooks.profiles.files.fields import Count, Signed
+from torchprof_hooks.profiles.names import Phase, united
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +86,12 @@ class MemorySummary:
             (run.peak_bytes, run.peak_path, run.peak_phase) for run in (self, other)
         )
         return MemorySummary(
-            _united(self.source, other.source, ", "),
-            self.is_net or other.is_net,
-            peak_bytes,
-            path,
-            phase,
-            _united(self.unavailable, other.unavailable, "; "),
+            source=united(self.source, other.source, ", "),
+            is_net=self.is_net or other.is_net,
+            peak_bytes=peak_bytes,
+            peak_path=path,
+            peak_phase=phase,
+            unavailable=united(self.unavailable, other.unavailable, "; "),
         )
 
 
@@ -102,8 +102,3 @@ def merge_summaries(
     if left is None or right is None:
         return left or right
     return left.merge(right)
-
-
-def _united(left: str, right: str, separator: str) -> str:
-    words = {*left.split(separator), *right.split(separator)} - {""}
-    return separator.join(sorted(words))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Annotated, Final
 
-from torchprof_hooks.profiles.fields import OPTIONAL, Count
-from torchprof_hooks.profiles.names import Kind
+from torchprof_hooks.profiles.files.fields import OPTIONAL, Count
+from torchprof_hooks.profiles.names import Kind, united
 
 #: `ModuleInfo.inputs` of calls that were made with inputs of different types.
 MIXED_INPUTS: Final = ("mixed",)
@@ -48,20 +48,17 @@ class ModuleInfo:
     def merge(self, other: ModuleInfo) -> ModuleInfo:
         """What two profiles know of the same name, whatever their order. Two classes
         under one name (``Sequential.0``, say) show both, joined by "|"."""
+        class_names = {*self.class_name.split("|"), *other.class_name.split("|")}
         return ModuleInfo(
-            _joined(self.class_name, other.class_name),
-            min(self.kind, other.kind),
-            tuple(sorted({*self.aliases, *other.aliases})),
-            self.compiled or other.compiled,
-            min(self.order, other.order),
-            _joined(self.implementation, other.implementation).removeprefix("|"),
-            _same_inputs(self.inputs, other.inputs),
-            _joined(self.place, other.place).removeprefix("|"),
+            class_name="|".join(sorted(class_names)),
+            kind=min(self.kind, other.kind),
+            aliases=tuple(sorted({*self.aliases, *other.aliases})),
+            compiled=self.compiled or other.compiled,
+            order=min(self.order, other.order),
+            implementation=united(self.implementation, other.implementation, "|"),
+            inputs=_same_inputs(self.inputs, other.inputs),
+            place=united(self.place, other.place, "|"),
         )
-
-
-def _joined(one: str, other: str) -> str:
-    return "|".join(sorted({*one.split("|"), *other.split("|")}))
 
 
 def _same_inputs(one: tuple[str, ...], other: tuple[str, ...]) -> tuple[str, ...]:

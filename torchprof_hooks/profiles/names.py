@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby, islice
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 from torchprof_hooks.profiles.options import check_choice
 
@@ -94,6 +94,12 @@ def kind_of_entry(name: str) -> Kind:
     return _KINDS.get(name, "optimizer")
 
 
+def united(one: str, other: str, separator: str) -> str:
+    """The parts of two texts, each once, in alphabetical order."""
+    parts = {*one.split(separator), *other.split(separator)} - {""}
+    return separator.join(sorted(parts))
+
+
 #: How many shapes, or runs of equal ones, the name of a function call may show.
 _SHAPES_SHOWN: Final = 6
 #: From how many on equal shapes in a row are counted instead of repeated.
@@ -118,13 +124,32 @@ def _shape_texts(shapes: Sequence[Sequence[int]]) -> Iterator[str]:
             yield f"{length} * {text}"
 
 
-#: By what calls of modules can be grouped.
-MODULE_GROUPINGS: Final = ("module", "class")
+#: How calls of modules can be grouped.
+ModuleGrouping = Literal["module", "class"]
+MODULE_GROUPINGS: Final[tuple[ModuleGrouping, ...]] = get_args(ModuleGrouping)
 
-#: By what rows can be grouped.
-GROUPINGS: Final = (*MODULE_GROUPINGS, "function", "call")
+#: How calls of functions can be grouped.
+FunctionGrouping = Literal["function", "module", "call"]
+FUNCTION_GROUPINGS: Final[tuple[FunctionGrouping, ...]] = get_args(FunctionGrouping)
+
+#: How the rows of a profile can be grouped.
+Grouping = Literal["module", "class", "function", "call"]
+GROUPINGS: Final[tuple[Grouping, ...]] = get_args(Grouping)
 
 
 def check_grouping(by: str, valid: Sequence[str] = MODULE_GROUPINGS) -> None:
     """Raise ValueError (or TypeError), with the valid ones, if `by` is none of them."""
     check_choice("by", by, valid)
+
+
+#: One unit for the table, chosen for its largest value ("auto"), the best one for each
+#: value ("auto_foreach"), or a unit by name.
+TimeUnit = Literal["auto", "auto_foreach", "sec", "ms", "us", "ns"]
+#: The same for bytes, where "auto" chooses one unit for each column.
+ByteUnit = Literal[
+    "auto", "auto_foreach", "B", "KB", "MB", "GB", "TB", "PB", "EB", "ZB"
+]
+
+#: The columns by which the rows of a report can be chosen and sorted.
+SortBy = Literal["calls", "forward", "backward", "recompute", "device", "self", "total"]
+SORT_KEYS: Final[tuple[SortBy, ...]] = get_args(SortBy)

@@ -1,4 +1,4 @@
-"""What users give as parameters, checked where they give it.
+"""The parameters that users give, checked where they give them.
 
 Each check raises TypeError or ValueError with the name of the parameter as the user
 wrote it, what it may be, and what it was: "max_rows must be a whole number, 1 or more,
@@ -7,13 +7,20 @@ not 'a'".
 
 from __future__ import annotations
 
+import functools
+import inspect
 import math
 import operator
 import os
-from collections.abc import Sequence
+import re
+import warnings
+from collections.abc import Callable, Sequence
 from numbers import Real
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, ParamSpec, TypeVar, cast
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def _wrong(kind: type[Exception], name: str, wanted: str, value: object) -> Exception:
@@ -104,3 +111,89 @@ def check_callable(name: str, value: object) -> None:
     """A function, or something else that can be called."""
     if not callable(value):
         raise _wrong(TypeError, name, "a function", value)
+
+
+def check_plain_function(name: str, value: object, instead: str) -> None:
+    """A function or method that is done when its call returns, unlike a generator, a
+    coroutine or a class.
+
+    instead: what to use for these.
+    """
+    kinds = (
+        inspect.iscoroutinefunction,
+        inspect.isgeneratorfunction,
+        inspect.isasyncgenfunction,
+    )
+    is_plain = callable(value) and not isinstance(value, type)
+    if not is_plain or any(is_kind(value) for is_kind in kinds):
+        wanted = f"a plain function (for others, use `{instead}` inside of them)"
+        raise _wrong(TypeError, name, wanted, value)
+
+
+_SHARE: Final = re.compile(r"(?P<number>\d+(\.\d*)?|\.\d+)(e-?\d{1,2})? ?(?P<sign>%?)")
+_WANTED_SHARE: Final = 'a share, "2%" or 0.02'
+
+
+def parse_share(written: str | float) -> float:
+    """0.02 for "2%", "0.02" and 0.02. A number without a sign is a share up to 1, and
+    per cent above that: 5 is 5 %, since nobody means 500 %. "none" is 1: no limit.
+
+    Raises:
+        ValueError: the text or number is no share. The message says what it may be, to
+            follow after "must be".
+    """
+    text = str(written).strip().lower()
+    if text == "none":
+        return 1.0
+    found = _SHARE.fullmatch(text) if text.isascii() else None
+    if found is None:
+        raise ValueError(_WANTED_SHARE)
+    number = float(text.rstrip(" %"))
+    return number / 100 if found["sign"] or number > 1 else number
+
+
+def check_share(name: str, value: Any, *, is_limit: bool = False) -> float:
+    """A share in any of the notations of `parse_share`, returned as a number.
+
+    is_limit: whether the share limits something, so that "none" and 1 mean no limit;
+        otherwise a 1 without a sign is refused, as it may mean 1 % or 100 %.
+    """
+    wanted = f'{_WANTED_SHARE}, or "none"' if is_limit else _WANTED_SHARE
+    if isinstance(value, bool) or not isinstance(value, (Real, str)):
+        raise _wrong(TypeError, name, wanted, value)
+    try:
+        share = parse_share(cast("str | float", value))
+    except ValueError:
+        raise _wrong(ValueError, name, wanted, value) from None
+    if is_limit and share == 0:
+        raise _wrong(ValueError, name, f"{wanted}, and above 0", value)
+    if not is_limit and share == 1 and "%" not in str(value):
+        wanted = '"1%" or "100%", as 1 may mean either'
+        raise _wrong(ValueError, name, wanted, value)
+    return share
+
+
+def keyword_only(*names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Decorator for a method: parameters with these names, which could be given by
+    position in the last release, still can be, with a DeprecationWarning."""
+
+    def decorate(method: Callable[P, R]) -> Callable[P, R]:
+        @functools.wraps(method)
+        def accepting(self: object, *given: object, **options: object) -> R:
+            if given:
+                title = getattr(method, "__name__", "")
+                if len(given) > len(names) or options.keys() & names[: len(given)]:
+                    raise TypeError(f"{title}() takes keyword arguments, each once")
+                keywords = ", ".join(f"{name}=..." for name in names[: len(given)])
+                warnings.warn(
+                    f"{title}() takes keyword arguments only: write {title}({keywords})"
+                    "; the next release refuses others",
+                    DeprecationWarning,
+                    stacklevel=2,
+                )
+                options = {**dict(zip(names, given, strict=False)), **options}
+            return method(self, **options)  # type: ignore[arg-type]
+
+        return cast("Callable[P, R]", accepting)
+
+    return decorate

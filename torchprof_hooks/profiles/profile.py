@@ -18,11 +18,12 @@ from torchprof_hooks.profiles.cells import (
     has_functions,
     without_functions,
 )
-from torchprof_hooks.profiles.fields import OPTIONAL, Count
+from torchprof_hooks.profiles.files.fields import OPTIONAL, Count
 from torchprof_hooks.profiles.memory import MemorySummary, merge_summaries
 from torchprof_hooks.profiles.modules import ModuleInfo
-from torchprof_hooks.profiles.names import PROFILER_NAME, Phase
+from torchprof_hooks.profiles.names import PROFILER_NAME, Grouping, Phase, united
 from torchprof_hooks.profiles.options import check_flag, check_path
+from torchprof_hooks.profiles.reportable import Reportable
 from torchprof_hooks.profiles.step_times import NO_STEP_TIMES, StepTimes
 from torchprof_hooks.profiles.totals import Totals
 
@@ -33,12 +34,22 @@ if TYPE_CHECKING:
 __all__ = ["CellKey", "Profile"]
 
 
-#: Kinds of what is called, as far as it is looked into.
+#: Kinds of rows that stand for calls.
 _CALLED = ("module", "function")
+#: Fields that add up when profiles are merged.
+_COUNTS = (
+    "wall_ns",
+    "steps",
+    "aborted_calls",
+    "overhead_ns",
+    "undivided_passes",
+    "unmeasured_steps",
+    "unmeasured_ns",
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
+class Profile(Reportable):
     """Where the time of a run went.
 
     cells: the finest record. For each (chain of module and function calls, phase) the
@@ -94,7 +105,7 @@ class Profile:
         return Profile, tuple(plain)
 
     def broken_promise(self) -> str:
-        """What cannot be, "" if nothing."""
+        """What is wrong with the values taken together, "" if nothing."""
         unknown = {n for path, _ in self.cells for n in path} - self.modules.keys()
         if unknown:
             return f"has cells of {min(unknown)!r}, which is not among the modules"
@@ -133,7 +144,7 @@ class Profile:
             times[phase] += totals.self_ns
         return times
 
-    def rows(self, by: str = "module") -> tuple[Row, ...]:
+    def rows(self, by: Grouping = "module") -> tuple[Row, ...]:
         """`Row`s, the most expensive first, with those that are no calls among them.
 
         by: "module" or "class" give one row per module or per class of modules, in
@@ -172,7 +183,7 @@ class Profile:
         Durations of single calls (means, deviations, shortest and longest) and times of
         devices are left as they were measured.
         """
-        from torchprof_hooks.profiles.correction import without_overhead
+        from torchprof_hooks.profiles.cells import without_overhead
 
         infos = {PROFILER_NAME: ModuleInfo(kind="profiler"), **self.modules}
         return replace(self, cells=without_overhead(self.cells), modules=infos)
@@ -191,22 +202,17 @@ class Profile:
         modules = dict(self.modules)
         for name, info in other.modules.items():
             modules[name] = modules[name].merge(info) if name in modules else info
+        sums = {name: getattr(self, name) + getattr(other, name) for name in _COUNTS}
         return Profile(
-            cells,
-            modules,
-            self.wall_ns + other.wall_ns,
-            self.steps + other.steps,
-            self.aborted_calls + other.aborted_calls,
-            self.overhead_ns + other.overhead_ns,
-            tuple(sorted({*self.devices, *other.devices})),
-            merge_summaries(self.memory, other.memory),
-            self.undivided_passes + other.undivided_passes,
-            self.unmeasured_steps + other.unmeasured_steps,
-            self.unmeasured_ns + other.unmeasured_ns,
-            tuple(sorted({*self.not_measured, *other.not_measured})),
-            self.step_times.merge(other.step_times),
-            ", ".join(_united(self.core, other.core)),
-            "; ".join(_united(self.core_reason, other.core_reason, "; ")),
+            cells=cells,
+            modules=modules,
+            devices=tuple(sorted({*self.devices, *other.devices})),
+            memory=merge_summaries(self.memory, other.memory),
+            not_measured=tuple(sorted({*self.not_measured, *other.not_measured})),
+            step_times=self.step_times.merge(other.step_times),
+            core=united(self.core, other.core, ", "),
+            core_reason=united(self.core_reason, other.core_reason, "; "),
+            **sums,
         )
 
     def save(self, path: str | Path) -> None:
@@ -227,17 +233,16 @@ class Profile:
         """Read a profile that `save` wrote.
 
         Raises:
-            ValueError: the file is no profile, damaged, or of an unknown version.
+            ProfileFileError: the file is not a profile, is damaged, or has a version
+                that this release does not know.
             OSError: the file cannot be read.
         """
         from torchprof_hooks.profiles.files import profile_file
 
         return profile_file.load(cls, check_path("path", path))
 
+    def _reported_profile(self) -> Profile:
+        return self
+
     def _called(self) -> Iterator[ModuleInfo]:
         return (self.modules[path[-1]] for path, _ in self.cells)
-
-
-def _united(one: str, other: str, between: str = ", ") -> list[str]:
-    """The texts of two lists, each once, in alphabetical order."""
-    return sorted({*one.split(between), *other.split(between)} - {""})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from torchprof_hooks.profiles.cells import (
     Cells,
@@ -21,6 +21,7 @@ from torchprof_hooks.profiles.names import (
     BACKWARD_PHASES,
     GROUPINGS,
     MODULE_PHASES,
+    Grouping,
     Kind,
     Phase,
     check_grouping,
@@ -131,7 +132,7 @@ class PhaseSums:
         return own.with_cumulative(host_ns, device_ns, memory)
 
 
-def group_rows(cells: Cells, infos: Infos, by: str) -> tuple[Row, ...]:
+def group_rows(cells: Cells, infos: Infos, by: Grouping) -> tuple[Row, ...]:
     """See `Profile.rows`."""
     check_grouping(by, GROUPINGS)
     if by == "function":
@@ -145,7 +146,7 @@ def group_rows(cells: Cells, infos: Infos, by: str) -> tuple[Row, ...]:
         for name in set(names):  # a set: nested calls of one group count once
             sums.setdefault(name, PhaseSums()).add_inside(phase, totals)
         sums[names[-1]].add_own(phase, totals)
-    rows = (_row(groups.merged[name], sums[name]) for name in sums)
+    rows = (Row(**row_fields(*groups.merged[name], sums[name])) for name in sums)
     return tuple(sorted(rows, key=expensive_first))
 
 
@@ -219,16 +220,18 @@ def _group(path: Chain, infos: Infos, by: str) -> _Group:
     return _Group(name, ModuleInfo(info.class_name, info.kind), "")
 
 
-def _row(group: _Group, sums: PhaseSums) -> Row:
-    info = group.info
-    return Row(
-        group.name,
-        info.class_name,
-        info.kind,
-        info.aliases,
-        info.compiled,
-        sums.result(),
-        group.module,
-        info.implementation,
-        info.inputs,
-    )
+def row_fields(
+    name: str, info: ModuleInfo, module: str, sums: PhaseSums
+) -> dict[str, Any]:
+    """The fields of a `Row`, or of a `Node`, by name."""
+    return {
+        "name": name,
+        "class_name": info.class_name,
+        "kind": info.kind,
+        "aliases": info.aliases,
+        "compiled": info.compiled,
+        "phases": sums.result(),
+        "module": module,
+        "implementation": info.implementation,
+        "inputs": info.inputs,
+    }

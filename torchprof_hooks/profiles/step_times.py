@@ -7,7 +7,7 @@ from itertools import pairwise
 from math import ceil, floor, log2
 from typing import Final, NamedTuple
 
-from torchprof_hooks.profiles.fields import Count
+from torchprof_hooks.profiles.files.fields import Count
 
 #: Buckets for durations, from one power of two to the next: each is 1.1 % wide.
 BUCKETS_PER_OCTAVE: Final = 64
@@ -57,7 +57,7 @@ class StepTimes(NamedTuple):
     evaluation_ns: Count = 0
 
     def broken_promise(self) -> str:
-        """See `files.schema.Record`."""
+        """What is wrong with the values taken together, "" if nothing."""
         numbers = [bucket.number for bucket in self.later]
         if any(after <= before for before, after in pairwise(numbers)):
             return "has buckets that are not in their order"

@@ -6,7 +6,13 @@ from dataclasses import dataclass, replace
 from math import sqrt
 from typing import Annotated
 
-from torchprof_hooks.profiles.fields import DERIVED, OPTIONAL, BigCount, Count, Signed
+from torchprof_hooks.profiles.files.fields import (
+    DERIVED,
+    OPTIONAL,
+    BigCount,
+    Count,
+    Signed,
+)
 from torchprof_hooks.profiles.memory import NO_MEMORY, MemoryTotals
 
 
@@ -86,39 +92,30 @@ class Totals:
     def __add__(self, other: Totals) -> Totals:
         lows = [t.min_ns for t in (self, other) if t.calls]
         return Totals(
-            self.calls + other.calls,
-            self.self_ns + other.self_ns,
-            self.cumulative_ns + other.cumulative_ns,
-            min(lows, default=0),
-            max(self.max_ns, other.max_ns),
-            self.duration_ns + other.duration_ns,
-            self.squares_ns2 + other.squares_ns2,
-            self.device_self_ns + other.device_self_ns,
-            self.device_cumulative_ns + other.device_cumulative_ns,
-            self.memory + other.memory,
-            self.memory_cumulative + other.memory_cumulative,
-            self.flops + other.flops,
-            self.overhead_ns + other.overhead_ns,
+            calls=self.calls + other.calls,
+            self_ns=self.self_ns + other.self_ns,
+            cumulative_ns=self.cumulative_ns + other.cumulative_ns,
+            min_ns=min(lows, default=0),
+            max_ns=max(self.max_ns, other.max_ns),
+            duration_ns=self.duration_ns + other.duration_ns,
+            squares_ns2=self.squares_ns2 + other.squares_ns2,
+            device_self_ns=self.device_self_ns + other.device_self_ns,
+            device_cumulative_ns=self.device_cumulative_ns + other.device_cumulative_ns,
+            memory=self.memory + other.memory,
+            memory_cumulative=self.memory_cumulative + other.memory_cumulative,
+            flops=self.flops + other.flops,
+            overhead_ns=self.overhead_ns + other.overhead_ns,
         )
 
     def with_cumulative(
         self, host_ns: int, device_ns: int, memory: MemoryTotals = NO_MEMORY
     ) -> Totals:
         """The same with these as cumulative times and bytes."""
-        return Totals(
-            self.calls,
-            self.self_ns,
-            host_ns,
-            self.min_ns,
-            self.max_ns,
-            self.duration_ns,
-            self.squares_ns2,
-            self.device_self_ns,
-            device_ns,
-            self.memory,
-            memory,
-            self.flops,
-            self.overhead_ns,
+        return replace(
+            self,
+            cumulative_ns=host_ns,
+            device_cumulative_ns=device_ns,
+            memory_cumulative=memory,
         )
 
     def without_calls(self) -> Totals:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torchprof_hooks.profiles.cells import Cells, Infos
 from torchprof_hooks.profiles.modules import ModuleInfo
-from torchprof_hooks.profiles.rows import PhaseSums, Row
+from torchprof_hooks.profiles.rows import PhaseSums, Row, row_fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,8 @@ def build_tree(cells: Cells, infos: Infos) -> Node:
     nodes: dict[int, Node] = {}
     for place in reversed(_places(top)):  # those below come first
         below = sorted((nodes.pop(id(p)) for p in place.below.values()), key=rank)
-        nodes[id(place)] = _node(place, tuple(below))
+        fields = row_fields(place.name, place.info, place.module, place.sums)
+        nodes[id(place)] = Node(**fields, children=tuple(below))
     return nodes[id(top)]
 
 
@@ -77,19 +78,3 @@ def _places(top: _Place) -> list[_Place]:
     for place in places:
         places += place.below.values()
     return places
-
-
-def _node(place: _Place, children: tuple[Node, ...]) -> Node:
-    info = place.info
-    return Node(
-        place.name,
-        info.class_name,
-        info.kind,
-        info.aliases,
-        info.compiled,
-        place.sums.result(),
-        place.module,
-        info.implementation,
-        info.inputs,
-        children=children,
-    )

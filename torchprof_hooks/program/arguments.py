@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from dataclasses import Field, fields
 from typing import Any, Final
 
-from torchprof_hooks.program.complaints import complain
+from torchprof_hooks.profiles.errors import FlagError
 from torchprof_hooks.program.destination import settle
-from torchprof_hooks.program.flags import FlagError, Flags, make_flags, option
+from torchprof_hooks.program.flags import Flags, make_flags, option
+from torchprof_hooks.program.handover import complain
 from torchprof_hooks.program.launch import launch
 from torchprof_hooks.version import __version__
 

@@ -26,9 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         return file_tools.main(given)
     if given == [BUILD]:
-        from torchprof_hooks.program.build import build
-
-        return build()
+        return _build()
     if given and not given[0].startswith("-"):  # a script, and no options for us
         from torchprof_hooks.program.launch import launch
 
@@ -36,3 +34,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from torchprof_hooks.program.arguments import launch_with_options
 
     return launch_with_options(given, (*FILE_TOOLS, BUILD))
+
+
+def _build() -> int:
+    """Build the native core, if it is not there. Returns the exit code."""
+    from torchprof_hooks.capture.core.build import NotBuiltError, native_module
+    from torchprof_hooks.program.handover import complain
+
+    try:
+        path = native_module().__file__
+    except NotBuiltError as error:
+        complain(f"torchprof_hooks: no native core: {error}")
+        return 1
+    print(f"torchprof_hooks: the native core is in {path}")
+    return 0

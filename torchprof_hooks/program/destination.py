@@ -10,8 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from torchprof_hooks.profiles.errors import FlagError
 from torchprof_hooks.profiles.files.writing import replaced_file
-from torchprof_hooks.program.flags import FlagError, Flags
+from torchprof_hooks.program.flags import Flags
 
 #: Destinations that are no files.
 _STREAMS: Final = ("stderr", "stdout")

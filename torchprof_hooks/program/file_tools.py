@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from torchprof_hooks.profiles.compare import compare
 from torchprof_hooks.profiles.files import profile_file
-from torchprof_hooks.profiles.names import GROUPINGS
+from torchprof_hooks.profiles.names import GROUPINGS, SORT_KEYS, Grouping
+from torchprof_hooks.profiles.options import check_share
 from torchprof_hooks.profiles.profile import Profile
-from torchprof_hooks.profiles.shares import parse_strict_share
 from torchprof_hooks.reports import comparison, row_table, text
 from torchprof_hooks.reports.export import collapsed, rows_csv, rows_json, speedscope
 from torchprof_hooks.reports.table import plural
-from torchprof_hooks.reports.units import format_times
+from torchprof_hooks.reports.units import best_time
 
 T = TypeVar("T")
 
@@ -34,7 +34,7 @@ TROUBLE: Final = 2
 #: The format that is a program's report.
 _REPORT: Final = "report"
 
-_ROW_FORMATS: Final[Mapping[str, Callable[[Profile, str], str]]] = {
+_ROW_FORMATS: Final[Mapping[str, Callable[[Profile, Grouping], str]]] = {
     "json": rows_json.render,
     "csv": rows_csv.render,
 }
@@ -97,6 +97,11 @@ def _add_show(subparsers: Subparsers) -> None:
         help="times as they were measured, with what measuring took of them",
     )
     _add_max_rows(parser)
+    parser.add_argument(
+        "--sort-by",
+        choices=SORT_KEYS,
+        help="the column by which rows of a text table are chosen and sorted",
+    )
     parser.set_defaults(command=_show)
 
 
@@ -142,17 +147,16 @@ def _add_max_rows(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--max-rows",
         type=_positive,
-        default=40,
         metavar="N",
-        help="rows of a text table (default: %(default)s)",
+        help="rows of each table (default: 40 modules, 20 functions, 10 call sites)",
     )
 
 
 def _threshold(written: str) -> float:
     try:
-        return parse_strict_share(written)
+        return check_share("it", written)
     except ValueError as error:
-        raise argparse.ArgumentTypeError(f"must be {error}, not {written!r}") from None
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _positive(written: str) -> int:
@@ -177,13 +181,15 @@ def _show(args: argparse.Namespace) -> int:
 
 
 def _report(args: argparse.Namespace) -> str:
-    from torchprof_hooks.profiles.files.program_file import load_program
+    from torchprof_hooks.profiles.program.program_profile import ProgramProfile
     from torchprof_hooks.reports.program.report import Layout, program_report
 
-    program = _read(load_program, args.file)
+    program = _read(ProgramProfile.load, args.file)
     with_memory = program.replay is not None or bool(program.not_replayed)
-    rows = args.max_rows
-    return program_report(program, Layout(rows, rows, with_memory=with_memory))
+    layout = Layout(with_memory=with_memory)
+    if args.max_rows:
+        layout = layout._replace(n_ops=args.max_rows, n_apply=args.max_rows)
+    return program_report(program, layout)
 
 
 def _rendered(profile: Profile, args: argparse.Namespace) -> str:
@@ -192,13 +198,13 @@ def _rendered(profile: Profile, args: argparse.Namespace) -> str:
     if args.format in _ROW_FORMATS:
         return _ROW_FORMATS[args.format](profile, args.by or "module")
     render = partial(row_table.render, by=args.by) if args.by else text.render
-    return render(profile, width=_width(), max_rows=args.max_rows)
+    return render(profile, width=_width(), max_rows=args.max_rows, sort_by=args.sort_by)
 
 
 def _compare(args: argparse.Namespace) -> int:
     old, new = _load(args.old), _load(args.new)
     found = compare(old, new, args.by or "module", args.fail_above)
-    _write(comparison.render(found, width=_width(), max_rows=args.max_rows))
+    _write(comparison.render(found, width=_width(), max_rows=args.max_rows or 40))
     return SLOWER if found.slower else 0
 
 
@@ -211,7 +217,7 @@ def _merge(args: argparse.Namespace) -> int:
         raise _ToolError(f"the sum is more than a file can have: {error}") from None
     except OSError as error:
         raise _ToolError(f"cannot write {args.output}: {error.strerror}") from None
-    [wall] = format_times([merged.wall_ns], "auto_foreach")
+    wall = best_time(merged.wall_ns)
     count, steps = plural(len(args.files), "profile"), plural(merged.steps, "step")
     _write(f"{args.output}: {count}, {steps}, {wall} wall")
     return 0

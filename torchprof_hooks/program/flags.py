@@ -8,14 +8,11 @@ from difflib import get_close_matches
 from math import nan
 from typing import Any, Final
 
-from torchprof_hooks.profiles.shares import parse_share
+from torchprof_hooks.profiles.errors import FlagError
+from torchprof_hooks.profiles.options import parse_share
 
 #: What Theano puts in front of most names; it may be left out.
 PREFIX: Final = "profiling."
-
-
-class FlagError(ValueError):
-    """A flag that there is not, or a value that it cannot have."""
 
 
 def _yes_or_no(text: str) -> bool:
@@ -51,8 +48,11 @@ def _number(least: float) -> Callable[[str], float]:
     return parse
 
 
-def _share(text: str) -> float:
-    return parse_share(text)
+def _limit(text: str) -> float:
+    share = parse_share(text)
+    if share <= 0:
+        raise ValueError('a share above 0, "2%" or 0.02, or "none"')
+    return share
 
 
 def _text(text: str) -> str:
@@ -106,7 +106,7 @@ class Flags:
     )
     every: int = _flag(20, _whole(1), "measure functions in one step of so many")
     max_overhead: float = _flag(
-        0.02, _share, "the share of time that measuring may take; 100%: no limit"
+        0.02, _limit, "the share of time that measuring may take; 100%: no limit"
     )
     save: str = _flag("", _text, "write the profile to this file, too")
     flush_secs: float = _flag(60.0, _number(0), "seconds between writing that file")

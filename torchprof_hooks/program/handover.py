@@ -1,16 +1,22 @@
-"""What the command leaves in the environment for the interpreter that it becomes.
+"""What a program's interpreter needs of us before the program begins: when that was,
+what the command has told it by its environment, and a way to complain.
 
-That one imports this before the program begins, and most of what it starts has nothing
-to do with torch: so this imports next to nothing.
+Most of the programs that import this have nothing to do with torch. So it imports next
+to nothing.
 """
 
 from __future__ import annotations
 
 import os
+import sys
+from time import perf_counter_ns
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
+
+#: When this was imported: before torch, if we were told to watch the program.
+BEGAN_NS = perf_counter_ns()
 
 #: What the program that is being started is told, and the path that it would have had.
 FLAGS_VARIABLE = "TORCHPROF_HOOKS_LAUNCH_FLAGS"
@@ -37,3 +43,13 @@ def restore(environment: MutableMapping[str, str]) -> str:
     else:
         environment["PYTHONPATH"] = path
     return told
+
+
+def complain(line: str) -> None:
+    """Print a line to standard error. If that is closed, nothing is printed: it is no
+    reason to fail, nor to print between the outputs of the program."""
+    if sys.stderr is not None:
+        from contextlib import suppress
+
+        with suppress(OSError, ValueError):
+            print(line, file=sys.stderr, flush=True)

@@ -11,9 +11,7 @@ from __future__ import annotations
 import os
 import sys
 
-from torchprof_hooks.program.beginning import BEGAN_NS
-from torchprof_hooks.program.complaints import complain
-from torchprof_hooks.program.handover import prepare
+from torchprof_hooks.program.handover import BEGAN_NS, complain, prepare
 
 TYPE_CHECKING = False  # every program waits for what this imports
 if TYPE_CHECKING:

@@ -24,17 +24,16 @@ from torchprof_hooks.capture.sampling.sampled_steps import SampledSteps
 from torchprof_hooks.capture.sampling.scheduler import Scheduler
 from torchprof_hooks.measure.device_clock import default_device_clock
 from torchprof_hooks.profiler import Settings, make_tracker
-from torchprof_hooks.program.beginning import BEGAN_NS
-from torchprof_hooks.program.complaints import complain
 from torchprof_hooks.program.destination import rank_file, write_report
 from torchprof_hooks.program.flags import Flags
+from torchprof_hooks.program.handover import BEGAN_NS, complain
 
 if TYPE_CHECKING:  # not before they are needed: every program waits for these imports
     from torchprof_hooks.capture.backward_tracker import BackwardTracker
     from torchprof_hooks.capture.flop_count import FlopCount
     from torchprof_hooks.capture.module_names import ModuleNames
-    from torchprof_hooks.profiles.compilation import CompilationSummary
-    from torchprof_hooks.profiles.program import ProgramProfile
+    from torchprof_hooks.profiles.program.compilation import CompilationSummary
+    from torchprof_hooks.profiles.program.program_profile import ProgramProfile
     from torchprof_hooks.session.memory_step import MemoryStep
 
 #: The step that is traced for the memory profile: the first that is like others, after
@@ -151,9 +150,7 @@ class Recorder:
             self._flushed_at = time.monotonic()
 
     def _save(self, program: ProgramProfile) -> None:
-        from torchprof_hooks.profiles.files.program_file import save_program
-
-        save_program(program, rank_file(self._flags.save))
+        program.save(rank_file(self._flags.save))
 
     def _save_at_end(self, program: ProgramProfile) -> None:
         if not self._flags.save:
@@ -165,7 +162,7 @@ class Recorder:
             complain(f"torchprof_hooks: {where} is not saved: {error}")
 
     def _so_far(self, flop_count: FlopCount) -> ProgramProfile:
-        from torchprof_hooks.profiles.program import ProgramProfile
+        from torchprof_hooks.profiles.program.program_profile import ProgramProfile
 
         now_ns = time.perf_counter_ns()
         strata = self._sampler.strata(flop_count)
@@ -274,7 +271,7 @@ def _compilation_so_far() -> CompilationSummary | None:
 def _compilation_since(earlier: CompilationSummary | None) -> CompilationSummary:
     """What torch.compile has done since. It keeps its books under private names: if
     they are not as we know them, there is nothing to tell."""
-    from torchprof_hooks.profiles.compilation import CompilationSummary
+    from torchprof_hooks.profiles.program.compilation import CompilationSummary
 
     found = _compilation_so_far() or CompilationSummary()
     try:

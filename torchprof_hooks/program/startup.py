@@ -8,11 +8,10 @@ from collections.abc import Mapping
 from time import perf_counter_ns
 from typing import Any, Final
 
-from torchprof_hooks.program import beginning  # noqa: F401  - notes the time
 from torchprof_hooks.program.after_import import AfterImport
-from torchprof_hooks.program.complaints import complain
 from torchprof_hooks.program.destination import settle
 from torchprof_hooks.program.flags import Flags, full_name, make_flags, parse_flags
+from torchprof_hooks.program.handover import complain
 
 #: The environment variable that is read when the package is imported.
 VARIABLE: Final = "TORCHPROF_HOOKS_FLAGS"

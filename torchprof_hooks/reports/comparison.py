@@ -16,7 +16,7 @@ from torchprof_hooks.reports.table import (
     plural,
     wrap,
 )
-from torchprof_hooks.reports.units import choose_unit, format_time
+from torchprof_hooks.reports.units import best_time, choose_unit, format_time
 
 #: Columns that may go where the table is narrow, the first first.
 _DISPENSABLE: Final = (("calls",), ("noise",), ("old",))
@@ -72,13 +72,11 @@ def _heading(comparison: Comparison) -> Iterator[str]:
 
 
 def _steps(profile: Profile) -> str:
-    unit = choose_unit(profile.wall_ns)
     if not profile.steps:
-        return f"{format_time(profile.wall_ns, unit)} without steps"
+        return f"{best_time(profile.wall_ns)} without steps"
     times = profile.step_times
     step_ns = times.mean_ns if times.later_steps else profile.wall_ns / profile.steps
-    step = format_time(step_ns, choose_unit(step_ns))
-    return f"{plural(profile.steps, 'step')} of {step}"
+    return f"{plural(profile.steps, 'step')} of {best_time(step_ns)}"
 
 
 def _shown(comparison: Comparison, max_rows: int) -> list[Change]:
@@ -95,15 +93,15 @@ def _shown(comparison: Comparison, max_rows: int) -> list[Change]:
 
 
 def _table(by: str, changes: Sequence[Change], width: int) -> str:
-    labels = [change.name for change in changes]
+    labels = [by, *(change.name for change in changes)]
     texts = [_texts(change) for change in changes]
     headers = ("phase", "old", "new", "change", "%", "noise", "calls", "")
     columns = [
         TextColumn(header, [line[i] for line in texts])
         for i, header in enumerate(headers)
     ]
-    fitting = fit_columns([by, *labels], columns, width, _DISPENSABLE)
-    return format_table(by, labels, fitting, width)
+    fitting = fit_columns(labels, columns, width, _DISPENSABLE)
+    return format_table(labels, fitting, width)
 
 
 def _texts(change: Change) -> tuple[str, ...]:

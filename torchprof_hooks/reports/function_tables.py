@@ -6,29 +6,36 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from torchprof_hooks.profiles.names import BACKWARD_PHASES, MODULES_NAME, Phase
+from torchprof_hooks.profiles.names import (
+    BACKWARD_PHASES,
+    MODULES_NAME,
+    Phase,
+    SortBy,
+)
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.rows import Row
 from torchprof_hooks.profiles.shape_ranges import with_ranges
 from torchprof_hooks.profiles.totals import Totals
 from torchprof_hooks.reports.memory_tree import AT_LEAST, format_each
-from torchprof_hooks.reports.row_columns import device_time, own_time
+from torchprof_hooks.reports.row_table import (
+    OWN_TIMES,
+    hidden_line,
+    label,
+    largest_first,
+    number_columns,
+)
 from torchprof_hooks.reports.table import (
     Column,
-    count_column,
     filled_columns,
     fit_columns,
     format_table,
-    percent,
-    plural,
-    share_column,
     wrap,
 )
 from torchprof_hooks.reports.time_tree import without_numbers
-from torchprof_hooks.reports.units import format_times
 
-_MOST_FUNCTIONS: Final = 20
-_MOST_CALL_SITES: Final = 10
+#: Rows that are shown unless the user says how many.
+_FUNCTIONS_SHOWN: Final = 20
+_CALL_SITES_SHOWN: Final = 10
 
 
 def _used(row: Row) -> float:
@@ -44,13 +51,7 @@ def _peak(row: Row) -> int:
     return max(totals.memory.peak_bytes for totals in row.phases.values())
 
 
-_TIMES: Final = (
-    Column("forward", own_time("forward"), is_kept=True),
-    Column("backward", own_time("backward")),
-    Column("recompute", own_time("recompute")),
-    Column("device", device_time),
-    Column[Row]("total", lambda row: row.self_ns),
-)
+_TIMES: Final = (*OWN_TIMES, Column[Row]("total", lambda row: row.self_ns))
 _BYTES: Final = (Column("used", _used), Column("peak", _peak))
 
 #: Columns that may go where a table is narrow, the first first.
@@ -78,36 +79,31 @@ _CALL_SITES: Final = _Heading(
 )
 
 
-def function_table(profile: Profile, unit: str, width: int, max_rows: int) -> str:
+def function_table(
+    profile: Profile, unit: str, width: int, max_rows: int | None, sort_by: SortBy
+) -> str:
     """One line per function, and one for what modules did themselves."""
     rows = profile.rows(by="function")
-    functions = _expensive_first(row for row in rows if row.kind == "function")
-    shown = functions[: min(max_rows, _MOST_FUNCTIONS)]
     modules = [row for row in rows if row.name == MODULES_NAME]
-    return "\n".join(
-        [
-            *_table(_FUNCTIONS, [*shown, *modules], profile, unit, width),
-            *_rest("more function", functions[len(shown) :], profile),
-        ]
-    )
+    functions = [row for row in rows if row.kind == "function"]
+    functions = largest_first(functions, sort_by, _TIMES)
+    shown = functions[: max_rows or _FUNCTIONS_SHOWN]
+    lines = _table(_FUNCTIONS, [*shown, *modules], profile, unit, width)
+    rest = hidden_line("more function", functions[len(shown) :], profile)
+    return "\n".join([*lines, *rest])
 
 
-def call_site_table(profile: Profile, unit: str, width: int, max_rows: int) -> str:
+def call_site_table(
+    profile: Profile, unit: str, width: int, max_rows: int | None, sort_by: SortBy
+) -> str:
     """One line per function, module that it is called in, and shapes of its inputs."""
     called = with_ranges(profile).rows(by="call")
-    rows = (row for row in called if row.kind == "function")
-    sites = _expensive_first(_layers_together(rows))
-    shown = sites[: min(max_rows, _MOST_CALL_SITES)]
-    return "\n".join(
-        [
-            *_table(_CALL_SITES, shown, profile, unit, width),
-            *_rest("more call site", sites[len(shown) :], profile),
-        ]
-    )
-
-
-def _expensive_first(rows: Iterable[Row]) -> list[Row]:
-    return sorted(rows, key=lambda row: (-row.self_ns, row.name))
+    functions = (row for row in called if row.kind == "function")
+    sites = largest_first(_layers_together(functions), sort_by, _TIMES)
+    shown = sites[: max_rows or _CALL_SITES_SHOWN]
+    lines = _table(_CALL_SITES, shown, profile, unit, width)
+    rest = hidden_line("more call site", sites[len(shown) :], profile)
+    return "\n".join([*lines, *rest])
 
 
 def _layers_together(rows: Iterable[Row]) -> Iterator[Row]:
@@ -133,14 +129,10 @@ def _table(
     unit: str,
     width: int,
 ) -> Iterator[str]:
-    labels = [row.name + " [compiled]" * row.compiled for row in rows]
-    columns = [
-        count_column("calls", (row.calls for row in rows)),
-        *filled_columns(_TIMES, rows, lambda all_ns: format_times(all_ns, unit)),
-        share_column((row.self_ns for row in rows), profile.wall_ns),
-        *filled_columns(_BYTES, rows, format_each),
-    ]
-    fitting = fit_columns([heading.corner, *labels], columns, width, _DISPENSABLE)
+    labels = [heading.corner, *map(label, rows)]
+    columns = number_columns(profile, rows, _TIMES, unit)
+    columns += filled_columns(_BYTES, rows, format_each)
+    fitting = fit_columns(labels, columns, width, _DISPENSABLE)
     explained = heading.legends
     legends = [explained[c.header] for c in fitting if c.header in explained]
     if profile.memory and profile.memory.peaks_are_lower_bounds:
@@ -149,11 +141,4 @@ def _table(
     if missing:
         legends.append(f"no room for {', '.join(missing)}")
     yield wrap("; ".join([heading.title, *legends]), width)
-    yield format_table(heading.corner, labels, fitting, width)
-
-
-def _rest(noun: str, hidden: Sequence[Row], profile: Profile) -> Iterator[str]:
-    if hidden:
-        hidden_ns = sum(row.self_ns for row in hidden)
-        share = percent(hidden_ns, profile.wall_ns)
-        yield f"... {plural(len(hidden), noun)}, {share}"
+    yield format_table(labels, fitting, width)

@@ -11,9 +11,9 @@ from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import OUTSIDE_NAME, Phase
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.rows import Row
-from torchprof_hooks.reports.byte_units import best_byte_format
 from torchprof_hooks.reports.table import Column, filled_columns, format_table, wrap
 from torchprof_hooks.reports.time_tree import PlacedNode, tree_labels
+from torchprof_hooks.reports.units import best_byte_format
 
 
 def _used(phase: Phase) -> Callable[[Row], float]:
@@ -74,7 +74,7 @@ def memory_tree(
     # Net bytes of forward are what is retained: once is enough.
     all_columns = _COLUMNS[1:] if memory.is_net else _COLUMNS
     columns = filled_columns(all_columns, nodes, format_each)
-    table = format_table("module", list(tree_labels(shown)), columns, width)
+    table = format_table(["module", *tree_labels(shown)], columns, width)
     legend = _LEGEND.format(
         used="backward, ..." if memory.is_net else "forward, backward, ...",
         freed="less those freed" if memory.is_net else "freed or not",

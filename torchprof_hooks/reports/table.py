@@ -67,8 +67,8 @@ def fit_columns(
     width: int,
     dispensable: Sequence[tuple[str, ...]],
 ) -> list[TextColumn]:
-    """The columns without those, the first of `dispensable` first, that have to go if
-    labels are not to be cut at less than two fifths of the table's `width`."""
+    """The columns that fit into `width`: those of `dispensable` are left out one after
+    the other until labels have room, or two fifths of the width."""
     needed = min(max(map(len, labels), default=0), 2 * width // 5)
     kept = list(columns)
     for headers in dispensable:
@@ -79,21 +79,33 @@ def fit_columns(
 
 
 def format_table(
-    corner: str, labels: Sequence[str], columns: Sequence[TextColumn], width: int
+    labels: Sequence[str], columns: Sequence[TextColumn], width: int
 ) -> str:
     """Labels on the left, cut where the table would be wider than `width`, and columns
-    aligned to the right, below headers and a line."""
+    aligned to the right, below headers and a line.
+
+    labels: the first is the header of the others.
+    """
     room = max(_room(columns, width), _NARROWEST_NAME)
-    names = [corner, *(_shorten(label, room) for label in labels)]
-    # Headers as a row: tabulate pads real ones by two more spaces.
-    lines = tabulate(
-        zip(names, *([c.header, *c.texts] for c in columns), strict=True),
+    names = [_shorten(label, room) for label in labels]
+    texts = aligned([names, *([c.header, *c.texts] for c in columns)], "left")
+    lines = texts.splitlines()
+    return "\n".join([lines[0], "-" * max(map(len, lines)), *lines[1:]])
+
+
+def aligned(columns: Sequence[Sequence[object]], first: str = "right") -> str:
+    """Columns side by side, the texts of each aligned to the right.
+
+    first: where those of the first column are aligned to.
+    """
+    # Headers are texts like others: tabulate pads real ones by two more spaces.
+    return tabulate(
+        list(zip(*columns, strict=True)),
         tablefmt="plain",
-        colalign=("left", *["right"] * len(columns)),
+        colalign=(first, *["right"] * (len(columns) - 1)),
         disable_numparse=True,
         preserve_whitespace=True,  # the indentation shows the depth
-    ).splitlines()
-    return "\n".join([lines[0], "-" * max(map(len, lines)), *lines[1:]])
+    )
 
 
 def wrap(text: str, width: int) -> str:

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
-from torchprof_hooks.profiles.options import check_whole
+from torchprof_hooks.profiles.names import SORT_KEYS, SortBy
+from torchprof_hooks.profiles.options import check_choice, check_whole
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.step_times import StepTimes
 from torchprof_hooks.reports.function_tables import call_site_table, function_table
 from torchprof_hooks.reports.memory_tree import memory_tree
 from torchprof_hooks.reports.table import percent, plural, wrap
-from torchprof_hooks.reports.time_tree import footnotes, select_nodes, time_tree
-from torchprof_hooks.reports.units import check_unit, format_times
+from torchprof_hooks.reports.time_tree import (
+    footnotes,
+    placed_nodes,
+    select_nodes,
+    time_tree,
+)
+from torchprof_hooks.reports.units import best_time, check_unit
+
+#: Modules that are shown unless the user says how many.
+_MODULES_SHOWN: Final = 40
 
 
 def render(
@@ -19,12 +29,13 @@ def render(
     unit: str = "auto",
     *,
     width: int = 120,
-    max_rows: int = 40,
+    max_rows: int | None = None,
+    sort_by: SortBy | None = None,
 ) -> str:
-    """The report as text, for `Profiler.print_report`.
+    """The report as text; for the parameters see `Reportable.report`.
 
     Raises:
-        ValueError: unknown unit, or no rows to show.
+        ValueError: unknown unit or order, or no rows to show.
 
     Example::
 
@@ -41,12 +52,15 @@ def render(
     """
     check_unit(unit)
     check_whole("width", width, least=1)
-    check_whole("max_rows", max_rows, least=1)
+    if max_rows is not None:
+        max_rows = check_whole("max_rows", max_rows, least=1)
+    if sort_by is not None:
+        check_choice("sort_by", sort_by, SORT_KEYS)
     lines = [_header(profile), *map("not measured: {}".format, profile.not_measured)]
     header = "\n".join(wrap(line, width) for line in lines)
     if profile.is_empty:
         return f"{header}\n\nNo module was called: there is nothing to report."
-    return "\n\n".join([header, *_sections(profile, unit, width, max_rows)])
+    return "\n\n".join([header, *_sections(profile, unit, width, max_rows, sort_by)])
 
 
 def _header(profile: Profile) -> str:
@@ -76,7 +90,7 @@ def core_of(profile: Profile) -> str:
 
 def _measured(profile: Profile, whole_ns: int) -> Iterator[str]:
     """How long, and how many steps."""
-    wall, whole = format_times([profile.wall_ns, whole_ns], "auto_foreach")
+    wall, whole = best_time(profile.wall_ns), best_time(whole_ns)
     steps = plural(profile.steps, "step")
     if profile.unmeasured_ns:
         share = percent(profile.wall_ns, whole_ns)
@@ -93,17 +107,11 @@ def step_durations(profile: Profile) -> str:
     """What a training step took, to be put behind their number."""
     times = profile.step_times
     if not times.steps:  # of a file that has no more
-        [step] = format_times([profile.wall_ns / profile.steps], "auto_foreach")
-        return f" of {step}"
-    numbers = [
-        times.first_mean_ns,
-        times.mean_ns,
-        times.quantile_ns(0.5),
-        times.quantile_ns(0.9),
-    ]
-    first, mean, half, most = format_times(numbers, "auto_foreach")
+        return f" of {best_time(profile.wall_ns / profile.steps)}"
+    first, mean = best_time(times.first_mean_ns), best_time(times.mean_ns)
     if not times.later_steps:
         return f" of {first}"
+    half, most = best_time(times.quantile_ns(0.5)), best_time(times.quantile_ns(0.9))
     spread = f"{mean} (median {half}, 90 % within {most})"
     if not times.first_steps:
         return f" of {spread}"
@@ -112,17 +120,24 @@ def step_durations(profile: Profile) -> str:
 
 def _evaluations(times: StepTimes) -> Iterator[str]:
     if times.evaluations:
-        [mean] = format_times([times.evaluation_mean_ns], "auto_foreach")
+        mean = best_time(times.evaluation_mean_ns)
         yield f"{plural(times.evaluations, 'evaluation call')} of {mean}"
 
 
-def _sections(profile: Profile, unit: str, width: int, max_rows: int) -> Iterator[str]:
-    nodes = list(profile.tree().walk())[1:]
-    shown = select_nodes(nodes, max_rows)
+def _sections(
+    profile: Profile,
+    unit: str,
+    width: int,
+    max_rows: int | None,
+    sort_by: SortBy | None,
+) -> Iterator[str]:
+    nodes = placed_nodes(profile, sort_by)
+    shown = select_nodes(nodes, max_rows or _MODULES_SHOWN, sort_by)
     notes = (wrap(line, width) for line in footnotes(profile, nodes, shown))
     yield "\n".join([time_tree(profile, shown, unit, width), *notes])
     if profile.has_functions:
-        yield function_table(profile, unit, width, max_rows)
-        yield call_site_table(profile, unit, width, max_rows)
+        order = sort_by or "self"
+        yield function_table(profile, unit, width, max_rows, order)
+        yield call_site_table(profile, unit, width, max_rows, order)
     if profile.memory:
         yield memory_tree(profile, profile.memory, shown, width)

@@ -6,9 +6,10 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from torchprof_hooks.profiles.names import Phase
+from torchprof_hooks.profiles.names import Phase, SortBy
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.tree import Node
+from torchprof_hooks.reports.row_table import sort_value
 from torchprof_hooks.reports.table import (
     Column,
     count_column,
@@ -57,8 +58,30 @@ def without_numbers(module_name: str) -> str:
     return _NUMBER.sub(".*", module_name)
 
 
-def select_nodes(nodes: Sequence[PlacedNode], max_rows: int) -> list[PlacedNode]:
-    """The most expensive nodes, in their places, with those of their kind.
+def placed_nodes(profile: Profile, sort_by: SortBy | None) -> list[PlacedNode]:
+    """All nodes of the tree but the top, each before those below it.
+
+    sort_by: the column by which the nodes below one node are sorted, the largest first;
+        None for the order of calls.
+    """
+    tree = profile.tree()
+    if sort_by is None:
+        return list(tree.walk())[1:]
+    value = sort_value(sort_by, _COLUMNS)
+    nodes: list[PlacedNode] = []
+    coming = [(0, tree)]  # no recursion: calls can be as deep as Python goes
+    while coming:
+        depth, node = coming.pop()
+        nodes.append((depth, node))
+        children = sorted(node.children, key=lambda child: -value(child))
+        coming += [(depth + 1, child) for child in reversed(children)]
+    return nodes[1:]
+
+
+def select_nodes(
+    nodes: Sequence[PlacedNode], max_rows: int, sort_by: SortBy | None
+) -> list[PlacedNode]:
+    """The nodes with the largest values, in their places, with those of their kind.
 
     Layers of one kind (``blocks.0.norm``, ``blocks.1.norm``, ...) are shown all or not
     at all, so that chance does not choose among equals, unless there are too many of
@@ -67,23 +90,34 @@ def select_nodes(nodes: Sequence[PlacedNode], max_rows: int) -> list[PlacedNode]
     kinds: dict[str, list[int]] = {}
     for position, (_, node) in enumerate(nodes):
         kinds.setdefault(without_numbers(node.name), []).append(position)
-    costs = [node.cumulative_ns for _, node in nodes]
+    value = sort_value(sort_by or "total", _COLUMNS)
+    costs = [value(node) for _, node in nodes]
     ranked = sorted(kinds.values(), key=lambda k: (-max(costs[n] for n in k), k[0]))
     callers = _callers(nodes)
     shown = set[int]()
     for kind in ranked:
-        more = shown.union(kind)
-        for position in kind:  # what others share can be dearer than one of them
-            around = callers[position]
-            while around >= 0 and around not in more:
-                more.add(around)
-                around = callers[around]
+        more = _with_callers(kind, callers, shown)
         if len(more) > max_rows:
             break
         shown = more
-    if not shown:  # a node costs no less than those below it, and comes before them
-        shown.update(sorted(range(len(nodes)), key=lambda n: (-costs[n], n))[:max_rows])
+    if not shown:
+        for position in sorted(range(len(nodes)), key=lambda n: (-costs[n], n)):
+            more = _with_callers([position], callers, shown)
+            shown = more if len(more) <= max_rows else shown
     return [nodes[n] for n in sorted(shown)]
+
+
+def _with_callers(
+    positions: Sequence[int], callers: Sequence[int], shown: set[int]
+) -> set[int]:
+    """What is shown, with these nodes and those around them."""
+    more = shown.union(positions)
+    for position in positions:
+        around = callers[position]
+        while around >= 0 and around not in more:
+            more.add(around)
+            around = callers[around]
+    return more
 
 
 def _callers(nodes: Sequence[PlacedNode]) -> list[int]:
@@ -107,7 +141,7 @@ def time_tree(
         *times,
         share_column((node.cumulative_ns for node in nodes), profile.wall_ns),
     ]
-    return format_table("module", list(tree_labels(shown)), columns, width)
+    return format_table(["module", *tree_labels(shown)], columns, width)
 
 
 def tree_labels(shown: Sequence[PlacedNode]) -> Iterator[str]:

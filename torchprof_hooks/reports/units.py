@@ -1,23 +1,31 @@
-"""Times for people: Chainer's units and its rules for choosing one."""
+"""Times and bytes with units, by Chainer's rules for choosing one."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Final, get_args
 
+from torchprof_hooks.profiles.names import ByteUnit, TimeUnit
 from torchprof_hooks.profiles.options import check_choice
 
 #: Nanoseconds in each unit, the largest first.
 TIME_UNITS: Final = {"sec": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 
-#: What may be asked for: one unit for the table, chosen for its largest value ("auto"),
-#: one for each cell ("auto_foreach"), or a unit by name.
-CHOICES: Final = ("auto", "auto_foreach", *TIME_UNITS)
+#: Bytes in each unit, the smallest first.
+BYTE_UNITS: Final = {
+    unit: 1024**power
+    for power, unit in enumerate(("B", "KB", "MB", "GB", "TB", "PB", "EB", "ZB"))
+}
 
 
 def check_unit(unit: str) -> None:
-    """Raise ValueError (or TypeError), with the valid ones, if `unit` is no choice."""
-    check_choice("unit", unit, CHOICES)
+    """Raise ValueError (or TypeError) if `unit` is no `TimeUnit`."""
+    check_choice("unit", unit, get_args(TimeUnit))
+
+
+def check_byte_unit(unit: str) -> None:
+    """Raise ValueError (or TypeError) if `unit` is no `ByteUnit`."""
+    check_choice("unit", unit, get_args(ByteUnit))
 
 
 def choose_unit(value_ns: float) -> str:
@@ -25,16 +33,55 @@ def choose_unit(value_ns: float) -> str:
     return next((u for u, size in TIME_UNITS.items() if value_ns >= size), "ns")
 
 
+def choose_byte_unit(value: float) -> str:
+    """The largest unit in which the value is at least 1; B for 0 and below."""
+    return next((u for u in reversed(BYTE_UNITS) if value >= BYTE_UNITS[u]), "B")
+
+
 def format_time(value_ns: float, unit: str) -> str:
     """The value with two decimals and its unit: ``41.42sec``."""
-    return f"{value_ns / TIME_UNITS[unit]:3.2f}{unit}"
+    return _format(value_ns, unit, TIME_UNITS)
+
+
+def best_time(value_ns: float) -> str:
+    """The value in its own unit."""
+    return format_time(value_ns, choose_unit(value_ns))
 
 
 def format_times(values_ns: Sequence[float], unit: str) -> list[str]:
     """All values of a table, in the unit or by the rule that was asked for."""
     check_unit(unit)
+    if unit == "auto_foreach":
+        return [best_time(value) for value in values_ns]
     if unit == "auto":
         unit = choose_unit(max(values_ns, default=0))
-    if unit == "auto_foreach":
-        return [format_time(value, choose_unit(value)) for value in values_ns]
     return [format_time(value, unit) for value in values_ns]
+
+
+def format_bytes(value: int, unit: str) -> str:
+    """The value with two decimals and its unit: ``1.50MB``."""
+    return _format(value, unit, BYTE_UNITS)
+
+
+def best_byte_format(value: int) -> str:
+    """The value in its own unit. More bytes can be freed than allocated: a value below
+    0 has the unit of its magnitude, ``-3.20MB``."""
+    return format_bytes(value, choose_byte_unit(abs(value)))
+
+
+def format_byte_column(values: Sequence[int], unit: str) -> list[str]:
+    """All values of a column, in the unit or by the rule that was asked for.
+
+    ``auto`` chooses for the value that is farthest from 0: a column of negative values
+    would otherwise be in B, however large they are.
+    """
+    check_byte_unit(unit)
+    if unit == "auto_foreach":
+        return [best_byte_format(value) for value in values]
+    if unit == "auto":
+        unit = choose_byte_unit(max((abs(value) for value in values), default=0))
+    return [format_bytes(value, unit) for value in values]
+
+
+def _format(value: float, unit: str, units: Mapping[str, int]) -> str:
+    return f"{value / units[unit]:3.2f}{unit}"

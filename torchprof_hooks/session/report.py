@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 import time
+import warnings
 from collections.abc import Callable
 from typing import TextIO
 
 import torch
 
 from torchprof_hooks.profiler import Profiler, profile
+from torchprof_hooks.profiles.names import TimeUnit
 from torchprof_hooks.profiles.options import check_file
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.reports.units import check_unit
@@ -27,18 +29,21 @@ class ReportHook(SessionHook):
     Args:
         every_steps: steps from one table to the next.
         every_secs: seconds from one table to the next.
-        functions, memory: what to measure; see `profile`.
+        profiler: what measures, made by `profile`; by default ``profile()``. Its
+            `Profiler.profile` has all intervals together.
+        functions, memory: deprecated; give ``profiler=profile(functions=...)``.
         unit: as for `Profiler.print_report`.
         file: where to; standard output by default.
         clock: tells seconds.
 
     Raises:
-        TypeError: a number is none.
+        TypeError: a parameter is of another type than these.
         ValueError: both or neither of `every_steps` and `every_secs` is given, or one
             that is not positive; or the unit is unknown.
 
     Example:
-        >>> with TrainingSession([ReportHook(every_secs=600)]) as session:
+        >>> reports = ReportHook(every_secs=600, profiler=profile(max_overhead="1%"))
+        >>> with TrainingSession([reports]) as session:
         ...     for batch in loader:
         ...         session.run(train_step, batch)
         steps 1 to 1290
@@ -50,21 +55,20 @@ class ReportHook(SessionHook):
         every_steps: float | None = None,
         every_secs: float | None = None,
         *,
-        functions: bool = False,
-        memory: bool | str | torch.device = False,
-        unit: str = "auto",
+        profiler: Profiler | None = None,
+        functions: bool | None = None,
+        memory: bool | str | torch.device | None = None,
+        unit: TimeUnit = "auto",
         file: TextIO | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         check_unit(unit)
         check_file("file", file)
         self._timer = SecondOrStepTimer(every_secs, every_steps, clock=clock)
-        self._functions = functions
-        self._memory = memory
-        self._new_profiler()  # for its errors
-        self._unit = unit
+        self._profiler = _checked_profiler(profiler, functions, memory)
+        self._unit: TimeUnit = unit
         self._file = file
-        self._profiler: Profiler | None = None
+        self._is_measuring = False
         self._first_step = 0
         self._step = 0
         #: What the last table was made of.
@@ -79,7 +83,7 @@ class ReportHook(SessionHook):
 
     def before_run(self, run_context: RunContext) -> None:
         """Begin to measure again, if a step has raised before."""
-        if self._profiler is None:
+        if not self._is_measuring:
             self._start()
 
     def after_run(self, run_context: RunContext, run_values: RunValues) -> None:
@@ -102,19 +106,46 @@ class ReportHook(SessionHook):
 
     def _start(self) -> None:
         self._first_step = self._step + 1
-        self._profiler = self._new_profiler().__enter__()
-
-    def _new_profiler(self) -> Profiler:
-        return profile(functions=self._functions, memory=self._memory)
+        self._profiler.start()
+        self._is_measuring = True
 
     def _report(self) -> None:
-        if self._profiler is None:
+        if not self._is_measuring:
             return
-        profiler, self._profiler = self._profiler, None
-        profiler.__exit__(None, None, None)
-        self.profile = profiler.profile
+        self._is_measuring = False
+        self._profiler.stop()
+        taken = self._profiler.take()
         if self._step < self._first_step:
             return  # no step was completed since the last table
+        self.profile = taken
         file = self._file or sys.stdout
         print(f"steps {self._first_step} to {self._step}", file=file)
-        profiler.print_report(self._unit, file)
+        self.profile.print_report(unit=self._unit, file=file)
+
+
+def _checked_profiler(
+    profiler: Profiler | None,
+    functions: bool | None,
+    memory: bool | str | torch.device | None,
+) -> Profiler:
+    if functions is None and memory is None:
+        if profiler is not None and not isinstance(profiler, Profiler):
+            raise TypeError(
+                f"profiler must be a Profiler, as profile() makes it, not {profiler!r}"
+            )
+        return profile() if profiler is None else profiler
+    if profiler is not None:
+        raise TypeError(
+            "profiler must be given without functions and memory, which it is made with"
+        )
+    made = profile(
+        functions=False if functions is None else functions,
+        memory=False if memory is None else memory,
+    )
+    warnings.warn(
+        "functions and memory of ReportHook are deprecated: write "
+        "ReportHook(profiler=profile(functions=..., memory=...))",
+        DeprecationWarning,
+        stacklevel=3,
+    )
+    return made

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torchprof_hooks.profiles.step_trace import (
+from torchprof_hooks.profiles.trace.step_trace import (
     LEAF_NODE,
     GraphPass,
     Operation,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torchprof_hooks.profiles.step_trace import Allocation, StepTrace, TensorType
+from torchprof_hooks.profiles.trace.step_trace import Allocation, StepTrace, TensorType
 from torchprof_hooks.reports.chrome_trace.memory_track import OBJECT, memory_events
 
 START_NS = 1_000

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from torchprof_hooks.profiles.step_trace import ModuleSpan, StepTrace
+from torchprof_hooks.profiles.trace.step_trace import ModuleSpan, StepTrace
 from torchprof_hooks.reports.chrome_trace.module_track import (
     MODULE_TRACK,
     module_events,

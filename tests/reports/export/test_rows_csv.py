@@ -12,7 +12,7 @@ from tests.profiles.test_merge import profiles
 from torchprof_hooks import Profile
 from torchprof_hooks.profiles.memory import MemorySummary
 from torchprof_hooks.profiles.modules import ModuleInfo
-from torchprof_hooks.profiles.names import GROUPINGS
+from torchprof_hooks.profiles.names import GROUPINGS, Grouping
 from torchprof_hooks.reports.export.rows_csv import render
 
 
@@ -74,11 +74,11 @@ def test_rows_by_function() -> None:
 
 def test_an_unknown_grouping_is_refused() -> None:
     with pytest.raises(ValueError, match="by must be"):
-        render(STEP, "layer")
+        render(STEP, "layer")  # type: ignore[arg-type]
 
 
 @given(profiles, st.sampled_from(GROUPINGS))
-def test_the_column_of_own_times_adds_up(profile: Profile, by: str) -> None:
+def test_the_column_of_own_times_adds_up(profile: Profile, by: Grouping) -> None:
     self_ns = sum(totals.self_ns for totals in profile.cells.values())
 
     assert sum(int(row["self_ns"]) for row in read(render(profile, by))) == self_ns

@@ -13,13 +13,13 @@ from tests.profiles.test_merge import profiles
 from torchprof_hooks import Profile
 from torchprof_hooks.profiles.memory import MemorySummary, MemoryTotals
 from torchprof_hooks.profiles.modules import ModuleInfo
-from torchprof_hooks.profiles.names import GROUPINGS
+from torchprof_hooks.profiles.names import GROUPINGS, Grouping
 from torchprof_hooks.profiles.step_times import Bucket, StepTimes
 from torchprof_hooks.profiles.totals import Totals
 from torchprof_hooks.reports.export.rows_json import render
 
 
-def rendered(profile: Profile, by: str = "module") -> Any:
+def rendered(profile: Profile, by: Grouping = "module") -> Any:
     return json.loads(render(profile, by))
 
 
@@ -114,7 +114,7 @@ def test_device_times_and_bytes_are_there_if_they_were_measured() -> None:
 
 
 @pytest.mark.parametrize("by", GROUPINGS)
-def test_rows_are_those_of_the_profile(by: str) -> None:
+def test_rows_are_those_of_the_profile(by: Grouping) -> None:
     document = rendered(FUNCTIONS, by)
 
     assert document["by"] == by
@@ -133,11 +133,11 @@ def test_phases_without_anything_are_left_out() -> None:
 
 def test_an_unknown_grouping_is_refused() -> None:
     with pytest.raises(ValueError, match="by must be"):
-        render(STEP, "layer")
+        render(STEP, "layer")  # type: ignore[arg-type]
 
 
 @given(profiles, st.sampled_from(GROUPINGS))
-def test_own_times_add_up(profile: Profile, by: str) -> None:
+def test_own_times_add_up(profile: Profile, by: Grouping) -> None:
     rows = rendered(profile, by)["rows"]
 
     self_ns = sum(totals.self_ns for totals in profile.cells.values())

@@ -25,12 +25,15 @@ from torchprof_hooks.capture.sampling.step_taps import StepTaps
 from torchprof_hooks.capture.site import Site
 from torchprof_hooks.capture.torch_names.autograd import next_sequence_number
 from torchprof_hooks.capture.torch_names.modules import modules_on_stack
-from torchprof_hooks.profiles.program_facts import OptimizerFacts, ProgramFacts
+from torchprof_hooks.profiles.program.program_profile import (
+    OptimizerFacts,
+    ProgramFacts,
+)
 
 if TYPE_CHECKING:  # it takes long to import, and is needed when all is over
     from torchprof_hooks.capture.flop_count import FlopCount
     from torchprof_hooks.profiles.profile import Profile
-    from torchprof_hooks.profiles.strata import Strata
+    from torchprof_hooks.profiles.program.strata import Strata
 
 #: Modules called from outside of all others that get hooks of their own: more of them
 #: would cost as much as hooks on all modules.

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from torchprof_hooks.profiles.compilation import (
+from torchprof_hooks.profiles.program.compilation import (
     CacheAnswer,
     CacheUse,
     CompiledGraph,

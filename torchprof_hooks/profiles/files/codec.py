@@ -3,40 +3,28 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Mapping
-from typing import (
-    Any,
-    Final,
-    NamedTuple,
-    Protocol,
-)
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
 
-from torchprof_hooks.profiles.fields import (
-    Length,
-    Whole,
-)
+from torchprof_hooks.profiles.files.fields import Length, Whole
 
 _REPR: Final = reprlib.Repr()
 _REPR.maxstring = _REPR.maxother = _REPR.maxlong = 60
-
-
-def short_repr(value: Any) -> str:
-    """What a file has, cut to what a message can hold."""
-    return _REPR.repr(value)
+#: What a file has, cut to what a message can hold.
+short_repr: Final = _REPR.repr
 
 
 class DamageError(ValueError):
     """Something that cannot be in a file, and where: "cells[3].self_ns is -5"."""
 
-    def __init__(self, problem: str) -> None:
+    def __init__(self, problem: str, place: str = "") -> None:
         super().__init__(problem)
         self.problem = problem
-        self.place = ""
+        self.place = place
 
     def inside(self, part: str) -> DamageError:
         """The same, seen from what is around it."""
-        self.place = part + self.place
-        return self
+        return DamageError(self.problem, part + self.place)
 
     def __str__(self) -> str:
         return f"{self.place.removeprefix('.') or 'it'} {self.problem}"
@@ -64,122 +52,6 @@ class RepeatedFields(dict[str, Any]):
         return marked
 
 
-class Codec(Protocol):
-    """Turns values of one type into JSON types, and back."""
-
-    def encode(self, value: Any) -> Any:
-        """The content of a file."""
-
-    def decode(self, content: Any) -> Any:
-        """The value; raises `DamageError` if there is none with this content."""
-
-
-class Number(NamedTuple):
-    """A whole number from `least` to before `end`."""
-
-    least: int
-    end: int
-    wanted: str
-
-    @classmethod
-    def of(cls, allowed: Whole) -> Number:
-        bits, is_signed = allowed
-        least, low = (-(2**bits), f"-2^{bits}") if is_signed else (0, "0")
-        return cls(least, 2**bits, f"a whole number from {low} to 2^{bits}-1")
-
-    def encode(self, value: int) -> int:
-        return value
-
-    def decode(self, content: Any) -> int:
-        if type(content) is not int or not self.least <= content < self.end:
-            raise wrong(content, self.wanted)
-        return content
-
-
-class Plain(NamedTuple):
-    """What JSON has a type for."""
-
-    kind: type
-    wanted: str
-
-    def encode(self, value: Any) -> Any:
-        return value
-
-    def decode(self, content: Any) -> Any:
-        if type(content) is not self.kind:
-            raise wrong(content, self.wanted)
-        return content
-
-
-class Choice(NamedTuple):
-    """One of a few texts."""
-
-    choices: tuple[str, ...]
-
-    def encode(self, value: str) -> str:
-        return value
-
-    def decode(self, content: Any) -> str:
-        if not isinstance(content, str) or content not in self.choices:
-            raise wrong(content, f"one of {', '.join(map(repr, self.choices))}")
-        return content
-
-
-class OrNone(NamedTuple):
-    """A value that may be missing: null."""
-
-    inner: Codec
-
-    def encode(self, value: Any) -> Any:
-        return None if value is None else self.inner.encode(value)
-
-    def decode(self, content: Any) -> Any:
-        return None if content is None else self.inner.decode(content)
-
-
-class ListOf(NamedTuple):
-    """A tuple of values of one type."""
-
-    item: Codec
-    length: Length | None = None
-
-    def encode(self, value: tuple[Any, ...]) -> list[Any]:
-        return [self.item.encode(each) for each in value]
-
-    def decode(self, content: Any) -> tuple[Any, ...]:
-        if type(content) is not list:
-            raise wrong(content, "a list")
-        if self.length and not self.length.least <= len(content) <= self.length.most:
-            least, most = self.length
-            count = f"{least} to {most}"
-            raise DamageError(f"has {len(content)} items; it has to have {count}")
-        decoded, decode = [], self.item.decode
-        try:
-            for each in content:
-                decoded.append(decode(each))
-        except DamageError as damage:
-            raise damage.inside(f"[{len(decoded)}]") from None
-        return tuple(decoded)
-
-
-class MapOf(NamedTuple):
-    """Values of one type by name."""
-
-    item: Codec
-
-    def encode(self, value: Mapping[str, Any]) -> dict[str, Any]:
-        return {name: self.item.encode(each) for name, each in value.items()}
-
-    def decode(self, content: Any) -> dict[str, Any]:
-        decoded = {}
-        for name, each in checked_object(content).items():
-            try:
-                decoded[name] = self.item.decode(each)
-            except DamageError as damage:
-                raise damage.inside(f"[{short_repr(name)}]") from None
-        return decoded
-
-
 def checked_object(content: Any) -> dict[str, Any]:
     """A JSON object, or `DamageError`."""
     if type(content) is RepeatedFields:
@@ -188,3 +60,87 @@ def checked_object(content: Any) -> dict[str, Any]:
     if type(content) is not dict:
         raise wrong(content, "an object with fields")
     return content
+
+
+class Codec(NamedTuple):
+    """Turns values of one type into JSON types, and back; `decode` raises `DamageError`
+    if no value has this content."""
+
+    encode: Callable[[Any], Any]
+    decode: Callable[[Any], Any]
+
+
+def of_plain(is_one: Callable[[Any], bool], wanted: str) -> Codec:
+    """For what JSON has a type for.
+
+    wanted: what the content has to be, in words.
+    """
+
+    def decode(content: Any) -> Any:
+        if not is_one(content):
+            raise wrong(content, wanted)
+        return content
+
+    return Codec(lambda value: value, decode)
+
+
+def of_whole_numbers(allowed: Whole) -> Codec:
+    """For whole numbers that are not too large."""
+    least = -(2**allowed.bits) if allowed.is_signed else 0
+    end = 2**allowed.bits
+    low = f"-2^{allowed.bits}" if allowed.is_signed else "0"
+    return of_plain(
+        lambda content: type(content) is int and least <= content < end,
+        f"a whole number from {low} to 2^{allowed.bits}-1",
+    )
+
+
+def of_choices(choices: tuple[str, ...]) -> Codec:
+    """For one of a few texts."""
+    return of_plain(
+        lambda content: isinstance(content, str) and content in choices,
+        f"one of {', '.join(map(repr, choices))}",
+    )
+
+
+def or_none(inner: Codec) -> Codec:
+    """For a value that may be missing: null."""
+    return Codec(
+        lambda value: None if value is None else inner.encode(value),
+        lambda content: None if content is None else inner.decode(content),
+    )
+
+
+def of_lists(item: Codec, length: Length | None = None) -> Codec:
+    """For tuples of values of one type."""
+
+    def decode(content: Any) -> tuple[Any, ...]:
+        if type(content) is not list:
+            raise wrong(content, "a list")
+        if length and not length.least <= len(content) <= length.most:
+            count = f"{length.least} to {length.most}"
+            raise DamageError(f"has {len(content)} items; it has to have {count}")
+        decoded: list[Any] = []
+        try:
+            for each in content:
+                decoded.append(item.decode(each))
+        except DamageError as damage:
+            raise damage.inside(f"[{len(decoded)}]") from None
+        return tuple(decoded)
+
+    return Codec(lambda value: [item.encode(each) for each in value], decode)
+
+
+def of_maps(item: Codec) -> Codec:
+    """For values of one type by name."""
+
+    def decode(content: Any) -> dict[str, Any]:
+        decoded = {}
+        for name, each in checked_object(content).items():
+            try:
+                decoded[name] = item.decode(each)
+            except DamageError as damage:
+                raise damage.inside(f"[{short_repr(name)}]") from None
+        return decoded
+
+    return Codec(lambda value: {k: item.encode(v) for k, v in value.items()}, decode)

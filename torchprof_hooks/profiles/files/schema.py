@@ -13,7 +13,6 @@ from types import NoneType, UnionType
 from typing import (
     Annotated,
     Any,
-    Final,
     Literal,
     NamedTuple,
     Union,
@@ -22,40 +21,42 @@ from typing import (
     get_type_hints,
 )
 
-from torchprof_hooks.profiles.fields import DERIVED, INLINE, OPTIONAL, Length, Whole
 from torchprof_hooks.profiles.files.codec import (
-    Choice,
     Codec,
     DamageError,
-    ListOf,
-    MapOf,
-    Number,
-    OrNone,
-    Plain,
     checked_object,
+    of_choices,
+    of_lists,
+    of_maps,
+    of_plain,
+    of_whole_numbers,
+    or_none,
     short_repr,
 )
-
-_PLAIN: Final[Mapping[Any, Codec]] = {
-    str: Plain(str, "a text"),
-    bool: Plain(bool, "true or false"),
-}
+from torchprof_hooks.profiles.files.fields import (
+    DERIVED,
+    INLINE,
+    OPTIONAL,
+    Length,
+    Whole,
+)
 
 
 class _Field(NamedTuple):
-    """marks: see `fields`. default: `MISSING` if a file must have the field."""
+    """default: `MISSING` if a file must have the field.
+    record: of an inline field, whose own fields stand in its place."""
 
     name: str
     codec: Codec
-    is_inline: bool
+    record: Record | None
     default: Any
 
 
 class Record:
-    """The codec of a dataclass or NamedTuple: an object with its fields.
+    """Codec of a dataclass or NamedTuple: an object with its fields.
 
-    What these promise each other, the record knows itself: if it has a method
-    `broken_promise`, that says in words what is not kept, "" if all is.
+    If the record has a method `broken_promise`, that says what is wrong with its values
+    taken together, "" if nothing.
     """
 
     def __init__(self, schema: Schema, kind: Any) -> None:
@@ -64,37 +65,36 @@ class Record:
 
     @cached_property
     def names(self) -> set[str]:
-        """What an object may have."""
-        names = set[str]()
-        for field in self._fields:
-            inline = field.codec if field.is_inline else None
-            names |= inline.names if isinstance(inline, Record) else {field.name}
-        return names
+        """The fields that an object may have."""
+        return {
+            name
+            for field in self._fields
+            for name in (field.record.names if field.record else [field.name])
+        }
 
     def encode(self, value: Any) -> dict[str, Any]:
-        """See `Codec.encode`."""
+        """See `Codec`."""
         content: dict[str, Any] = {}
-        for name, codec, is_inline, default in self._fields:
+        for name, codec, record, default in self._fields:
             held = getattr(value, name)
-            if is_inline:
-                content.update(codec.encode(held))
+            if record:
+                content.update(record.encode(held))
             elif default is MISSING or held != default:
                 content[name] = codec.encode(held)
         return content
 
     def decode(self, content: Any) -> Any:
-        """See `Codec.decode`."""
+        """See `Codec`."""
         unknown = checked_object(content).keys() - self.names
         if unknown:
             raise DamageError(f"has the unknown field {short_repr(min(unknown))}")
-        return self.decode_known(content)
+        return self._decode_known(content)
 
-    def decode_known(self, content: dict[str, Any]) -> Any:
-        """The value, of the fields that are known."""
+    def _decode_known(self, content: dict[str, Any]) -> Any:
         values = {}
-        for name, codec, is_inline, default in self._fields:
-            if is_inline and isinstance(codec, Record):
-                values[name] = codec.decode_known(content)
+        for name, codec, record, default in self._fields:
+            if record:
+                values[name] = record._decode_known(content)
             elif name in content:
                 try:
                     values[name] = codec.decode(content[name])
@@ -115,63 +115,10 @@ class Record:
             marks = hint.__metadata__ if get_origin(hint) is Annotated else ()
             if DERIVED not in marks:
                 default = _default(self._kind, name) if OPTIONAL in marks else MISSING
-                codec = self._schema.of(hint)
-                found.append(_Field(name, codec, INLINE in marks, default))
+                kind = get_args(hint)[0] if INLINE in marks else None
+                record = kind and Record(self._schema, kind)
+                found.append(_Field(name, self._schema.of(hint), record, default))
         return found
-
-
-class Schema:
-    """Codecs of all types that are in files.
-
-    special: what makes the codecs of types that are written otherwise than field by
-        field.
-    """
-
-    def __init__(self, special: Mapping[Any, Callable[[Schema], Codec]]) -> None:
-        self._special = special
-        self._codecs: dict[Any, Codec] = {}
-
-    def of(self, hint: Any) -> Codec:
-        """The codec of a type.
-
-        Raises:
-            TypeError: nothing is known of it. Of whole numbers, it must be said how
-                large they may be.
-        """
-        if hint not in self._codecs:
-            self._codecs[hint] = self._make(hint)
-        return self._codecs[hint]
-
-    def _make(self, hint: Any) -> Codec:
-        if hint in self._special:
-            return self._special[hint](self)
-        if hint in _PLAIN:
-            return _PLAIN[hint]
-        origin = get_origin(hint)  # through which a type with marks shows its own names
-        if origin is None and (is_dataclass(hint) or hasattr(hint, "_fields")):
-            return Record(self, hint)
-        return self._generic(hint, origin, get_args(hint))
-
-    def _generic(self, hint: Any, origin: Any, inner: tuple[Any, ...]) -> Codec:
-        if origin is Annotated:
-            return self._annotated(*inner)
-        if origin is Literal:
-            return Choice(inner)
-        if origin in (Union, UnionType) and inner[1:] == (NoneType,):
-            return OrNone(self.of(inner[0]))
-        if origin is tuple and inner[1:] == (...,):
-            return ListOf(self.of(inner[0]))
-        if origin is Mapping and inner[0] is str:
-            return MapOf(self.of(inner[1]))
-        raise TypeError(f"{hint} cannot be in a file")
-
-    def _annotated(self, inner: Any, *marks: Any) -> Codec:
-        for mark in marks:
-            if isinstance(mark, Whole):
-                return Number.of(mark)
-            if isinstance(mark, Length):
-                return ListOf(self.of(get_args(inner)[0]), mark)
-        return self.of(inner)
 
 
 def _default(kind: Any, name: str) -> Any:
@@ -180,3 +127,62 @@ def _default(kind: Any, name: str) -> Any:
     [field] = [each for each in fields(kind) if each.name == name]
     made = field.default_factory
     return field.default if made is MISSING else made()
+
+
+class Schema:
+    """Codecs of all types that are in files.
+
+    special: makes the codecs of types that are not written field by field.
+    """
+
+    def __init__(self, special: Mapping[Any, Callable[[Schema], Codec]]) -> None:
+        self._special = special
+        self._codecs: dict[Any, Codec] = {
+            str: of_plain(lambda content: type(content) is str, "a text"),
+            bool: of_plain(lambda content: type(content) is bool, "true or false"),
+        }
+
+    def of(self, hint: Any) -> Codec:
+        """The codec of a type.
+
+        Raises:
+            TypeError: the type cannot be in a file. For whole numbers, the annotation
+                has to say how large they may be.
+        """
+        if hint not in self._codecs:
+            self._codecs[hint] = self._make(hint)
+        return self._codecs[hint]
+
+    def _make(self, hint: Any) -> Codec:
+        if hint in self._special:
+            return self._special[hint](self)
+        origin = get_origin(hint)  # through which a type with marks shows its own names
+        if origin is None and (is_dataclass(hint) or hasattr(hint, "_fields")):
+            return self.record(hint)
+        return self._generic(hint, origin, get_args(hint))
+
+    def record(self, kind: Any) -> Codec:
+        """The codec of a record, field by field."""
+        record = Record(self, kind)
+        return Codec(record.encode, record.decode)
+
+    def _generic(self, hint: Any, origin: Any, inner: tuple[Any, ...]) -> Codec:
+        if origin is Annotated:
+            return self._annotated(*inner)
+        if origin is Literal:
+            return of_choices(inner)
+        if origin in (Union, UnionType) and inner[1:] == (NoneType,):
+            return or_none(self.of(inner[0]))
+        if origin is tuple and inner[1:] == (...,):
+            return of_lists(self.of(inner[0]))
+        if origin is Mapping and inner[0] is str:
+            return of_maps(self.of(inner[1]))
+        raise TypeError(f"{hint} cannot be in a file")
+
+    def _annotated(self, inner: Any, *marks: Any) -> Codec:
+        for mark in marks:
+            if isinstance(mark, Whole):
+                return of_whole_numbers(mark)
+            if isinstance(mark, Length):
+                return of_lists(self.of(get_args(inner)[0]), mark)
+        return self.of(inner)

@@ -9,11 +9,11 @@ def _begin() -> None:
     package = os.path.dirname(os.path.dirname(os.path.dirname(here)))
     path, sys.path = sys.path, [package, *sys.path]
     try:
-        from torchprof_hooks.program import after_import, beginning, handover
+        from torchprof_hooks.program import after_import, handover
     finally:
         sys.path = path
     path[:] = [entry for entry in path if os.path.abspath(entry or ".") != here]
-    began_ns = beginning.BEGAN_NS  # as early as that
+    began_ns = handover.BEGAN_NS  # as early as that
     told = handover.restore(os.environ)
 
     def begin() -> None:

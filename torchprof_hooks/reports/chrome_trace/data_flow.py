@@ -6,7 +6,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
-from torchprof_hooks.profiles.step_trace import (
+from torchprof_hooks.profiles.trace.step_trace import (
     LEAF_NODE,
     GraphPass,
     Operation,

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any, Final
 
-from torchprof_hooks.profiles.step_trace import Allocation, StepTrace
+from torchprof_hooks.profiles.trace.step_trace import Allocation, StepTrace
 from torchprof_hooks.reports.chrome_trace.events import Place
 
 OBJECT: Final = "Tensor memory"

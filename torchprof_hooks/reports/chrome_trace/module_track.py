@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from torchprof_hooks.profiles.step_trace import ModuleSpan, StepTrace
+from torchprof_hooks.profiles.trace.step_trace import ModuleSpan, StepTrace
 from torchprof_hooks.reports.chrome_trace.events import Place
 
 #: Added to the number of a thread, it gives that of the track of its modules. Systems

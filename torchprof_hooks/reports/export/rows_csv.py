@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 from io import StringIO
 
+from torchprof_hooks.profiles.names import Grouping
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.reports.export.records import (
     name_record,
@@ -15,7 +16,7 @@ from torchprof_hooks.reports.export.records import (
 _NAME_FIELDS = ("name", "class_name", "kind", "module", "compiled")
 
 
-def render(profile: Profile, by: str = "module") -> str:
+def render(profile: Profile, by: Grouping = "module") -> str:
     """One line for each row of `Profile.rows(by)` and phase that it has, below one of
     headers.
 

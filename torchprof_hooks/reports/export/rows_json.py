@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from torchprof_hooks.profiles.names import Grouping
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.rows import Row
 from torchprof_hooks.reports.export.records import (
@@ -14,7 +15,7 @@ from torchprof_hooks.reports.export.records import (
 )
 
 
-def render(profile: Profile, by: str = "module") -> str:
+def render(profile: Profile, by: Grouping = "module") -> str:
     """The rows of `Profile.rows(by)`, most expensive first, and what is true of the
     whole run.
 

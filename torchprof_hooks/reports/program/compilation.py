@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Final, NamedTuple
 
-from torchprof_hooks.profiles.compilation import (
+from torchprof_hooks.profiles.program.compilation import (
     CacheUse,
     CompilationSummary,
     CompiledGraph,

@@ -11,10 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from torchprof_hooks.profiles.cells import call_site
-from torchprof_hooks.profiles.names import MODULES_NAME, Kind, Phase
-from torchprof_hooks.profiles.part import part_of
+from torchprof_hooks.profiles.names import MODULES_NAME, Grouping, Kind, Phase
 from torchprof_hooks.profiles.profile import Profile
-from torchprof_hooks.profiles.program import ProgramProfile
+from torchprof_hooks.profiles.program.program_profile import ProgramProfile, part_of
 from torchprof_hooks.profiles.rows import Row
 from torchprof_hooks.profiles.shape_ranges import with_ranges
 from torchprof_hooks.reports.table import plural
@@ -41,20 +40,20 @@ class Tables(NamedTuple):
     part: str = ""
     width: int = 512
 
-    def profile(self, by: str) -> Profile:
+    def profile(self, by: Grouping) -> Profile:
         """What is to be grouped."""
         if by == "class":
             return self._only(self.program.by_module)
         return self._with_functions(by)
 
-    def function_rows(self, by: str) -> tuple[Row, ...]:
+    def function_rows(self, by: Grouping) -> tuple[Row, ...]:
         """Rows of all steps, had functions been looked at in each."""
         profile = self._with_functions(by)
         if profile is self.program.by_function:
             return self.program.function_rows(by)
         return profile.rows(by)
 
-    def _with_functions(self, by: str) -> Profile:
+    def _with_functions(self, by: Grouping) -> Profile:
         profile = self._only(self.program.by_function)
         return with_ranges(profile) if by == "call" else profile
 
@@ -79,7 +78,7 @@ class Item(NamedTuple):
     rate: float = 0.0
 
 
-def group_section(tables: Tables, by: str, max_rows: int) -> str:
+def group_section(tables: Tables, by: Grouping, max_rows: int) -> str:
     """One section, the most expensive lines first.
 
     by: "class", "function" or "call".
@@ -113,7 +112,7 @@ def group_section(tables: Tables, by: str, max_rows: int) -> str:
     return "\n".join([*lines, *_remainder(items[max_rows:], total_ns)])
 
 
-def items_of(tables: Tables, by: str) -> Iterator[Item]:
+def items_of(tables: Tables, by: Grouping) -> Iterator[Item]:
     """All lines of one grouping, in no order."""
     profile, rows = tables.profile(by), tables.function_rows(by)
     rates = _rates(rows)
@@ -155,7 +154,7 @@ def _title(name: str, kind: Kind, phase: Phase) -> str:
     return name if is_plain else f"{name} {phase}"
 
 
-def _places(profile: Profile, by: str) -> Counter[str]:
+def _places(profile: Profile, by: Grouping) -> Counter[str]:
     """At how many places each is called, by the name of its row: modules of a class,
     call sites of a function, chains of modules around a call site."""
     infos = profile.modules
@@ -169,7 +168,7 @@ def _places(profile: Profile, by: str) -> Counter[str]:
     return Counter(function for _, function in sites)
 
 
-def _implementations(profile: Profile, by: str) -> Mapping[str, set[str]]:
+def _implementations(profile: Profile, by: Grouping) -> Mapping[str, set[str]]:
     """What runs the calls of each row."""
     infos = profile.modules
     found: defaultdict[str, set[str]] = defaultdict(set)

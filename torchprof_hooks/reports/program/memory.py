@@ -7,15 +7,15 @@ from itertools import groupby, islice
 from typing import Final
 
 from torchprof_hooks.profiles.memory import MemorySummary
-from torchprof_hooks.profiles.memory_replay import (
+from torchprof_hooks.profiles.names import OUTSIDE_NAME, Phase
+from torchprof_hooks.profiles.trace.memory_replay import (
     DeviceReplay,
     MemoryReplay,
     OutputRow,
 )
-from torchprof_hooks.profiles.names import OUTSIDE_NAME, Phase
-from torchprof_hooks.profiles.step_outputs import Output
-from torchprof_hooks.reports.byte_units import best_byte_format
+from torchprof_hooks.profiles.trace.step_outputs import Output
 from torchprof_hooks.reports.table import plural
+from torchprof_hooks.reports.units import best_byte_format
 
 _TITLE: Final = "Memory Profile"
 _HEADERS: Final = (

@@ -6,9 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from torchprof_hooks.profiles.names import UNSAMPLED_NAME, Phase
-from torchprof_hooks.profiles.part import part_of
 from torchprof_hooks.profiles.profile import Profile
-from torchprof_hooks.profiles.program import ProgramProfile
+from torchprof_hooks.profiles.program.program_profile import ProgramProfile, part_of
 from torchprof_hooks.reports.table import plural
 
 #: What phases are called, in the order in which they are shown.

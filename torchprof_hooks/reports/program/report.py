@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final, NamedTuple
 
-from torchprof_hooks.profiles.program import ProgramProfile
+from torchprof_hooks.profiles.program.program_profile import ProgramProfile
 from torchprof_hooks.reports.program.compilation import compilation_section
 from torchprof_hooks.reports.program.groups import Tables, group_section
 from torchprof_hooks.reports.program.memory import memory_section

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from torchprof_hooks.profiles.program import ProgramProfile
+from torchprof_hooks.profiles.program.program_profile import ProgramProfile
+from torchprof_hooks.profiles.program.unseen_steps import UNSEEN
 from torchprof_hooks.profiles.step_times import StepTimes
 from torchprof_hooks.profiles.totals import Totals
-from torchprof_hooks.profiles.unseen_steps import UNSEEN
 from torchprof_hooks.reports.program.part import phase_lines
 from torchprof_hooks.reports.table import plural
 from torchprof_hooks.reports.text import core_of

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from textwrap import shorten
 from typing import Final
 
-from torchprof_hooks.profiles.compilation import Reasons
+from torchprof_hooks.profiles.program.compilation import Reasons
 from torchprof_hooks.reports.program.tips.evidence import Evidence
 from torchprof_hooks.reports.table import plural
 

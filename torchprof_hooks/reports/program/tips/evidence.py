@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from torchprof_hooks.profiles.names import BACKWARD_PHASES, Phase
-from torchprof_hooks.profiles.program import ProgramProfile
+from torchprof_hooks.profiles.program.program_profile import ProgramProfile
 from torchprof_hooks.profiles.rows import Row
 from torchprof_hooks.reports.table import plural
 

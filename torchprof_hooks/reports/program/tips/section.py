@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from textwrap import fill
 from typing import Final
 
-from torchprof_hooks.profiles.program import ProgramProfile
+from torchprof_hooks.profiles.program.program_profile import ProgramProfile
 from torchprof_hooks.reports.program.tips.attention import eager_attention
 from torchprof_hooks.reports.program.tips.compiling import (
     compile_failures,

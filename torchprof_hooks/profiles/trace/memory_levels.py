@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from torchprof_hooks.profiles.step_outputs import StepOutputs
+from torchprof_hooks.profiles.trace.step_outputs import StepOutputs
 
 
 class Peak(NamedTuple):

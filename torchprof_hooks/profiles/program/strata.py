@@ -10,7 +10,7 @@ from functools import reduce
 from typing import Annotated, Final, NamedTuple
 
 from torchprof_hooks.profiles.cells import CellKey, add_cell
-from torchprof_hooks.profiles.fields import OPTIONAL, Count
+from torchprof_hooks.profiles.files.fields import OPTIONAL, Count
 from torchprof_hooks.profiles.names import (
     BACKWARD_NAME,
     BACKWARD_PHASES,
@@ -19,13 +19,13 @@ from torchprof_hooks.profiles.names import (
     Phase,
 )
 from torchprof_hooks.profiles.profile import Profile
-from torchprof_hooks.profiles.step_times import StepTimes
-from torchprof_hooks.profiles.totals import Totals
-from torchprof_hooks.profiles.unseen_steps import (
+from torchprof_hooks.profiles.program.unseen_steps import (
     UNSAMPLED_INFO,
     imagined,
     scaled,
 )
+from torchprof_hooks.profiles.step_times import StepTimes
+from torchprof_hooks.profiles.totals import Totals
 
 #: Phases of a call, in a part of the program that was looked at as a whole.
 _INSIDE: Final = ("forward", *BACKWARD_PHASES)
@@ -208,17 +208,11 @@ def _divided(all_steps: Stratum, seen: Stratum) -> Profile:
         part = _part(coarse, key)
         if not found[part]:  # never seen from close by
             add_cell(cells, key, totals)
-    return Profile(
-        cells,
-        {**coarse.modules, **pattern.modules},
-        sum(totals.self_ns for totals in cells.values()),
-        profile.steps,
-        profile.aborted_calls,
-        profile.overhead_ns,
-        profile.devices,
-        profile.memory,
-        profile.undivided_passes,
-        step_times=profile.step_times,
+    return replace(
+        profile,
+        cells=cells,
+        modules={**coarse.modules, **pattern.modules},
+        wall_ns=sum(totals.self_ns for totals in cells.values()),
     )
 
 

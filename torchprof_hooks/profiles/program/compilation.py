@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal, NamedTuple
 
-from torchprof_hooks.profiles.fields import Count
+from torchprof_hooks.profiles.files.fields import Count
 
 #: What was compiled; "run" is what a compiled graph still chose while it ran
 #: (autotuning, CUDA graphs).
@@ -33,7 +33,7 @@ class CompileStage:
     parts: tuple[CompileStage, ...] = ()
 
     def broken_promise(self) -> str:
-        """What cannot be, "" if nothing."""
+        """What is wrong with the values taken together, "" if nothing."""
         if self.other_ns < 0:
             return f"has parts of {self.ns - self.other_ns} ns, but ns is {self.ns}"
         if self.depth > _DEEPEST:

@@ -5,7 +5,7 @@ A record (a dataclass or a NamedTuple of `profiles/`) says it in its annotations
     calls: Count = 0
     flops: Annotated[BigCount, OPTIONAL] = 0
 
-which is all that files need to write, read and check it (see `files.codec`).
+which is all that files need to write, read and check it (see `files.schema`).
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from torchprof_hooks.profiles.names import OUTSIDE_NAME, Phase
-from torchprof_hooks.profiles.step_trace import ModuleSpan, Operation, StepTrace
+from torchprof_hooks.profiles.trace.step_trace import ModuleSpan, Operation, StepTrace
 
 
 class Place(NamedTuple):

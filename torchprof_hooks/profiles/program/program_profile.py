@@ -5,16 +5,48 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
 
-from torchprof_hooks.profiles.compilation import CompilationSummary
-from torchprof_hooks.profiles.fields import Count
-from torchprof_hooks.profiles.memory_replay import MemoryReplay
-from torchprof_hooks.profiles.names import Phase
+from torchprof_hooks.profiles.files.fields import Count
+from torchprof_hooks.profiles.names import Grouping, Phase
 from torchprof_hooks.profiles.profile import Profile
-from torchprof_hooks.profiles.program_facts import ProgramFacts
+from torchprof_hooks.profiles.program.compilation import CompilationSummary
+from torchprof_hooks.profiles.program.strata import Strata
 from torchprof_hooks.profiles.rows import Row
 from torchprof_hooks.profiles.step_times import StepTimes
-from torchprof_hooks.profiles.strata import Strata
+from torchprof_hooks.profiles.trace.memory_replay import MemoryReplay
+
+
+class OptimizerFacts(NamedTuple):
+    """An optimizer that has stepped.
+
+    name: its class.
+    parameters: how many tensors it steps.
+    can_fuse, is_fused: whether there is a fused form of it, and it is used.
+    device: kind of the device that they are all on ("cpu", "cuda"), else "".
+    """
+
+    name: str
+    parameters: Count
+    can_fuse: bool
+    is_fused: bool
+    device: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramFacts:
+    """What tips look at.
+
+    optimizers: those that have stepped.
+    detects_anomalies: whether autograd's anomaly mode was on in a step, or is now.
+    leaves_tf32_unused: whether a CUDA device has tensor cores for float32 products, and
+        torch has not been allowed to use them.
+    """
+
+    optimizers: tuple[OptimizerFacts, ...] = ()
+    detects_anomalies: bool = False
+    leaves_tf32_unused: bool = False
 
 
 @dataclass(frozen=True)
@@ -42,6 +74,29 @@ class ProgramProfile:
     not_replayed: str = ""
     facts: ProgramFacts = field(default_factory=ProgramFacts)
 
+    def save(self, path: str | Path) -> None:
+        """Write it to a file that `Profile.load` reads, too (see `Profile.save`).
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        from torchprof_hooks.profiles.files import profile_file
+
+        profile_file.save_program(self, path)
+
+    @classmethod
+    def load(cls, path: str | Path) -> ProgramProfile:
+        """Read what `save` has written.
+
+        Raises:
+            ProfileFileError: the file is not the profile of a whole program, or is
+                damaged.
+            OSError: it cannot be read.
+        """
+        from torchprof_hooks.profiles.files import profile_file
+
+        return profile_file.load_program(cls, Profile, path)
+
     @cached_property
     def whole(self) -> Profile:
         """What was measured, as it was."""
@@ -67,14 +122,14 @@ class ProgramProfile:
         """What each phase took, of all steps."""
         return self.by_module.phase_times_ns()
 
-    def function_rows(self, by: str) -> tuple[Row, ...]:
+    def function_rows(self, by: Grouping) -> tuple[Row, ...]:
         """Those of `by_function` (see `Profile.rows`), made once."""
         if by not in self._function_rows:
             self._function_rows[by] = self.by_function.rows(by)
         return self._function_rows[by]
 
     @cached_property
-    def _function_rows(self) -> dict[str, tuple[Row, ...]]:
+    def _function_rows(self) -> dict[Grouping, tuple[Row, ...]]:
         return {}
 
     @cached_property
@@ -88,3 +143,12 @@ class ProgramProfile:
             if profile.modules[path[0]].kind == "module":
                 times[path[0]] = times.get(path[0], 0) + totals.self_ns
         return dict(sorted(times.items(), key=lambda item: (-item[1], item[0])))
+
+
+def part_of(profile: Profile, name: str) -> Profile:
+    """What happened in calls of one outermost module: its forward, and the backward and
+    recompute that belong to it. Its own times add up to its `wall_ns`."""
+    cells = {key: totals for key, totals in profile.cells.items() if key[0][0] == name}
+    return replace(
+        profile, cells=cells, wall_ns=sum(totals.self_ns for totals in cells.values())
+    )

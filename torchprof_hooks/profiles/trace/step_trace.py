@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Final, NamedTuple
 
-from torchprof_hooks.profiles.fields import Count
+from torchprof_hooks.profiles.files.fields import Count
 from torchprof_hooks.profiles.names import Phase
 
 #: `Operation.node` of the autograd nodes that accumulate into leaves: torch numbers all

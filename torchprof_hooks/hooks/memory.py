@@ -1,4 +1,4 @@
-"""What the memory hooks on modules and on functions have in common."""
+"""What the memory hooks of modules and of functions have in common."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from torchprof_hooks.capture.meter_tracker import MeterTracker, meters_of
 from torchprof_hooks.capture.meters import MemoryMeter
 from torchprof_hooks.capture.site import Site
 from torchprof_hooks.capture.tracker import Tracker
-from torchprof_hooks.hook import Hook
+from torchprof_hooks.hooks.hook import Hook
 from torchprof_hooks.measure.memory_counter import memory_counter
-from torchprof_hooks.profiles.options import check_file
+from torchprof_hooks.profiles.names import ByteUnit
+from torchprof_hooks.profiles.options import check_file, keyword_only
 
 
 class _Required(TypedDict):
@@ -25,7 +26,7 @@ class _Required(TypedDict):
     occurrence: int
 
 
-class Summary(_Required, total=False):
+class MemoryHookSummary(_Required, total=False):
     """Sums for one name, in bytes; `peak_bytes` is a maximum, and `retained_bytes`,
     which modules have, a mean."""
 
@@ -69,21 +70,24 @@ class MemoryHook(Hook):
             for place, meter in self._outermost()
         )
 
-    def summary(self, *, own: bool = False) -> dict[str, Summary]:
+    def summary(self, *, own: bool = False) -> dict[str, MemoryHookSummary]:
         """Sums by name, in the order in which the first calls ended.
 
         Args:
             own: leave out what inner calls did, which is in the sums of these as well.
                 Peaks are always those of the whole call.
         """
-        summary: dict[str, Summary] = {}
+        summary: dict[str, MemoryHookSummary] = {}
         for place, meter in self._places():
             self._add_up(summary, place, meter)
         if own:
             self._take_out_inner(summary)
         return summary
 
-    def print_report(self, unit: str = "auto", file: TextIO | None = None) -> None:
+    @keyword_only("unit", "file")
+    def print_report(
+        self, *, unit: ByteUnit = "auto", file: TextIO | None = None
+    ) -> None:
         """Print the summary as a table.
 
         Args:
@@ -92,12 +96,12 @@ class MemoryHook(Hook):
             file: where to; standard output by default.
 
         Raises:
-            ValueError: `unit` is none of these.
+            ValueError: `unit` is not one of these.
         """
-        from torchprof_hooks.reports.memory import render
+        from torchprof_hooks.reports.hook_table import render_bytes
 
         check_file("file", file)
-        report = render(
+        report = render_bytes(
             self.name, self._name_header, self.summary(), unit, self._note()
         )
         print(report, file=file or sys.stdout)
@@ -130,7 +134,7 @@ class MemoryHook(Hook):
         return sum(self._is_counted(outer) for outer in _around(site))
 
     def _add_up(
-        self, summary: dict[str, Summary], place: Place, meter: MemoryMeter
+        self, summary: dict[str, MemoryHookSummary], place: Place, meter: MemoryMeter
     ) -> None:
         code = place.site.code
         sums = summary.setdefault(
@@ -142,7 +146,7 @@ class MemoryHook(Hook):
         sums["peak_bytes"] = max(sums["peak_bytes"], int(meter.log.peak[code]))
         sums["occurrence"] += int(place.tracker.log.calls[code])
 
-    def _take_out_inner(self, summary: dict[str, Summary]) -> None:
+    def _take_out_inner(self, summary: dict[str, MemoryHookSummary]) -> None:
         for place, meter in self._places():
             outer = next(filter(self._is_counted, _around(place.site)), None)
             if outer is not None:

@@ -7,16 +7,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from torchprof_hooks.profiles.fields import Count
-from torchprof_hooks.profiles.memory_levels import (
+from torchprof_hooks.profiles.files.fields import Count
+from torchprof_hooks.profiles.names import Phase
+from torchprof_hooks.profiles.trace.memory_levels import (
     as_run_peaks,
     without_freeing_bytes,
     without_inplace_peaks,
 )
-from torchprof_hooks.profiles.module_places import OUTSIDE, Place, find_places
-from torchprof_hooks.profiles.names import Phase
-from torchprof_hooks.profiles.step_outputs import CREATED, Output, StepOutputs
-from torchprof_hooks.profiles.step_trace import Operation, StepTrace
+from torchprof_hooks.profiles.trace.module_places import OUTSIDE, Place, find_places
+from torchprof_hooks.profiles.trace.step_outputs import CREATED, Output, StepOutputs
+from torchprof_hooks.profiles.trace.step_trace import Operation, StepTrace
 
 #: What torch puts in front of the name of an autograd node.
 _NODE: Final = "autograd::engine::evaluate_function: "
@@ -114,13 +114,13 @@ def _devices(outputs: StepOutputs, places: list[Place]) -> Iterator[DeviceReplay
             peak_bytes, number = as_run[device]
             place, name = places[number], _name(outputs.trace.operations[number])
         yield DeviceReplay(
-            device,
-            peak_bytes,
-            without_inplace[device],
-            without_freeing.get(device, 0),
-            place.module,
-            place.phase,
-            name,
+            device=device,
+            as_run_bytes=peak_bytes,
+            without_inplace_bytes=without_inplace[device],
+            without_freeing_bytes=without_freeing.get(device, 0),
+            module=place.module,
+            phase=place.phase,
+            operation=name,
         )
 
 

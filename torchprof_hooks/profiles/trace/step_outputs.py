@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, Literal, NamedTuple
 
-from torchprof_hooks.profiles.fields import Count
-from torchprof_hooks.profiles.step_trace import Operation, StepTrace, TensorType
+from torchprof_hooks.profiles.files.fields import Count
+from torchprof_hooks.profiles.trace.step_trace import Operation, StepTrace, TensorType
 
 #: Created, written in place, or a view.
 OutputKind = Literal["c", "i", "v"]

@@ -1,1 +1,0 @@
-"""Backward passes: which call made which autograd node, and what a pass works for."""

@@ -1,0 +1,1 @@
+"""What hooks on modules and hooks on functions have in common."""

@@ -1,0 +1,90 @@
+"""What the NVTX hooks of modules and of functions have in common."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import torch
+
+from torchprof_hooks.capture.function_call import FunctionCall
+from torchprof_hooks.capture.link_call import LinkCall
+
+
+class NvtxRanges(threading.local):
+    """Ranges of NVTX, by ``torch.cuda.nvtx``; each thread has its own.
+
+    A call that raises never ends its range. So a range that ends also ends those that
+    were left open inside of it.
+
+    Raises:
+        RuntimeError: this torch has no CUDA, or no NVTX.
+    """
+
+    def __init__(self, nvtx: Any = torch.cuda.nvtx) -> None:
+        self._nvtx = nvtx
+        self._open: list[object] = []
+        try:
+            self.begin("torchprof_hooks", None)
+        except RuntimeError as error:
+            raise RuntimeError(
+                f"NVTX ranges need a torch that is built with CUDA and NVTX: {error}"
+            ) from error
+        self.end_all()
+
+    def begin(self, name: str, call: object) -> None:
+        """Begin a range for `call` inside of those that are open."""
+        self._nvtx.range_push(name)
+        self._open.append(call)
+
+    def end(self, call: object) -> None:
+        """End the range of `call`, if there is one, and those inside."""
+        if any(other is call for other in self._open):
+            while self._open.pop() is not call:
+                self._nvtx.range_pop()
+            self._nvtx.range_pop()
+
+    def end_all(self) -> None:
+        """End whatever is open in this thread."""
+        while self._open:
+            self._open.pop()
+            self._nvtx.range_pop()
+
+
+class NvtxCallbacks:
+    """Callbacks of a hook that mark every call as a range."""
+
+    name = "NvtxHook"
+
+    def __init__(self) -> None:
+        self._ranges = NvtxRanges()
+
+    def deleted(self, target: Any) -> None:
+        """End what exceptions have left open."""
+        self._ranges.end_all()
+
+    def forward_preprocess(self, call: Any, *tensors: Any) -> None:
+        """Begin a range."""
+        self._ranges.begin(f"{_label(call)}.forward", call)
+
+    def forward_postprocess(self, call: Any, *tensors: Any) -> None:
+        """End the range."""
+        self._ranges.end(call)
+
+    def backward_preprocess(self, call: Any, *tensors: Any) -> None:
+        """Begin a range."""
+        self._ranges.begin(f"{_label(call)}.backward", _backward_key(call))
+
+    def backward_postprocess(self, call: Any, *tensors: Any) -> None:
+        """End the range."""
+        self._ranges.end(_backward_key(call))
+
+
+def _label(call: LinkCall | FunctionCall) -> str:
+    return call.path if isinstance(call, LinkCall) else call.label
+
+
+def _backward_key(call: LinkCall | FunctionCall) -> object:
+    """What is the same object for both callbacks of a backward: of a module, its path
+    (of one path, one backward is open at a time)."""
+    return call.path if isinstance(call, LinkCall) else call

@@ -1,0 +1,125 @@
+"""What the timers of modules and of functions have in common."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import TextIO, TypedDict
+
+from torchprof_hooks.capture.call_records import CallRecords
+from torchprof_hooks.capture.site import Site
+from torchprof_hooks.capture.tracker import Tracker
+from torchprof_hooks.profiles.names import TimeUnit
+from torchprof_hooks.profiles.options import check_file, keyword_only
+
+
+class _Required(TypedDict):
+    elapsed_time: float
+    occurrence: int
+
+
+class TimerSummary(_Required, total=False):
+    """Sums for one name, in seconds, and the number of calls, `occurrence`.
+
+    `device_time` is there if a device was measured; `backward_time`, if a hook on
+    modules was made with ``backward=True``; the three times of phases, if a hook on
+    functions was made with ``phases=True``.
+    """
+
+    device_time: float
+    forward_time: float
+    backward_time: float
+    recompute_time: float
+
+
+class CallTimes:
+    """Sums of the durations of calls, by name.
+
+    history_size: how many calls `call_history` keeps.
+    """
+
+    #: What the hook is called, and the header of the names in its table.
+    name: str
+    _name_header: str
+
+    def __init__(self, history_size: int) -> None:
+        self._records = CallRecords(history_size, self._is_call)
+
+    @property
+    def call_history(self) -> list[tuple[str, float]]:
+        """(name, seconds) of the newest calls, in the order in which they ended."""
+        return [
+            (self._name(*place), (end_ns - start_ns) / 1e9)
+            for place, (start_ns, end_ns) in self._records.newest()
+        ]
+
+    def total_time(self) -> float:
+        """Seconds in calls: of nested ones, the outermost count."""
+        total_ns = sum(
+            int(tracker.log.total_ns[site.code])
+            for tracker, site in self._records.places()
+            if self._is_call(site) and not self._is_nested(site)
+        )
+        return total_ns / 1e9
+
+    def summary(self) -> dict[str, TimerSummary]:
+        """Sums by name, in the order in which the first calls ended."""
+        summary: dict[str, TimerSummary] = {}
+        for tracker, site in self._records.places():
+            if self._has_name(tracker, site):
+                sums: TimerSummary = {"elapsed_time": 0.0, "occurrence": 0}
+                sums = summary.setdefault(self._name(tracker, site), sums)
+                seconds = int(tracker.log.total_ns[site.code]) / 1e9
+                if self._is_call(site):
+                    sums["elapsed_time"] += seconds
+                    sums["occurrence"] += int(tracker.log.calls[site.code])
+                self._add_up(sums, seconds, tracker, site)
+        return summary
+
+    @keyword_only("unit", "file")
+    def print_report(
+        self, *, unit: TimeUnit = "auto", file: TextIO | None = None
+    ) -> None:
+        """Print the summary as a table.
+
+        Args:
+            unit: "sec", "ms", "us", "ns", "auto" (one unit for the table, chosen for
+                the largest value) or "auto_foreach" (one for each value).
+            file: where to; standard output by default.
+
+        Raises:
+            ValueError: `unit` is not one of these.
+        """
+        from torchprof_hooks.reports.hook_table import render_times
+
+        check_file("file", file)
+        summary = self.summary()
+        columns = self._columns(summary)
+        report = render_times(self.name, self._name_header, summary, unit, columns)
+        print(report, file=file or sys.stdout)
+
+    def _is_call(self, site: Site) -> bool:
+        """Whether calls at `site` are counted."""
+        raise NotImplementedError
+
+    def _is_nested(self, site: Site) -> bool:
+        """Whether the time of calls at `site` is in that of an outer call."""
+        raise NotImplementedError
+
+    def _has_name(self, tracker: Tracker, site: Site) -> bool:
+        """Whether the summary has a row that the time at `site` belongs to."""
+        raise NotImplementedError
+
+    def _name(self, tracker: Tracker, site: Site) -> str:
+        """The name of that row."""
+        raise NotImplementedError
+
+    def _add_up(
+        self, sums: TimerSummary, seconds: float, tracker: Tracker, site: Site
+    ) -> None:
+        """Add the time at `site` to what the summary has besides."""
+        raise NotImplementedError
+
+    def _columns(self, summary: Mapping[str, TimerSummary]) -> dict[str, str]:
+        """Fields of the summary that the table shows, with their headers."""
+        raise NotImplementedError

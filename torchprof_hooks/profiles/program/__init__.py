@@ -1,0 +1,1 @@
+"""Whole programs: their steps, and what is known of them besides times."""

@@ -1,0 +1,103 @@
+"""What can print a report of itself: a profile, and what measures one."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, TextIO
+
+from torchprof_hooks.profiles.names import SortBy, TimeUnit
+from torchprof_hooks.profiles.options import check_file, check_flag, keyword_only
+
+if TYPE_CHECKING:
+    from torchprof_hooks.profiles.profile import Profile
+
+
+class Reportable:
+    """Has a text report, which is also what ``print`` shows of it.
+
+    Reports are imported when the first one is asked for: few programs need them.
+    """
+
+    __slots__ = ()
+
+    def report(
+        self,
+        *,
+        unit: TimeUnit = "auto",
+        width: int = 120,
+        max_rows: int | None = None,
+        sort_by: SortBy | None = None,
+        corrected: bool = True,
+    ) -> str:
+        """The tree of modules as a table, with tables of functions and of memory if
+        these were measured.
+
+        Args:
+            unit: "sec", "ms", "us", "ns", one for the whole table ("auto") or the best
+                for each cell ("auto_foreach").
+            width: characters per line that a table may take.
+            max_rows: rows of each table; by default 40 modules, 20 functions and 10
+                call sites. The rows left out are summed up in one line.
+            sort_by: the column by which rows are chosen and sorted, the largest first:
+                "calls", "forward", "backward", "recompute", "device", "self" or
+                "total". By default modules are in the order of their first calls, and
+                functions are sorted by their own time.
+            corrected: whether the time that measuring took is a row of its own, or is
+                left in the rows in which it was spent (see `Profile.corrected`).
+
+        Raises:
+            TypeError, ValueError: a parameter is not one of these.
+
+        Example:
+            >>> print(prof.report(max_rows=5))
+            torchprof_hooks: 2.00sec wall, 10 steps of 180.00ms ...
+            <BLANKLINE>
+            module        calls  forward     self  backward     self    total     %
+            -----------------------------------------------------------------------
+            Net              10  1.00sec  50.00ms  500.00ms  10.00ms  1.50sec  75.0
+              fc: Linear     10  0.95sec           490.00ms           1.44sec  72.0
+            ... 3 more rows, 10.0 %
+        """
+        from torchprof_hooks.reports.text import render
+
+        check_flag("corrected", corrected)
+        profile = self._reported_profile()
+        return render(
+            profile.corrected() if corrected else profile,
+            unit,
+            width=width,
+            max_rows=max_rows,
+            sort_by=sort_by,
+        )
+
+    @keyword_only("unit", "file")
+    def print_report(
+        self,
+        *,
+        unit: TimeUnit = "auto",
+        file: TextIO | None = None,
+        width: int = 120,
+        max_rows: int | None = None,
+        sort_by: SortBy | None = None,
+        corrected: bool = True,
+    ) -> None:
+        """Print `report` with these parameters to `file`, by default standard output.
+
+        Raises:
+            TypeError, ValueError: a parameter is not what it may be.
+        """
+        check_file("file", file)
+        text = self.report(
+            unit=unit,
+            width=width,
+            max_rows=max_rows,
+            sort_by=sort_by,
+            corrected=corrected,
+        )
+        print(text, file=file or sys.stdout)
+
+    def __str__(self) -> str:
+        return self.report()
+
+    def _reported_profile(self) -> Profile:
+        raise NotImplementedError
