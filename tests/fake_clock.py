@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from time import perf_counter_ns
 from types import ModuleType
 from typing import Any, ClassVar
@@ -103,11 +104,17 @@ def install(clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.setattr(module, "perf_counter_ns", clock)
 
 
-def _modules() -> Iterator[ModuleType]:
-    """All of the package, also what would be imported later."""
+@cache
+def _import_all() -> None:
+    """Also what would be imported later."""
     for found in pkgutil.walk_packages(torchprof_hooks.__path__, "torchprof_hooks."):
         if not found.name.endswith("__main__"):
             importlib.import_module(found.name)
+
+
+def _modules() -> Iterator[ModuleType]:
+    """All of the package."""
+    _import_all()
     for name, module in list(sys.modules.items()):
         if name.startswith("torchprof_hooks."):
             yield module
