@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.docs_samples import PAGES, commands, printed, with_samples
+from tests.programs import profiled
 
 ROOT = Path(__file__).parent.parent
 REPORT_PAGE = (ROOT / "docs" / "exit_report.md").read_text(encoding="utf-8")
@@ -35,22 +33,20 @@ def fixed_parts(text: str) -> Iterator[str]:
 
 
 def test_the_exit_report() -> None:
-    command = [sys.executable, "-m", "torchprof_hooks", "--profile-memory"]
-    command += ["--output-line-width", "120"]
-    done = subprocess.run(
-        [*command, str(ROOT / "examples" / "char_lm.py"), "--steps=5"],
-        capture_output=True,
-        text=True,
-        check=True,
-        # The core that the samples were measured with.
-        env={**os.environ, "TORCHPROF_HOOKS_CORE": "python"},
+    options = ("--profile-memory", "--output-line-width", "120")
+    run = profiled(
+        *options,
+        str(ROOT / "examples" / "char_lm.py"),
+        "--steps=5",
+        TORCHPROF_HOOKS_CORE="python",  # the samples were measured with it
     )
+    assert run.code == 0, run.err
     of_demo = [text for text in shown(REPORT_PAGE) if "torch.compile" not in text]
     assert len(of_demo) == 7
     for text in of_demo:
         for part in fixed_parts(text):
             is_tip = part.lstrip().startswith(("- ", "None"))  # depends on the times
-            assert part in done.stderr or is_tip, part
+            assert part in run.err or is_tip, part
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import itertools
 import json
+import multiprocessing
 import os
 import subprocess
-import sys
+from contextlib import redirect_stderr
+from io import StringIO
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,7 @@ import torch
 from torch import nn
 
 from tests.cores import NATIVE_CORE
+from tests.programs import python
 from torchprof_hooks import Profile, profile
 from torchprof_hooks.capture.core import CORE, build
 from torchprof_hooks.capture.core.build import NotBuiltError, cached_path, native_module
@@ -26,15 +30,8 @@ SEEDS = 25
 
 def run(*args: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """A program, with these variables besides."""
-    return subprocess.run(
-        [sys.executable, "-W", "ignore", *args],
-        env={**os.environ, "TORCHPROF_HOOKS_CORE": "", **variables},
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    environment = {**os.environ, "TORCHPROF_HOOKS_CORE": "", **variables}
+    return python("-W", "ignore", *args, environment=environment, folder=ROOT)
 
 
 def booked_by(core: str) -> list[Any]:
@@ -47,8 +44,8 @@ def booked_by(core: str) -> list[Any]:
 
 @NATIVE_CORE
 def test_random_programs_are_booked_alike_by_both() -> None:
-    for native, python in zip(booked_by("native"), booked_by("python"), strict=True):
-        assert native == python, native[:2]
+    for native, other in zip(booked_by("native"), booked_by("python"), strict=True):
+        assert native == other, native[:2]
 
 
 class _AlarmError(Exception):
@@ -157,24 +154,28 @@ def copying(tmp_path: Path) -> str:
     return compiler(tmp_path, f'sleep 1; for last; do :; done; cp "{built}" "$last"')
 
 
+def _build(answers: Connection) -> None:
+    with redirect_stderr(StringIO()) as said:
+        path = native_module().__file__
+    answers.send((path, said.getvalue()))
+
+
 @NATIVE_CORE
-def test_several_processes_build_one(cache: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-c", MEASURED]
-    env = {**os.environ, "CXX": copying(tmp_path)}
-    running = [
-        subprocess.Popen(
-            command,
-            env=env,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=ROOT,
-        )
-        for _ in range(3)
-    ]
-    results = [process.communicate(timeout=200) for process in running]
-    assert [out.strip() for out, _ in results] == ["native|"] * 3
-    assert sum("building the native core" in err for _, err in results) == 1
+def test_several_processes_build_one(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CXX", copying(tmp_path))
+    forks = multiprocessing.get_context("fork")
+    ours, theirs = forks.Pipe(duplex=False)
+    processes = [forks.Process(target=_build, args=(theirs,)) for _ in range(3)]
+    for process in processes:
+        process.start()
+    theirs.close()
+    results = [ours.recv() for _ in processes]
+    for process in processes:
+        process.join()
+    assert [path for path, _ in results] == [str(cached_path())] * 3
+    assert sum("building the native core" in said for _, said in results) == 1
     assert len(list(cache.glob("*.so"))) == 1
     assert cache.stat().st_mode & 0o777 == 0o700
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from typing import Any
 
 import pytest
 from torch.utils import backend_registration
+
+from tests.programs import python
 
 STEPS = 3
 
@@ -21,8 +21,9 @@ functions = pytest.mark.parametrize("functions", [False, True])
 
 def calls(*options: str) -> dict[str, Any]:
     """See `tests.capture.device_thread`."""
-    command = [sys.executable, "-m", "tests.capture.device_thread", *options]
-    return json.loads(subprocess.check_output(command, text=True))  # type: ignore[no-any-return]
+    done = python("-m", "tests.capture.device_thread", *options)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)  # type: ignore[no-any-return]
 
 
 @functions

@@ -1,38 +1,39 @@
 """Models that are spread over processes in every way that torch has; measured, as they
-train, and saved. Run by torchrun::
-
-    torchrun --nproc-per-node 4 -m tests.distributed.spread FOLDER KIND...
-"""
+train. Each process of a group calls `profiles`."""
 
 from __future__ import annotations
 
-import sys
 import warnings
-from collections.abc import Callable
-from datetime import timedelta
+from collections.abc import Callable, Iterable
 from functools import partial
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import distributed, nn
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor.parallel import (
-    ColwiseParallel,
-    RowwiseParallel,
-    parallelize_module,
-)
 from torch.nn.parallel import DistributedDataParallel
 
 import torchprof_hooks
-from tests.distributed.processes import LONGEST, Late
+from tests.distributed.processes import Late
+from torchprof_hooks import Profile
 
 STEPS = 2
 SIZE = 32
+_IMPORTED = (
+    *("torch._dynamo", "torch.distributed.device_mesh", "torch.distributed.fsdp"),
+    *("torch.distributed.tensor.parallel", "torch.distributed.optim"),
+    "torch.distributed.pipelining",
+)
 
 Train = Callable[[], list[Any]]
+
+
+def import_all() -> None:
+    """What takes seconds, together: to be done before there are processes."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for name in _IMPORTED:
+            import_module(name)
 
 
 class Net(nn.Sequential):
@@ -66,23 +67,25 @@ def data_parallel(model: Net) -> Train:
 
 
 def sharded(model: Net) -> Train:
+    fsdp: Any = import_module("torch.distributed.fsdp")
     for layer in model[0], model[2]:
-        fully_shard(layer)
-    fully_shard(model)
+        fsdp.fully_shard(layer)
+    fsdp.fully_shard(model)
     return partial(train, model, sgd(model))
 
 
 def zero(model: Net) -> Train:
-    # Takes a second or two to import, like pipelines: only where it is needed.
     kind: Any = import_module("torch.distributed.optim").ZeroRedundancyOptimizer
     optimizer = kind(model.parameters(), torch.optim.SGD, lr=0.1)
     return partial(train, model, optimizer)
 
 
 def tensor_parallel(model: Net) -> Train:
-    mesh = init_device_mesh("cpu", (distributed.get_world_size(),))
-    plan = {"0": ColwiseParallel(), "2": RowwiseParallel()}
-    parallelize_module(model, mesh, plan)
+    meshes: Any = import_module("torch.distributed.device_mesh")
+    parallel: Any = import_module("torch.distributed.tensor.parallel")
+    mesh = meshes.init_device_mesh("cpu", (distributed.get_world_size(),))
+    plan = {"0": parallel.ColwiseParallel(), "2": parallel.RowwiseParallel()}
+    parallel.parallelize_module(model, mesh, plan)
     return partial(train, model, sgd(model))
 
 
@@ -155,26 +158,18 @@ KINDS: dict[str, tuple[Callable[[Net], Train], set[str]]] = {
 }
 
 
-def measure(kind: str, folder: Path) -> None:
-    """Leaves the profile behind; fails if it had an influence."""
-    make, rank = KINDS[kind][0], distributed.get_rank()
+def profiles(rank: int, kinds: Iterable[str]) -> dict[str, Profile]:
+    """What is measured; fails if that had an influence."""
+    warnings.simplefilter("ignore")
+    return {kind: _measured(kind) for kind in kinds}
+
+
+def _measured(kind: str) -> Profile:
+    make = KINDS[kind][0]
     expected = make(Net(Late(0)))()
     run = make(Net(Late()))
     distributed.barrier()
     with torchprof_hooks.profile() as prof:
         found = run()
     assert found == expected, f"{kind}: {found}, not {expected}"
-    prof.profile.save(folder / f"{kind}-{rank}.json")
-
-
-def main() -> None:
-    warnings.simplefilter("ignore")
-    torch.set_num_threads(1)
-    distributed.init_process_group("gloo", timeout=timedelta(seconds=LONGEST))
-    for kind in sys.argv[2:]:
-        measure(kind, Path(sys.argv[1]))
-    distributed.destroy_process_group()
-
-
-if __name__ == "__main__":
-    main()
+    return prof.profile

@@ -173,7 +173,7 @@ def test_a_signal_that_lightning_handles_ends_the_program_well(tmp_path: Path) -
 
 def test_ranks_of_torchrun_and_not_their_launcher(tmp_path: Path) -> None:
     script = str(SCRIPTS / "two_ranks.py")
-    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
+    launcher = ("-m", "torch.distributed.run", "--standalone")
     (each := tmp_path / "each").mkdir()
     (around := tmp_path / "around").mkdir()
 
@@ -183,13 +183,14 @@ def test_ranks_of_torchrun_and_not_their_launcher(tmp_path: Path) -> None:
         return (*OURS, *every_step, "--save", str(saved), "--destination", str(report))
 
     ranks, parent = side_by_side(
-        (*launcher, *options(each), script), (*options(around), *launcher, script)
+        (*launcher, "--nproc-per-node=2", *options(each), script),
+        (*options(around), *launcher, "--nproc-per-node=1", script),
     )
     assert (ranks.code, parent.code) == (0, 0), ranks.err + parent.err
     losses = ranks.out.split()
     assert len(losses) == 2
     assert len(set(losses)) == 1
-    assert parent.out.split() == losses
+    assert len(parent.out.split()) == 1
     assert not list(around.iterdir())
     assert (ranks.reports, parent.reports) == (0, 0)
     assert {path.name for path in each.iterdir()} == {
