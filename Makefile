@@ -4,7 +4,7 @@ CONSTRAINTS ?= constraints.txt
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(CONSTRAINTS)
 
-.PHONY: help demo test test-fast test-torch test-and-record mutate lint format bench gpu-check docs clean
+.PHONY: help demo test test-fast test-all test-torch test-and-record mutate lint format bench gpu-check docs clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -16,20 +16,29 @@ demo: $(VENV)/demo.installed  ## train a small language model and print its prof
 # the few that look at the machine's clock run alone, after them.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --durations=15
 SIDE_BY_SIDE := --numprocesses 2 --dist worksteal
+ALONE := -m serial tests/test_real_time.py
+THOROUGH := TORCHPROF_HOOKS_THOROUGH=1
+# All slow, and what they import takes seconds in each process.
+LONG_IMPORTS := tests/databases tests/models
 
 # What measures is there twice (see README, "The native core"): what is booked, and what it
 # costs, is tested with both.
-IN_PYTHON := TORCHPROF_HOOKS_CORE=python $(PYTEST) $(SIDE_BY_SIDE) -m "not serial and not slow"
+IN_PYTHON := TORCHPROF_HOOKS_CORE=python $(PYTEST) $(SIDE_BY_SIDE)
 OF_BOTH_CORES := tests/capture tests/distributed tests/function_hooks tests/link_hooks \
 	tests/test_*.py
 
-test: $(VENV)/test.installed  ## run all tests
-	$(PYTEST) $(SIDE_BY_SIDE) -m "not serial"
-	$(PYTEST) -m serial
-	$(IN_PYTHON) $(OF_BOTH_CORES)
+test: $(VENV)/test.installed  ## run the tests that every change has to pass
+	$(PYTEST) $(SIDE_BY_SIDE) -m "not serial and not thorough"
+	$(PYTEST) $(ALONE)
+	$(IN_PYTHON) -m "not serial and not slow and not thorough" $(OF_BOTH_CORES)
 
 test-fast: $(VENV)/test.installed  ## run the tests that are quick, in a minute
-	$(PYTEST) $(SIDE_BY_SIDE) -m "not serial and not slow"
+	$(PYTEST) $(SIDE_BY_SIDE) $(LONG_IMPORTS:%=--ignore=%) -m "not serial and not slow and not thorough"
+
+test-all: $(VENV)/test.installed  ## try everything with everything, with both cores (half an hour)
+	$(THOROUGH) $(PYTEST) $(SIDE_BY_SIDE) -m "not serial"
+	$(PYTEST) $(ALONE)
+	$(THOROUGH) $(IN_PYTHON) -m "not serial" $(OF_BOTH_CORES)
 
 mutate: $(VENV)/test.installed  ## break lines that book time, and see whether tests notice (hours)
 	$(BIN)/python -m tests.mutate
@@ -50,8 +59,8 @@ build/torch-%.txt:
 
 test-and-record: $(VENV)/test.installed
 	rm -rf $(RESULTS)
-	-TORCHPROF_HOOKS_THOROUGH=1 $(PYTEST) --junitxml=$(RESULTS)/side_by_side.xml $(SIDE_BY_SIDE) -m "not serial"
-	-$(PYTEST) --junitxml=$(RESULTS)/alone.xml -m serial
+	-$(THOROUGH) $(PYTEST) --junitxml=$(RESULTS)/side_by_side.xml $(SIDE_BY_SIDE) -m "not serial"
+	-$(PYTEST) --junitxml=$(RESULTS)/alone.xml $(ALONE)
 	$(BIN)/python docs/compatibility.py record $(RESULTS)/side_by_side.xml $(RESULTS)/alone.xml
 
 lint: $(VENV)/dev.installed  ## check style and types

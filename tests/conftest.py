@@ -12,10 +12,14 @@ from hypothesis import HealthCheck, settings
 
 from tests.fake_clock import FakeClock, fake_clock
 from tests.registered import registered
+from tests.thorough import IS_THOROUGH
 
 #: No test may depend on how busy the machine is.
 settings.register_profile(
-    "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    "any machine",
+    deadline=None,
+    max_examples=100 if IS_THOROUGH else 30,  # others each time
+    suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("any machine")
 
@@ -73,10 +77,21 @@ _SLOW = (
 )
 
 
+#: All that is marked as serial.
+_ALONE = "tests/test_real_time.py"
+
+
 def with_addresses(ids: Iterable[str]) -> list[str]:
     """Those with an address of memory in them, which is another one in each process:
     pytest-xdist would not know them again."""
     return [name for name in ids if re.search(r"\bat 0x[0-9a-f]+", name)]
+
+
+def pytest_collection_finish() -> None:
+    """Have Python look for garbage among what tests make, and not among all that there
+    is of torch and of tests: that would take a tenth of a second each time."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -86,6 +101,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if unstable:
         raise pytest.UsageError(f"give these tests ids: {', '.join(unstable)}")
     for item in items:
+        if item.get_closest_marker("serial") and not item.nodeid.startswith(_ALONE):
+            raise pytest.UsageError(f"{item.nodeid} belongs in {_ALONE}")
         if item.nodeid.startswith(_SLOW):
             item.add_marker(pytest.mark.slow)
         if item.get_closest_marker("gpu"):

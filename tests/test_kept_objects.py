@@ -82,7 +82,6 @@ def traced(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     tracemalloc.start()
     yield
     tracemalloc.stop()
-    gc.unfreeze()
 
 
 def fold(measurer: Any) -> None:

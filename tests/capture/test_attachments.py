@@ -105,9 +105,12 @@ def test_everything_is_there_while_it_is_used_and_not_after(
 
 def test_the_list_of_what_may_be_replaced_is_complete() -> None:
     known = {(id(owner), name) for owner, name in REPLACED.values()}
+    gc.unfreeze()
+    objects = gc.get_objects()
+    gc.freeze()  # as they were (see tests/conftest.py)
     patched = {
         (id(place.owner), place.name)
-        for found in gc.get_objects()
+        for found in objects
         if issubclass(type(found), Patch)
         for place in [found._find()]
         if place.owner is not None and place.name != "_maybe_set_eval_frame"

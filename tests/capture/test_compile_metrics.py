@@ -6,14 +6,13 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from tests.programs import python
 from torchprof_hooks.capture.compilation import read_compilation
 from torchprof_hooks.capture.torch_names.compile_metrics import one_line
 from torchprof_hooks.profiles.files.profile_file import SCHEMA
@@ -83,6 +82,7 @@ broken(x)
 read("again")
 """
 
+#: With code in C++, for which Inductor waits for compilers of its own.
 TRAINING = """
 import torch._inductor.config
 torch._inductor.config.cpp.simdlen = 1  # no trials of the compiler's vector types
@@ -93,6 +93,21 @@ def function(x):
 
 for _ in range(2):
     function(torch.ones(3, requires_grad=True)).backward()
+read("all")
+torch_total_s = torch._dynamo.utils.calculate_time_spent()["total_wall_time"]
+"""
+
+#: With calls of what torch has compiled, and nothing to compile.
+TRAINING_WITHOUT_CPP = """
+import torch._inductor.config
+torch._inductor.config.compile_threads = 1
+
+@torch.compile
+def function(x):
+    return x @ x
+
+for _ in range(2):
+    function(torch.ones(3, 3, requires_grad=True)).backward(torch.ones(3, 3))
 read("all")
 torch_total_s = torch._dynamo.utils.calculate_time_spent()["total_wall_time"]
 """
@@ -109,18 +124,14 @@ class Readings(dict[str, CompilationSummary]):
     torch_total_s: float
 
 
-def run(directory: Path, text: str, **environment: str) -> Readings:
+def run(
+    directory: Path, text: str, loaded: tuple[str, ...] = (), **environment: str
+) -> Readings:
     program = directory / "program.py"
     end = "print(json.dumps([torch_total_s, readings]))\n"
     program.write_text(text.lstrip() + end)
-    done = subprocess.run(
-        [sys.executable, str(program)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, **environment},
-        timeout=300,
-    )
+    environment = {**os.environ, **environment}
+    done = python(str(program), environment=environment, loaded=loaded)
     assert done.returncode == 0, done.stderr
     torch_total_s, contents = json.loads(done.stdout.splitlines()[-1])
     decode = SCHEMA.of(CompilationSummary).decode
@@ -241,33 +252,46 @@ def test_what_is_done_after_a_reset(breaking: Readings) -> None:
     assert sum(each.times for each in later.graph_breaks) == 1
 
 
-@pytest.mark.skipif(not shutil.which("g++"), reason="Inductor needs a C++ compiler")
 def test_inductor_and_its_caches(tmp_path: Path) -> None:
-    cache = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")}
-    cold = run(tmp_path, READ + TRAINING, **cache)
-    check_stages(cold["all"], cold.torch_total_s)
-    check_cold(cold["all"])
-
-    warm = run(tmp_path, READ + TRAINING, **cache)
-    check_stages(warm["all"], warm.torch_total_s)
-    summary = warm["all"]
-    assert {graph.cache for graph in summary.graphs if graph.kind == "forward"} == {
-        "hit"
-    }
-    assert CacheUse("FX graphs", 2, 0) in summary.caches
-    inductor = next(each for each in summary.stages if each.name == "Inductor")
-    assert "loading compiled modules" in names(inductor.parts)
-    assert "generating code" not in names(inductor.parts)
+    cold, warm = trained_twice(tmp_path, TRAINING_WITHOUT_CPP)
+    check_cold(cold, place(TRAINING_WITHOUT_CPP, "@torch.compile"))
+    check_warm(warm)
 
 
-def check_cold(summary: CompilationSummary) -> None:
+@pytest.mark.thorough
+@pytest.mark.skipif(not shutil.which("g++"), reason="Inductor needs a C++ compiler")
+def test_inductor_waits_for_compilers(tmp_path: Path) -> None:
+    cold, warm = trained_twice(tmp_path, TRAINING)
+    parts = check_cold(cold, place(TRAINING, "@torch.compile"))
+    check_warm(warm)
+    # The compiler for C++ is what takes the time, and is waited for there.
+    waiting = parts["loading compiled modules"].parts[0]
+    assert waiting.name == "waiting for compilers"
+    assert waiting.ns > parts["post-grad passes"].ns
+
+
+def trained_twice(
+    directory: Path, program: str
+) -> tuple[CompilationSummary, CompilationSummary]:
+    """Of two processes, the second of which finds what the first one has compiled."""
+    cache = str(directory / "cache")
+    loaded = ("torch._inductor.compile_fx",)
+    cold, warm = (
+        run(directory, READ + program, loaded, TORCHINDUCTOR_CACHE_DIR=cache)
+        for _ in range(2)
+    )
+    for readings in (cold, warm):
+        check_stages(readings["all"], readings.torch_total_s)
+    return cold["all"], warm["all"]
+
+
+def check_cold(summary: CompilationSummary, where: str) -> dict[str, CompileStage]:
+    """That everything is compiled; the parts of Inductor."""
     assert [(graph.kind, graph.cache) for graph in summary.graphs] == [
         ("forward", "miss"),
         ("backward", "miss"),
     ]
-    assert {graph.place for graph in summary.graphs} == {
-        place(TRAINING, "@torch.compile")
-    }
+    assert {graph.place for graph in summary.graphs} == {where}
     assert CacheUse("FX graphs", 0, 2) in summary.caches
     assert names(summary.stages) == {"Dynamo", "AOTAutograd, backend", "Inductor"}
     inductor = next(each for each in summary.stages if each.name == "Inductor")
@@ -278,10 +302,17 @@ def check_cold(summary: CompilationSummary) -> None:
         *("generating code", "loading compiled modules"),
     } == set(parts)
     assert "remove_noop_ops" in names(parts["post-grad passes"].parts)
-    # The compiler for C++ is what takes the time, and is waited for there.
-    waiting = parts["loading compiled modules"].parts[0]
-    assert waiting.name == "waiting for compilers"
-    assert waiting.ns > parts["post-grad passes"].ns
+    return parts
+
+
+def check_warm(summary: CompilationSummary) -> None:
+    assert {graph.cache for graph in summary.graphs if graph.kind == "forward"} == {
+        "hit"
+    }
+    assert CacheUse("FX graphs", 2, 0) in summary.caches
+    inductor = next(each for each in summary.stages if each.name == "Inductor")
+    assert "loading compiled modules" in names(inductor.parts)
+    assert "generating code" not in names(inductor.parts)
 
 
 @pytest.mark.parametrize(

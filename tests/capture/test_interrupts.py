@@ -24,6 +24,7 @@ from torch.utils.data import DataLoader
 import torchprof_hooks
 from tests.fake_clock import FakeClock
 from tests.registered import registered
+from tests.thorough import IS_THOROUGH
 from torchprof_hooks import (
     Profile,
     ProfilerHook,
@@ -42,7 +43,7 @@ Place = tuple[CodeType, int]
 EVERY_LINE = "TORCHPROF_HOOKS_EVERY_LINE"
 BOTH = True, False
 #: Lines of each case at which to interrupt otherwise, at most.
-MOST = 120
+MOST = 120 if IS_THOROUGH else 40
 PACKAGE = str(Path(torchprof_hooks.__file__).parent)
 SEARCHING = str(Path("torch_names", "profiler.py"))
 
@@ -208,6 +209,19 @@ def whole(make: Callable[[], Any]) -> Any:
     return {key: replace(totals, memory=NO_MEMORY) for key, totals in cells.items()}
 
 
+@cache
+def _distinct_places(name: str) -> frozenset[Place]:
+    """All that a case runs."""
+    return frozenset(places(CASES[name]))
+
+
+@cache
+def _warm_up() -> None:
+    """What is done once in a process."""
+    for make in CASES.values():
+        whole(make)
+
+
 def chosen(name: str) -> list[int]:
     """The numbers of the lines of a case at which to interrupt: of each place that no
     case before has, the first, as far as there is time; or all."""
@@ -215,7 +229,7 @@ def chosen(name: str) -> list[int]:
     if os.environ.get(EVERY_LINE):
         return list(range(1, len(lines) + 1))
     others = list(CASES)[: list(CASES).index(name)]
-    seen = {place for other in others for place in places(CASES[other])}
+    seen = frozenset[Place]().union(*map(_distinct_places, others))
     first: dict[Place, int] = {}
     for number, place in enumerate(lines, 1):
         if place not in seen:
@@ -233,8 +247,7 @@ def test_an_interrupt_at_every_line(
     # Python prints what comes in the middle of its own work: when something dies.
     monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: None)
     make = CASES[name]
-    for warm_up in CASES.values():  # what is done once in a process
-        whole(warm_up)
+    _warm_up()
     expected = whole(make)
     failures = []
     for at in chosen(name):

@@ -14,7 +14,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from tests.invisible import MEASURERS, exact
-from tests.thorough import some_ways
+from tests.thorough import IS_THOROUGH, some_ways
 
 
 def database(name: str) -> Any:
@@ -143,7 +143,7 @@ class Outcomes:
 
 
 #: All at once, and how many of the others come in turns (see `tests.thorough`).
-_ALWAYS, _IN_TURNS = "several", 3
+_ALWAYS, _IN_TURNS = "several", 1
 
 
 def measurers_for(number: int) -> Sequence[str]:
@@ -175,9 +175,10 @@ def run(cases: Sequence[Case], measuring: AbstractContextManager[Any]) -> Outcom
     return Outcomes({one.case.what: one.outcome() for one in runs}, texts)
 
 
-def some_of(samples: Sequence[Any], count: int) -> Sequence[Any]:
-    """The first `count`, and up to as many spread evenly over the rest: samples of one
-    kind stand next to each other."""
+def some_of(samples: Sequence[Any]) -> Sequence[Any]:
+    """The first few, and up to as many spread evenly over the rest: samples of one kind
+    stand next to each other."""
+    count = 6 if IS_THOROUGH else 3
     rest = samples[count:]
     return [*samples[:count], *rest[:: len(rest) // count + 1]]
 
