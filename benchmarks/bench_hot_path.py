@@ -15,7 +15,7 @@ from bench import empty_forward_hooks, rounds
 from torch import nn
 from torch.compiler import is_dynamo_compiling
 
-from torchprof_hooks.capture.backward_plan import reachable_nodes
+from torchprof_hooks.capture.backward.plan import reachable_nodes
 from torchprof_hooks.capture.backward_tracker import BackwardTracker
 from torchprof_hooks.capture.calibration import calibration_of
 from torchprof_hooks.capture.core.span_log import SpanLog

@@ -32,7 +32,8 @@ CAPTURE: Final = Path("torchprof_hooks/capture")
 #: Files that book time, or say on whom.
 FILES: Final = (
     *("span_log.py", "tracker.py", "owning_tracker.py", "backward_tracker.py"),
-    *("backward_plan.py", "ownership.py", "snapshot.py", "meter_tracker.py"),
+    *("backward/planned.py", "backward/plan.py", "backward/ownership.py"),
+    *("snapshot.py", "meter_tracker.py"),
 )
 #: Tests that assert on a clock of their own; the quickest to notice come first.
 TESTS: Final = (

@@ -156,14 +156,14 @@ def test_retained_graph_does_not_collect_hooks() -> None:
     with torchprof_hooks.profile() as prof:
         loss = model(torch.ones(1, requires_grad=True))
         steps: Any = prof._rounds[0]._steps
-        tracker = steps.tracker
-        on_boundary = tracker.on_boundary
+        passes = steps.tracker.backward
+        on_boundary = passes.on_boundary
 
         def counting(gradient: Any) -> None:
             calls.append(1)
             on_boundary(gradient)
 
-        tracker.on_boundary = counting
+        passes.on_boundary = counting
         for _ in range(50):
             loss.backward(retain_graph=True)
     rows = {row.name: row for row in prof.profile.rows()}

@@ -56,17 +56,16 @@ class Costs(NamedTuple):
 #: With the owners of nodes: the counter of nodes, twice, and an entry for the interval
 #: (3). Of a backward: its node is found in the graph (3) and hooked (1); at its
 #: boundary the hook is called, reads the clock, asks for the node's number, takes its
-#: move from the plan and makes it, which leaves an entry in the log (7). Beside a
-#: device that is not in use, one step more at each boundary, to leave readings out (1).
+#: move from the plan and makes it, which leaves an entry in the log (7).
 #: A hook on each module also finds the tracker of the thread. With callbacks: these,
 #: and making what they are given.
 PYTHON_CALLS_PER_LINK = {
     "profile()": Costs(15, 11),
-    "profile() beside a device": Costs(15, 12),
+    "profile() beside a device": Costs(15, 11),
     "profile(memory=True)": Costs(38, 26),
     "profile(memory=True) beside a device": Costs(38, 26),
     "profile(functions=True)": Costs(35, 12),
-    "profile(functions=True) beside a device": Costs(36, 13),
+    "profile(functions=True) beside a device": Costs(36, 12),
     "link timer": Costs(12, 0),
     "link timer with backward": Costs(15, 11),
     "link timer on each module": Costs(23, 0),
@@ -137,11 +136,11 @@ CALLS_PER_STEP = NATIVE_CALLS_PER_STEP if IS_NATIVE else PYTHON_CALLS_PER_STEP
 #: Lines of this package that are run for each link.
 PYTHON_LINES_PER_LINK = {
     "profile()": Costs(22, 34),
-    "profile() beside a device": Costs(26, 37),
-    "profile(memory=True)": Costs(80, 80),
-    "profile(memory=True) beside a device": Costs(80, 80),
+    "profile() beside a device": Costs(26, 34),
+    "profile(memory=True)": Costs(80, 78),
+    "profile(memory=True) beside a device": Costs(80, 78),
     "profile(functions=True)": Costs(65, 40),
-    "profile(functions=True) beside a device": Costs(72, 43),
+    "profile(functions=True) beside a device": Costs(72, 40),
     "link timer": Costs(15, 0),
     "link timer with backward": Costs(22, 34),
     "link timer on each module": Costs(28, 0),

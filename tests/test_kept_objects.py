@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from torchprof_hooks import profile
-from torchprof_hooks.capture import ownership
+from torchprof_hooks.capture.backward import ownership
 from torchprof_hooks.capture.core import CORE
 from torchprof_hooks.profiler import Profiler
 

@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from tests.fake_clock import MS, burn
 from tests.planted import Work, check
 from torchprof_hooks import Profile
-from torchprof_hooks.capture.ownership import NEWEST_RECORDS
+from torchprof_hooks.capture.backward.ownership import NEWEST_RECORDS
 
 pytestmark = pytest.mark.usefixtures("clock")
 

@@ -33,7 +33,7 @@ from tests.cores import numbers_in_log
 from tests.fake_clock import MS, FakeClock, burn
 from tests.planted import Work
 from torchprof_hooks import Profile, profile
-from torchprof_hooks.capture import ownership
+from torchprof_hooks.capture.backward import ownership
 from torchprof_hooks.capture.sampling.step_taps import StepTaps
 from torchprof_hooks.profiler import Profiler
 

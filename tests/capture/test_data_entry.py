@@ -24,9 +24,9 @@ from tests.planted import Work
 from torchprof_hooks import Profile, ProfilerHook
 from torchprof_hooks.capture.attach.attachments import attachments
 from torchprof_hooks.capture.attach.loaders import loader_patches
+from torchprof_hooks.capture.backward.ownership import NEWEST_RECORDS
 from torchprof_hooks.capture.backward_tracker import BackwardTracker
 from torchprof_hooks.capture.core.span_log import FOLD_AT
-from torchprof_hooks.capture.ownership import NEWEST_RECORDS
 from torchprof_hooks.capture.owning_tracker import OwningTracker
 from torchprof_hooks.link_hooks import TimerHook
 from torchprof_hooks.profiles.names import GROUPINGS

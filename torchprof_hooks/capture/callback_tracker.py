@@ -9,8 +9,7 @@ from typing import Any, Protocol
 import torch
 from torch.compiler import is_dynamo_compiling
 
-from torchprof_hooks.capture.backward_pass import BackwardPass
-from torchprof_hooks.capture.backward_plan import Move
+from torchprof_hooks.capture.backward.planned import PlannedPasses
 from torchprof_hooks.capture.backward_tracker import BackwardTracker
 from torchprof_hooks.capture.link_call import LinkCall
 from torchprof_hooks.capture.site import Site
@@ -77,15 +76,19 @@ class CallbackTracker(Tracker):
 class BackwardCallbackTracker(CallbackTracker, BackwardTracker):
     """Calls all callbacks of a hook."""
 
-    #: What a callback raises ends the pass, which only hooks on nodes can do.
-    hears_nodes = False
+    calls_back = True
 
-    def _make_move(self, move: Move, running: BackwardPass, now_ns: int) -> None:
-        super()._make_move(move, running, now_ns)
-        for site in move.closes:
-            if not running.failed:
+    def __init__(self, hook: Callbacks, **options: Any) -> None:
+        # What a callback raises ends the pass, which only hooks on nodes can do.
+        super().__init__(hook, backward=PlannedPasses(), **options)
+        self.tells_moves = True
+
+    def moved(self, closed: list[Site], opened: list[Site]) -> None:
+        """A pass has gone over to other owners (see the parent class)."""
+        for site in closed:
+            if not self.passes[-1].failed:
                 self._tell(self._hook.backward_postprocess, site)
-        for site in move.opens:
+        for site in opened:
             self._tell(self._hook.backward_preprocess, site)
 
     def _tell(self, callback: Callable[[LinkCall], None], site: Site) -> None:

@@ -8,15 +8,14 @@ from typing import Any, Final, Protocol
 
 import torch
 
-from torchprof_hooks.capture.backward_pass import BackwardPass
-from torchprof_hooks.capture.backward_plan import Move, nodes_within
+from torchprof_hooks.capture.backward.ownership import nodes_behind
+from torchprof_hooks.capture.backward.plan import nodes_within
+from torchprof_hooks.capture.backward.planned import PlannedPasses
 from torchprof_hooks.capture.function_call import FunctionCall
 from torchprof_hooks.capture.function_names import function_name
 from torchprof_hooks.capture.function_tracker import FunctionTracker
-from torchprof_hooks.capture.ownership import nodes_behind
 from torchprof_hooks.capture.site import Site
 from torchprof_hooks.capture.torch_names.autograd import (
-    NodePreHook,
     current_autograd_node,
     next_sequence_number,
     sequence_number,
@@ -62,6 +61,21 @@ class _OpenBackward:
         return tuple(None if g is None else g() for g in self._gradients)
 
 
+class _Gradients:
+    """Those that the node is given that is about to run."""
+
+    def __init__(self) -> None:
+        self.gradients: InData = ()
+
+    def at_node(self, told: Callable[[InData], None], gradients: InData) -> None:
+        """Do what is to be done at a node."""
+        self.gradients = gradients
+        try:
+            told(gradients)
+        finally:
+            self.gradients = ()
+
+
 class FunctionCallbackTracker(FunctionTracker):
     """Calls the callbacks of a hook.
 
@@ -69,14 +83,16 @@ class FunctionCallbackTracker(FunctionTracker):
     hold it until backward; it lives as long as they do, and holds nothing itself.
     """
 
-    #: Hooks on nodes are given the gradients, and what they raise ends the pass.
-    hears_nodes = False
+    calls_back = True
 
     def __init__(self, hook: FunctionCallbacks, **options: Any) -> None:
-        super().__init__(**options)
+        # Hooks on nodes are given the gradients, and what they raise ends the pass.
+        given = _Gradients()
+        passes = PlannedPasses(gives_gradients=given.at_node)
+        super().__init__(backward=passes, **options)
+        self.tells_moves = True
         self._hook = hook
-        self._hooks = NodePreHook()  # is given all gradients of a node
-        self._gradients: InData = ()
+        self._given = given
         self._is_telling = False
         self._calls: dict[int, FunctionCall] = {}  # open ones, by code of the site
         self._open: dict[int, _OpenBackward] = {}  # the same
@@ -199,20 +215,12 @@ class FunctionCallbackTracker(FunctionTracker):
 
     # Backward
 
-    def on_boundary(self, gradient: Any) -> None:
-        """A node at which the owner changes is about to run."""
-        self._gradients = gradient
-        try:
-            super().on_boundary(gradient)
-        finally:
-            self._gradients = ()
-
-    def _make_move(self, move: Move, running: BackwardPass, now_ns: int) -> None:
-        super()._make_move(move, running, now_ns)
-        for site in move.closes:
-            if site.function is not None and not running.failed:
+    def moved(self, closed: list[Site], opened: list[Site]) -> None:
+        """A pass has gone over to other owners (see the parent class)."""
+        for site in closed:
+            if site.function is not None and not self.passes[-1].failed:
                 self._backward_ends(site)
-        for site in move.opens:
+        for site in opened:
             if site.function is not None and not site.is_hidden:
                 self._backward_begins(site)
 
@@ -222,8 +230,9 @@ class FunctionCallbackTracker(FunctionTracker):
         if call is None or call.name != site.function:
             name = site.function or ""
             call = FunctionCall(name, _name_around(site), node_names=(node.name(),))
-        self._open[site.code] = _OpenBackward(call, self._gradients)
-        self._tell(self._hook.backward_preprocess, call, call.in_data, self._gradients)
+        gradients = self._given.gradients
+        self._open[site.code] = _OpenBackward(call, gradients)
+        self._tell(self._hook.backward_preprocess, call, call.in_data, gradients)
 
     def _backward_ends(self, site: Site) -> None:
         ended = self._open.pop(site.code, None)
@@ -246,9 +255,7 @@ class FunctionCallbackTracker(FunctionTracker):
     def node_pre(self, name: str, gradients: Any) -> None:
         """A hooked node is about to run."""
         super().node_pre(name, gradients)
-        self._gradients = gradients
-        self._backward_begins(self.site)
-        self._gradients = ()
+        self._given.at_node(lambda _: self._backward_begins(self.site), gradients)
 
     def node_post(self, name: str) -> None:
         """A hooked node has run."""

@@ -6,6 +6,8 @@ from dataclasses import replace
 from types import FunctionType
 from typing import Any, Final
 
+from torchprof_hooks.capture.backward.heard import HeardPasses
+from torchprof_hooks.capture.backward.planned import PlannedPasses
 from torchprof_hooks.capture.backward_tracker import BackwardTracker
 from torchprof_hooks.capture.call_description import describe_call
 from torchprof_hooks.capture.function_names import (
@@ -41,9 +43,13 @@ class FunctionSites(BackwardTracker):
     """
 
     def __init__(
-        self, names: ModuleNames | None, by_shapes: bool, counts_flops: bool
+        self,
+        names: ModuleNames | None,
+        backward: HeardPasses | PlannedPasses | None,
+        by_shapes: bool,
+        counts_flops: bool,
     ) -> None:
-        super().__init__(names)
+        super().__init__(names, backward)
         self.by_shapes = by_shapes
         self.counts_flops = counts_flops
 

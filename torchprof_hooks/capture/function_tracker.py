@@ -11,7 +11,9 @@ import torch
 
 from torchprof_hooks.capture.attach.attachments import attachments
 from torchprof_hooks.capture.attach.function_mode import ModeOnStack
-from torchprof_hooks.capture.backward_pass import BackwardPass, PassRequest
+from torchprof_hooks.capture.backward.backward_pass import BackwardPass, PassRequest
+from torchprof_hooks.capture.backward.heard import HeardPasses
+from torchprof_hooks.capture.backward.planned import PlannedPasses
 from torchprof_hooks.capture.core.span_log import FOLD_AT
 from torchprof_hooks.capture.function_names import (
     function_name,
@@ -56,6 +58,7 @@ class FunctionTracker(FunctionSites):
     def __init__(
         self,
         names: ModuleNames | None = None,
+        backward: HeardPasses | PlannedPasses | None = None,
         *,
         follows_modules: bool = True,
         follows_functions: bool = True,
@@ -63,7 +66,7 @@ class FunctionTracker(FunctionSites):
         counts_flops: bool = False,
         wants: Callable[[Any], bool] | None = None,
     ) -> None:
-        super().__init__(names, by_shapes, counts_flops)
+        super().__init__(names, backward, by_shapes, counts_flops)
         self.follows_modules = follows_modules
         self.follows_functions = follows_functions
         self.mode_on_stack = ModeOnStack(self)
@@ -111,11 +114,11 @@ class FunctionTracker(FunctionSites):
         self.site = site.caller
         high = next_sequence_number()
         if high != site.low:
-            self._own((site.code, site.low, high))
+            self.own((site.code, site.low, high))
         if site.is_entry:
             self._end_function_entry(site, end_ns, outputs)
         else:
-            self._append((site.code, site.start_ns, end_ns))
+            self.book((site.code, site.start_ns, end_ns))
         if len(self._entries) > FOLD_AT:
             self.log.fold()
 
@@ -161,8 +164,7 @@ class FunctionTracker(FunctionSites):
 
     def name_nodes(self, does: bool) -> None:
         """Whether nodes that no function is known for are functions of their own."""
-        is_naming = does and self._wants is None
-        self._name_node = self.site_of_node if is_naming else None
+        self.names_nodes = does and self._wants is None
 
     def looks_away_from(self, module: torch.nn.Module) -> bool:
         """Also from modules inside of a compiled function (see the parent class)."""
@@ -200,10 +202,10 @@ class FunctionTracker(FunctionSites):
         if site.caller is not self.outside:
             self.end_entry(site, end_ns, outputs)
             return
-        self._append((site.code, site.start_ns, end_ns))
+        self.book((site.code, site.start_ns, end_ns))
         self.entered_ns += end_ns - site.start_ns
         if self.interval_count > LOOSE_AT:
-            self._keep_loose()
+            self.keep_loose()
 
     # Compiled functions
 

@@ -23,6 +23,7 @@ from torchprof_hooks.capture.function_tracker import FunctionTracker
 from torchprof_hooks.capture.meter_tracker import MeterTracker
 from torchprof_hooks.capture.meters import Meter
 from torchprof_hooks.capture.module_tap import module_taps
+from torchprof_hooks.capture.site import Site
 from torchprof_hooks.capture.tracker import Tracker
 
 Callback = TypeVar("Callback", bound=Callable[..., Any])
@@ -64,7 +65,11 @@ def _new_tracker(hook: Callbacks, backward: bool, meters: Sequence[Meter]) -> Tr
 
 
 class _MeteredCallbackTracker(BackwardCallbackTracker, MeterTracker):
-    pass
+    def moved(self, closed: list[Site], opened: list[Site]) -> None:
+        """A pass has gone over to other owners: read first, then call back."""
+        if self.is_told:
+            MeterTracker.moved(self, closed, opened)
+        BackwardCallbackTracker.moved(self, closed, opened)
 
 
 def make_function_tracker(
@@ -101,7 +106,11 @@ def make_function_tracker(
 
 
 class _MeteredFunctionCallbackTracker(FunctionCallbackTracker, MeterTracker):
-    pass
+    def moved(self, closed: list[Site], opened: list[Site]) -> None:
+        """A pass has gone over to other owners: read first, then call back."""
+        if self.is_told:
+            MeterTracker.moved(self, closed, opened)
+        FunctionCallbackTracker.moved(self, closed, opened)
 
 
 def ask_again(target: Any) -> None:

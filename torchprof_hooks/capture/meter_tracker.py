@@ -10,8 +10,6 @@ from typing import Any, TypeVar
 import torch
 from torch.compiler import is_dynamo_compiling
 
-from torchprof_hooks.capture.backward_pass import BackwardPass
-from torchprof_hooks.capture.backward_plan import Move
 from torchprof_hooks.capture.core import CORE
 from torchprof_hooks.capture.core.span_log import FOLD_AT
 from torchprof_hooks.capture.function_tracker import FunctionTracker
@@ -41,6 +39,9 @@ class MeterTracker(FunctionTracker):
     asleep: meters of devices that are not in use yet.
     """
 
+    #: Whether callbacks are told of moves, too.
+    calls_back = False
+
     def __init__(self, meters: Sequence[Meter], **options: Any) -> None:
         super().__init__(**options)
         self.asleep = [meter for meter in meters if isinstance(meter, DeviceMeter)]
@@ -51,7 +52,8 @@ class MeterTracker(FunctionTracker):
     def _announce(self) -> None:
         """Have the core leave it to us to open and close, if there is anything to
         read."""
-        self.is_told = self.tells_moves = bool(self.meters)
+        self.is_told = bool(self.meters)
+        self.tells_moves = self.is_told or self.calls_back
 
     # Forward. These repeat the lines of other classes instead of calling them, for the
     # reason that is given in `OwningCursor`.
@@ -97,7 +99,7 @@ class MeterTracker(FunctionTracker):
         self.site = site.caller
         high = next_sequence_number()
         if high != site.low:
-            self._own((site.code, site.low, high))
+            self.own((site.code, site.low, high))
         if outputs is None:
             self.count_if_aborted()
         if readings is not None:
@@ -106,7 +108,7 @@ class MeterTracker(FunctionTracker):
             self.end_entry(site, end_ns, outputs)
             self.tell_of_pause(site, outputs, end_ns)
         else:
-            self._append((site.code, site.start_ns, end_ns))
+            self.book((site.code, site.start_ns, end_ns))
         if len(self._entries) > FOLD_AT:
             self.log.fold()
 
@@ -188,23 +190,8 @@ class MeterTracker(FunctionTracker):
         super().end_region(site, call)
         self._closed(site, readings)
 
-    def _make_move(self, move: Move, running: BackwardPass, now_ns: int) -> None:
-        if not self.is_told:
-            super()._make_move(move, running, now_ns)
-            return
-        around = move.opens[0].caller if move.opens else move.owner.site
-        readings = self._read(self.site, around)
-        super()._make_move(move, running, now_ns)
-        for site in move.closes:
-            self._closed(site, readings)
-        if move.opens:
-            now_ns = perf_counter_ns()
-            for site in move.opens:
-                self._opened(site, readings)
-                site.start_ns = now_ns
-
     def moved(self, closed: list[Site], opened: list[Site]) -> None:
-        """The core has gone over to other owners in a pass (see `tells_moves`)."""
+        """A pass has gone over to other owners (see the parent class)."""
         around = opened[0].caller if opened else closed[-1].caller
         readings = self._read(closed[0] if closed else around, around)
         for site in closed:

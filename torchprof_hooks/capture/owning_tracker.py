@@ -10,15 +10,16 @@ from typing import Any, Final
 import torch
 from torch.compiler import is_dynamo_compiling
 
-from torchprof_hooks.capture.core import OwningCursor
-from torchprof_hooks.capture.module_names import ModuleNames
-from torchprof_hooks.capture.ownership import (
+from torchprof_hooks.capture.backward.heard import HeardPasses
+from torchprof_hooks.capture.backward.ownership import (
     FIELDS,
     Interval,
     Ownership,
-    Record,
     newest_first,
 )
+from torchprof_hooks.capture.backward.planned import PlannedPasses
+from torchprof_hooks.capture.core import OwningCursor
+from torchprof_hooks.capture.module_names import ModuleNames
 from torchprof_hooks.capture.profiled_function import profiled_path
 from torchprof_hooks.capture.site import NO_MODULE, Site
 from torchprof_hooks.capture.torch_names.autograd import (
@@ -44,6 +45,8 @@ class OwningTracker(Tracker, OwningCursor):
     """Measures forward as its parent does, optimizer steps and the loading of data, and
     which autograd nodes calls make (see `OwningCursor`, and for what entries are).
     """
+
+    backward: HeardPasses | PlannedPasses
 
     def __init__(self, names: ModuleNames | None = None) -> None:
         super().__init__(names)
@@ -73,20 +76,16 @@ class OwningTracker(Tracker, OwningCursor):
         """Make a record of the intervals from number `low` on."""
         own = self.take_intervals(low)
         if self.interval_count and self.site is self.outside:
-            self._keep_loose()
+            self.keep_loose()
         if own:
-            self.ownership.add(self._record_of(own, low), outputs)
+            self.ownership.add(self.backward.record_of(self, own, low), outputs)
 
-    def _keep_loose(self) -> None:
+    def keep_loose(self) -> None:
         """Make a record of the intervals of calls that were no entries."""
         own = self.take_intervals(-1)
         if own:
-            record = self._record_of(own, min(own[1::FIELDS]))
+            record = self.backward.record_of(self, own, min(own[1::FIELDS]))
             self.ownership.add_loose(record)
-
-    def _record_of(self, intervals: list[int], low: int) -> Any:
-        """What is kept of them, from number `low` on."""
-        return Record(intervals, low)
 
     def entry_site(self, name: str, phase: Phase, key: int = NO_MODULE) -> Site:
         """The site of something that is not a module, called from the current site."""

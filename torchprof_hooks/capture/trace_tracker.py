@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from torchprof_hooks.capture.backward_pass import BackwardPass
+from torchprof_hooks.capture.backward.backward_pass import BackwardPass
+from torchprof_hooks.capture.backward.planned import PlannedPasses
 from torchprof_hooks.capture.backward_tracker import BackwardTracker
 from torchprof_hooks.capture.core.span_log import FIELDS, Int64s
 from torchprof_hooks.capture.torch_names.autograd import NO_SEQUENCE_NUMBER
@@ -38,28 +39,34 @@ class TraceTracker(BackwardTracker):
     """Keeps each single span, with the moments at which it really began and ended, and
     the graphs of backward passes. Sites stay known from one step to the next."""
 
-    #: Graphs of passes are walked.
-    hears_nodes = False
-
     def __init__(self) -> None:
-        super().__init__()
+        self._graphs = _Graphs()
+        # Planned with any core: graphs are walked.
+        super().__init__(backward=PlannedPasses(at_graph=self._graphs.begin))
         self.gives_time_back = False  # callers keep the times at which they began
         self._batches: list[Int64s] = []
-        self._running: list[TrackedPass] = []
-        self._passes: list[TrackedPass] = []
         self.log.on_fold = self._batches.append
 
     def take_step(self) -> TrackedStep:
         """What was seen since the last time."""
         self.log.fold()
         batches = [np.zeros((0, FIELDS), np.int64), *self._batches]
-        tracked = TrackedStep(np.concatenate(batches), self._passes)
         self._batches.clear()
-        self._running.clear()
-        self._passes = []
-        return tracked
+        return TrackedStep(np.concatenate(batches), self._graphs.take())
 
-    def graph_is_known(self, nodes: Mapping[int, Any]) -> None:
+    def pass_is_over(self, ended: BackwardPass) -> None:
+        """`ended` will not be heard of again."""
+        self._graphs.end()
+
+
+class _Graphs:
+    """The passes of a step."""
+
+    def __init__(self) -> None:
+        self._running: list[TrackedPass] = []
+        self._ended: list[TrackedPass] = []
+
+    def begin(self, nodes: Mapping[int, Any]) -> None:
         """Note who hands gradients on to whom (numbers only: nodes hold graphs)."""
         edges = []
         for number, node in nodes.items():
@@ -70,8 +77,14 @@ class TraceTracker(BackwardTracker):
                     edges.append((number, to))
         self._running.append(TrackedPass(perf_counter_ns(), 0, edges))
 
-    def pass_is_over(self, ended: BackwardPass) -> None:
+    def end(self) -> None:
         """Note when."""
         if self._running:
             running = self._running.pop()
-            self._passes.append(running._replace(end_ns=perf_counter_ns()))
+            self._ended.append(running._replace(end_ns=perf_counter_ns()))
+
+    def take(self) -> list[TrackedPass]:
+        """Those that have ended since the last time."""
+        ended, self._ended = self._ended, []
+        self._running.clear()
+        return ended

@@ -234,7 +234,7 @@ class Tracker(Cursor):
         self._book_aborted(site, max(end_ns, site.start_ns))
 
     def _book_aborted(self, site: Site, end_ns: int) -> None:
-        self._append((site.code, site.start_ns, end_ns))
+        self.book((site.code, site.start_ns, end_ns))
 
     def abort_down_to(self, site: Site, end_ns: int) -> None:
         """Close calls inside `site` that an exception left open."""

@@ -9,7 +9,7 @@ from typing import cast
 import numpy as np
 import torch
 
-from torchprof_hooks.capture.backward_pass import PassRequest
+from torchprof_hooks.capture.backward.backward_pass import PassRequest
 from torchprof_hooks.capture.backward_tracker import BackwardTracker
 from torchprof_hooks.capture.function_tracker import FunctionTracker
 from torchprof_hooks.capture.tracker import Tracker

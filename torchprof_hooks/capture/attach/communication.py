@@ -12,7 +12,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from torchprof_hooks.capture.attach.attachments import Attachment, attachments
 from torchprof_hooks.capture.attach.patch import Layer, Make, Patch
-from torchprof_hooks.capture.gradient_reduction import gradient_reduction
+from torchprof_hooks.capture.backward.gradient_reduction import gradient_reduction
 from torchprof_hooks.capture.owning_tracker import OwningTracker
 from torchprof_hooks.capture.site import Site
 from torchprof_hooks.capture.torch_names.collectives import (

@@ -14,7 +14,7 @@ import torch
 from torch.compiler import is_dynamo_compiling
 
 from torchprof_hooks.capture.attach.patch import Layer, Patch
-from torchprof_hooks.capture.backward_pass import NO_REQUEST, PassRequest
+from torchprof_hooks.capture.backward.backward_pass import NO_REQUEST, PassRequest
 from torchprof_hooks.capture.backward_tracker import BackwardTracker
 from torchprof_hooks.capture.torch_names.autograd import (
     NO_SEQUENCE_NUMBER,
@@ -58,7 +58,7 @@ class EnginePatch(Patch):
             try:
                 for tracker in self._trackers_here():
                     begun.append((tracker, len(tracker.passes)))
-                    looks = tracker.looks_at_nodes and not tracker.hears_nodes
+                    looks = tracker.backward.looks_at_nodes
                     request = _request(outputs, *args) if looks else _without(*args)
                     tracker.begin_pass(request)
                 results = run_backward(outputs, *args, **kwargs)

@@ -19,7 +19,7 @@ from torchprof_hooks.capture.core.span_log import FOLD_AT, SpanLog
 from torchprof_hooks.capture.torch_names.autograd import next_sequence_number
 
 if TYPE_CHECKING:
-    from torchprof_hooks.capture.backward_pass import BackwardPass
+    from torchprof_hooks.capture.backward.backward_pass import BackwardPass
     from torchprof_hooks.capture.site import Site
 
 #: Numbers of one owned interval: code of the site, low, high (exclusive).
@@ -104,9 +104,9 @@ class Cursor:
         # calls `moved` in passes, and `entry_begins` where an entry is called.
         self.owns_nodes = self.is_told = self.tells_moves = self.watches = False
         # What has ended: numbers of the interval, and of the call (see `SpanLog`).
-        self._own = self.intervals.extend
+        self.own = self.intervals.extend
         self._entries = self.log.entries
-        self._append = self.log.entries.extend
+        self.book = self.log.entries.extend
 
     def forward_pre(self, module: torch.nn.Module, args: Any) -> None:
         """Open the call of `module`."""
@@ -138,7 +138,7 @@ class Cursor:
             if site is self.outside:
                 return
         self.site = site.caller
-        self._append((site.code, site.start_ns, end_ns))
+        self.book((site.code, site.start_ns, end_ns))
         if outputs is None:
             self.count_if_aborted()
         if len(self._entries) > FOLD_AT:
@@ -239,14 +239,14 @@ class OwningCursor(Cursor):
         self.site = site.caller  # first: an interrupt loses time, and books none twice
         high = next_sequence_number()
         if high != site.low:
-            self._own((site.code, site.low, high))
+            self.own((site.code, site.low, high))
         if outputs is None:
             self.count_if_aborted()
         if site.is_entry:
             self.end_entry(site, end_ns, outputs)
             self.tell_of_pause(site, outputs, end_ns)
         else:
-            self._append((site.code, site.start_ns, end_ns))
+            self.book((site.code, site.start_ns, end_ns))
         if len(self._entries) > FOLD_AT:
             self.log.fold()
 
@@ -276,7 +276,7 @@ class OwningCursor(Cursor):
             caller.start_ns += interruption_ns
             is_inside_call = is_inside_call or caller.is_called
             caller = caller.caller
-        self._append((site.code, site.start_ns, end_ns))
+        self.book((site.code, site.start_ns, end_ns))
         # Inside a call, the intervals stay with those of that call.
         if self.intervals and not is_inside_call:
             self.keep_intervals(site.low, outputs)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, Protocol
 
-from torchprof_hooks.capture.ownership import Interval, Record
+from torchprof_hooks.capture.backward.ownership import Interval, Record
 from torchprof_hooks.capture.site import Site
 from torchprof_hooks.capture.torch_names.autograd import (
     NO_SEQUENCE_NUMBER,
@@ -96,24 +96,32 @@ class Move:
         self.opens = opens
 
 
+class BackwardSites(Protocol):
+    """Gives the sites inside of a backward site."""
+
+    def backward_site(self, caller: Site, code: int) -> Site:
+        """That of the backward of the call at the forward site with this code."""
+
+    def site_of_node(self, caller: Site, name: str) -> Site:
+        """That of a node that no function is known for, by its name."""
+
+
 class Plan:
     """The moves of a backward pass over a graph of a certain shape.
 
     whole: the owner that stands for the pass itself.
     moves: each with the position of the node before which it takes place, among the
         nodes in the order in which they run.
-    name_node: gives the site for a node that no function is known for, by its name,
-        inside of a backward site. None: such nodes belong to the call around them.
+    names_nodes: whether nodes that no function is known for are owners of their own;
+        else they belong to the call around them.
     named: position and name of these nodes.
     """
 
-    __slots__ = ("moves", "name_node", "named", "whole")
+    __slots__ = ("moves", "named", "names_nodes", "whole")
 
-    def __init__(
-        self, base: Site, name_node: Callable[[Site, str], Site] | None = None
-    ) -> None:
-        self.name_node = name_node
-        self.whole = Owner(base, -1, None, name_node is not None)
+    def __init__(self, base: Site, names_nodes: bool = False) -> None:
+        self.names_nodes = names_nodes
+        self.whole = Owner(base, -1, None, names_nodes)
         self.moves: list[tuple[int, Move]] = []
         self.named: list[tuple[int, str]] = []
 
@@ -122,19 +130,17 @@ class Plan:
         numbers: Iterable[int],
         nodes: Mapping[int, Any],
         intervals: Iterator[Interval],
-        backward_site: Callable[[Site, int], Site],
+        sites: BackwardSites,
     ) -> None:
         """Find the moves.
 
         numbers: the nodes' sequence numbers, descending: the order in which they run.
         nodes: the nodes, by number.
         intervals: newest first (see `ownership.newest_first`).
-        backward_site: gives the site for the backward of the call at a forward site
-            (its code), inside of another backward site.
+        sites: where owners are booked.
         """
         owner = self.whole
-        name_node = self.name_node
-        names_nodes = name_node is not None
+        names_nodes = self.names_nodes
         code, low, high = next(intervals, _END)
         for position, number in enumerate(numbers):
             if owner.low <= number >= high and not owner.is_split:
@@ -147,14 +153,14 @@ class Plan:
                 owner = _around(owner)
             while high > number:
                 if low <= number:
-                    site = backward_site(owner.site, code)
+                    site = sites.backward_site(owner.site, code)
                     owner = Owner(site, low, owner, names_nodes)
                     opens.append(site)
                 code, low, high = next(intervals, _END)
-            if owner.is_split and name_node is not None:
+            if owner.is_split:
                 name = nodes[number].name()
                 self.named.append((position, name))
-                owner = Owner(name_node(owner.site, name), number, owner)
+                owner = Owner(sites.site_of_node(owner.site, name), number, owner)
                 opens.append(owner.site)
             if owner is not before:
                 self.moves.append((position, Move(before, owner, closes, opens)))

@@ -1,0 +1,1 @@
+"""Backward passes: which call made which autograd node, and what a pass works for."""

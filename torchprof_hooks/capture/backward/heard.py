@@ -1,0 +1,89 @@
+"""Backward passes of which the core hears: the engine tells it of each node."""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+from torchprof_hooks.capture.backward.backward_pass import BackwardPass, PassRequest
+from torchprof_hooks.capture.backward.gradient_reduction import gradient_reduction
+from torchprof_hooks.capture.site import Site
+from torchprof_hooks.profiles.names import WAITING_NAME
+
+if TYPE_CHECKING:
+    from torchprof_hooks.capture.backward_tracker import BackwardTracker
+    from torchprof_hooks.capture.core import OwningCursor
+
+
+class HeardPasses:
+    """Lets the core divide the backward passes of a tracker among their owners.
+
+    divides: whether nodes are booked on their owners. If not, they are looked at only
+        to tell the end of the last one from that of the pass.
+    """
+
+    #: Nobody walks through the graph.
+    looks_at_nodes = False
+
+    def __init__(self, divides: bool = True) -> None:
+        self.divides = divides
+        # While passes run: whose they are.
+        self._tracker: BackwardTracker | None = None
+
+    def begin(
+        self, tracker: BackwardTracker, started: BackwardPass, request: PassRequest
+    ) -> None:
+        """A pass of `tracker` is about to begin."""
+        if self.divides:
+            calls = None
+            if tracker.is_inside_call():
+                as_they_ended = reversed([*tracker.intervals_of_open_calls()])
+                calls = [*chain.from_iterable(as_they_ended)]
+            elif not tracker.passes:
+                tracker.keep_loose()
+            names_nodes = tracker.names_nodes
+            tracker.enter_pass(
+                started.base, True, started.makes_graph, names_nodes, calls
+            )
+        elif gradient_reduction.is_expected:
+            tracker.enter_pass(started.base, False)
+        tracker.passes.append(started)
+        self._tracker = tracker
+
+    def owner_of(self, running: BackwardPass) -> Site:
+        """Whom the pass is working for."""
+        tracker = self._tracker
+        owner = None if tracker is None else tracker.pass_owner
+        return running.base if owner is None else owner
+
+    def open_calls(self, running: BackwardPass) -> int:
+        """How many calls are open in the pass."""
+        if not self.divides:
+            return 1
+        return 0 if self._tracker is None else self._tracker.open_backward
+
+    def end(self, running: BackwardPass, now_ns: int) -> None:
+        """The pass that began last is over. What comes after its last node is what
+        others have asked to be done then, such as waiting for gradients."""
+        tracker = self._tracker
+        assert tracker is not None
+        ended_ns = tracker.leave_pass(running.failed)
+        is_expected = gradient_reduction.is_expected
+        if is_expected and ended_ns is not None and not running.failed:
+            waiting = tracker.entry_site(WAITING_NAME, "waiting")
+            tracker.open_entry(waiting)
+            waiting.start_ns = ended_ns
+            tracker.close_entry(waiting)
+
+    def drop(self, running: BackwardPass) -> None:
+        """The pass that began last is not heard of any more."""
+        if self._tracker is not None:
+            self._tracker.drop_pass()
+
+    def rest(self) -> None:
+        """No pass is running any more."""
+        self._tracker = None
+
+    def record_of(self, tracker: OwningCursor, intervals: list[int], low: int) -> Any:
+        """What is kept of intervals, from number `low` on."""
+        return tracker.add_record(intervals, low)

@@ -1,0 +1,236 @@
+"""Backward passes that are planned: by hooks on the nodes where owners change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from itertools import chain
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any, Final
+
+from torchprof_hooks.capture.backward.backward_pass import BackwardPass, PassRequest
+from torchprof_hooks.capture.backward.gradient_reduction import gradient_reduction
+from torchprof_hooks.capture.backward.ownership import Record, newest_first
+from torchprof_hooks.capture.backward.plan import (
+    Move,
+    Plan,
+    PlanCache,
+    move_between,
+    reachable_nodes,
+    shape_of,
+)
+from torchprof_hooks.capture.site import Site
+from torchprof_hooks.capture.torch_names.autograd import (
+    NodeHookCarrier,
+    NodePreHook,
+    at_end_of_nodes,
+    current_autograd_node,
+    current_graph_task,
+    may_run_elsewhere,
+    next_sequence_number,
+)
+from torchprof_hooks.profiles.names import PROFILER_NAME, WAITING_NAME
+
+if TYPE_CHECKING:
+    from torchprof_hooks.capture.backward_tracker import BackwardTracker
+    from torchprof_hooks.capture.core import OwningCursor
+
+#: Numbers of nodes of retained graphs that are remembered as hooked already. Forgetting
+#: one costs a second, idle hook on the node.
+HOOKED_NODES_KEPT: Final = 1 << 16
+
+
+class PlannedPasses:
+    """Divides the backward passes of a tracker among their owners where the core is not
+    told of nodes, or where a callback has to be able to end a pass by an exception.
+
+    When a pass begins, its graph is walked once and a hook put in front of each node at
+    which the pass goes over to another call's nodes; the engine runs nodes in
+    descending order of their numbers, so backward is forward mirrored.
+
+    divides: whether nodes are booked on their owners. If not, they are looked at only
+        to tell the end of the last one from that of the pass.
+    at_graph: told of the nodes that a pass can run, by their numbers.
+    gives_gradients: called in place of what is to be done at a node, with that, if the
+        gradients of all outputs of the node are wanted.
+    """
+
+    def __init__(
+        self,
+        divides: bool = True,
+        *,
+        at_graph: Callable[[Mapping[int, Any]], object] | None = None,
+        gives_gradients: Callable[[Callable[[Any], None], Any], None] | None = None,
+    ) -> None:
+        self.divides = divides
+        self._at_graph = at_graph
+        self._gives_gradients = gives_gradients
+        self._hooks = NodeHookCarrier() if gives_gradients is None else NodePreHook()
+        self._hooked: set[int] = set()
+        self._plans = PlanCache()
+        # Whose passes they are, while any run; otherwise nobody's.
+        self._tracker: BackwardTracker = None  # type: ignore[assignment]
+
+    @property
+    def looks_at_nodes(self) -> bool:
+        """Whether a pass is described by the nodes that it starts from."""
+        return self.divides or gradient_reduction.is_expected
+
+    def begin(
+        self, tracker: BackwardTracker, started: BackwardPass, request: PassRequest
+    ) -> None:
+        """A pass of `tracker` is about to begin."""
+        if self.divides:
+            planning = tracker.entry_site(PROFILER_NAME, "profiler")
+            tracker.open_entry(planning)
+            # And let go of the nodes, which takes time.
+            self._hook_moves(tracker, started, request)
+            tracker.close_entry(planning)
+        elif request.roots:
+            self._hooks.put_in_front_of(request.roots)
+        tracker.passes.append(started)
+        self._tracker = tracker
+        at_node = self.on_boundary
+        if self._gives_gradients is not None:
+            at_node = partial(self._gives_gradients, at_node)
+        self._hooks.callbacks[0] = at_node
+
+    def owner_of(self, running: BackwardPass) -> Site:
+        """Whom the pass is working for."""
+        return running.owner.site
+
+    def open_calls(self, running: BackwardPass) -> int:
+        """How many calls are open in the pass."""
+        return running.owner.depth if self.divides else 1
+
+    def end(self, running: BackwardPass, now_ns: int) -> None:
+        """The pass that began last is over."""
+        if self.divides and not running.ran_nodes:
+            self._make_move(move_between(running.owner, running.whole), running, now_ns)
+
+    def drop(self, running: BackwardPass) -> None:
+        """The pass that began last is not heard of any more."""
+
+    def rest(self) -> None:
+        """No pass is running any more."""
+        self._hooks.callbacks.clear()
+        self._tracker = None  # type: ignore[assignment]
+
+    def record_of(
+        self, tracker: OwningCursor, intervals: list[int], low: int
+    ) -> Record:
+        """What is kept of intervals, from number `low` on."""
+        return Record(intervals, low)
+
+    # Planning
+
+    def _hook_moves(
+        self, tracker: BackwardTracker, started: BackwardPass, request: PassRequest
+    ) -> None:
+        nodes = reachable_nodes(request.roots)
+        if nodes is None:
+            tracker.undivided_passes += 1
+            nodes = {}
+        if self._at_graph is not None:
+            self._at_graph(nodes)
+        numbers = sorted(nodes, reverse=True)
+        if request.stop >= 0:
+            numbers = [number for number in numbers if number > request.stop]
+        if numbers:
+            plan = self._plan_for(tracker, started.base, numbers, nodes)
+            started.follow(plan, numbers)
+            hooked = set(started.moves)
+            if may_run_elsewhere(nodes[numbers[0]]):
+                hooked.add(numbers[0])  # tells that thread apart, for `works_here`
+            unhooked = hooked - self._hooked
+            self._hooks.put_in_front_of([nodes[number] for number in unhooked])
+            if request.keeps_graph:
+                self._remember_hooked(hooked)
+
+    def _plan_for(
+        self,
+        tracker: BackwardTracker,
+        base: Site,
+        numbers: list[int],
+        nodes: Mapping[int, Any],
+    ) -> Plan:
+        is_inside_call = tracker.is_inside_call()
+        if not tracker.passes and not is_inside_call:
+            tracker.keep_loose()
+        newest, oldest = numbers[0], numbers[-1]
+        records = list(tracker.ownership.newest_records(oldest, newest + 1))
+        intervals = chain.from_iterable(newest_first(r.intervals) for r in records)
+        plan = Plan(base, tracker.names_nodes)
+        if is_inside_call:
+            open_intervals = chain(tracker.intervals_of_open_calls(), intervals)
+            plan.make(numbers, nodes, open_intervals, tracker)
+            return plan
+        shape = shape_of(base, numbers, records)
+        for known in self._plans.get(shape):
+            if known.fits(numbers, nodes):
+                return known
+        plan.make(numbers, nodes, intervals, tracker)
+        self._plans.add(shape, plan)
+        return plan
+
+    def _remember_hooked(self, numbers: Iterable[int]) -> None:
+        if len(self._hooked) > HOOKED_NODES_KEPT:
+            self._hooked.clear()
+        self._hooked.update(numbers)
+
+    # While a pass runs
+
+    def on_boundary(self, gradient: Any) -> None:
+        """A node at which the owner changes is about to run."""
+        now_ns, tracker = perf_counter_ns(), self._tracker
+        running = tracker.passes[-1]
+        if running.task == -1:
+            running.task = current_graph_task()
+            at_end_of_nodes(partial(self.nodes_end, running))
+        move = running.moves.pop(current_autograd_node()._sequence_nr(), None)
+        if move is None:  # hooked by an earlier pass over this graph, or the first one
+            return
+        if move.before is not running.owner or tracker.site is not running.owner.site:
+            tracker.abort_down_to(running.owner.site, now_ns)
+            move = move_between(running.owner, move.owner)
+        self._make_move(move, running, now_ns)
+
+    def nodes_end(self, running: BackwardPass) -> None:
+        """The engine has run all nodes of the pass. What comes now is what others have
+        asked to be done at its end, such as waiting for gradients."""
+        tracker = self._tracker
+        is_known = tracker is not None and bool(tracker.passes)
+        if not is_known or tracker.passes[-1] is not running:
+            return
+        running.ran_nodes = True
+        now_ns = perf_counter_ns()
+        if tracker.site is not running.owner.site:
+            tracker.abort_down_to(running.owner.site, now_ns)
+        self._make_move(move_between(running.owner, running.whole), running, now_ns)
+        if gradient_reduction.is_expected:
+            tracker.open_entry(tracker.entry_site(WAITING_NAME, "waiting"))
+
+    def _make_move(self, move: Move, running: BackwardPass, now_ns: int) -> None:
+        tracker, owner = self._tracker, move.owner
+        for site in move.closes:
+            tracker.book((site.code, site.start_ns, now_ns))
+        for site in move.opens:
+            site.start_ns = now_ns
+        # At once: see `BackwardTracker._book_aborted`.
+        running.owner, tracker.site = owner, owner.site
+        owner.site.arrivals += 1
+        if running.makes_graph:
+            _own_made_nodes(tracker, move)
+        if tracker.tells_moves and (move.closes or move.opens):
+            tracker.moved(move.closes, move.opens)
+
+
+def _own_made_nodes(tracker: BackwardTracker, move: Move) -> None:
+    """In a pass that makes a graph of its own (``create_graph=True``), the nodes that a
+    module's backward makes belong to that module's backward in turn."""
+    number = next_sequence_number()
+    for site in move.closes:
+        if number != site.low:
+            tracker.own((site.code, site.low, number))
+    for site in move.opens:
+        site.low = number
