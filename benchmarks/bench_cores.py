@@ -34,6 +34,7 @@ from torch import nn
 
 from torchprof_hooks import Profile, profile
 from torchprof_hooks.link_hooks import TimerHook
+from torchprof_hooks.profiles.names import ENGINE_NAME
 
 CORES = ("python", "native")
 #: Processes of each core, which take turns.
@@ -181,17 +182,19 @@ def attributed() -> list[float]:
 
 
 def share_of_backward(step: Step) -> float:
-    """In per cent: of the time of backward passes, what modules have."""
+    """In per cent: of the time of backward passes, what modules have, and the engine
+    itself."""
     with profile() as prof:
         for _ in range(50):
             step()
     found: Profile = prof.profile
-    of_modules = of_all = 0
+    attributed = of_all = 0
     for (path, phase), totals in found.cells.items():
         if phase == "backward":
             of_all += totals.self_ns
-            of_modules += totals.self_ns * (found.modules[path[-1]].kind == "module")
-    return 100 * of_modules / of_all
+            is_module = found.modules[path[-1]].kind == "module"
+            attributed += totals.self_ns * (is_module or path[-1] == ENGINE_NAME)
+    return 100 * attributed / of_all
 
 
 if __name__ == "__main__":

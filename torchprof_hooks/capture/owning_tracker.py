@@ -31,6 +31,7 @@ from torchprof_hooks.profiles.names import (
     CALLED_PHASES,
     COMPILING_NAME,
     DATA_NAME,
+    ENGINE_NAME,
     OUTSIDE_NAME,
     Phase,
     communication_name,
@@ -97,6 +98,16 @@ class OwningTracker(Tracker, OwningCursor):
             known[0].is_entry = True  # also in one of the same phase
             self.site.children_by_name[name, phase] = known
         known[0].key = key
+        return known[0]
+
+    def engine_site(self, base: Site) -> Site:
+        """What the engine does itself in passes that are booked on `base`."""
+        known = base.children_by_name.get((ENGINE_NAME, "backward"))
+        if known is None:
+            path = (*base.path[:-1], ENGINE_NAME)
+            known = [self.new_site(base, path, "backward")]
+            known[0].is_counted = False
+            base.children_by_name[ENGINE_NAME, "backward"] = known
         return known[0]
 
     # Optimizers

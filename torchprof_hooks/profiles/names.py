@@ -49,6 +49,8 @@ OUTSIDE_NAME: Final = "(outside modules)"
 #: steps: what other optimizers do, most likely.
 AFTER_BACKWARD_NAME: Final = "(outside modules, after backward)"
 BACKWARD_NAME: Final = "(backward outside modules)"
+#: Time of a backward pass until its first node runs: the engine looks at the graph.
+ENGINE_NAME: Final = "(autograd engine)"
 #: Time in which a loop waits for a ``DataLoader``.
 DATA_NAME: Final = "(data loading)"
 #: Time at the end of a backward pass in which the gradients of other processes are
@@ -80,6 +82,7 @@ _KINDS: Final[Mapping[str, Kind]] = {
     OUTSIDE_NAME: "outside",
     AFTER_BACKWARD_NAME: "outside",
     BACKWARD_NAME: "backward",
+    ENGINE_NAME: "backward",
     DATA_NAME: "data",
     WAITING_NAME: "waiting",
     COMPILING_NAME: "compiling",

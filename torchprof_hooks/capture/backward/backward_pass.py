@@ -37,6 +37,7 @@ class BackwardPass:
         and leaves unowned work with the owner that it found.
     moves: what is planned, by the number of the node before which it takes place.
     owner: whom the pass is working for now.
+    engine: the owner until the first node runs, if that is told apart.
     task, thread: the engine's number for the pass, and where it was started.
     failed: whether it ended by an exception.
     ran_nodes: whether the engine is known to have run all nodes.
@@ -45,6 +46,7 @@ class BackwardPass:
 
     __slots__ = (
         "base",
+        "engine",
         "failed",
         "makes_graph",
         "moves",
@@ -63,6 +65,7 @@ class BackwardPass:
         self.makes_graph = makes_graph
         self.failed = False
         self.whole = self.owner = Owner(base, -1, None)
+        self.engine: Owner | None = None
         self.moves: dict[int, Move] = {}
         self.thread = get_ident()
         self.task = -1

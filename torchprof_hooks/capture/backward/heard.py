@@ -41,9 +41,11 @@ class HeardPasses:
                 calls = [*chain.from_iterable(as_they_ended)]
             elif not tracker.passes:
                 tracker.keep_loose()
+            base, opens_it = started.base, started.opened_base
+            engine = tracker.engine_site(base) if opens_it else None
             names_nodes = tracker.names_nodes
             tracker.enter_pass(
-                started.base, True, started.makes_graph, names_nodes, calls
+                base, True, started.makes_graph, names_nodes, calls, engine=engine
             )
         elif gradient_reduction.is_expected:
             tracker.enter_pass(started.base, False)

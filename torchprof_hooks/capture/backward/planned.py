@@ -13,6 +13,7 @@ from torchprof_hooks.capture.backward.gradient_reduction import gradient_reducti
 from torchprof_hooks.capture.backward.ownership import Record, newest_first
 from torchprof_hooks.capture.backward.plan import (
     Move,
+    Owner,
     Plan,
     PlanCache,
     move_between,
@@ -28,6 +29,7 @@ from torchprof_hooks.capture.torch_names.autograd import (
     current_graph_task,
     may_run_elsewhere,
     next_sequence_number,
+    sequence_number,
 )
 from torchprof_hooks.profiles.names import PROFILER_NAME, WAITING_NAME
 
@@ -84,8 +86,10 @@ class PlannedPasses:
             planning = tracker.entry_site(PROFILER_NAME, "profiler")
             tracker.open_entry(planning)
             # And let go of the nodes, which takes time.
-            self._hook_moves(tracker, started, request)
+            is_hooked = self._hook_moves(tracker, started, request)
             tracker.close_entry(planning)
+            if is_hooked and started.opened_base:
+                _engine_begins(tracker, started)
         elif request.roots:
             self._hooks.put_in_front_of(request.roots)
         tracker.passes.append(started)
@@ -101,7 +105,8 @@ class PlannedPasses:
 
     def open_calls(self, running: BackwardPass) -> int:
         """How many calls are open in the pass."""
-        return running.owner.depth if self.divides else 1
+        has_begun = running.owner is not running.engine
+        return has_begun * running.owner.depth if self.divides else 1
 
     def end(self, running: BackwardPass, now_ns: int) -> None:
         """The pass that began last is over."""
@@ -126,7 +131,8 @@ class PlannedPasses:
 
     def _hook_moves(
         self, tracker: BackwardTracker, started: BackwardPass, request: PassRequest
-    ) -> None:
+    ) -> bool:
+        """Whether the node that runs first has a hook, too."""
         nodes = reachable_nodes(request.roots)
         if nodes is None:
             tracker.undivided_passes += 1
@@ -136,16 +142,20 @@ class PlannedPasses:
         numbers = sorted(nodes, reverse=True)
         if request.stop >= 0:
             numbers = [number for number in numbers if number > request.stop]
-        if numbers:
-            plan = self._plan_for(tracker, started.base, numbers, nodes)
-            started.follow(plan, numbers)
-            hooked = set(started.moves)
-            if may_run_elsewhere(nodes[numbers[0]]):
-                hooked.add(numbers[0])  # tells that thread apart, for `works_here`
-            unhooked = hooked - self._hooked
-            self._hooks.put_in_front_of([nodes[number] for number in unhooked])
-            if request.keeps_graph:
-                self._remember_hooked(hooked)
+        if not numbers:
+            return False
+        plan = self._plan_for(tracker, started.base, numbers, nodes)
+        started.follow(plan, numbers)
+        hooked = set(started.moves)
+        if started.opened_base:
+            hooked.update(nodes.keys() & map(sequence_number, request.roots))
+        if may_run_elsewhere(nodes[numbers[0]]):
+            hooked.add(numbers[0])  # tells that thread apart, for `works_here`
+        unhooked = hooked - self._hooked
+        self._hooks.put_in_front_of([nodes[number] for number in unhooked])
+        if request.keeps_graph:
+            self._remember_hooked(hooked)
+        return True
 
     def _plan_for(
         self,
@@ -189,7 +199,9 @@ class PlannedPasses:
             at_end_of_nodes(partial(self.nodes_end, running))
         move = running.moves.pop(current_autograd_node()._sequence_nr(), None)
         if move is None:  # hooked by an earlier pass over this graph, or the first one
-            return
+            if running.owner is not running.engine:
+                return
+            move = move_between(running.owner, running.whole)
         if move.before is not running.owner or tracker.site is not running.owner.site:
             tracker.abort_down_to(running.owner.site, now_ns)
             move = move_between(running.owner, move.owner)
@@ -223,6 +235,15 @@ class PlannedPasses:
             _own_made_nodes(tracker, move)
         if tracker.tells_moves and (move.closes or move.opens):
             tracker.moved(move.closes, move.opens)
+
+
+def _engine_begins(tracker: BackwardTracker, started: BackwardPass) -> None:
+    """Last of all that is done before a pass: none of that is its time."""
+    site = tracker.engine_site(started.base)
+    started.owner = started.engine = Owner(site, -1, started.whole)
+    site.low = next_sequence_number()
+    started.base.start_ns = site.start_ns = perf_counter_ns()
+    tracker.site = site
 
 
 def _own_made_nodes(tracker: BackwardTracker, move: Move) -> None:

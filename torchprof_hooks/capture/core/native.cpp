@@ -595,6 +595,9 @@ struct OpenBackward {
   Node* node;
 };
 
+//: Instead of an interval: no node has run yet, the engine itself is at work.
+constexpr int kEngine = -2;
+
 // A run of the autograd engine, as far as it goes for one cursor.
 struct Pass {
   Node* base;
@@ -608,6 +611,7 @@ struct Pass {
   Nanoseconds ended_ns = 0;    // of the last node
   Nanoseconds entered_ns = 0;  // by then
   Node* owner() const { return open.empty() ? base : open.back().node; }
+  bool has_begun() const { return open.empty() || open.front().interval != kEngine; }
 };
 
 struct Cursor {
@@ -1098,7 +1102,10 @@ std::shared_ptr<Intervals> intervals_of(Cursor* cursor, Pass& pass, int64_t numb
 
 void node_begins(Cursor* cursor, Pass& pass, const at::RecordFunction& node) {
   int64_t number = node.seqNr();
-  if (number < 0) return;  // accumulates a gradient: belongs to the node before
+  if (number < 0) {  // accumulates a gradient: belongs to the node before, if there is one
+    if (!pass.has_begun()) move(cursor, pass, 0, {}, clock_ns());
+    return;
+  }
   auto intervals = intervals_of(cursor, pass, number, node.forwardThreadId());
   bool is_current = intervals != nullptr && intervals == pass.current;
   int near = is_current && !pass.open.empty() ? pass.open.back().interval : -1;
@@ -1185,13 +1192,23 @@ void unwatch_nodes() {
   node_callback = 0;
 }
 
+// Last of all that is done before a pass, which begins here: none of that is its time.
+void engine_begins(Cursor* cursor, Pass& pass, Node* engine) {
+  pass.open.push_back({kEngine, engine});
+  engine->low = next_number();
+  pass.base->start_ns = engine->start_ns = clock_ns();
+  cursor->site = engine;
+}
+
 PyObject* enter_pass(PyObject* self, PyObject* args, PyObject* keywords) {
-  static const char* parameters[] = {"base", "divides", "makes_graph", "names_nodes", "calls", nullptr};
-  PyObject *base, *calls = Py_None;
+  static const char* parameters[] = {"base",        "divides", "makes_graph",
+                                     "names_nodes", "calls",   "engine",
+                                     nullptr};
+  PyObject *base, *calls = Py_None, *engine = Py_None;
   int divides = 1, makes_graph = 0, names_nodes = 0;
-  if (!PyArg_ParseTupleAndKeywords(args, keywords, "O|pppO", const_cast<char**>(parameters), &base,
-                                   &divides, &makes_graph, &names_nodes, &calls) ||
-      !is_node(base))
+  if (!PyArg_ParseTupleAndKeywords(args, keywords, "O|pppOO", const_cast<char**>(parameters), &base,
+                                   &divides, &makes_graph, &names_nodes, &calls, &engine) ||
+      !is_node(base) || (engine != Py_None && !is_node(engine)))
     return nullptr;
   Cursor* cursor = cursor_of(self);
   Pass pass;
@@ -1212,6 +1229,7 @@ PyObject* enter_pass(PyObject* self, PyObject* args, PyObject* keywords) {
   Py_INCREF(self);  // for as long as it runs
   if (cursor->running.size() == 1) running_cursors.push_back(cursor);
   watch_nodes();
+  if (engine != Py_None) engine_begins(cursor, cursor->running.back(), reinterpret_cast<Node*>(engine));
   Py_RETURN_NONE;
 }
 
@@ -1234,10 +1252,9 @@ PyObject* leave_pass(PyObject* self, PyObject* args) {
   if (cursor->running.empty()) Py_RETURN_NONE;
   Pass& pass = cursor->running.back();
   Nanoseconds end_ns = 0;
-  if (pass.ended_ns != 0) {
+  if (pass.ended_ns != 0)
     end_ns = failed ? clock_ns() : pass.ended_ns + cursor->entered_ns - pass.entered_ns;
-    if (!pass.open.empty()) move(cursor, pass, 0, {}, end_ns);
-  }
+  if (!pass.open.empty()) move(cursor, pass, 0, {}, end_ns ? end_ns : clock_ns());
   forget_pass(cursor);
   Py_DECREF(self);  // the caller has another one
   if (raise_again(cursor)) return nullptr;
@@ -1257,7 +1274,8 @@ PyObject* drop_pass(PyObject* self, PyObject*) {
 
 PyObject* open_backward(PyObject* self, void*) {
   const std::vector<Pass>& running = cursor_of(self)->running;
-  return PyLong_FromSize_t(running.empty() ? 0 : running.back().open.size());
+  bool are_calls = !running.empty() && running.back().has_begun();
+  return PyLong_FromSize_t(are_calls ? running.back().open.size() : 0);
 }
 
 PyObject* pass_owner(PyObject* self, void*) {

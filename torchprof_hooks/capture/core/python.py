@@ -301,12 +301,16 @@ class OwningCursor(Cursor):
         makes_graph: bool = False,
         names_nodes: bool = False,
         calls: list[int] | None = None,
+        *,
+        engine: Site | None = None,
     ) -> None:
         """A pass begins that is booked on `base`, where nobody owns it.
 
         divides: whether nodes are to be booked on their owners.
         names_nodes: whether nodes without a function are functions of their own.
         calls: intervals of calls that are open around it, and in them, as they end.
+        engine: where the time until the first node runs is booked, if not on `base`,
+            whose own begins with that.
         """
 
     def leave_pass(self, failed: bool = False) -> int | None:

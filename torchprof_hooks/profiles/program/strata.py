@@ -14,6 +14,7 @@ from torchprof_hooks.profiles.files.fields import OPTIONAL, Count
 from torchprof_hooks.profiles.names import (
     BACKWARD_NAME,
     BACKWARD_PHASES,
+    ENGINE_NAME,
     OUTSIDE_NAME,
     UNSAMPLED_NAME,
     Phase,
@@ -251,7 +252,7 @@ def _not_looked_into(profile: Profile) -> Profile:
         if phase not in _INSIDE:
             add_cell(cells, (path, phase), totals)
             continue
-        around = path[:-1] if path[-1] == BACKWARD_NAME else path
+        around = path[:-1] if path[-1] in (BACKWARD_NAME, ENGINE_NAME) else path
         add_cell(cells, (path, phase), totals.without_time())
         inside = (*around, UNSAMPLED_NAME)
         add_cell(cells, (inside, phase), totals.without_calls())
