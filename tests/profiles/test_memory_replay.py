@@ -117,6 +117,27 @@ def test_what_was_created_counts_until_it_is_freed() -> None:
     assert figures(trace) == {"cpu": (300, 300, 360)}
     (device,) = replay_memory(trace).devices
     assert device.operation == "aten::sin"
+    assert device.levels == ((150, 100), (350, 300), (450, 200), (550, 260))
+
+
+def test_levels_are_thinned_out_but_not_the_peak() -> None:
+    operations = [
+        operation("aten::exp", 10 * n, 10 * n + 9, writes=[n]) for n in range(500)
+    ]
+    allocations = [
+        change
+        for n in range(500)
+        for change in (
+            allocation(n, 10 * n + 1, 900 if n == 321 else 100),
+            allocation(n, 10 * n + 12, -900 if n == 321 else -100),
+        )
+    ]
+    (device,) = replay_memory(step(operations, allocations)).devices
+    offsets = [level.offset_ns for level in device.levels]
+    assert offsets == sorted(offsets)
+    assert len(offsets) <= 2 * 128
+    assert max(device.levels, key=lambda level: level.size_bytes) == (3211, 1000)
+    assert device.levels[-1] == (5002, 0)
 
 
 def test_workspace_and_inputs_do_not_count() -> None:

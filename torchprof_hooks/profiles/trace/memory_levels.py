@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from torchprof_hooks.profiles.files.fields import Count
 from torchprof_hooks.profiles.trace.step_outputs import StepOutputs
 
 
@@ -15,6 +16,17 @@ class Peak(NamedTuple):
 
     size_bytes: int
     operation: int
+
+
+class Level(NamedTuple):
+    """What a device held from a moment on, which is counted from the step's begin."""
+
+    offset_ns: Count
+    size_bytes: Count
+
+
+#: Parts of a step of which a few levels are kept.
+_PARTS: Final = 128
 
 
 class _Change(NamedTuple):
@@ -39,15 +51,39 @@ def as_run_peaks(outputs: StepOutputs) -> dict[str, Peak]:
     to a tensor goes is up to Python, the autograd graph and the optimizer, and does not
     follow from which operation takes what.
     """
-    levels = Counter[str]()
     peaks: dict[str, Peak] = {}
-    for block, _, size_bytes, device, _ in outputs.trace.allocations:
+    for _, device, size_bytes, number in _as_run(outputs):
+        if device not in peaks or size_bytes > peaks[device].size_bytes:
+            peaks[device] = Peak(size_bytes, number)
+    return peaks
+
+
+def as_run_levels(outputs: StepOutputs) -> dict[str, tuple[Level, ...]]:
+    """By device, how the same level rose and fell during the step, thinned out: of each
+    part of the step, the highest level and the last one are kept."""
+    begin_ns, end_ns = outputs.trace.start_ns, outputs.trace.end_ns
+    part_ns = max((end_ns - begin_ns) / _PARTS, 1)
+    kept: dict[str, dict[int, tuple[Level, Level]]] = {}
+    for time_ns, device, size_bytes, _ in _as_run(outputs):
+        level = Level(min(max(time_ns, begin_ns), end_ns) - begin_ns, size_bytes)
+        parts = kept.setdefault(device, {})
+        part = int(level.offset_ns / part_ns)
+        highest, _ = parts.get(part, (level, level))
+        parts[part] = max(highest, level, key=lambda each: each.size_bytes), level
+    return {
+        device: tuple(dict.fromkeys(each for pair in parts.values() for each in pair))
+        for device, parts in kept.items()
+    }
+
+
+def _as_run(outputs: StepOutputs) -> Iterator[tuple[int, str, int, int]]:
+    """When, on which device, the level since, and the operation whose output it is."""
+    levels = Counter[str]()
+    for block, time_ns, size_bytes, device, _ in outputs.trace.allocations:
         number = outputs.made.get(block)
         if number is not None:
             levels[device] += size_bytes
-            if device not in peaks or levels[device] > peaks[device].size_bytes:
-                peaks[device] = Peak(levels[device], number)
-    return peaks
+            yield time_ns, device, levels[device], number
 
 
 def without_inplace_peaks(outputs: StepOutputs) -> dict[str, int]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Annotated, Final, NamedTuple
 
-from torchprof_hooks.profiles.files.fields import Count
+from torchprof_hooks.profiles.files.fields import OPTIONAL, Count
 from torchprof_hooks.profiles.names import Phase
 from torchprof_hooks.profiles.trace.memory_levels import (
+    Level,
+    as_run_levels,
     as_run_peaks,
     without_freeing_bytes,
     without_inplace_peaks,
@@ -62,6 +64,7 @@ class DeviceReplay(NamedTuple):
     without_freeing_bytes: see there.
     module, phase, operation: where the peak as it ran was reached; "" for the operation
         if there was none.
+    levels: see `as_run_levels`.
     """
 
     device: str
@@ -71,6 +74,7 @@ class DeviceReplay(NamedTuple):
     module: str
     phase: Phase
     operation: str
+    levels: Annotated[tuple[Level, ...], OPTIONAL] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +110,7 @@ def replay_memory(trace: StepTrace) -> MemoryReplay:
 
 def _devices(outputs: StepOutputs, places: list[Place]) -> Iterator[DeviceReplay]:
     as_run = as_run_peaks(outputs)
+    levels = as_run_levels(outputs)
     without_inplace = without_inplace_peaks(outputs)
     without_freeing = without_freeing_bytes(outputs)
     for device in sorted({*as_run, *without_inplace}):
@@ -121,6 +126,7 @@ def _devices(outputs: StepOutputs, places: list[Place]) -> Iterator[DeviceReplay
             module=place.module,
             phase=place.phase,
             operation=name,
+            levels=levels.get(device, ()),
         )
 
 
