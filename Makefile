@@ -4,7 +4,7 @@ CONSTRAINTS ?= constraints.txt
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(CONSTRAINTS)
 
-.PHONY: help demo test test-fast test-all test-torch test-and-record mutate lint format bench gpu-check docs clean
+.PHONY: help demo test test-fast test-all test-torch test-and-record mutate lint format bench gpu-check docs page clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -126,6 +126,15 @@ gpu-check: $(GPU_BIN)/python  ## run the tests and benchmarks that need a CUDA d
 	$@ -m pip install --quiet --constraint .venv-gpu/constraints.txt \
 		--editable '.[test,bench]' || { rm -r .venv-gpu; false; }
 
+# The script of the HTML page (torchprof_hooks/reports/html/assets/page.js) comes from
+# page/; both are committed, and a test compares them where node is there.
+page: page/node_modules  ## bundle the script of the HTML page again
+	cd page && npm run check && npm run build
+
+page/node_modules: page/package-lock.json
+	cd page && npm ci --no-fund --no-audit
+	touch $@
+
 clean:  ## remove the environment and caches
-	rm -rf $(VENV) .venv-gpu .venv-torch-* build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf page/node_modules $(VENV) .venv-gpu .venv-torch-* build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -16,8 +16,13 @@ from hypothesis import strategies as st
 from tests.helpers import FUNCTIONS, STEP, hand_built, timed
 from tests.profiles.test_file_format import OLD_FILE
 from torchprof_hooks import Profile
+from torchprof_hooks.profiles.compare import Comparison, compare
 from torchprof_hooks.profiles.names import Grouping
+from torchprof_hooks.profiles.program.program_profile import ProgramProfile
+from torchprof_hooks.profiles.program.strata import Strata, Stratum
 from torchprof_hooks.program.file_tools import main
+from torchprof_hooks.reports.html.comparison import comparison_page
+from torchprof_hooks.reports.html.page import profile_page, program_page
 from torchprof_hooks.reports.text import render
 
 FORMATS = ("text", "json", "csv", "speedscope", "collapsed")
@@ -91,6 +96,61 @@ def slowed(factor: float = 1.0, noise: float = 0.02, seed: int = 0) -> Profile:
 
 def test_show_prints_the_report(saved: Save, output: Output) -> None:
     assert output("show", saved(FUNCTIONS)) == render(FUNCTIONS) + "\n"
+
+
+def test_show_writes_a_page(saved: Save, output: Output, tmp_path: Path) -> None:
+    path, page = saved(FUNCTIONS), tmp_path / "page.html"
+
+    assert output("show", path, "--format", "html", "-o", str(page)) == ""
+    assert page.read_text() == profile_page(FUNCTIONS) + "\n"
+    assert output("show", path, "--format", "html") == profile_page(FUNCTIONS) + "\n"
+    raw = output("show", path, "--format", "html", "--raw")
+    assert raw == profile_page(FUNCTIONS, corrected=False) + "\n"
+
+
+def test_show_writes_the_page_of_a_program(
+    output: Output, tmp_path: Path, complaint: Callable[..., str]
+) -> None:
+    strata = Strata(functions=Stratum(FUNCTIONS, 2, FUNCTIONS.wall_ns))
+    program = ProgramProfile("train.py", strata, FUNCTIONS.wall_ns)
+    path = tmp_path / "program.json"
+    program.save(path)
+
+    assert output("show", str(path), "--format=html") == program_page(program) + "\n"
+    assert "has all of them" in complaint(
+        "show", str(path), "--format=html", "--by=class"
+    )
+
+
+@pytest.mark.parametrize("format_", [*FORMATS, "html"])
+def test_show_writes_to_a_file(
+    saved: Save, output: Output, tmp_path: Path, format_: str
+) -> None:
+    path, file = saved(FUNCTIONS), tmp_path / "shown"
+
+    assert output("show", path, "--format", format_, "-o", str(file)) == ""
+    assert file.read_text() == output("show", path, "--format", format_)
+
+
+def test_show_cannot_write_everywhere(
+    saved: Save, complaint: Callable[..., str], tmp_path: Path
+) -> None:
+    where = str(tmp_path / "missing" / "page.html")
+
+    said = complaint("show", saved(STEP), "--format", "html", "-o", where)
+    assert said == f"cannot write {where}: No such file or directory"
+
+
+def test_compare_writes_a_page(saved: Save, output: Output, tmp_path: Path) -> None:
+    old, new = saved(slowed()), saved(slowed(1.5, seed=1), "new.json")
+    page = tmp_path / "page.html"
+
+    assert output("compare", old, new, "--format=html", "-o", str(page), code=1) == ""
+    assert page.read_text() == comparison_page(found(old, new)) + "\n"
+
+
+def found(old: str, new: str) -> Comparison:
+    return compare(Profile.load(old), Profile.load(new))
 
 
 def test_show_takes_the_width_of_the_terminal(

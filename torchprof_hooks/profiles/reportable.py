@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from torchprof_hooks.profiles.names import SortBy, TimeUnit
-from torchprof_hooks.profiles.options import check_file, check_flag, keyword_only
+from torchprof_hooks.profiles.options import (
+    check_file,
+    check_flag,
+    check_path,
+    keyword_only,
+)
 
 if TYPE_CHECKING:
     from torchprof_hooks.profiles.profile import Profile
@@ -95,6 +101,21 @@ class Reportable:
             corrected=corrected,
         )
         print(text, file=file or sys.stdout)
+
+    def to_html(self, path: str | Path, *, corrected: bool = True) -> None:
+        """Write a page that shows the profile to one file. A browser opens it without a
+        network; without JavaScript, it still shows the picture and the table.
+
+        corrected: as for `report`.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        from torchprof_hooks.reports.html.page import profile_page, write_page
+
+        check_flag("corrected", corrected)
+        where = check_path("path", path)
+        write_page(profile_page(self._reported_profile(), corrected=corrected), where)
 
     def __str__(self) -> str:
         return self.report()

@@ -37,7 +37,7 @@ def launch_with_options(given: Sequence[str], other_commands: Sequence[str]) -> 
     except FlagError as error:
         complain(f"torchprof_hooks: {error}")
         return 2
-    places = {"save": flags.save, "destination": flags.destination}
+    places = {name: getattr(flags, name) for name in ("save", "html", "destination")}
     return launch(program, {**texts, **places})
 
 

@@ -28,7 +28,7 @@ def settle(flags: Flags, spelled: Callable[[str], str]) -> Flags:
         FlagError: a file cannot be written there.
     """
     found = {}
-    for name in ("save", "destination"):
+    for name in ("save", "html", "destination"):
         written = getattr(flags, name)
         if written and not (name == "destination" and written in _STREAMS):
             trouble = _trouble_with(rank_file(written))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from torchprof_hooks.profiles.compare import compare
 from torchprof_hooks.profiles.files import profile_file
+from torchprof_hooks.profiles.files.writing import replaced_file
 from torchprof_hooks.profiles.names import GROUPINGS, SORT_KEYS, Grouping
 from torchprof_hooks.profiles.options import check_share
 from torchprof_hooks.profiles.profile import Profile
@@ -31,8 +32,9 @@ if TYPE_CHECKING:
 SLOWER: Final = 1
 TROUBLE: Final = 2
 
-#: The format that is a program's report.
+#: The format that is a program's report, and the one that is a page.
 _REPORT: Final = "report"
+_HTML: Final = "html"
 
 _ROW_FORMATS: Final[Mapping[str, Callable[[Profile, Grouping], str]]] = {
     "json": rows_json.render,
@@ -85,12 +87,13 @@ def _add_show(subparsers: Subparsers) -> None:
         help="print a profile, or turn it into another format",
         description="Print a profile. Stacks (speedscope, collapsed) are for flame "
         "graphs: own times in nanoseconds. A report is that of a whole program, as it "
-        "was printed when it ended.",
+        "was printed when it ended. A page (html) is for a browser.",
     )
     parser.add_argument("file", type=Path)
     _add_by(parser, "rows are one per module, class, function or call site")
-    formats = ("text", _REPORT, *_ROW_FORMATS, *_STACK_FORMATS)
+    formats = ("text", _REPORT, _HTML, *_ROW_FORMATS, *_STACK_FORMATS)
     parser.add_argument("--format", choices=formats, default="text")
+    _add_output(parser)
     parser.add_argument(
         "--raw",
         action="store_true",
@@ -124,6 +127,8 @@ def _add_compare(subparsers: Subparsers) -> None:
         metavar="SHARE",
         help='what a row may become slower: "5%%" (the default), "2.5%%" or 0.025',
     )
+    parser.add_argument("--format", choices=("text", _HTML), default="text")
+    _add_output(parser)
     _add_max_rows(parser)
     parser.set_defaults(command=_compare)
 
@@ -141,6 +146,11 @@ def _add_merge(subparsers: Subparsers) -> None:
 
 def _add_by(parser: argparse.ArgumentParser, meaning: str) -> None:
     parser.add_argument("--by", choices=GROUPINGS, help=meaning)
+
+
+def _add_output(parser: argparse.ArgumentParser) -> None:
+    meaning = "write to this file (default: standard output)"
+    parser.add_argument("-o", "--output", type=Path, metavar="file", help=meaning)
 
 
 def _add_max_rows(parser: argparse.ArgumentParser) -> None:
@@ -168,16 +178,31 @@ def _positive(written: str) -> int:
 def _show(args: argparse.Namespace) -> int:
     if args.by and args.format in _STACK_FORMATS:
         raise _ToolError(f"--by is for rows, but --format {args.format} has stacks")
+    if args.by and args.format in (_REPORT, _HTML):
+        raise _ToolError(
+            f"--by is for rows, but --format {args.format} has all of them"
+        )
     if args.format == _REPORT:
-        if args.by:
-            raise _ToolError("--by is for rows, but --format report has all of them")
         if args.raw:
             raise _ToolError("--raw is not for --format report, which has estimates")
-        _write(_report(args))
+        _put(_report(args), args.output)
+    elif args.format == _HTML:
+        _put(_page(args), args.output)
     else:
         profile = _load(args.file)
-        _write(_rendered(profile if args.raw else profile.corrected(), args))
+        shown = profile if args.raw else profile.corrected()
+        _put(_rendered(shown, args), args.output)
     return 0
+
+
+def _page(args: argparse.Namespace) -> str:
+    """Of a program, if the file has one: that tells more."""
+    from torchprof_hooks.profiles.program.program_profile import ProgramProfile
+    from torchprof_hooks.reports.html.page import profile_page, program_page
+
+    if args.raw or not _read(profile_file.is_program, args.file):
+        return profile_page(_load(args.file), corrected=not args.raw)
+    return program_page(_read(ProgramProfile.load, args.file))
 
 
 def _report(args: argparse.Namespace) -> str:
@@ -204,7 +229,13 @@ def _rendered(profile: Profile, args: argparse.Namespace) -> str:
 def _compare(args: argparse.Namespace) -> int:
     old, new = _load(args.old), _load(args.new)
     found = compare(old, new, args.by or "module", args.fail_above)
-    _write(comparison.render(found, width=_width(), max_rows=args.max_rows or 40))
+    if args.format == _HTML:
+        from torchprof_hooks.reports.html.comparison import comparison_page
+
+        _put(comparison_page(found), args.output)
+    else:
+        table = comparison.render(found, width=_width(), max_rows=args.max_rows or 40)
+        _put(table, args.output)
     return SLOWER if found.slower else 0
 
 
@@ -239,6 +270,18 @@ def _read(load: Callable[[Path], T], path: Path) -> T:
 def _width() -> int:
     """Characters in a line: of the terminal, if it is one."""
     return shutil.get_terminal_size((120, 24)).columns
+
+
+def _put(output: str, path: Path | None) -> None:
+    """Print, or write to a file."""
+    if path is None:
+        _write(output)
+        return
+    try:
+        with replaced_file(path) as file:
+            file.write(output + "\n")
+    except OSError as error:
+        raise _ToolError(f"cannot write {path}: {error.strerror}") from None
 
 
 def _write(output: str) -> None:

@@ -109,6 +109,7 @@ class Flags:
         0.02, _limit, "the share of time that measuring may take; 100%: no limit"
     )
     save: str = _flag("", _text, "write the profile to this file, too")
+    html: str = _flag("", _text, "write a page for a browser to this file, too")
     flush_secs: float = _flag(60.0, _number(0), "seconds between writing that file")
 
 
@@ -122,6 +123,7 @@ _BARE: Final = {
     "every",
     "max_overhead",
     "save",
+    "html",
     "flush_secs",
 }
 

@@ -130,6 +130,7 @@ class Recorder:
             complain(_NOTHING)
         else:
             self._save_at_end(program)
+            self._write_page(program)
             self._write(program)
 
     def _at_step(self, steps: int) -> bool:
@@ -160,6 +161,17 @@ class Recorder:
         except Exception as error:  # there is still the report
             where = rank_file(self._flags.save)
             complain(f"torchprof_hooks: {where} is not saved: {error}")
+
+    def _write_page(self, program: ProgramProfile) -> None:
+        if not self._flags.html:
+            return
+        from torchprof_hooks.reports.html.page import program_page, write_page
+
+        where = rank_file(self._flags.html)
+        try:
+            write_page(program_page(program), where)
+        except Exception as error:  # there is still the report
+            complain(f"torchprof_hooks: {where} is not written: {error}")
 
     def _so_far(self, flop_count: FlopCount) -> ProgramProfile:
         from torchprof_hooks.profiles.program.program_profile import ProgramProfile

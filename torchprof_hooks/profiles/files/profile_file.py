@@ -107,6 +107,16 @@ def load_program(
     return _decoded(kind, path, program)
 
 
+def is_program(path: str | Path) -> bool:
+    """Whether a file is that of a whole program.
+
+    Raises:
+        ProfileFileError: it is no profile.
+        OSError: it cannot be read.
+    """
+    return _PROGRAM in _read(path)
+
+
 def check(profile: Profile) -> None:
     """Look whether a file can hold all of a profile.
 

@@ -1,5 +1,5 @@
 """What the numbers of a program suggest to try."""
 
-from torchprof_hooks.reports.program.tips.section import tips_section
+from torchprof_hooks.reports.program.tips.section import find_tips, tips_section
 
-__all__ = ["tips_section"]
+__all__ = ["find_tips", "tips_section"]

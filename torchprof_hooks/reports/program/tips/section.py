@@ -59,6 +59,12 @@ _FINDERS: Final[tuple[Finder, ...]] = (
 _WIDTH: Final = 100
 
 
+def find_tips(program: ProgramProfile) -> list[str]:
+    """What the numbers of a program suggest, a paragraph for each."""
+    evidence = Evidence(program)
+    return [tip for find in _FINDERS for tip in find(evidence)]
+
+
 def tips_section(program: ProgramProfile) -> str:
     """The section as text; a tip is there only if its condition holds.
 
@@ -72,9 +78,9 @@ def tips_section(program: ProgramProfile) -> str:
           - AdamW takes 12.0% of the time (1.200s) for 150 tensors on cpu: AdamW(...,
             fused=True) does the same faster.
     """
-    evidence = Evidence(program)
-    tips = [_item(tip) for find in _FINDERS for tip in find(evidence)]
-    lines = tips or ["  None: nothing that is looked for was found."]
+    lines = [_item(tip) for tip in find_tips(program)] or [
+        "  None: nothing that is looked for was found."
+    ]
     return "\n".join(["Tips", "---", *lines])
 
 

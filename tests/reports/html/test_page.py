@@ -1,0 +1,325 @@
+"""Pages as they are written: what a browser would be given."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.helpers import FUNCTIONS, STEP, hand_built, own
+from tests.programs import python
+from torchprof_hooks import Profile
+from torchprof_hooks.profiles.memory import MemorySummary
+from torchprof_hooks.profiles.modules import ModuleInfo
+from torchprof_hooks.profiles.names import GROUPINGS
+from torchprof_hooks.profiles.program.program_profile import ProgramProfile
+from torchprof_hooks.profiles.program.strata import Strata, Stratum
+from torchprof_hooks.profiles.rows import Row
+from torchprof_hooks.profiles.step_times import Bucket, StepTimes
+from torchprof_hooks.profiles.trace.memory_levels import Level
+from torchprof_hooks.profiles.trace.memory_replay import DeviceReplay, MemoryReplay
+from torchprof_hooks.reports.html.page import profile_page, program_page
+
+MS = 10**6
+
+HOSTILE = (
+    "<script>alert(1)</script>",
+    "</script><img src=x onerror=alert(1)>",
+    "<!--",
+    "a\u2028b\u2029c",
+    "\x00\x1b[31m",
+    "\ud800",
+    "\"' onload='alert(1)' &lt;",
+    "\u202eright to left",
+)
+
+
+class Page(HTMLParser):
+    """A page taken apart as a browser does: elements with their attributes, texts by
+    the element that they are in."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[tuple[str, str]] = []
+        self._open: list[str] = []
+        self._goes_on = False
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag == "wbr":
+            self._goes_on = True
+            return
+        self.elements.append((tag, dict(attrs)))
+        self._open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        while self._open and self._open.pop() != tag:
+            pass
+
+    def handle_data(self, data: str) -> None:
+        if self._goes_on:
+            where, before = self.texts.pop()
+            self.texts.append((where, before + data))
+            self._goes_on = False
+            return
+        self.texts.append((self._open[-1] if self._open else "", data))
+
+    def inside(self, tag: str) -> list[str]:
+        return [text for where, text in self.texts if where == tag]
+
+    @property
+    def data(self) -> Any:
+        [found] = [t for t in self.inside("script") if t.lstrip().startswith("{")]
+        return json.loads(found)
+
+
+def items(page: Page, key: str, by: str) -> Iterator[tuple[str, int, int, int]]:
+    """Name, calls, own and cumulative time of each item in the data of a page."""
+    data = page.data
+    for name, _, _, _, record, calls, *_ in data[key][by]:
+        phases = [[*numbers, 0, 0, 0, 0] for numbers in data["records"][record]]
+        own_ns = sum(numbers[2] for numbers in phases)
+        yield data["texts"][name], calls, own_ns, sum(each[3] for each in phases)
+
+
+def figures(row: Row) -> tuple[str, int, int, int]:
+    return row.name, row.calls, row.self_ns, row.cumulative_ns
+
+
+def shown(page: str) -> str:
+    """The texts of a page, without style and script."""
+    texts = (text for tag, text in Page(page).texts if tag not in ("style", "script"))
+    return " ".join(texts)
+
+
+@pytest.mark.parametrize("profile", [STEP, FUNCTIONS], ids=["modules", "functions"])
+def test_the_numbers_are_those_of_the_profile(profile: Profile) -> None:
+    page = Page(profile_page(profile))
+    kinds = GROUPINGS if profile.has_functions else ("module", "class")
+    assert tuple(page.data["rows"]) == kinds
+    for by in kinds:
+        assert list(items(page, "rows", by)) == [figures(r) for r in profile.rows(by)]
+    nodes = [figures(node) for _, node in profile.tree().walk()]
+    assert list(items(page, "trees", "modules")) == nodes
+
+
+def test_the_tree_is_that_of_the_profile() -> None:
+    data = Page(profile_page(FUNCTIONS)).data
+    names = [data["texts"][item[0]] for item in data["trees"]["functions"]]
+    parents = [item[7] for item in data["trees"]["functions"]]
+    around = {
+        (name, names[at]) for name, at in zip(names, parents, strict=True) if at >= 0
+    }
+    expected = {
+        (child.name, node.name)
+        for _, node in FUNCTIONS.tree(functions=True).walk()
+        for child in node.children
+    }
+    assert around == expected
+
+
+def test_without_a_script_there_are_picture_and_table() -> None:
+    page = Page(profile_page(STEP))
+    frames = [a for tag, a in page.elements if tag == "svg" and "x" in a]
+    assert len(frames) == 9  # four modules, four rows that are none, and the whole run
+    titles = page.inside("title")
+    assert any(
+        re.match(r"Net\.a: 70\.00 ns, .*; own 70\.00 ns; 2 calls", t) for t in titles
+    )
+    cells = page.inside("th") + page.inside("td")
+    assert cells[cells.index("Net.a") :][:1] == ["Net.a"]
+    assert {"70.00 ns", "Linear"} <= set(cells)
+
+
+def test_frames_lie_inside_of_those_that_call_them() -> None:
+    frames: dict[str, tuple[float, ...]] = {}
+    elements = iter(Page(profile_page(STEP)).elements)
+    titles = iter(Page(profile_page(STEP)).inside("title")[1:])
+    for tag, a in elements:
+        if tag == "svg" and "x" in a:
+            left, width = (float(str(a[name])[:-1]) for name in ("x", "width"))
+            frames[next(titles).partition(":")[0]] = (left, left + width)
+    assert frames["the whole run"] == (0.0, 100.0)
+    for inner, outer in (("Net.b.a", "Net.b"), ("Net.b", "Net"), ("Net.a", "Net")):
+        assert frames[outer][0] <= frames[inner][0] < frames[inner][1]
+        assert frames[inner][1] <= frames[outer][1] + 0.01
+
+
+def test_the_answers_come_first() -> None:
+    text = shown(profile_page(STEP))
+    # a: 30 + 40 of 168 ns; the Linear of the block: 15 + 20 + 14.
+    assert (
+        "Hottest module Net.a (41.7\N{NO-BREAK SPACE}%) 1 module (Linear) takes" in text
+    )
+    assert "Forward or backward? Backward (38.7" in text
+    assert "What to do Begin with Net.a" in text
+
+
+def test_layers_of_a_kind_are_hot_together() -> None:
+    layers = {f"Net.blocks.{n}.fc": "Linear" for n in range(12)}
+    cells = {(f"Net > {name}", "forward"): own(10, calls=2) for name in layers}
+    profile = hand_built(
+        {**cells, ("Net", "forward"): own(20, calls=2)},  # type: ignore[dict-item]
+        {"Net": "Net", **layers},
+    )
+    page = profile_page(profile)
+    answer = "Net.blocks.*.fc (85.7\N{NO-BREAK SPACE}%) 12 modules (Linear) take that"
+    assert answer in shown(page)
+    assert page.count('class="frame heat5"') == 12
+
+
+def hostile_profile(name: str, class_name: str = "") -> Profile:
+    """A profile that has this name wherever there can be one."""
+    return hand_built(
+        {
+            (f"Net > {name}", "forward"): own(10, calls=1),
+            ("Net", "forward"): own(5, calls=1),
+        },
+        {"Net": "Net", name: ModuleInfo(class_name or name, aliases=(name,), order=1)},
+        not_measured=(name,),
+        core="python",
+        core_reason=name,
+        devices=(name,),
+        memory=MemorySummary(name, peak_path=("Net", name), peak_bytes=3),
+    )
+
+
+@pytest.mark.parametrize("name", HOSTILE, ids=range(len(HOSTILE)))
+def test_what_a_profile_names_is_never_markup(name: str) -> None:
+    text = profile_page(hostile_profile(name))
+    page, usual = Page(text), Page(profile_page(hostile_profile("Net.a", "A")))
+    assert [tag for tag, _ in page.elements] == [tag for tag, _ in usual.elements]
+    assert not any(a.startswith("on") for _, attrs in page.elements for a in attrs)
+    assert name in page.data["texts"]
+    assert text.isascii()
+    assert text.count("<script") == text.count("</script") == 2
+    assert "<!--" not in text
+
+
+def test_nothing_is_fetched_and_one_script_may_run() -> None:
+    page = Page(profile_page(STEP))
+    for tag, attrs in page.elements:
+        assert tag not in ("link", "img", "iframe", "base")
+        assert not {"src", "href", "action"} & attrs.keys()
+    [policy] = [
+        str(attrs["content"])
+        for tag, attrs in page.elements
+        if attrs.get("http-equiv") == "Content-Security-Policy"
+    ]
+    assert policy.startswith("default-src 'none';")
+    assert re.search(r"script-src 'sha256-[A-Za-z0-9+/=]{44}';", policy)
+    assert "url(" not in " ".join(page.inside("style"))
+
+
+def test_steps() -> None:
+    buckets = (Bucket(1, 8, 80 * MS), Bucket(2, 1, 11 * MS), Bucket(3, 1, 55 * MS))
+    times = StepTimes(1, 65 * MS, buckets, 4, 8 * MS)
+    text = shown(profile_page(replace(STEP, steps=11, step_times=times)))
+    assert (
+        "The first step took 65.00 ms. 10 later steps of 14.60 ms (median 10.00 ms, "
+        "90 % within 11.00 ms). 1 of them was slow, that is longer than 1.5 times the "
+        "median. 4 evaluation calls of 2.00 ms." in text
+    )
+    assert ": slow" in text
+
+
+def test_a_profile_without_steps_says_so() -> None:
+    assert "No training step was seen" in shown(profile_page(STEP))
+
+
+def test_an_empty_profile_says_so() -> None:
+    text = shown(profile_page(Profile()))
+    assert "No module was called: there is nothing to show." in text
+    assert "What was measured, and how" in text
+
+
+def test_memory_and_its_owner() -> None:
+    memory = MemorySummary("cuda:0", False, 3 * 2**20, ("Net", "Net.b"), "backward")
+    text = shown(profile_page(replace(STEP, memory=memory)))
+    assert "Peak on cuda:0: 3.00 MB, in Net.b (backward)." in text
+    assert "Peak on" not in shown(profile_page(STEP))
+
+
+def program(**facts: Any) -> ProgramProfile:
+    strata = Strata(functions=Stratum(FUNCTIONS, 2, FUNCTIONS.wall_ns))
+    return ProgramProfile("train.py", strata, FUNCTIONS.wall_ns, **facts)
+
+
+def test_the_time_line_of_memory() -> None:
+    levels = (Level(0, 100), Level(50, 2048), Level(100, 0))
+    device = DeviceReplay("cpu", 2048, 0, 0, "Net.fc", "forward", "aten::mm", levels)
+    page = program_page(program(replay=MemoryReplay(3, (device,), ())))
+    text = shown(page)
+    assert "in step 3: 2.00 KB at their peak, in Net.fc: aten::mm (forward)." in text
+    [path] = [a["d"] for tag, a in Page(page).elements if tag == "path"]
+    # Half of the way from the left, 140 pixels less 130 from the top.
+    assert path == "M0,140H0.0V133.7H500.0V10.0H1000.0V140.0V140Z"
+
+
+def test_a_program_has_its_name_and_says_what_was_looked_into() -> None:
+    text = shown(program_page(program()))
+    assert "Profile of train.py" in text
+    assert "modules in 2, functions in 2 of 2 steps" in text
+
+
+def test_a_page_is_written_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
+    STEP.to_html(tmp_path / "page.html")
+    assert (tmp_path / "page.html").read_text() == profile_page(STEP)
+    with pytest.raises(OSError, match="No such file"):
+        STEP.to_html(tmp_path / "missing" / "page.html")
+    with pytest.raises(OSError, match="directory"):
+        STEP.to_html(tmp_path)
+    with pytest.raises(TypeError, match="path must be the path of a file"):
+        STEP.to_html(3)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="corrected must be True or False"):
+        STEP.to_html(tmp_path / "page.html", corrected=1)  # type: ignore[arg-type]
+    assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
+
+
+def test_what_measuring_took_is_a_row_of_its_own_unless_asked_otherwise() -> None:
+    totals = replace(own(10, calls=1), overhead_ns=4)
+    profile = hand_built({("Net", "forward"): totals}, {"Net": "Net"})
+    rows = {
+        name: own_ns
+        for name, _, own_ns, _ in items(Page(profile_page(profile)), "rows", "module")
+    }
+    assert rows == {"Net": 6, "(profiler)": 4}
+    raw = Page(profile_page(profile, corrected=False))
+    assert [own_ns for _, _, own_ns, _ in items(raw, "rows", "module")] == [10]
+
+
+def large(count: int) -> Profile:
+    """A model of `count` modules, in blocks of a hundred."""
+    modules = {"Net": "Net"}
+    cells = {("Net", "forward"): own(1, calls=3)}
+    for number in range(count):
+        block = f"Net.blocks.{number // 100}"
+        name = f"{block}.layers.{number}"
+        modules |= {block: "Block", name: "Linear"}
+        for phase in ("forward", "backward"):
+            inner, outer = f"Net > {block} > {name}", f"Net > {block}"
+            cells[inner, phase] = own(12_345_678 + number, calls=3)
+            cells[outer, phase] = own(2_345_678 + number, calls=3)
+    return hand_built(cells, modules)  # type: ignore[arg-type]
+
+
+def test_a_page_of_ten_thousand_modules_is_small() -> None:
+    page = profile_page(large(10_000))
+    assert len(page) < 3_000_000
+    assert len(Page(page).data["rows"]["module"]) == 10_101
+
+
+def test_importing_the_package_and_a_profile_imports_no_page() -> None:
+    code = (
+        "import sys, torchprof_hooks; torchprof_hooks.Profile; "
+        "print([n for n in sys.modules if 'reports' in n or n == 'torch'])"
+    )
+    assert python("-c", code, fresh=True).stdout.strip() == "[]"

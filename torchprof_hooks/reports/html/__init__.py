@@ -1,0 +1,1 @@
+"""A profile as one HTML file that opens without a network."""

@@ -1,0 +1,122 @@
+"""What one wants to know first: which module, forward or backward, and what to do."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from torchprof_hooks.profiles.names import MODULE_PHASES
+from torchprof_hooks.profiles.profile import Profile
+from torchprof_hooks.profiles.rows import Row
+from torchprof_hooks.reports.html.escaping import escaped
+from torchprof_hooks.reports.html.heat import COLD, kind_name
+from torchprof_hooks.reports.html.numbers import share_text, time_text
+from torchprof_hooks.reports.html.source import Source
+from torchprof_hooks.reports.program.part import PHASE_TITLES
+from torchprof_hooks.reports.table import plural
+
+
+class Answer(NamedTuple):
+    """A question, the answer in a few words, and what it rests on."""
+
+    question: str
+    answer: str
+    evidence: str
+
+
+class _Hottest(NamedTuple):
+    """The layers of a kind that take the most themselves."""
+
+    name: str
+    rows: Sequence[Row]
+    own_ns: int
+
+
+def answers(source: Source) -> Iterator[Answer]:
+    """The three, as far as there is one."""
+    wall_ns = source.modules.wall_ns
+    hottest = _hottest(source.rows("module"), lambda row: row.kind == "module")
+    if hottest is not None:
+        share = share_text(hottest.own_ns, wall_ns)
+        answer = f"{hottest.name} ({share})"
+        yield Answer("Hottest module", answer, _itself(hottest))
+    yield from _direction(source.modules)
+    yield _advice(source)
+
+
+def _direction(profile: Profile) -> Iterator[Answer]:
+    """Which of the phases of modules takes most, and what others take."""
+    times, wall_ns = profile.phase_times_ns(), profile.wall_ns
+    shares = {
+        phase: f"{PHASE_TITLES[phase]} {share_text(phase_ns, wall_ns)}"
+        for phase, phase_ns in times.most_common()
+        if phase_ns > 0
+    }
+    first = next((phase for phase in shares if phase in MODULE_PHASES), None)
+    if first is None:
+        return
+    share = share_text(times[first], wall_ns)
+    rest = ", ".join(text for phase, text in shares.items() if phase != first)
+    evidence = f"{first} takes {share} of the time" + (f"; {rest}" if rest else "")
+    yield Answer("Forward or backward?", f"{first.capitalize()} ({share})", evidence)
+
+
+def answer_cards(found: Iterator[Answer]) -> str:
+    """The answers side by side."""
+    cards = (
+        f'<div class="card"><h2>{escaped(each.question)}</h2>'
+        f'<p class="answer">{_breakable(each.answer)}</p>'
+        f"<p>{escaped(each.evidence)}</p></div>"
+        for each in found
+    )
+    return f'<section class="cards" aria-label="Summary">{"".join(cards)}</section>'
+
+
+def _breakable(name: str) -> str:
+    """Long names may go on in another line behind their dots."""
+    return re.sub(r"\.(?=\D)", ".<wbr>", escaped(name))
+
+
+def _hottest(rows: Sequence[Row], is_wanted: Callable[[Row], bool]) -> _Hottest | None:
+    kinds: defaultdict[str, list[Row]] = defaultdict(list)
+    for row in filter(is_wanted, rows):
+        kinds[kind_name(row)].append(row)
+    found = [_Hottest(n, rs, sum(r.self_ns for r in rs)) for n, rs in kinds.items()]
+    return max(found, key=lambda each: each.own_ns, default=None)
+
+
+def _itself(hottest: _Hottest) -> str:
+    """``12 modules (Linear) take that themselves: forward ...``."""
+    classes = ", ".join(sorted({row.class_name for row in hottest.rows}))
+    who = f"{plural(len(hottest.rows), 'module')} ({classes})"
+    verb = "takes that itself" if len(hottest.rows) == 1 else "take that themselves"
+    own = {
+        phase: sum(row.phases[phase].self_ns for row in hottest.rows)
+        for phase in MODULE_PHASES
+    }
+    parts = ", ".join(f"{p} {time_text(ns)}" for p, ns in own.items() if ns)
+    return f"{who} {verb}, without inner modules: {parts}"
+
+
+def _advice(source: Source) -> Answer:
+    """The first tip; without one, where to look."""
+    question = "What to do"
+    if source.tips:
+        claim, _, remedy = source.tips[0].partition(": ")
+        more = len(source.tips) - 1
+        others = f" ({plural(more, 'more tip')} below)" if more else ""
+        if not remedy:
+            return Answer(question, claim, others.strip())
+        return Answer(question, remedy[0].upper() + remedy[1:], f"{claim}.{others}")
+    first = _hottest(source.rows("module"), lambda row: row.kind not in COLD)
+    if first is None:
+        return Answer(question, "Nothing to say", "Nothing was called.")
+    share = share_text(first.own_ns, source.modules.wall_ns)
+    return Answer(
+        question,
+        f"Begin with {first.name}",
+        f"Most is to be won there, {share} of the time. There is no tip: nothing that "
+        "is looked for was found.",
+    )

@@ -1,0 +1,82 @@
+"""What was measured, and how."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from torchprof_hooks.profiles.profile import Profile
+from torchprof_hooks.reports.html.numbers import count_text, share_text, time_text
+from torchprof_hooks.reports.html.source import Source
+from torchprof_hooks.version import __version__
+
+Fact = tuple[str, str]
+
+
+def headline(source: Source) -> str:
+    """What was measured, in one line."""
+    profile, shown = source.measured, source.modules
+    parts = [f"{time_text(shown.wall_ns)} measured"]
+    if shown.steps or shown.step_times.steps:
+        count = shown.steps or shown.step_times.steps
+        parts.append(f"{count_text(count)} training steps")
+    if shown.step_times.evaluations:
+        parts.append(f"{count_text(shown.step_times.evaluations)} evaluation calls")
+    parts.append(f"{share_text(shown.attributed_ns, shown.wall_ns)} attributed")
+    whole_ns = profile.wall_ns + profile.unmeasured_ns
+    parts.append(f"measuring took about {share_text(profile.overhead_ns, whole_ns)}")
+    if profile.core:
+        parts.append(f"{profile.core} core")
+    return " \N{MIDDLE DOT} ".join(parts)
+
+
+def facts(source: Source) -> Iterator[Fact]:
+    """All that is known of how it was measured."""
+    profile = source.measured
+    whole_ns = profile.wall_ns + profile.unmeasured_ns
+    yield "Measured time", time_text(profile.wall_ns)
+    if profile.unmeasured_ns:
+        steps = f"{count_text(profile.unmeasured_steps)} steps"
+        yield "Not measured", f"{time_text(profile.unmeasured_ns)}, {steps}"
+    shown = source.modules
+    attributed = share_text(shown.attributed_ns, shown.wall_ns)
+    yield "Attributed", f"{attributed} is in modules, functions and optimizers"
+    own = (
+        f"{time_text(profile.overhead_ns)}, {share_text(profile.overhead_ns, whole_ns)}"
+    )
+    yield "Own cost", f"about {own} of the time"
+    yield "Core", _core(profile)
+    yield from _exceptions(source)
+    yield "Version", f"torchprof_hooks {__version__}"
+
+
+def _core(profile: Profile) -> str:
+    name = profile.core or "not known"
+    return f"{name}: {profile.core_reason}" if profile.core_reason else name
+
+
+def _exceptions(source: Source) -> Iterator[Fact]:
+    """What is not as usual."""
+    profile = source.measured
+    if source.is_estimate:
+        strata = source.program.strata
+        modules = strata.looked_at(of_functions=False)
+        functions = strata.looked_at(of_functions=True)
+        yield (
+            "Looked into",
+            f"modules in {count_text(modules)}, functions in {count_text(functions)} "
+            f"of {count_text(strata.steps)} steps and evaluation calls; where that is "
+            "not all of them, numbers are estimates for all",
+        )
+    if profile.devices:
+        yield "Devices", ", ".join(profile.devices)
+    if not profile.has_functions:
+        yield "Functions", "not measured: profile(functions=True) does"
+    if profile.memory is None:
+        yield "Memory", "not measured: profile(memory=True) does"
+    if profile.aborted_calls:
+        yield "Ended by an exception", f"{count_text(profile.aborted_calls)} calls"
+    if profile.undivided_passes:
+        passes = count_text(profile.undivided_passes)
+        yield "Not divided", f"{passes} backward passes over nodes of several threads"
+    for line in profile.not_measured:
+        yield "Cannot be measured", line

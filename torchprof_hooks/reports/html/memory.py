@@ -1,0 +1,110 @@
+"""The memory of a run: its peak, whose it was, and how it rose and fell in one step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from torchprof_hooks.profiles.cells import call_site
+from torchprof_hooks.profiles.memory import MemorySummary
+from torchprof_hooks.profiles.modules import ModuleInfo
+from torchprof_hooks.profiles.names import OUTSIDE_NAME
+from torchprof_hooks.profiles.profile import Profile
+from torchprof_hooks.profiles.trace.memory_levels import Level
+from torchprof_hooks.profiles.trace.memory_replay import DeviceReplay, MemoryReplay
+from torchprof_hooks.reports.html.escaping import escaped
+from torchprof_hooks.reports.html.numbers import bytes_text, time_text
+from torchprof_hooks.reports.html.source import Source
+
+#: Pixels.
+_HEIGHT: Final = 140
+#: Units of the picture from left to right; it is as wide as its place.
+_WIDTH: Final = 1000
+
+
+def memory_section(source: Source) -> str:
+    """What was measured of it, "" if nothing was."""
+    parts = []
+    summary, replay = source.measured.memory, source.program.replay
+    if summary is not None:
+        parts.append(f"<p>{escaped(' '.join(_peak(source.measured, summary)))}</p>")
+    if replay is not None:
+        parts += [_time_line(replay, device) for device in replay.devices]
+    elif summary is not None and source.program.not_replayed:
+        parts.append(f"<p>No time line: {escaped(source.program.not_replayed)}</p>")
+    return "".join(parts)
+
+
+def _peak(profile: Profile, summary: MemorySummary) -> Iterator[str]:
+    if not summary.source:
+        yield f"Memory was not measured: {summary.unavailable}."
+        return
+    at_least = " at least" if summary.peaks_are_lower_bounds else ""
+    peak = bytes_text(summary.peak_bytes)
+    yield f"Peak on {summary.source}:{at_least} {peak}, in {peak_owner(profile)}."
+    if summary.peaks_are_lower_bounds:
+        yield (
+            "Levels are read where calls begin and end: between them, it may have been "
+            "higher."
+        )
+    if summary.unavailable:
+        yield f"In a part of the run it was not measured: {summary.unavailable}."
+
+
+def peak_owner(profile: Profile) -> str:
+    """Who was at work when the memory in use was highest."""
+    summary = profile.memory or MemorySummary()
+    path = summary.peak_path
+    if not path:
+        return OUTSIDE_NAME
+    infos = {name: profile.modules.get(name, ModuleInfo()) for name in path}
+    is_call = infos[path[-1]].kind in ("module", "function")
+    phase = f" ({summary.peak_phase})" if is_call else ""
+    return call_site(path, infos) + phase
+
+
+def _time_line(replay: MemoryReplay, device: DeviceReplay) -> str:
+    """The level of one device from the begin of the step to its end."""
+    where = f"{device.module}: {device.operation}" if device.operation else OUTSIDE_NAME
+    peak = bytes_text(device.as_run_bytes)
+    text = (
+        f"Outputs of operations on {device.device} in step {replay.step}: {peak} at "
+        f"their peak, in {where} ({device.phase}). What was there before the step is "
+        "left out."
+    )
+    return f"<p>{escaped(text)}</p>{_curve(device.levels, where)}"
+
+
+def _curve(levels: Sequence[Level], owner: str) -> str:
+    """The level over time, with its peak and whose it is."""
+    if len(levels) < 2:
+        return ""
+    last_ns = levels[-1].offset_ns or 1
+    peak = max(levels, key=lambda level: level.size_bytes)
+    top = peak.size_bytes or 1
+
+    def x(level: Level) -> float:
+        return _WIDTH * level.offset_ns / last_ns
+
+    def y(level: Level) -> float:
+        return _HEIGHT - (_HEIGHT - 10) * level.size_bytes / top
+
+    # A level holds until the next one: steps, not slopes.
+    line = "".join(f"H{x(level):.1f}V{y(level):.1f}" for level in levels)
+    at = 100 * x(peak) / _WIDTH
+    label = escaped(f"{bytes_text(peak.size_bytes)}, {owner}")
+    anchor, side = ("end", -6) if at > 60 else ("start", 6)
+    return (
+        f'<svg class="chart" width="100%" height="{_HEIGHT + 20}" role="img" '
+        f'aria-label="Memory during one step">'
+        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" width="100%" height="{_HEIGHT}" '
+        f'preserveAspectRatio="none"><path class="level" '
+        f'd="M0,{_HEIGHT}{line}V{_HEIGHT}Z"/></svg>'
+        f'<line x1="{at:.2f}%" x2="{at:.2f}%" y1="0" y2="{_HEIGHT}" class="peak"/>'
+        f'<svg x="{at:.2f}%" y="0" overflow="visible" width="1" height="20">'
+        f'<text x="{side}" y="14" text-anchor="{anchor}">{label}</text></svg>'
+        f'<line x1="0" x2="100%" y1="{_HEIGHT}" y2="{_HEIGHT}"/>'
+        f'<text x="0" y="{_HEIGHT + 15}">begin of the step</text>'
+        f'<text x="100%" y="{_HEIGHT + 15}" text-anchor="end">'
+        f"{escaped(time_text(last_ns))}</text></svg>"
+    )

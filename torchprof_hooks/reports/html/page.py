@@ -1,0 +1,105 @@
+"""Pages about profiles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from torchprof_hooks.profiles.files.writing import replaced_file
+from torchprof_hooks.profiles.profile import Profile
+from torchprof_hooks.profiles.program.program_profile import ProgramProfile
+from torchprof_hooks.reports.html.answers import answer_cards, answers
+from torchprof_hooks.reports.html.document import Section, document
+from torchprof_hooks.reports.html.escaping import escaped
+from torchprof_hooks.reports.html.facts import facts, headline
+from torchprof_hooks.reports.html.heat import LEVEL_TEXTS
+from torchprof_hooks.reports.html.memory import memory_section
+from torchprof_hooks.reports.html.page_data import PageData
+from torchprof_hooks.reports.html.phases import phase_section
+from torchprof_hooks.reports.html.source import Source, source_of, source_of_program
+from torchprof_hooks.reports.html.static_icicle import by_heat, static_icicle
+from torchprof_hooks.reports.html.static_table import definition_list, module_table
+
+#: What the picture means.
+_LEGEND = (
+    "Each frame is a module: as wide as its time, with the modules that it calls below "
+    "it. The redder, the more of all the time layers of its kind spend themselves; the "
+    "dark line at the foot of a frame is its own share."
+)
+#: Its colours, from cold to hot.
+_SCALE = (
+    '<p class="scale">share of all the time, own, of layers of a kind: '
+    + "".join(
+        f'<span><i class="heat{number}"></i>{text}</span>'
+        for number, text in enumerate(LEVEL_TEXTS)
+    )
+    + "</p>"
+)
+#: How it is used.
+KEYS = (
+    "A click zooms in. On the keyboard, arrows move, Enter zooms in, Escape zooms out."
+)
+
+
+def profile_page(profile: Profile, *, corrected: bool = True) -> str:
+    """See `Profile.to_html`."""
+    return _page(source_of(profile, corrected=corrected))
+
+
+def program_page(program: ProgramProfile) -> str:
+    """The page of a whole program: estimates for all of its steps, as in its report."""
+    return _page(source_of_program(program))
+
+
+def write_page(page: str, path: str | Path) -> None:
+    """Write a page to a file, as a whole or not at all.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    with replaced_file(path) as file:
+        file.write(page)
+
+
+def _page(source: Source) -> str:
+    title = f"Profile of {source.title}" if source.title else "Profile"
+    if source.modules.is_empty:
+        nothing = Section("", "<p>No module was called: there is nothing to show.</p>")
+        return document(title, "", [nothing, _measured(source)], {})
+    data = PageData().content(source)
+    return document(title, headline(source), _sections(source), data)
+
+
+def _sections(source: Source) -> Iterator[Section]:
+    yield Section("", answer_cards(answers(source)))
+    icicle = static_icicle(source.tree, by_heat(source.tree))
+    legend = picture(icicle, f"{_LEGEND} {KEYS}")
+    yield Section("Where the time goes", f"{_SCALE}{legend}")
+    table = module_table(source.rows("module"), source.modules.wall_ns)
+    yield Section("Numbers", rows(table))
+    yield Section("Phases and steps", phase_section(source.modules))
+    memory = memory_section(source)
+    if memory:
+        yield Section("Memory", memory)
+    yield Section("Tips", _tips(source))
+    yield _measured(source)
+
+
+def picture(icicle: str, legend: str) -> str:
+    """The place of the icicle, which the script takes over."""
+    return f'<div id="picture">{icicle}</div><p class="legend">{escaped(legend)}</p>'
+
+
+def rows(table: str) -> str:
+    """The place of the tables, which the script takes over."""
+    return f'<div id="rows"><div class="scroll">{table}</div></div>'
+
+
+def _tips(source: Source) -> str:
+    if not source.tips:
+        return "<p>None: nothing that is looked for was found.</p>"
+    return f"<ul>{''.join(f'<li>{escaped(tip)}</li>' for tip in source.tips)}</ul>"
+
+
+def _measured(source: Source) -> Section:
+    return Section("What was measured, and how", definition_list(facts(source)))

@@ -1,0 +1,163 @@
+"""What the phases of a step take, and which steps were slow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from torchprof_hooks.profiles.names import Phase
+from torchprof_hooks.profiles.profile import Profile
+from torchprof_hooks.profiles.step_times import Bucket, StepTimes
+from torchprof_hooks.reports.html.escaping import escaped
+from torchprof_hooks.reports.html.numbers import count_text, share_text, time_text
+from torchprof_hooks.reports.html.static_table import Column, html_table
+from torchprof_hooks.reports.program.part import PHASE_TITLES
+from torchprof_hooks.reports.table import plural
+
+#: A step is slow if it takes so many times the median.
+SLOW: Final = 1.5
+
+#: Bars of the picture of durations, and their height in pixels.
+_BARS: Final = 48
+_HEIGHT: Final = 90
+
+
+def phase_section(profile: Profile) -> str:
+    """A bar of all phases, their times in a table, and the durations of steps."""
+    times = profile.phase_times_ns()
+    found = [(p, times[p]) for p in PHASE_TITLES if times.get(p, 0) > 0]
+    steps = profile.steps
+    columns = [
+        Column("phase", [PHASE_TITLES[phase] for phase, _ in found], is_text=True),
+        Column("time", [time_text(ns) for _, ns in found]),
+        Column("share", [share_text(ns, profile.wall_ns) for _, ns in found]),
+    ]
+    if steps:
+        columns.append(Column("per step", [time_text(ns / steps) for _, ns in found]))
+    return "".join(
+        [
+            _phase_bar(found, profile.wall_ns),
+            '<div class="columns"><div class="scroll">',
+            html_table("Phases", columns),
+            f"</div><div>{''.join(_steps(profile))}</div></div>",
+        ]
+    )
+
+
+def _phase_bar(found: Sequence[tuple[Phase, int]], wall_ns: int) -> str:
+    """Segments as wide as the phases are long, and what they mean."""
+    parts = [
+        (phase, f"{PHASE_TITLES[phase]} {share_text(ns, wall_ns)}", ns)
+        for phase, ns in found
+    ]
+    segments = "".join(
+        f'<span class="phase-{phase}" style="flex-grow:{ns}" '
+        f'title="{escaped(text)}"></span>'
+        for phase, text, ns in parts
+    )
+    legend = "".join(
+        f'<li><span class="dot phase-{phase}"></span>{escaped(text)}</li>'
+        for phase, text, _ in parts
+    )
+    return (
+        f'<div class="phases" aria-hidden="true">{segments}</div>'
+        f'<ul class="legend">{legend}</ul>'
+    )
+
+
+def _steps(profile: Profile) -> Iterator[str]:
+    times = profile.step_times
+    if not profile.steps and not times.steps:
+        yield "<p>No training step was seen: no optimizer stepped, and no backward "
+        yield "pass ran. There is nothing to say per step.</p>"
+        return
+    yield f"<p>{escaped(' '.join(_sentences(profile)))}</p>"
+    if times.later_steps > 1:
+        yield _durations(times)
+
+
+def _sentences(profile: Profile) -> Iterator[str]:
+    times = profile.step_times
+    if not times.steps:  # of a file that has no more
+        mean = time_text(profile.wall_ns / profile.steps)
+        yield f"{plural(profile.steps, 'step')} of {mean}."
+        return
+    if times.first_steps:
+        yield f"The first step took {time_text(times.first_mean_ns)}."
+    if times.later_steps:
+        half, most = map(times.quantile_ns, (0.5, 0.9))
+        yield (
+            f"{plural(times.later_steps, 'later step')} of {time_text(times.mean_ns)} "
+            f"(median {time_text(half)}, 90 % within {time_text(most)})."
+        )
+        slow = sum(bucket.steps for bucket in times.later if _is_slow(bucket, half))
+        yield f"{_slow_text(slow)} longer than {SLOW:g} times the median."
+    if times.evaluations:
+        mean = time_text(times.evaluation_mean_ns)
+        yield f"{plural(times.evaluations, 'evaluation call')} of {mean}."
+
+
+def _slow_text(count: int) -> str:
+    if not count:
+        return "None of them was slow, that is"
+    return (
+        f"{count_text(count)} of them {'was' if count == 1 else 'were'} slow, that is"
+    )
+
+
+def _is_slow(bucket: Bucket, median_ns: float) -> bool:
+    return bucket.total_ns / bucket.steps > SLOW * median_ns
+
+
+class _Bar(NamedTuple):
+    """Steps of about one duration."""
+
+    steps: int
+    least_ns: float
+    most_ns: float
+
+
+def _durations(times: StepTimes) -> str:
+    """How many steps took how long; the slow ones are marked."""
+    bars = _bars(times)
+    median_ns = times.quantile_ns(0.5)
+    most = max(bar.steps for bar in bars)
+    drawn = []
+    for number, bar in enumerate(bars):
+        if not bar.steps:
+            continue
+        height = max(round(_HEIGHT * bar.steps / most), 3)
+        is_slow = bar.least_ns > SLOW * median_ns
+        title = f"{plural(bar.steps, 'step')} of {time_text(bar.least_ns)}"
+        title += f" to {time_text(bar.most_ns)}" + ": slow" * is_slow
+        drawn.append(
+            f'<rect class="{"slow" if is_slow else "usual"}" '
+            f'x="{100 * number / _BARS:.2f}%" y="{_HEIGHT - height}" '
+            f'width="{90 / _BARS:.2f}%" height="{height}">'
+            f"<title>{escaped(title)}</title></rect>"
+        )
+    low, high = (
+        escaped(time_text(bars[0].least_ns)),
+        escaped(time_text(bars[-1].most_ns)),
+    )
+    return (
+        f'<svg class="chart" width="100%" height="{_HEIGHT + 20}" role="img" '
+        f'aria-label="How many steps took how long">{"".join(drawn)}'
+        f'<line x1="0" x2="100%" y1="{_HEIGHT}" y2="{_HEIGHT}"/>'
+        f'<text x="0" y="{_HEIGHT + 15}">{low}</text>'
+        f'<text x="100%" y="{_HEIGHT + 15}" text-anchor="end">{high}</text></svg>'
+    )
+
+
+def _bars(times: StepTimes) -> list[_Bar]:
+    """Bars of one width each, from the shortest duration to the longest."""
+    means = [(bucket.total_ns / bucket.steps, bucket.steps) for bucket in times.later]
+    low = min(mean for mean, _ in means)
+    width = max(max(mean for mean, _ in means) - low, 1) / _BARS
+    counts = [0] * _BARS
+    for mean, steps in means:
+        counts[min(int((mean - low) / width), _BARS - 1)] += steps
+    return [
+        _Bar(count, low + number * width, low + (number + 1) * width)
+        for number, count in enumerate(counts)
+    ]

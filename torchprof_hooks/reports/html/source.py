@@ -1,0 +1,113 @@
+"""What a page is made of: a profile, or that of a whole program."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+from torchprof_hooks.profiles.names import MODULE_GROUPINGS, Grouping
+from torchprof_hooks.profiles.profile import Profile
+from torchprof_hooks.profiles.program.program_profile import ProgramProfile
+from torchprof_hooks.profiles.program.strata import Strata, Stratum
+from torchprof_hooks.profiles.rows import Row
+from torchprof_hooks.profiles.tree import Node
+from torchprof_hooks.reports.program.tips import find_tips
+
+#: Outermost modules that a page has in its title.
+_NAMES: Final = 3
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a page shows.
+
+    title: what was run, "" if that is not known.
+    measured: what is said about measuring.
+    modules, functions: where the rows of these come from. They are one, unless only
+        some of the steps were looked into: then they are estimates for all.
+    program: what tips are found in.
+    is_estimate: whether they are.
+    """
+
+    title: str
+    measured: Profile
+    modules: Profile
+    functions: Profile
+    program: ProgramProfile
+    is_estimate: bool = False
+
+    @cached_property
+    def tree(self) -> Node:
+        """The modules, and what is none."""
+        return self.modules.tree()
+
+    @cached_property
+    def tips(self) -> Sequence[str]:
+        """See `find_tips`."""
+        return find_tips(self.program)
+
+    def rows(self, by: Grouping) -> tuple[Row, ...]:
+        """See `Profile.rows`; made once."""
+        if by not in MODULE_GROUPINGS:
+            return self.program.function_rows(by)
+        if by not in self._rows:
+            self._rows[by] = self.modules.rows(by)
+        return self._rows[by]
+
+    @cached_property
+    def _rows(self) -> dict[Grouping, tuple[Row, ...]]:
+        return {}
+
+
+def source_of(profile: Profile, *, corrected: bool = True) -> Source:
+    """A page about one profile.
+
+    corrected: see `Profile.corrected`.
+    """
+    shown = profile.corrected() if corrected else profile
+    return Source(_outermost(shown), profile, shown, shown, _as_program(shown))
+
+
+def source_of_program(program: ProgramProfile) -> Source:
+    """A page about all steps of a program."""
+    modules, functions = program.by_module, program.by_function
+    if not functions.has_functions:
+        functions = modules
+    return Source(
+        program.message, program.whole, modules, functions, program, is_estimate=True
+    )
+
+
+def _outermost(profile: Profile) -> str:
+    """Names of the modules that are called from outside of all others."""
+    names = dict.fromkeys(path[0] for path, _ in profile.cells)
+    modules = [name for name in names if profile.modules[name].kind == "module"]
+    more = ", ..." if len(modules) > _NAMES else ""
+    return ", ".join(modules[:_NAMES]) + more
+
+
+class _AllSeen(ProgramProfile):
+    """A program of which one profile has all: there is nothing to estimate."""
+
+    @cached_property
+    def whole(self) -> Profile:
+        return self.strata.functions.profile
+
+    @cached_property
+    def by_module(self) -> Profile:
+        return self.whole
+
+    @cached_property
+    def by_function(self) -> Profile:
+        return self.whole
+
+    def function_rows(self, by: Grouping) -> tuple[Row, ...]:
+        return super().function_rows(by) if self.whole.has_functions else ()
+
+
+def _as_program(profile: Profile) -> ProgramProfile:
+    seen = Stratum(profile, profile.steps, profile.wall_ns)
+    strata = Strata(functions=seen)
+    return _AllSeen("", strata, profile.wall_ns, profile.overhead_ns)

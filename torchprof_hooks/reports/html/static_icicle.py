@@ -1,0 +1,94 @@
+"""The icicle as it is without a script: the module tree, by time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
+
+from torchprof_hooks.profiles.tree import Node
+from torchprof_hooks.reports.html.escaping import escaped
+from torchprof_hooks.reports.html.heat import heat, own_by_kind
+from torchprof_hooks.reports.html.numbers import share_text, time_text
+
+#: Pixels from one level to the next; levels that are drawn.
+_LEVEL: Final = 26
+_DEEPEST: Final = 16
+#: Narrower frames are left out: the share of the width.
+_NARROWEST: Final = 0.002
+#: Narrower frames have no name.
+_NARROWEST_NAMED: Final = 0.012
+
+
+class _Frame(NamedTuple):
+    """A node in its place: a share of the width from the left, and a level."""
+
+    node: Node
+    left: float
+    level: int
+    around: str
+
+    def label(self) -> str:
+        """The name, without what the frame above shows already, and the class."""
+        node = self.node
+        name = node.name.removeprefix(f"{self.around}.") or "the whole run"
+        if node.kind != "module" or name == node.class_name:
+            return name
+        return f"{name}: {node.class_name}"
+
+
+#: The class of a frame that gives it its colour.
+Colour = Callable[[Node], str]
+
+
+def by_heat(top: Node) -> Colour:
+    """Colours for what takes how much of all the time below a node."""
+    own = own_by_kind(node for _, node in top.walk())
+    whole_ns = top.cumulative_ns
+    return lambda node: f"heat{heat(node, own, whole_ns)}"
+
+
+def static_icicle(top: Node, colour: Colour) -> str:
+    """An SVG as wide as its place; what a frame stands for is its title, too. Frames
+    are SVGs of their own, in per cent: that cuts their names where they end."""
+    whole_ns = top.cumulative_ns
+    frames = list(_frames(top, whole_ns))
+    height = (1 + max(frame.level for frame in frames)) * _LEVEL
+    drawn = "".join(_drawn(frame, colour, whole_ns) for frame in frames)
+    return (
+        f'<svg id="icicle" class="icicle" width="100%" height="{height}" role="img" '
+        f'aria-label="The module tree by time">{drawn}</svg>'
+    )
+
+
+def _frames(top: Node, whole_ns: int) -> Iterator[_Frame]:
+    """Those that can be seen, the outer ones first."""
+    coming = [_Frame(top, 0.0, 0, "")]
+    while coming:
+        frame = coming.pop()
+        yield frame
+        left = frame.left
+        for child in frame.node.children if frame.level < _DEEPEST else ():
+            width = child.cumulative_ns / (whole_ns or 1)
+            if width >= _NARROWEST:
+                coming.append(_Frame(child, left, frame.level + 1, frame.node.name))
+            left += max(width, 0.0)
+
+
+def _drawn(frame: _Frame, colour: Colour, whole_ns: int) -> str:
+    node = frame.node
+    width = node.cumulative_ns / (whole_ns or 1) if frame.level else 1.0
+    share = share_text(node.cumulative_ns, whole_ns)
+    kind = colour(node) if frame.level else "whole"
+    own_share = max(node.self_ns, 0) / (node.cumulative_ns or 1)
+    text = escaped(f"{frame.label()}  {share}") if width >= _NARROWEST_NAMED else ""
+    title = escaped(
+        f"{node.name or 'the whole run'}: {time_text(node.cumulative_ns)}, {share}; "
+        f"own {time_text(node.self_ns)}; {node.calls} calls"
+    )
+    return (
+        f'<svg class="frame {kind}" x="{100 * frame.left:.3f}%" '
+        f'y="{frame.level * _LEVEL}" width="{100 * width:.3f}%" height="{_LEVEL - 1}">'
+        f'<title>{title}</title><rect class="body" width="100%" height="100%"/>'
+        f'<rect class="own" y="{_LEVEL - 5}" width="{100 * own_share:.2f}%" '
+        f'height="4"/><text x="5" y="16">{text}</text></svg>'
+    )

@@ -1,0 +1,91 @@
+"""Tables as they are without a script."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
+from typing import Final, NamedTuple
+
+from torchprof_hooks.profiles.names import Phase
+from torchprof_hooks.profiles.rows import Row
+from torchprof_hooks.reports.html.escaping import escaped
+from torchprof_hooks.reports.html.numbers import count_text, share_text, time_text
+
+#: Rows that are shown where no script shows as many as one asks for.
+_ROWS: Final = 50
+
+
+class Column(NamedTuple):
+    """What each row has under a header; texts are aligned to the left."""
+
+    header: str
+    texts: Sequence[str]
+    is_text: bool = False
+
+
+def html_table(caption: str, columns: Sequence[Column]) -> str:
+    """A table of texts, all of which are escaped; the first column names the rows."""
+    headers = "".join(_cell("th", c.header, c.is_text, "col") for c in columns)
+    lines = zip(*(column.texts for column in columns), strict=True)
+    body = "".join(
+        "<tr>"
+        + _cell("th", first, columns[0].is_text, "row")
+        + "".join(
+            _cell("td", text, column.is_text)
+            for text, column in zip(rest, columns[1:], strict=True)
+        )
+        + "</tr>"
+        for first, *rest in lines
+    )
+    return (
+        f'<table class="rows"><caption>{escaped(caption)}</caption>'
+        f"<thead><tr>{headers}</tr></thead><tbody>{body}</tbody></table>"
+    )
+
+
+def module_table(all_rows: Sequence[Row], wall_ns: int) -> str:
+    """Modules and what is none, the one with the most own time first."""
+    rows = sorted(all_rows, key=lambda row: (-row.self_ns, row.name))
+    shown = rows[:_ROWS]
+    columns = [
+        Column("module", [row.name for row in shown], is_text=True),
+        Column("class", [row.class_name or row.kind for row in shown], is_text=True),
+        Column("calls", [count_text(row.calls) for row in shown]),
+        *_times(shown),
+        Column("own %", [share_text(row.self_ns, wall_ns) for row in shown]),
+    ]
+    return html_table(f"Modules: {len(shown)} of {len(rows)} rows", columns)
+
+
+def _times(rows: Sequence[Row]) -> Iterable[Column]:
+    """Those of which there are any."""
+
+    def inclusive(phase: Phase) -> Callable[[Row], int]:
+        return lambda row: row.phases[phase].cumulative_ns
+
+    values: dict[str, Callable[[Row], int]] = {
+        "forward": inclusive("forward"),
+        "backward": inclusive("backward"),
+        "recompute": inclusive("recompute"),
+        "total": lambda row: row.cumulative_ns,
+        "own": lambda row: row.self_ns,
+        "device": lambda row: sum(t.device_cumulative_ns for t in row.phases.values()),
+    }
+    found = {header: list(map(value, rows)) for header, value in values.items()}
+    return [
+        Column(header, [time_text(each) if each else "" for each in numbers])
+        for header, numbers in found.items()
+        if any(numbers)
+    ]
+
+
+def _cell(tag: str, text: str, is_text: bool, scope: str = "") -> str:
+    scoped = f' scope="{scope}"' if scope else ""
+    aligned = ' class="text"' if is_text else ""
+    return f"<{tag}{scoped}{aligned}>{escaped(text)}</{tag}>"
+
+
+def definition_list(facts: Iterable[tuple[str, str]]) -> str:
+    """Names and what is said of them, escaped."""
+    pairs = ((f"<dt>{escaped(n)}</dt>", f"<dd>{escaped(t)}</dd>") for n, t in facts)
+    return f"<dl>{''.join(chain.from_iterable(pairs))}</dl>"
