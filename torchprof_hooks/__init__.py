@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from torchprof_hooks.capture.link_call import LinkCall
     from torchprof_hooks.class_profiler import profiled
     from torchprof_hooks.function_hook import FunctionHook
-    from torchprof_hooks.function_profiler import profile_function
+    from torchprof_hooks.function_profiler import profile_function, region
     from torchprof_hooks.link_hook import LinkHook
     from torchprof_hooks.measure.device_clock import DeviceClock
     from torchprof_hooks.profiler import Profiler, profile
@@ -88,6 +88,7 @@ __all__ = [
     "profile",
     "profile_function",
     "profiled",
+    "region",
 ]
 
 #: Module -> public names that it defines.
@@ -96,7 +97,7 @@ _HOMES = {
     "capture.link_call": ("LinkCall",),
     "class_profiler": ("profiled",),
     "function_hook": ("FunctionHook",),
-    "function_profiler": ("profile_function",),
+    "function_profiler": ("profile_function", "region"),
     "link_hook": ("LinkHook",),
     "measure.device_clock": ("DeviceClock",),
     "profiler": ("Profiler", "profile"),

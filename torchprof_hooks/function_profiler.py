@@ -1,13 +1,20 @@
-"""`profile_function`: a part of a program that reports show by itself."""
+"""`profile_function` and `region`: parts of a program that reports show by
+themselves."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from contextlib import AbstractContextManager
+from types import TracebackType
 from typing import ParamSpec, TypeVar
+
+import torch
+from torch.compiler import is_dynamo_compiling
 
 from torchprof_hooks.capture.callers import place_of_caller
 from torchprof_hooks.capture.profiled_function import make_profiled_function
+from torchprof_hooks.capture.torch_names.modules import begin_region, end_region
 from torchprof_hooks.profiles.options import check_plain_function, check_text
 
 P = ParamSpec("P")
@@ -27,7 +34,7 @@ def profile_function(
         name: what it is called in reports; by default its own name.
 
     Raises:
-        TypeError: `function` is not a plain function, or `name` is no text.
+        TypeError: `function` is not a plain function, or `name` is not a text.
 
     Example:
         >>> train_step = torchprof_hooks.profile_function(train_step)
@@ -45,3 +52,52 @@ def profile_function(
         return result
 
     return profiled
+
+
+def region(name: str) -> AbstractContextManager[None]:
+    """Have reports show a block of code by itself, as `profile_function` does for a
+    function. All blocks of one name are one row, wherever they are in the code.
+
+    The block has to be entered and left in one thread and outside of compiled code.
+
+    Args:
+        name: what the block is called in reports.
+
+    Raises:
+        TypeError, ValueError: `name` is not a text, or is empty.
+
+    Example:
+        >>> for batch in loader:
+        ...     with torchprof_hooks.region("augmentation"):
+        ...         batch = augment(batch)
+        ...     train_step(batch)
+    """
+    check_text("name", name)
+    return _Region(_module_of_region(name))
+
+
+class _Region:
+    """Shows hooks a call of `module`, from entering to leaving."""
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        self._module = module
+
+    def __enter__(self) -> None:
+        if not is_dynamo_compiling():
+            begin_region(self._module)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if not is_dynamo_compiling():
+            end_region(self._module, by_exception=error is not None)
+
+
+@functools.lru_cache(maxsize=1024)
+def _module_of_region(name: str) -> torch.nn.Module:
+    """What regions of this name are to hooks. It is kept: each step enters them
+    anew."""
+    return make_profiled_function(int, name, place_of_caller())

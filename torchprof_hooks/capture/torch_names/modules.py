@@ -3,14 +3,70 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from types import FrameType, FunctionType
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import torch
 
 from torchprof_hooks.capture.torch_names.place import Place
+
+
+class _OpenRegions(threading.local):
+    """The regions that a thread is in, outermost first, each with the number of calls
+    around it."""
+
+    def __init__(self) -> None:
+        self.entered: list[tuple[int, torch.nn.Module]] = []
+
+
+_open_regions: Final = _OpenRegions()
+
+
+def begin_region(module: torch.nn.Module) -> None:
+    """Show hooks that a call of `module` begins, and goes on until `end_region`: a
+    block of code in place of a forward. Where torch keeps other tables of hooks, they
+    do not see it."""
+    entered = _open_regions.entered
+    entered.append((len(_owners_on_stack()), module))
+    try:
+        for number, hook in _hooks_of_call(module, "_forward_pre_hooks"):
+            if number in vars(module).get("_forward_pre_hooks_with_kwargs", ()):
+                hook(module, (), {})
+            else:
+                hook(module, ())
+    except BaseException:
+        entered.pop()
+        raise
+
+
+def end_region(module: torch.nn.Module, by_exception: bool) -> None:
+    """Show hooks that what `begin_region` has begun is over.
+
+    by_exception: whether an exception is the reason; of that, torch tells only hooks
+        that ask for it.
+    """
+    settings = {**vars(torch.nn.modules.module), **vars(module)}
+    prefix = "_global_forward_hooks", "_forward_hooks"
+    with_kwargs, always = (
+        {number for name in prefix for number in settings.get(name + kind, ())}
+        for kind in ("_with_kwargs", "_always_called")
+    )
+    try:
+        for number, hook in _hooks_of_call(module, "_forward_hooks"):
+            if number in always or not by_exception:
+                kwargs: tuple[Any, ...] = ({},) if number in with_kwargs else ()
+                hook(module, (), *kwargs, None)
+    finally:
+        _open_regions.entered.pop()
+
+
+def _hooks_of_call(module: torch.nn.Module, table: str) -> list[tuple[int, Any]]:
+    """Hooks on all modules, and on this one."""
+    on_all = vars(torch.nn.modules.module).get(f"_global{table}", {})
+    return [*on_all.items(), *vars(module).get(table, {}).items()]
 
 
 def caller_kwargs() -> dict[str, Any]:
@@ -21,6 +77,8 @@ def caller_kwargs() -> dict[str, Any]:
     """
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
+        if frame.f_code is begin_region.__code__:
+            break
         if frame.f_code.co_filename == _MODULE_FILE and "kwargs" in frame.f_locals:
             return dict(frame.f_locals["kwargs"])
         frame = frame.f_back
@@ -60,6 +118,8 @@ def _owners_on_stack() -> list[object]:
             owners.append(frame.f_locals.get(variable))
         frame = frame.f_back
     owners.reverse()
+    for position, module in _open_regions.entered:  # of which no frame tells
+        owners.insert(position, module)
     return owners
 
 

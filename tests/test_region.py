@@ -1,0 +1,151 @@
+"""Blocks of code that reports show by themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from tests.fake_clock import MS, burn
+from torchprof_hooks import LinkHook, Profile, profile, profile_function, region
+
+pytestmark = pytest.mark.usefixtures("clock")
+
+X = torch.ones(2, 3)
+
+
+class Busy(nn.Linear):
+    """Takes 2 ms."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        burn(2)
+        return super().forward(x)
+
+
+def train_step(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    burn(1)
+    optimizer.zero_grad()
+    model(X).sum().backward()
+    optimizer.step()
+    burn(4)
+
+
+def trained(in_region: bool, **options: Any) -> Profile:
+    model = nn.Sequential(Busy(3, 1))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    function = profile_function(train_step)
+    with profile(**options) as prof:
+        for _ in range(5):
+            if in_region:
+                with region("train_step"):
+                    train_step(model, optimizer)
+            else:
+                function(model, optimizer)
+            burn(8)
+    return prof.profile
+
+
+def facts(found: Profile) -> dict[Any, tuple[int, int]]:
+    return {key: (each.calls, each.self_ns) for key, each in found.cells.items()}
+
+
+@pytest.mark.parametrize("functions", [False, True])
+def test_a_region_is_booked_as_a_function(functions: bool) -> None:
+    found = trained(in_region=True, functions=functions)
+    assert facts(found) == facts(trained(in_region=False, functions=functions))
+    block = found.cells[("train_step",), "forward"]
+    assert (block.calls, block.self_ns) == (5, 5 * 5 * MS)
+    assert found.modules["train_step"].place.startswith("made at test_region.py:")
+
+
+def test_steps_that_are_looked_into_less_closely_know_regions() -> None:
+    for max_overhead in (0.5, 0.001):
+        found = trained(in_region=True, max_overhead=max_overhead)
+        alike = trained(in_region=False, max_overhead=max_overhead)
+        assert facts(found).keys() == facts(alike).keys()
+        assert found.steps + found.unmeasured_steps == 5
+
+
+def test_blocks_of_one_name_are_one_row_and_nest() -> None:
+    with profile() as prof:
+        for _ in range(2):
+            with region("outer"):
+                burn(1)
+                with region("inner"), region("inner"):
+                    burn(2)
+        with region("outer"):
+            burn(4)
+    rows = {row.name: row for row in prof.profile.rows()}
+    assert rows["outer"].calls == 3
+    assert rows["outer"].self_ns == 6 * MS
+    assert rows["inner"].calls == 4
+    assert rows["inner"].cumulative_ns == 4 * MS
+
+
+def test_an_exception_ends_a_region() -> None:
+    with profile() as prof:
+        with suppress(KeyError), region("failing"):
+            burn(1)
+            raise KeyError
+        burn(2)
+    found = prof.profile
+    assert found.aborted_calls == 1
+    assert found.cells[("failing",), "forward"].self_ns == 1 * MS
+    assert found.wall_ns == 3 * MS
+
+
+class Interrupted(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        burn(1)
+        raise KeyboardInterrupt
+
+
+@contextmanager
+def inside() -> Iterator[None]:
+    with region("block"):
+        yield
+
+
+def test_a_region_goes_on_after_a_call_in_it_was_interrupted() -> None:
+    model = Busy(3, 1)
+    with profile() as prof:
+        with inside():  # whose frame is not on the stack
+            with pytest.raises(KeyboardInterrupt):
+                Interrupted()(X)
+            model(X)
+            burn(4)
+        burn(8)
+    cells = prof.profile.cells
+    # With the 1 ms of the call whose end nobody saw.
+    assert cells[("block",), "forward"].self_ns == 5 * MS
+    assert cells[("block", "Busy"), "forward"].self_ns == 2 * MS
+    assert cells[("(outside modules)",), "outside"].self_ns == 8 * MS
+
+
+def test_hooks_are_told_of_regions_without_the_keywords_of_others() -> None:
+    told = []
+
+    class Hook(LinkHook):
+        name = "told"
+
+        def forward_preprocess(self, args: Any) -> None:
+            told.append((args.path, args.kwargs))
+
+    class Net(nn.Module):
+        def forward(self, *, x: torch.Tensor) -> torch.Tensor:
+            with region("part"):
+                return x + 1
+
+    with Hook():
+        Net()(x=X)
+    assert [path for path, _ in told] == ["Net", "Net.<part>"]
+    assert [list(kwargs) for _, kwargs in told] == [["x"], []]
+
+
+def test_nothing_happens_where_nobody_measures() -> None:
+    with region("alone"):
+        assert torch.equal(nn.Identity()(X), X)
