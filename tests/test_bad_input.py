@@ -80,7 +80,8 @@ def table() -> list[Any]:
     add(LINK_MEMORY.print_report, "unit", NO_CHOICE, ("ms", "kb"))
     add(LINK_MEMORY.print_report, "file", NO_FILE)
     add(PROFILER.print_report, "width", ("a", None, 80.0), (0, -1))
-    add(PROFILER.print_report, "max_rows", ("a", None, 1.5), (0, -1))
+    add(PROFILER.print_report, "max_rows", ("a", 1.5, True), (0, -1))
+    add(PROFILER.print_report, "sort_by", (3, ["calls"]), ("", "name", "Calls"))
     add(PROFILER.print_report, "corrected", NO_FLAG)
     _add_profile(add)
     _add_hooks(add)
@@ -123,8 +124,9 @@ def _add_sessions(add: Callable[..., None]) -> None:
     for flag in ("show_dataflow", "show_memory", "trace_first", "compress"):
         add(ProfilerHook, flag, NO_FLAG, save_steps=1)
     add(ProfilerHook, "clock", (3,), save_steps=1)
-    add(ReportHook, "functions", NO_FLAG, every_steps=1)
-    add(ReportHook, "memory", (None, 3), ("gpu",), every_steps=1)
+    add(ReportHook, "profiler", (3, "x", Profile()), every_steps=1)
+    add(ReportHook, "functions", ("x", 2, []), every_steps=1)
+    add(ReportHook, "memory", (3,), ("gpu",), every_steps=1)
     add(ReportHook, "unit", NO_CHOICE, ("minutes",), every_steps=1)
     add(ReportHook, "file", NO_FILE, every_steps=1)
     add(StepTimerHook, "progress", NO_FLAG)
@@ -140,6 +142,7 @@ def _add_functions(add: Callable[..., None]) -> None:
     function = torchprof_hooks.profile_function
     add(function, "function", (3, None, int))
     add(function, "name", (3, []), ("",), function=print)
+    add(torchprof_hooks.region, "name", (3, None), ("",))
     add(torchprof_hooks.profiled, "cls", (3, int, nn.Linear(1, 1)))
     add(_decorate, "unit", NO_CHOICE, ("minutes",))
     add(_decorate, "file", NO_FILE)
@@ -152,7 +155,7 @@ def _add_functions(add: Callable[..., None]) -> None:
         add(enable, flag, (), ("x", 0, -1, 1.5, None))
     for flag in ("profile_memory", "time_thunks", "debugprint", "ignore_first_call"):
         add(enable, flag, (), ("x", 2, None))
-    add(enable, "max_overhead", (), ("fast", -1))
+    add(enable, "max_overhead", (), ("fast", -1, 0))
     add(enable, "flush_secs", (), ("x", -1, math.nan))
 
 

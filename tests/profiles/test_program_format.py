@@ -14,11 +14,8 @@ from torchprof_hooks.profiles.program.compilation import (
     CompilationSummary,
     CompileStage,
 )
-from torchprof_hooks.profiles.program.program_profile import (
-    OptimizerFacts,
-    ProgramFacts,
-    ProgramProfile,
-)
+from torchprof_hooks.profiles.program.program_facts import OptimizerFacts, ProgramFacts
+from torchprof_hooks.profiles.program.program_profile import ProgramProfile
 from torchprof_hooks.profiles.program.strata import Strata
 from torchprof_hooks.profiles.trace.memory_replay import DeviceReplay, MemoryReplay
 

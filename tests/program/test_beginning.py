@@ -88,8 +88,5 @@ def test_without_options_it_imports_next_to_nothing() -> None:
     assert {name for name in found - alone if not name.startswith("json")} == {
         "torchprof_hooks",
         *(f"torchprof_hooks.{name}" for name in ("program", "version")),
-        *(
-            f"torchprof_hooks.program.{name}"
-            for name in ("beginning", "cli", "complaints", "handover", "launch")
-        ),
+        *(f"torchprof_hooks.program.{name}" for name in ("cli", "handover", "launch")),
     }

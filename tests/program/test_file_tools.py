@@ -276,7 +276,7 @@ def test_the_threshold_in_both_notations(
 
 @pytest.mark.parametrize(
     ("written", "wanted"),
-    [("1", 'be "1%" or "100%", as 1 may be either, not'), ("-5%", "be a share, ")],
+    [("1", 'be "1%" or "100%", as 1 may mean either, not'), ("-5%", "be a share, ")],
 )
 def test_what_is_no_threshold(
     written: str, wanted: str, capsys: pytest.CaptureFixture[str]

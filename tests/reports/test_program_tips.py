@@ -16,11 +16,8 @@ from torchprof_hooks.profiles.program.compilation import (
     CompileStage,
     GraphBreak,
 )
-from torchprof_hooks.profiles.program.program_profile import (
-    OptimizerFacts,
-    ProgramFacts,
-    ProgramProfile,
-)
+from torchprof_hooks.profiles.program.program_facts import OptimizerFacts, ProgramFacts
+from torchprof_hooks.profiles.program.program_profile import ProgramProfile
 from torchprof_hooks.profiles.program.strata import Strata, Stratum
 from torchprof_hooks.profiles.totals import Totals
 from torchprof_hooks.reports.program.tips import tips_section

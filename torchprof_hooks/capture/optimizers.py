@@ -6,7 +6,7 @@ import inspect
 from typing import Any
 
 from torchprof_hooks.capture.torch_names.inputs import device_type_of
-from torchprof_hooks.profiles.program.program_profile import OptimizerFacts
+from torchprof_hooks.profiles.program.program_facts import OptimizerFacts
 
 
 def read_optimizer(optimizer: Any) -> OptimizerFacts:

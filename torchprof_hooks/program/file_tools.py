@@ -166,7 +166,8 @@ def _threshold(written: str) -> float:
     try:
         return check_share("it", written)
     except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+        message = str(error).removeprefix("it ")  # argparse has named the option
+        raise argparse.ArgumentTypeError(message) from None
 
 
 def _positive(written: str) -> int:

@@ -25,10 +25,7 @@ from torchprof_hooks.capture.sampling.step_taps import StepTaps
 from torchprof_hooks.capture.site import Site
 from torchprof_hooks.capture.torch_names.autograd import next_sequence_number
 from torchprof_hooks.capture.torch_names.modules import modules_on_stack
-from torchprof_hooks.profiles.program.program_profile import (
-    OptimizerFacts,
-    ProgramFacts,
-)
+from torchprof_hooks.profiles.program.program_facts import OptimizerFacts, ProgramFacts
 
 if TYPE_CHECKING:  # it takes long to import, and is needed when all is over
     from torchprof_hooks.capture.flop_count import FlopCount

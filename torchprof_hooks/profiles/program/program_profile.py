@@ -1,4 +1,4 @@
-"""What a whole program did."""
+"""The profile of a whole program."""
 
 from __future__ import annotations
 
@@ -6,47 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
 
 from torchprof_hooks.profiles.files.fields import Count
 from torchprof_hooks.profiles.names import Grouping, Phase
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.program.compilation import CompilationSummary
+from torchprof_hooks.profiles.program.program_facts import ProgramFacts
 from torchprof_hooks.profiles.program.strata import Strata
 from torchprof_hooks.profiles.rows import Row
 from torchprof_hooks.profiles.step_times import StepTimes
 from torchprof_hooks.profiles.trace.memory_replay import MemoryReplay
-
-
-class OptimizerFacts(NamedTuple):
-    """An optimizer that has stepped.
-
-    name: its class.
-    parameters: how many tensors it steps.
-    can_fuse, is_fused: whether there is a fused form of it, and it is used.
-    device: kind of the device that they are all on ("cpu", "cuda"), else "".
-    """
-
-    name: str
-    parameters: Count
-    can_fuse: bool
-    is_fused: bool
-    device: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class ProgramFacts:
-    """What tips look at.
-
-    optimizers: those that have stepped.
-    detects_anomalies: whether autograd's anomaly mode was on in a step, or is now.
-    leaves_tf32_unused: whether a CUDA device has tensor cores for float32 products, and
-        torch has not been allowed to use them.
-    """
-
-    optimizers: tuple[OptimizerFacts, ...] = ()
-    detects_anomalies: bool = False
-    leaves_tf32_unused: bool = False
 
 
 @dataclass(frozen=True)
@@ -55,13 +24,13 @@ class ProgramProfile:
 
     message: what was run.
     strata: its steps, in the thread that imported torch.
-    program_ns: time since the package was first imported by it.
-    overhead_ns: what measuring took of it, about.
+    program_ns: time since the program first imported this package.
+    overhead_ns: an estimate of the time that measuring took.
     has_warm_up: whether the first step counts.
     compilation: what torch.compile did.
     replay: the memory of one step.
-    not_replayed: why there is none.
-    facts: what else is known of it.
+    not_replayed: why there is no replay.
+    facts: what tips need to know besides times.
     """
 
     message: str
@@ -99,27 +68,27 @@ class ProgramProfile:
 
     @cached_property
     def whole(self) -> Profile:
-        """What was measured, as it was."""
+        """All that was measured, without estimates."""
         return replace(self.strata.whole, overhead_ns=self.overhead_ns)
 
     @cached_property
     def step_times(self) -> StepTimes:
-        """Of all steps, but one that was traced."""
+        """Durations of all steps but the one that was traced."""
         return self.strata.step_times
 
     @cached_property
     def by_module(self) -> Profile:
-        """All steps, had modules been looked at in each."""
+        """An estimate of all steps, as if modules had been measured in each."""
         return self.strata.estimate(of_functions=False, warm_up=self.has_warm_up)
 
     @cached_property
     def by_function(self) -> Profile:
-        """All steps, had functions been looked at in each."""
+        """An estimate of all steps, as if functions had been measured in each."""
         return self.strata.estimate(of_functions=True, warm_up=self.has_warm_up)
 
     @cached_property
     def phase_times_ns(self) -> Mapping[Phase, int]:
-        """What each phase took, of all steps."""
+        """The time of each phase in all steps."""
         return self.by_module.phase_times_ns()
 
     def function_rows(self, by: Grouping) -> tuple[Row, ...]:

@@ -1,0 +1,40 @@
+"""Facts about a program besides its times. They are small: programs import them while
+they run, and all else when they end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from torchprof_hooks.profiles.files.fields import Count
+
+
+class OptimizerFacts(NamedTuple):
+    """An optimizer that has stepped.
+
+    name: its class.
+    parameters: how many tensors it steps.
+    can_fuse, is_fused: whether there is a fused form of it, and it is used.
+    device: kind of the device that they are all on ("cpu", "cuda"), else "".
+    """
+
+    name: str
+    parameters: Count
+    can_fuse: bool
+    is_fused: bool
+    device: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramFacts:
+    """What tips look at.
+
+    optimizers: those that have stepped.
+    detects_anomalies: whether autograd's anomaly mode was on in a step, or is now.
+    leaves_tf32_unused: whether a CUDA device has tensor cores for float32 products, and
+        torch has not been allowed to use them.
+    """
+
+    optimizers: tuple[OptimizerFacts, ...] = ()
+    detects_anomalies: bool = False
+    leaves_tf32_unused: bool = False
