@@ -63,7 +63,7 @@ class ClassProfiler:
 
 
 class _ClassTracker(BackwardTracker):
-    """Looks away until an instance of the class is called."""
+    """Follows calls inside of an instance of the class, and no others."""
 
     def __init__(self, cls: type[torch.nn.Module]) -> None:
         super().__init__(ModuleNames(number_roots=False))
@@ -76,7 +76,7 @@ class _ClassTracker(BackwardTracker):
         return end_ns - self._born_ns
 
     def forward_pre(self, module: torch.nn.Module, args: Any) -> None:
-        """Open the call of `module`, if it is of interest."""
+        """Open the call of `module`, if it is an instance, or called by one."""
         if is_dynamo_compiling():
             return
         if self.site.module is not None or isinstance(module, self._cls):
@@ -119,7 +119,7 @@ def profiled(
 
 
 def profiled_with(cls: Class, unit: TimeUnit, file: TextIO | None) -> Class:
-    """What `profiled` does, with all options given."""
+    """`profiled` with all options given."""
     if not (isinstance(cls, type) and issubclass(cls, torch.nn.Module)):
         raise TypeError(f"cls must be a class derived from nn.Module, not {cls!r}")
     check_unit(unit)

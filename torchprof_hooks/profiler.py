@@ -1,7 +1,7 @@
-"""The front door: `profile()`.
+"""`profile()`, which measures, and `Profiler`, which it returns.
 
-What is needed only after measuring (snapshots, reports, tabulate) is imported then:
-everybody pays for importing the package, and few for a report.
+Snapshots and reports are imported when they are needed, after measuring: every user
+waits for the imports of this module.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ R = TypeVar("R")
 
 
 class Settings(NamedTuple):
-    """What is measured besides modules; see `profile`."""
+    """The options of `profile`, checked."""
 
     functions: bool = False
     memory: bool | str | torch.device = False
@@ -160,8 +160,8 @@ class Profiler(Reportable):
 
 
 class _ThreadRounds:
-    """The measured blocks of one thread, one after the other (a block inside another
-    one of the same profiler is a part of it)."""
+    """The measured blocks of one thread, one after the other. A block inside another
+    one of the same profiler is a part of that."""
 
     def __init__(self, settings: Settings) -> None:
         self._blocks: list[Block] = []
@@ -198,7 +198,7 @@ def _do_nothing() -> None:
 
 
 def _make_steps(settings: Settings) -> EveryStep | SampledSteps:
-    """What measures this thread: all of its steps, or some."""
+    """Measures this thread: all of its steps, or some of them."""
     if settings.max_overhead is None:
         return EveryStep(*make_tracker(settings))
     from torchprof_hooks.capture.sampling.prices import Level
@@ -213,7 +213,8 @@ def _make_steps(settings: Settings) -> EveryStep | SampledSteps:
 def make_tracker(
     settings: Settings, names: ModuleNames | None = None
 ) -> tuple[BackwardTracker, str]:
-    """A tracker for this thread, and why it does not measure memory, if it should."""
+    """A tracker for this thread, and the reason why it cannot measure memory if that
+    was asked for, else ""."""
     meters: list[Meter] = []
     unmeasured = ""
     if settings.device_clock is not None:
@@ -246,30 +247,32 @@ def profile(
 ) -> Profiler:
     """Measure forward, backward and recompute of every module, and optimizer steps.
 
-    Returns a `Profiler`: a context manager around a training loop, or a decorator for a
-    function. Of this thread, it sees the modules called and the backward passes started
-    while it is entered; threads that the loop starts need a `with` of their own.
+    Returns a `Profiler`: a context manager for a training loop, or a decorator for a
+    function. It sees the modules that this thread calls and the backward passes that it
+    starts. Threads that the loop starts need a ``with`` of their own.
 
     Args:
-        functions: measure every function as well (see `FunctionHook` for what that is),
-            by the module that calls it and by the shapes of its inputs. Then profiles
-            tell floating-point operations, too, where torch has formulas for them.
-        memory: measure what calls do with memory: True, for CUDA's current device if
-            the program has initialised CUDA by the time it enters the block, else for
-            the CPU; or a device. Where it cannot be measured the report says why.
-        max_overhead: the share of the loop's time that measuring may take, 0.01 or "1%"
-            for one per cent: then some of the steps are measured, as many as that
-            allows, and in the others there are hooks on outermost modules at most. The
-            report says how many were, and is about these (see `StepTimes` for what a
-            step is). Steps of less than a millisecond cannot keep to one per cent:
-            telling their end is booked at 6 us, and 3 us for each call. By default, and
-            with "none" or "100%", all steps are measured.
-        device_clock: another clock for the device than that of ``torch.cuda``, which is
-            used by default where this torch is built for it.
+        functions: whether to measure functions as well (see `FunctionHook` for what is
+            a function), by the module that calls them and the shapes of their inputs.
+            The profile then has floating-point operations, too, for the functions that
+            torch has formulas for.
+        memory: whether to measure memory, in bytes. True measures CUDA's current device
+            if the program has initialised CUDA when it enters the block, else the CPU;
+            a device ("cpu", "cuda:1") measures that one. If the memory cannot be
+            measured, the report says why.
+        max_overhead: the largest share of the loop's time that measuring may take: 0.01
+            or "1%" for one per cent. Then only as many steps are measured as that
+            allows, and the report is about these (see `StepTimes` for what a step is);
+            the others have hooks on outermost modules at most. Steps of less than a
+            millisecond cannot keep to one per cent: finding their end takes 6 us, and
+            3 us for each call. By default, and with "none" or "100%", all steps are
+            measured.
+        device_clock: a clock for another device. By default it is that of
+            ``torch.cuda``, if this torch is built with CUDA.
 
     Raises:
-        ValueError: there is no such device to measure the memory of, or `max_overhead`
-            is not a share.
+        ValueError: `memory` is not a device of this machine, or `max_overhead` is not a
+            share.
         TypeError: a parameter is of another type than these.
 
     Example:
@@ -278,7 +281,7 @@ def profile(
         ...         train_step(batch)
         >>> prof.print_report()
 
-    For the output see the README.
+    For the output see `Profiler.report`.
     """
     check_flag("functions", functions)
     check_clock(device_clock)

@@ -37,7 +37,7 @@ def add_hook(
             ``torch.Tensor.add`` (its calls in this thread), or an autograd node such as
             ``loss.grad_fn`` (its backward). Functions and methods of one name are
             different targets: ``x + y`` calls ``torch.Tensor.add``, not ``torch.add``.
-        hook: what to call.
+        hook: the hook whose callbacks are called.
         name: registers the hook under another name than ``hook.name``.
 
     Returns:
@@ -68,7 +68,7 @@ def delete_hook(target: object, name: str) -> None:
     """Deactivate the hook that was put on `target` under `name`.
 
     Raises:
-        KeyError: there is none.
+        KeyError: `target` has no hook of that name.
         TypeError: `target` cannot be hooked.
     """
     if isinstance(target, torch.nn.Module):

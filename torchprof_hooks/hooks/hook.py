@@ -18,16 +18,16 @@ Self = TypeVar("Self", bound="Hook")
 
 
 class Hook:
-    """A hook that is known by its name, and active for a thread or for one target."""
+    """A hook that has a name, and is active for a thread or for one target."""
 
-    #: Under which the hook is registered.
+    #: The name under which the hook is registered.
     name: str = "Hook"
 
     def __enter__(self: Self) -> Self:
         """Activate the hook for everything that it can see in this thread.
 
         Raises:
-            KeyError: a hook of this name is active already.
+            KeyError: a hook of this name is active in this thread already.
         """
         held = held_for(self)
         heal()
@@ -62,7 +62,8 @@ class Hook:
     __exit__ = ExitMethod(_leave)
 
     def _active_blocks(self) -> dict[str, Block]:
-        """By name; those that have ended are forgotten."""
+        """Active blocks by the name of their hook; those that have ended are
+        removed."""
         blocks = self._blocks_of_thread()
         for name in [name for name, block in blocks.items() if block.has_ended]:
             del blocks[name]
@@ -81,7 +82,7 @@ class Hook:
         raise NotImplementedError
 
     def _tracker_of_thread(self) -> Tracker:
-        """The tracker for this thread. Entered again, it knows what it met before."""
+        """The tracker of this thread. It is kept when the hook is entered again."""
         if self._local is None:
             self._local = threading.local()
         tracker: Tracker | None = getattr(self._local, "tracker", None)
@@ -91,7 +92,7 @@ class Hook:
 
     @property
     def _target_threads(self) -> ThreadTrackers:
-        """What serves this hook on all targets that it was put on."""
+        """The trackers that serve this hook on all of its targets."""
         if self._threads is None:
             self._threads = self._new_target_threads()
         return self._threads

@@ -40,7 +40,7 @@ class MemoryHook(Hook):
     history_size: how many calls `call_history` keeps.
     """
 
-    #: What the names are of, and in a report, the header of their column.
+    #: The header of the names in a report.
     _name_header: str
 
     def __init__(self, device: str | torch.device | None, history_size: int) -> None:
@@ -51,7 +51,7 @@ class MemoryHook(Hook):
     @property
     def call_history(self) -> list[tuple[str, int, int, int]]:
         """(name, used bytes, acquired bytes, depth) of the newest calls, in the order
-        in which they ended; depth is the number of calls around."""
+        in which they ended. Depth is the number of calls around a call."""
         return [
             (self._name(*place), used, acquired, self._depth(place.site))
             for place, (used, acquired, *_) in self._records.newest()
@@ -74,7 +74,7 @@ class MemoryHook(Hook):
         """Sums by name, in the order in which the first calls ended.
 
         Args:
-            own: leave out what inner calls did, which is in the sums of these as well.
+            own: leave out inner calls, which have sums of their own.
                 Peaks are always those of the whole call.
         """
         summary: dict[str, MemoryHookSummary] = {}
@@ -113,7 +113,7 @@ class MemoryHook(Hook):
         (meter,) = meters_of(tracker, MemoryMeter)
         self._records.follow(tracker, meter.log)
 
-    # What is counted, and how
+    # How calls are counted
 
     def _is_counted(self, site: Site) -> bool:
         raise NotImplementedError

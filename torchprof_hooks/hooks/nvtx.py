@@ -14,8 +14,8 @@ from torchprof_hooks.capture.link_call import LinkCall
 class NvtxRanges(threading.local):
     """Ranges of NVTX, by ``torch.cuda.nvtx``; each thread has its own.
 
-    A call that raises never ends its range. So a range that ends also ends those that
-    were left open inside of it.
+    A call that raises does not end its range. So the end of a range also ends the
+    ranges that were left open inside of it.
 
     Raises:
         RuntimeError: this torch has no CUDA, or no NVTX.

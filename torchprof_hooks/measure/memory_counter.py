@@ -40,8 +40,8 @@ class CudaMemoryCounter:
 
     Raises:
         MemoryUnavailableError: another allocator is in use, one that does not count.
-        ValueError: there is no such device, as far as that is known: CUDA may not have
-            been initialised, and then a reading that comes later fails.
+        ValueError: there is no such device. (Before CUDA is initialised, that is not
+            known; then a later reading fails.)
     """
 
     is_net = False

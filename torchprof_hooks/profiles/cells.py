@@ -21,7 +21,7 @@ from torchprof_hooks.profiles.totals import Totals
 
 Chain = tuple[str, ...]
 
-#: A chain of names, outermost first, and what was done there.
+#: A chain of names, outermost first, and a phase.
 CellKey = tuple[Chain, Phase]
 
 Cells = Mapping[CellKey, Totals]
@@ -56,8 +56,9 @@ def has_functions(infos: Infos) -> bool:
 def without_functions(cells: Cells, infos: Infos) -> tuple[Cells, Infos]:
     """Cells of modules alone, as if functions had not been recorded.
 
-    A function's own time is that of the module that called it, in the same phase; if
-    none did, it is time outside of modules, or of backward outside of modules. So a
+    A function's own time becomes that of the module that called it, in the same phase.
+    If no module called it, it is time outside of modules, or of backward outside of
+    modules. So a
     function that is called again by an activation checkpoint counts as recompute of
     its module. (Where functions are not recorded, such a call is not seen, unless it
     is made in a module that is recomputed; its time is backward then.)
@@ -80,7 +81,7 @@ def without_functions(cells: Cells, infos: Infos) -> tuple[Cells, Infos]:
 
 
 def without_modules(cells: Cells, infos: Infos) -> tuple[Cells, Infos]:
-    """Cells of functions alone; what modules did themselves becomes one more."""
+    """Cells of functions alone; the own time of modules becomes a cell of its own."""
     infos = {**_NOT_MODULES, **infos}
     kept: dict[CellKey, Totals] = {}
     for (path, phase), totals in cells.items():
@@ -93,36 +94,37 @@ def without_modules(cells: Cells, infos: Infos) -> tuple[Cells, Infos]:
 
 
 def enclosing_module(path: Chain, infos: Infos) -> str:
-    """The innermost module of a chain, "" if there is none."""
+    """The innermost module of a chain, or ""."""
     modules = (name for name in reversed(path) if infos[name].kind == "module")
     return next(modules, "")
 
 
 def call_site(path: Chain, infos: Infos) -> str:
-    """Name of what is called at the end of a chain; of a function, with the module
-    around it: ``Net.head: linear(32x64, 256x64)``."""
+    """The name of the call at the end of a chain. That of a function has the module
+    around it in front: ``Net.head: linear(32x64, 256x64)``."""
     name, module = path[-1], enclosing_module(path, infos)
     is_inside = infos[name].kind == "function" and module
     return f"{module}: {name}" if is_inside else name
 
 
 def add_cell(cells: dict[CellKey, Totals], key: CellKey, totals: Totals) -> None:
-    """Add to what is in the cell, or make it."""
+    """Add to the cell with this key, or make it."""
     cells[key] = cells[key] + totals if key in cells else totals
 
 
 def overhead_ns(item: tuple[CellKey, Totals]) -> int:
-    """What measuring took of the own time of a cell: of the profiler's, all."""
+    """How much of a cell's own time measuring took: all of it in the profiler's
+    cell."""
     (_, phase), totals = item
     return totals.self_ns if phase == "profiler" else totals.overhead_ns
 
 
 def without_overhead(cells: Cells) -> Cells:
-    """The same cells without what measuring took in their time, which becomes time of
-    the profiler: own times still add up to the wall time.
+    """The same cells without the time that measuring took in them. That becomes time of
+    the profiler, so that own times still add up to the wall time.
 
-    A cost is an estimate; one that is larger than the time it was spent in, is all of
-    that time.
+    Costs are estimates. A cost that is larger than the own time of its cell is cut to
+    that.
     """
     kept: dict[CellKey, Totals] = {}
     taken_ns = 0

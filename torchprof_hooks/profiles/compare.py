@@ -1,4 +1,4 @@
-"""Two profiles of one program, row by row: what became slower, and what is noise?"""
+"""Compares two profiles of one program, row by row, and tells changes from noise."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from torchprof_hooks.profiles.totals import Totals
 #: makes the others look a little more alike than they are.)
 RISK: Final = 0.01
 
-#: With fewer, no call is left out of a mean.
+#: With fewer calls than that, none is left out of a mean.
 _ENOUGH_CALLS: Final = 3
 
-#: The name of a row and a phase: what is compared.
+#: The name of a row, and a phase.
 RowPhase = tuple[str, Phase]
 
 

@@ -17,9 +17,9 @@ class MemoryTotals:
         same on a device (gross); on the CPU they are subtracted (net), so that it can
         be negative.
     acquired_bytes: taken by the allocator from the device, or from the system.
-    retained_bytes: still in use when the calls returned, but not when they began: what
-        forward leaves behind, mostly for backward. Other phases free what they did not
-        allocate; there it means little.
+    retained_bytes: bytes in use when the calls returned less those in use when they
+        began: what forward leaves behind, mostly for backward. Other phases free memory
+        that they did not allocate, so there it means little.
     peak_bytes: the highest rise of the memory in use above its level at the begin of a
         call, with inner calls, over all calls.
     """
@@ -30,7 +30,7 @@ class MemoryTotals:
     peak_bytes: Count = 0
 
     def __add__(self, other: MemoryTotals) -> MemoryTotals:
-        # Mostly, none was measured.
+        # Mostly, memory was not measured.
         if other is NO_MEMORY:
             return self
         if self is NO_MEMORY:
@@ -75,9 +75,8 @@ class MemorySummary:
 
     @property
     def peaks_are_lower_bounds(self) -> bool:
-        """Whether levels were read where calls begin and end, and nowhere between: what
-        a call takes and gives back in the meantime is in no peak. So it is on the CPU,
-        whose allocator keeps no peak of its own."""
+        """Whether levels were read only where calls begin and end, so that peaks in
+        between are missed. That is so on the CPU, whose allocator keeps no peak."""
         return "cpu" in self.source.split(", ")
 
     def merge(self, other: MemorySummary) -> MemorySummary:
@@ -98,7 +97,7 @@ class MemorySummary:
 def merge_summaries(
     left: MemorySummary | None, right: MemorySummary | None
 ) -> MemorySummary | None:
-    """Both as one, or the one that is there."""
+    """Both as one, or the one that is not None."""
     if left is None or right is None:
         return left or right
     return left.merge(right)

@@ -1,4 +1,4 @@
-"""What a profile knows of a name, apart from its numbers."""
+"""The description of a name in a profile: its class, kind and the like."""
 
 from __future__ import annotations
 
@@ -46,8 +46,9 @@ class ModuleInfo:
         return replace(self, aliases=tuple(sorted({*self.aliases, name})))
 
     def merge(self, other: ModuleInfo) -> ModuleInfo:
-        """What two profiles know of the same name, whatever their order. Two classes
-        under one name (``Sequential.0``, say) show both, joined by "|"."""
+        """The descriptions of one name in two profiles as one; the order does not
+        matter. Two classes under one name (such as ``Sequential.0``) are joined by
+        "|"."""
         class_names = {*self.class_name.split("|"), *other.class_name.split("|")}
         return ModuleInfo(
             class_name="|".join(sorted(class_names)),

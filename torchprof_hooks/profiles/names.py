@@ -45,23 +45,23 @@ Kind = Literal[
 ]
 
 OUTSIDE_NAME: Final = "(outside modules)"
-#: The same between a backward pass and the next forward, where no optimizer of torch's
-#: steps: what other optimizers do, most likely.
+#: The same time between a backward pass and the next forward, if no optimizer of torch
+#: steps: most likely that of another optimizer.
 AFTER_BACKWARD_NAME: Final = "(outside modules, after backward)"
 BACKWARD_NAME: Final = "(backward outside modules)"
 #: Time of a backward pass until its first node runs: the engine looks at the graph.
 ENGINE_NAME: Final = "(autograd engine)"
-#: Time in which a loop waits for a ``DataLoader``.
+#: Time in which the loop waits for a ``DataLoader``.
 DATA_NAME: Final = "(data loading)"
-#: Time at the end of a backward pass in which the gradients of other processes are
-#: waited for, and summed up with ours.
+#: Time at the end of a backward pass in which the process waits for the gradients of
+#: other processes and sums them up.
 WAITING_NAME: Final = "(waiting for gradients)"
-#: Time in which ``torch.compile`` compiles, whoever called what it compiles.
+#: Time in which ``torch.compile`` compiles, whichever module is being compiled.
 COMPILING_NAME: Final = "(torch.compile)"
 PROFILER_NAME: Final = "(profiler)"
-#: Time inside of calls, in steps in which nobody looked into them.
+#: Time inside of calls, in steps in which inner calls were not measured.
 UNSAMPLED_NAME: Final = "(not looked into)"
-#: What modules did themselves, where rows are functions.
+#: Time of modules themselves, in tables whose rows are functions.
 MODULES_NAME: Final = "(modules, outside functions)"
 
 
@@ -91,7 +91,7 @@ _KINDS: Final[Mapping[str, Kind]] = {
 
 
 def kind_of_entry(name: str) -> Kind:
-    """Kind of the row of this name, which is neither a module nor a function."""
+    """The kind of a row that is neither a module nor a function, by its name."""
     if name.startswith(_COMMUNICATION):
         return "communication"
     return _KINDS.get(name, "optimizer")
@@ -105,13 +105,14 @@ def united(one: str, other: str, separator: str) -> str:
 
 #: How many shapes, or runs of equal ones, the name of a function call may show.
 _SHAPES_SHOWN: Final = 6
-#: From how many on equal shapes in a row are counted instead of repeated.
+#: This many equal shapes in a row, or more, are counted instead of repeated.
 _SHORTEST_RUN: Final = 3
 
 
 def function_call_name(name: str, shapes: Sequence[Sequence[int]] | None) -> str:
     """Name of the calls of a function with tensors of these shapes:
-    ``linear(32x64, 256x64, 256)``, ``cat(50 * 32x64)``; ``relu()`` if not known."""
+    ``linear(32x64, 256x64, 256)``, ``cat(50 * 32x64)``; ``relu()`` if the shapes are
+    not known."""
     texts = list(islice(_shape_texts(shapes or ()), _SHAPES_SHOWN + 1))
     if len(texts) > _SHAPES_SHOWN:
         texts[_SHAPES_SHOWN:] = ["..."]
@@ -141,7 +142,7 @@ GROUPINGS: Final[tuple[Grouping, ...]] = get_args(Grouping)
 
 
 def check_grouping(by: str, valid: Sequence[str] = MODULE_GROUPINGS) -> None:
-    """Raise ValueError (or TypeError), with the valid ones, if `by` is none of them."""
+    """Raise ValueError (or TypeError) if `by` is not one of the valid groupings."""
     check_choice("by", by, valid)
 
 

@@ -62,9 +62,9 @@ def check_positive(name: str, value: object) -> None:
 
 
 def check_either(**given: object) -> None:
-    """One of two numbers above zero, the other one None.
+    """One of two parameters is a number above zero, and the other one is None.
 
-    given: by their names.
+    given: the values by the names of the parameters.
     """
     found = {name: value for name, value in given.items() if value is not None}
     if len(found) != 1:

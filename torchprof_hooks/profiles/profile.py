@@ -1,6 +1,6 @@
-"""The finished record of a run: immutable, saveable, mergeable.
+"""The finished record of a run: immutable, can be saved and merged.
 
-Views of a profile are imported when they are asked for, like reports.
+The code for rows, trees and reports is imported when they are asked for.
 """
 
 from __future__ import annotations
@@ -53,30 +53,32 @@ class Profile(Reportable):
     """Where the time of a run went.
 
     cells: the finest record. For each (chain of module and function calls, phase) the
-        `Totals` of the calls at its end; what is cumulative in them is left at 0, since
-        it follows from the chain. The cells' `self_ns` add up to `wall_ns`.
-    modules: what is known of each name in the chains.
+        `Totals` of the calls at its end, whose cumulative fields are 0 here: they
+        follow from the chains. The cells' `self_ns` add up to `wall_ns`.
+    modules: a description of each name in the chains.
     wall_ns: time between entering and leaving the measured blocks, summed over threads.
     steps: training steps that ended (see `StepTimes` for what that is).
     aborted_calls: calls that an exception went through.
-    overhead_ns: estimate of what measuring itself added to `wall_ns`: the sum of that
-        of the cells (see `Totals`), and of the part that is measured exactly (planning
-        of backward passes), which is a cell of its own. Within a budget, what all steps
-        have spent of that, if it is more.
+    overhead_ns: estimate of the time that measuring added to `wall_ns`: the sum over
+    the
+        cells (see `Totals`), and the part that is measured exactly (planning of
+        backward passes), which is a cell of its own. With `max_overhead`, what
+        measuring has spent in all steps, if that is more.
     devices: names of the devices whose clock was read, sorted.
-    memory: whose memory was measured, and its peak; None if that was not asked for.
-    undivided_passes: backward passes over nodes that several threads had made. Nodes
-        are numbered per thread, so that two may have one number; such a pass is booked
-        as a whole, outside of modules.
-    unmeasured_steps, unmeasured_ns: training steps that were not measured, to keep
-        within a budget, and the time that passed then or while hooks came and went. It
-        is in nothing else here but in `step_times`.
-    not_measured: what this torch does not let be measured, a line for each, sorted.
-    step_times: durations of all training steps, measured or not, and of evaluation
-        calls, as far as they are known.
-    core: what has measured, "native" or "python"; "" if that is not known; both of them
-        where profiles were merged.
-    core_reason: why it was not the native one.
+    memory: which memory was measured, and its peak; None if none was.
+    undivided_passes: backward passes over nodes that were made by several threads. Each
+        thread numbers its nodes by itself, so two nodes may have one number; such a
+        pass is booked as a whole, outside of modules.
+    unmeasured_steps, unmeasured_ns: training steps that were not measured because of
+        `max_overhead`, and the time in them and while hooks were put on and taken off.
+        No other field contains that time but `step_times`.
+    not_measured: what cannot be measured with this version of torch, one line each,
+        sorted.
+    step_times: durations of training steps, measured or not, and of evaluation calls,
+        as far as they are known.
+    core: the core that has measured, "native" or "python", "" if it is not known, and
+        both if profiles of both were merged.
+    core_reason: why the native core was not used.
     """
 
     cells: Mapping[CellKey, Totals] = field(default_factory=dict)
@@ -129,7 +131,7 @@ class Profile(Reportable):
 
     @property
     def attributed_ns(self) -> int:
-        """Time that is booked on modules, functions and optimizers."""
+        """Nanoseconds that are booked on modules, functions and optimizers."""
         return sum(
             totals.self_ns
             for (path, _), totals in self.cells.items()
@@ -137,7 +139,7 @@ class Profile(Reportable):
         )
 
     def phase_times_ns(self) -> Counter[Phase]:
-        """Own times by phase. Functions count for the modules that called them."""
+        """Own times by phase, in nanoseconds, those of functions included."""
         times: Counter[Phase] = Counter()
         cells, _ = without_functions(self.cells, self.modules)
         for (_, phase), totals in cells.items():
@@ -154,7 +156,7 @@ class Profile(Reportable):
             The own times of the rows add up to `wall_ns`, however they are grouped.
 
         Raises:
-            ValueError: `by` is none of these.
+            ValueError: `by` is not one of these.
         """
         from torchprof_hooks.profiles.rows import group_rows
 
@@ -176,12 +178,12 @@ class Profile(Reportable):
         return build_tree(cells, infos)
 
     def corrected(self) -> Profile:
-        """The same without what measuring itself took in the time of others, as far as
-        that is known (see `Totals.overhead_ns`): own and cumulative times of the host
+        """The same profile without the time that measuring took in each row, as far as
+        that is known (see `Totals.overhead_ns`). Own and cumulative times of the host
         are lower by that, and the row "(profiler)" is higher.
 
         Durations of single calls (means, deviations, shortest and longest) and times of
-        devices are left as they were measured.
+        devices stay as they were measured.
         """
         from torchprof_hooks.profiles.cells import without_overhead
 
@@ -189,10 +191,10 @@ class Profile(Reportable):
         return replace(self, cells=without_overhead(self.cells), modules=infos)
 
     def merge(self, other: Profile) -> Profile:
-        """Both runs as one, whichever order they are merged in.
+        """Both runs as one profile. The order does not matter.
 
         Raises:
-            TypeError: `other` is no profile.
+            TypeError: `other` is not a profile.
         """
         if not isinstance(other, Profile):
             raise TypeError(f"other must be a Profile, not {other!r}")

@@ -97,7 +97,7 @@ _NOTHING: Final = Totals()
 
 
 class PhaseSums:
-    """Adds up cells for one row or node."""
+    """Adds up the cells of one row or node."""
 
     def __init__(self) -> None:
         self._own: dict[Phase, Totals] = {}
@@ -105,11 +105,11 @@ class PhaseSums:
 
     def add_own(self, phase: Phase, totals: Totals) -> None:
         """A cell of the row itself."""
-        # To nothing as well: the extremes of what was never called are none.
+        # Also the first one is added: without calls, there is no shortest or longest.
         self._own[phase] = self._own.get(phase, _NOTHING) + totals
 
     def add_inside(self, phase: Phase, totals: Totals) -> None:
-        """A cell of the row, or of something called from within the row."""
+        """A cell of the row, or of a call inside of the row."""
         host_ns, device_ns, memory = self._inside.get(phase, (0, 0, NO_MEMORY))
         self._inside[phase] = (
             host_ns + totals.self_ns,
@@ -126,8 +126,8 @@ class PhaseSums:
         own = self._own.get(phase, Totals())
         host_ns, device_ns, memory = self._inside.get(phase, (0, 0, NO_MEMORY))
         if own.calls or own.memory.peak_bytes:
-            # The peak of a call includes its inner calls. These may rise higher above
-            # their own begin, if something was freed before.
+            # The peak of a call includes its inner calls. An inner call may rise higher
+            # above its own beginning, if memory was freed before it.
             memory = memory.with_peak(own.memory.peak_bytes)
         return own.with_cumulative(host_ns, device_ns, memory)
 
@@ -170,9 +170,9 @@ _Below = dict[str, tuple[str, "_Below"]]
 
 
 class _Groups:
-    """What calls count for, by their places in the tree.
+    """The groups that calls count for, by their places in the tree.
 
-    merged: by name, what is known of a group from all its places.
+    merged: the groups by name.
     """
 
     def __init__(self, infos: Infos, by: str) -> None:
@@ -200,7 +200,7 @@ class _Groups:
 
 
 def _group(path: Chain, infos: Infos, by: str) -> _Group:
-    """What the call at the end of `path` counts for."""
+    """The group of the call at the end of `path`."""
     name = path[-1]
     info = infos[name]
     if by == "module":

@@ -1,4 +1,4 @@
-"""Calls of a function whose inputs have ever other lengths, as calls of one kind."""
+"""Merges calls of a function whose inputs differ in lengths that vary."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from torchprof_hooks.profiles.cells import CellKey, Chain, Infos, add_cell
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.totals import Totals
 
-#: So many values of one length are told apart: batches and the last one, or a function
-#: that is called with some tensors. With more of them, it is a length that varies.
+#: Up to this many values of a length are kept apart: those of full batches and of the
+#: last one, or of a few tensors. A length with more values varies.
 LENGTHS_KEPT: Final = 4
 
 _LENGTH: Final = re.compile(r"\d+")
 
-#: What is around functions that an optimizer calls.
+#: Stands for the module around functions that an optimizer calls.
 _OPTIMIZER: Final = "(optimizer)"
 
 #: The module around a call ("": none), and the name of the call.
@@ -26,10 +26,11 @@ _Site = tuple[str, str]
 
 
 def with_ranges(profile: Profile) -> Profile:
-    """The same numbers, where calls at one place that differ in lengths that vary are
-    called by their range: ``linear(32x[5..97]x64, 64x64)``.
+    """The same numbers, with one name for calls at one place that differ in lengths
+    that
+    vary: ``linear(32x[5..97]x64, 64x64)``.
 
-    What optimizers call is left apart: shapes of parameters do not vary.
+    Calls by optimizers keep their names: shapes of parameters do not vary.
     """
     names = _names_with_ranges(profile)
     infos, cells = dict(profile.modules), dict[CellKey, Totals]()
@@ -43,7 +44,7 @@ def with_ranges(profile: Profile) -> Profile:
 
 
 def _names_with_ranges(profile: Profile) -> dict[_Site, str]:
-    """Of the calls that are to be called by something else, what that is."""
+    """New names for calls, by their old ones."""
     alike: defaultdict[_Site, set[str]] = defaultdict(set)
     for path, _ in profile.cells:
         *_, (around, name) = _sites(path, profile.modules)

@@ -1,4 +1,4 @@
-"""How long training steps took, and calls outside of them."""
+"""Durations of training steps and of evaluation calls."""
 
 from __future__ import annotations
 
@@ -40,13 +40,12 @@ class StepTimes(NamedTuple):
     for its backward pass: validation, generation, inference. What comes between two of
     them counts for the later one, so that all of it adds up.
 
-    Numbers and sums are exact, whatever is merged. Quantiles are means of steps whose
-    durations differ by 1.1 % at most: they are that exact. Memory depends on how many
-    different durations there are, not on how many steps.
+    Numbers and sums are exact, also after merging. Quantiles are exact to 1.1 %, since
+    steps whose durations differ by less share a bucket. Memory depends on the number of
+    different durations, not on the number of steps.
 
-    first_steps, first_ns: the first step of each run, in which much is done for the
-        first time.
-    later: all the others, by rising duration.
+    first_steps, first_ns: the first steps of runs, which do much for the first time.
+    later: all other steps, by rising duration.
     evaluations, evaluation_ns: evaluation calls.
     """
 
@@ -67,37 +66,37 @@ class StepTimes(NamedTuple):
 
     @property
     def steps(self) -> int:
-        """All training steps."""
+        """How many training steps there were."""
         return self.first_steps + self.later_steps
 
     @property
     def later_steps(self) -> int:
-        """Those that are not the first of a run."""
+        """How many of them were not the first of a run."""
         return sum(bucket.steps for bucket in self.later)
 
     @property
     def later_ns(self) -> int:
-        """What these took together."""
+        """The sum of their durations."""
         return sum(bucket.total_ns for bucket in self.later)
 
     @property
     def mean_ns(self) -> float:
-        """Mean of the steps that are not the first; 0.0 if there are none."""
+        """Mean duration of the steps after the first one; 0.0 without such steps."""
         return self.later_ns / max(self.later_steps, 1)
 
     @property
     def first_mean_ns(self) -> float:
-        """That of the first steps; 0.0 if there are none."""
+        """Mean duration of the first steps of runs; 0.0 without steps."""
         return self.first_ns / max(self.first_steps, 1)
 
     @property
     def evaluation_mean_ns(self) -> float:
-        """That of evaluation calls; 0.0 if there are none."""
+        """Mean duration of evaluation calls; 0.0 without such calls."""
         return self.evaluation_ns / max(self.evaluations, 1)
 
     def quantile_ns(self, share: float) -> float:
-        """What so many of the later steps took at most, up to 1.1 %; 0.0 if there are
-        none.
+        """A quantile of the durations of the later steps, exact to 1.1 %; 0.0 without
+        such steps.
 
         share: 0.5 for the median, 0.9 for the 90th percentile.
         """
@@ -109,7 +108,7 @@ class StepTimes(NamedTuple):
         return 0.0
 
     def merge(self, other: StepTimes) -> StepTimes:
-        """Both together."""
+        """The steps and calls of both."""
         return StepTimes(
             self.first_steps + other.first_steps,
             self.first_ns + other.first_ns,
@@ -120,7 +119,7 @@ class StepTimes(NamedTuple):
 
 
 def sorted_buckets(buckets: Iterable[Bucket]) -> tuple[Bucket, ...]:
-    """One of each number, in their order."""
+    """One bucket for each number, in rising order."""
     found: dict[int, Bucket] = {}
     for bucket in buckets:
         _, steps, total_ns = found.get(bucket.number, (0, 0, 0))
@@ -130,5 +129,5 @@ def sorted_buckets(buckets: Iterable[Bucket]) -> tuple[Bucket, ...]:
     return tuple(found[number] for number in sorted(found))
 
 
-#: Of profiles that know nothing about steps.
+#: For profiles without steps.
 NO_STEP_TIMES: Final = StepTimes()

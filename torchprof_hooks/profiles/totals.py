@@ -1,4 +1,4 @@
-"""Numbers of a row: how often, how long, how evenly, how much memory."""
+"""The numbers of a row: calls, times, bytes and operations."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from torchprof_hooks.profiles.memory import NO_MEMORY, MemoryTotals
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What calls of one kind took, times in nanoseconds.
+    """The sums over calls of one kind, times in nanoseconds.
 
     calls: how many calls ended.
     self_ns: time in the calls themselves, without the calls that they made.
@@ -29,8 +29,8 @@ class Totals:
         squares of these; `mean_ns` and `std_ns` come from them.
     device_self_ns, device_cumulative_ns: the same times on the device's own clock
         (0 where no device was measured).
-    overhead_ns: how much of `self_ns` measuring itself has taken, estimated: counts of
-        what the hooks did in that time, each with its cost on this machine.
+    overhead_ns: an estimate of how much of `self_ns` measuring itself took: how often
+        hooks were called in that time, times their cost on this machine.
     flops: floating-point operations of the calls themselves, without the calls that
         they made, as far as torch has formulas for them (matrix products, convolutions,
         attention); 0 where it has none, or functions were not measured.
@@ -77,8 +77,9 @@ class Totals:
         return self._per_call(self.memory_cumulative.retained_bytes)
 
     def broken_promise(self) -> str:
-        """What cannot be, "" if nothing: the total is of so many calls, each between
-        the shortest and the longest."""
+        """What is wrong with the values taken together, "" if nothing. The sum of the
+        durations must be possible for this many calls between the shortest and longest.
+        """
         if self.min_ns > self.max_ns:
             return f"has min_ns {self.min_ns} above max_ns {self.max_ns}"
         least, most = self.calls * self.min_ns, self.calls * self.max_ns
@@ -119,7 +120,7 @@ class Totals:
         )
 
     def without_calls(self) -> Totals:
-        """Own time, bytes and operations alone, to be counted as a part of an enclosing
+        """Own time, bytes and operations alone, to be added to those of an enclosing
         call."""
         return Totals(
             self_ns=self.self_ns,
@@ -130,7 +131,8 @@ class Totals:
         )
 
     def without_time(self) -> Totals:
-        """The same calls, for which own time and operations are counted elsewhere."""
+        """The same calls without their own time and operations, which are counted
+        elsewhere."""
         return replace(self, self_ns=0, device_self_ns=0, flops=0, overhead_ns=0)
 
     def _per_call(self, amount: int) -> float:

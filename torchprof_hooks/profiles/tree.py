@@ -29,7 +29,7 @@ class Node(Row):
 
 
 class _Place:
-    """A place in the tree that is being built, with those below it by name.
+    """A place in the tree that is being built, with the places below it by name.
 
     module: the innermost module around it.
     """
@@ -42,7 +42,7 @@ class _Place:
         self.below: dict[str, _Place] = {}
 
     def at(self, name: str, infos: Infos) -> _Place:
-        """The place below it, made if there is none."""
+        """The place of this name below; it is made if it is missing."""
         if name not in self.below:
             self.below[name] = _Place(name, infos[name], self.module)
         return self.below[name]

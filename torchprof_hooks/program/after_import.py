@@ -1,5 +1,5 @@
-"""Waits for the first import of a module. It imports nothing itself: most programs that
-it waits in are none of our business."""
+"""Waits for the first import of a module. It imports nothing itself: most programs in
+which it waits never import torch."""
 
 from __future__ import annotations
 

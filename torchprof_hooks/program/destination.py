@@ -1,4 +1,4 @@
-"""Where reports and profiles of a program go."""
+"""The files, or streams, for the report and the profile of a program."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _STREAMS: Final = ("stderr", "stdout")
 
 
 def settle(flags: Flags, spelled: Callable[[str], str]) -> Flags:
-    """The same flags with files where the program starts, wherever it goes afterwards.
-    It may run for days, so they are looked at now.
+    """The same flags with absolute paths, which hold when the program changes its
+    working directory. The program may run for days, so the files are checked now.
 
-    spelled: how the user has written the name of a flag.
+    spelled: turns the name of a flag into what the user has written.
 
     Raises:
         FlagError: a file cannot be written there.
@@ -39,7 +39,7 @@ def settle(flags: Flags, spelled: Callable[[str], str]) -> Flags:
 
 
 def _trouble_with(path: Path) -> str:
-    """Why no file can be written there, and what to do; "" if it can, most likely."""
+    """Why a file cannot be written there, and what to do; "" if it most likely can."""
     folder = path.absolute().parent
     if not folder.is_dir():
         kind = "is not a folder" if folder.exists() else "does not exist"
@@ -69,7 +69,7 @@ def write_report(report: str, destination: str) -> None:
 
 
 def rank_file(name: str) -> Path:
-    """The path of a file that each rank of a distributed program has for itself:
+    """The path of the file of this rank in a distributed program:
     ``profile-rank1.json`` for rank 1."""
     path = Path(name)
     rank = os.environ.get("RANK")

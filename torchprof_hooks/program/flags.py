@@ -62,7 +62,7 @@ def _text(text: str) -> str:
 def _flag(
     default: Any, parse: Callable[[str], Any], meaning: str, theano: str = ""
 ) -> Any:
-    """A field with what its documentation says.
+    """A field with its description.
 
     theano: the default that Theano has, if it has this flag.
     """
@@ -72,7 +72,7 @@ def _flag(
 
 @dataclass(frozen=True, slots=True)
 class Flags:
-    """The settings; each field says of itself what it means."""
+    """The settings; the description of each is shown by ``--help``."""
 
     profile: bool = _flag(
         False, _yes_or_no, "measure, and print the report at exit", "False"
@@ -142,7 +142,7 @@ def parse_flags(text: str) -> Flags:
     """Flags written as in ``THEANO_FLAGS``: "profile=True,profiling.n_ops=5".
 
     Raises:
-        FlagError: what is malformed, with a suggestion.
+        FlagError: the text is malformed; the message suggests what to write.
     """
     given: dict[str, str] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
@@ -161,7 +161,7 @@ def make_flags(
     spelled: how the user has written the name of a field.
 
     Raises:
-        FlagError: there is no such flag, or it cannot have the value.
+        FlagError: a flag does not exist, or its value is not valid.
     """
     values = {}
     for name, value in given.items():

@@ -1,4 +1,4 @@
-"""Starts a program as Python would, with us watching.
+"""Starts a program as Python would, but measured.
 
 The program runs in a new interpreter that takes the place of this one, and that is
 told by its environment to import ``bootstrap/sitecustomize.py`` first: so its
@@ -52,7 +52,7 @@ def launch(program: Sequence[str], flags: Mapping[str, str]) -> NoReturn:
 
 def blinding_option() -> str:
     """The option that this interpreter was started with, and the program's will be,
-    which hides our way in; "" if there is none."""
+    which keeps Python from importing us first, or ""."""
     if sys.flags.isolated:
         return "-I"
     if sys.flags.ignore_environment:

@@ -1,4 +1,4 @@
-"""Measures a program from now on, and reports when it ends."""
+"""Measures a program from now on, and prints its report at the end."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ _NOTHING: Final = (
 
 
 class Recorder:
-    """Follows a thread until the program ends: the one that starts it, or the first
-    other one that calls a model before that one calls a module.
+    """Measures one thread until the program ends: the thread that starts the recorder;
+    or another one, if that calls a model before the first thread calls any module.
 
-    is_bound: whether it is the one that starts it, whatever the others do.
+    is_bound: whether the thread that starts it is measured in any case.
     """
 
     def __init__(self, flags: Flags, is_bound: bool = True) -> None:
@@ -72,7 +72,7 @@ class Recorder:
         self.beginning_ns = 0  # what it took until `start` was done
 
     def start(self) -> None:
-        """Begin, and have the end reported."""
+        """Begin to measure; print the report when the program ends."""
         atexit.register(self.report)
         self._heed_sigterm()
         if self._is_bound:
@@ -101,7 +101,7 @@ class Recorder:
         return sampler
 
     def _heed_sigterm(self) -> None:
-        """Only the main thread can have it heeded."""
+        """Print the report on SIGTERM as well. Only the main thread can set that up."""
         is_main = threading.current_thread() is threading.main_thread()
         if is_main and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
             signal.signal(signal.SIGTERM, self._on_sigterm)
@@ -113,7 +113,7 @@ class Recorder:
         return FlopCount(_PATIENCE_S)
 
     def report(self) -> None:
-        """Report, once, unless this is a fork of the program."""
+        """Print the report, once, and not in a fork of the program."""
         if self._is_reported or os.getpid() != self._pid:
             return
         self._is_reported = True
@@ -134,7 +134,8 @@ class Recorder:
             self._write(program)
 
     def _at_step(self, steps: int) -> bool:
-        """Between two steps: write the file; trace one. Whether the next is traced."""
+        """Between two steps: write the file if that is due, and begin or end a trace.
+        Returns whether the next step is traced."""
         if self._flags.save:
             self._flush_if_due()
         if self._memory is None:
@@ -228,7 +229,8 @@ class Recorder:
             write_report(report, "stderr")  # it may have taken days
 
     def _closing(self) -> str:
-        """What only the program's end can tell: no file of it says so."""
+        """Lines that are known only at the end of the program, and are not in its
+        file."""
         report_ns = time.perf_counter_ns() - self._ended_ns
         lines = [
             f"Besides, it took {self.beginning_ns / 1e9:.3f}s to begin, and "
@@ -252,8 +254,8 @@ class Recorder:
 
 @contextmanager
 def _without_collections() -> Iterator[None]:
-    """Python looks for garbage after so many new objects, and goes through all that the
-    program has left: that takes as long as the report itself."""
+    """Switches off Python's collector of garbage: it would go through all objects of
+    the program, which takes as long as making the report."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -270,7 +272,7 @@ def _make_memory_step() -> MemoryStep:
 
 
 def _compilation_so_far() -> CompilationSummary | None:
-    """None if the compiler is not even loaded."""
+    """None if the compiler is not loaded."""
     if "torch._dynamo" not in sys.modules:
         return None
     from torchprof_hooks.capture.compilation import read_compilation
@@ -281,8 +283,8 @@ def _compilation_so_far() -> CompilationSummary | None:
 
 
 def _compilation_since(earlier: CompilationSummary | None) -> CompilationSummary:
-    """What torch.compile has done since. It keeps its books under private names: if
-    they are not as we know them, there is nothing to tell."""
+    """What torch.compile has done since. That is read from private names of torch; if
+    they have changed, the summary is empty."""
     from torchprof_hooks.profiles.program.compilation import CompilationSummary
 
     found = _compilation_so_far() or CompilationSummary()
@@ -293,7 +295,7 @@ def _compilation_since(earlier: CompilationSummary | None) -> CompilationSummary
 
 
 def make_sampler(flags: Flags) -> SampledSteps:
-    """What measures the running thread as the flags say."""
+    """Measures the running thread as the flags say."""
 
     def make(level: Level, names: ModuleNames) -> tuple[BackwardTracker, str]:
         settings = Settings(

@@ -28,18 +28,19 @@ def enable(**flags: Any) -> None:
             by default. See the README for what there is.
 
     Raises:
-        FlagError: there is no such flag, or it cannot have the value, or a file of that
-            name cannot be written.
+        FlagError: a flag does not exist, its value is not valid, or a file of that name
+            cannot be written.
     """
     begin(settle(make_flags({"profile": True, **flags}), full_name), is_bound=True)
 
 
 def begin_from_environment(environment: Mapping[str, str]) -> None:
-    """Do what `VARIABLE` says. A flag that is malformed ends the program, with exit
-    code 2: it would go unnoticed otherwise until the program ends."""
+    """Begin as the variable `VARIABLE` says. A malformed flag ends the program with
+    exit
+    code 2: otherwise it would go unnoticed until the program ends."""
     text = environment.get(VARIABLE, "")
     if not text or _is_a_child():
-        return  # children print nothing of their own
+        return  # processes started by multiprocessing print no reports
     try:
         flags = settle(parse_flags(text), full_name)
     except ValueError as error:

@@ -1,1 +1,1 @@
-"""Profiles for people and for other programs: pure, without torch."""
+"""Profiles as text, tables and files for other programs. Nothing here imports torch."""

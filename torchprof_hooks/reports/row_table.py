@@ -111,7 +111,7 @@ def largest_first(
     """Rows sorted by one of the columns, equal ones by own time and by name.
 
     Raises:
-        ValueError: there is no such column to sort by.
+        ValueError: `sort_by` is not a column.
     """
     value = sort_value(sort_by, columns)
     return sorted(rows, key=lambda row: (-value(row), -row.self_ns, row.name))
@@ -121,7 +121,7 @@ def sort_value(sort_by: SortBy, columns: Sequence[Column[R]]) -> Callable[[R], f
     """The number in a row by which it is sorted.
 
     Raises:
-        ValueError (or TypeError): `sort_by` is no column.
+        ValueError (or TypeError): `sort_by` is not a column.
     """
     check_choice("sort_by", sort_by, SORT_KEYS)
     if sort_by == "calls":
@@ -148,7 +148,7 @@ def number_columns(
 
 
 def hidden_line(noun: str, hidden: Sequence[Row], profile: Profile) -> Iterator[str]:
-    """How many rows there is no room for, and their share of the wall time."""
+    """A line with the number of hidden rows and their share of the wall time."""
     if hidden:
         share = percent(sum(row.self_ns for row in hidden), profile.wall_ns)
         yield f"... {plural(len(hidden), noun)}, {share}"

@@ -121,7 +121,7 @@ def _with_callers(
 
 
 def _callers(nodes: Sequence[PlacedNode]) -> list[int]:
-    """The position of the node around each, -1 if there is none."""
+    """The position of the node around each node, -1 for the outermost."""
     last_at: dict[int, int] = {}  # by depth
     callers = []
     for position, (depth, _) in enumerate(nodes):
@@ -145,7 +145,7 @@ def time_tree(
 
 
 def tree_labels(shown: Sequence[PlacedNode]) -> Iterator[str]:
-    """What stands at the beginning of each line."""
+    """The labels of the lines."""
     names: list[str] = [""]  # of the nodes around, by depth
     for depth, node in shown:
         yield _label(depth, node, names[depth - 1])
@@ -165,7 +165,7 @@ def _label(depth: int, node: Node, parent_name: str) -> str:
 def footnotes(
     profile: Profile, nodes: Sequence[PlacedNode], shown: Sequence[PlacedNode]
 ) -> Iterator[str]:
-    """What the table leaves out, and other names of modules."""
+    """Lines about the rows that are not shown, and about other names of modules."""
     hidden_ns = sum(node.self_ns for _, node in nodes)
     hidden_ns -= sum(node.self_ns for _, node in shown)
     if len(nodes) > len(shown):

@@ -10,10 +10,10 @@ from torchprof_hooks.session.session_hook import SessionHook
 
 
 class User(Protocol):
-    """What uses hooks: a session, or a hook that is entered by itself.
+    """Something that uses hooks: a session, or a hook that is entered by itself.
 
-    is_using: whether it does now. This counts: an interrupt may have come just before
-        it could release them.
+    is_using: whether it uses them now. An interrupt may keep a user from calling
+        `release`, so this decides.
     """
 
     @property
@@ -39,7 +39,7 @@ def occupy(hooks: tuple[SessionHook, ...], user: User) -> None:
     """Take hooks into use.
 
     Raises:
-        RuntimeError: one is in use already; none has been taken then.
+        RuntimeError: one of them is in use already. Then none of them is taken.
     """
     with _lock:
         for position, hook in enumerate(hooks):
@@ -55,7 +55,7 @@ def occupy(hooks: tuple[SessionHook, ...], user: User) -> None:
 
 
 def release(hooks: tuple[SessionHook, ...]) -> None:
-    """They are free for another session."""
+    """Let other sessions use these hooks."""
     with _lock:
         for hook in hooks:
             _in_use.pop(id(hook), None)

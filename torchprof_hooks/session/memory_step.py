@@ -1,4 +1,4 @@
-"""Traces one step, to replay its memory."""
+"""Traces one step, so that its memory can be replayed."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from torchprof_hooks.session.uninterrupted import uninterrupted
 class MemoryStep:
     """Records a step with torch's profiler, and replays its memory when asked.
 
-    To be used in one thread: `begin()`, then `end()` or `drop()`; it can be repeated,
-    and the last step that ended counts. Torch's recording is kept as it is, some KB for
-    each operation, until the replay is asked for: reading it takes as long as a few
-    steps, and when the program ends none has to wait for it.
+    Use it in one thread: `begin()`, then `end()` or `drop()`. That can be repeated; the
+    last step that ended counts. Torch's recording is kept as it is, some KB for each
+    operation, until the replay is asked for. Reading it takes as long as a few steps,
+    and at the end of the program no step has to wait for that.
 
-    reason: why there is no replay, if there is none.
+    reason: why there is no replay, if there is not.
     """
 
     def __init__(self) -> None:
@@ -27,8 +27,8 @@ class MemoryStep:
         self._replay: MemoryReplay | None = None
 
     def begin(self) -> bool:
-        """A step begins. Whether it is recorded: not while another profiler of torch is
-        running."""
+        """A step begins. Returns whether it is recorded, which it is not while another
+        profiler of torch is running."""
         self.drop()
         kineto_sessions.join(self, wants_tensors=True)
         with uninterrupted():
@@ -41,7 +41,7 @@ class MemoryStep:
         return True
 
     def end(self, step: int) -> None:
-        """It is over, and this is its number. There is nothing to do if none began."""
+        """The step with this number is over. If none was begun, nothing is done."""
         if self._hold is not None:
             with uninterrupted():
                 hold, self._hold = self._hold, None
@@ -50,7 +50,7 @@ class MemoryStep:
                 kineto_sessions.leave(self)
 
     def drop(self) -> None:
-        """It has failed, or is not of interest. What was recorded before is kept."""
+        """Give up the step that has begun. Steps recorded before are kept."""
         if self._hold is not None:
             with uninterrupted():
                 hold, self._hold = self._hold, None

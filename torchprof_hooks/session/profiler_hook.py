@@ -35,27 +35,27 @@ class ProfilerHook(SessionHook):
     and recompute. Between traced steps nothing runs. Files are written in a thread of
     their own, and are there when the hook ends.
 
-    Use it in a `TrainingSession`, or as a context manager around a loop that is
-    somebody else's. The step that follows a trigger is traced, as by TensorFlow's hook
-    of this name, and ``timeline-<step>.json`` has the number of the step that was
-    traced (with ``-rank<rank>`` in a distributed job, and ``-2`` and so on if there is
-    such a file already). The first step is not traced.
+    Use it in a `TrainingSession`, or as a context manager around any other loop. Like
+    TensorFlow's hook of this name, it traces the step after a trigger. The file is
+    called ``timeline-<step>.json``, by the number of the traced step, with
+    ``-rank<rank>`` in a distributed job, and with ``-2``, ``-3``, ... if such a file
+    exists already. The first step is not traced.
 
     Args:
         save_steps: steps from one trace to the next.
         save_secs: seconds from one trace to the next.
-        output_dir: where to; it is made if it is missing. The working directory by
-            default.
+        output_dir: the folder for the files, made if it is missing; by default the
+            working directory.
         show_dataflow: arrows from the operation that made a tensor to those that take
             it; along the graph in backward.
         show_memory: blocks of memory as objects, with dtype, shape and bytes, and the
             bytes in use on each device.
         trace_first: trace the first step, too.
         compress: write ``.json.gz``; Perfetto opens it.
-        clock: tells seconds.
+        clock: a function that returns seconds.
 
     Raises:
-        TypeError: a number is none.
+        TypeError: a parameter is of another type than these.
         ValueError: both or neither of `save_steps` and `save_secs` is given, or one
             that is not positive.
 
@@ -112,7 +112,8 @@ class ProfilerHook(SessionHook):
 
     @property
     def skipped(self) -> int:
-        """How many steps were not traced because torch's profiler was in use."""
+        """How many steps were not traced because another profiler of torch was
+        running."""
         return self._skipped + self._writer.lost
 
     @property
@@ -122,16 +123,16 @@ class ProfilerHook(SessionHook):
 
     @property
     def is_using(self) -> bool:
-        """Whether it is entered by itself, without a session."""
+        """Whether the hook is entered as a context manager, without a session."""
         return self._own_step is not None
 
     # In a session
 
     def begin(self) -> None:
-        """Make the directory, and begin to count."""
+        """Make the output folder, and begin to count."""
         self._next_step = None
         self._join()
-        # As it is meant now: programs change their working directory.
+        # Absolute: the program may change its working directory.
         self._writer.directory = self._directory.absolute()
         try:
             self._writer.directory.mkdir(parents=True, exist_ok=True)
@@ -144,11 +145,11 @@ class ProfilerHook(SessionHook):
         self._before_step()
 
     def after_run(self, run_context: RunContext, run_values: RunValues) -> None:
-        """Hand the trace over, if there is one."""
+        """Hand the trace over to the writer, if there is one."""
         self._after_step(run_context.step, run_values.step)
 
     def on_stop_iteration(self, run_context: RunContext) -> None:
-        """Give up the trace of a step that there was no data for."""
+        """Give up the trace of a step for which there was no data."""
         self._drop()
 
     def end(self, session: TrainingSession) -> None:
@@ -158,10 +159,11 @@ class ProfilerHook(SessionHook):
     def on_exception(
         self, run_context: RunContext | None, error: BaseException
     ) -> None:
-        """Give up the trace of a step that has failed. There may be others."""
+        """Give up the trace of a step that has failed; traces of earlier steps are
+        kept."""
         self._finish(is_failing=True)
 
-    # Around somebody else's loop
+    # As a context manager
 
     def __enter__(self) -> ProfilerHook:
         """Begin; the first step begins here.
@@ -191,7 +193,7 @@ class ProfilerHook(SessionHook):
         Raises:
             RuntimeError: the hook is not entered in this thread (in a session, step()
                 is not needed).
-            TypeError: `step` is no integer.
+            TypeError: `step` is not an integer.
         """
         if self._own_step is None or self._thread != get_ident():
             raise RuntimeError(
@@ -262,8 +264,11 @@ class ProfilerHook(SessionHook):
             self._writer.open()
 
     def _finish(self, is_failing: bool = False) -> None:
-        """Leave everything as it was; `is_failing`: while an exception goes through,
-        whose place a warning must not take (warnings can be made errors)."""
+        """Leave everything as it was.
+
+        is_failing: whether an exception is being raised. Then nothing is warned of: a
+            warning may be made an error, which would replace the exception.
+        """
         self._drop()
         self._has_joined = False
         kineto_sessions.leave(self)
@@ -271,7 +276,7 @@ class ProfilerHook(SessionHook):
         if not is_failing:
             self._warn_of_failures()
 
-    # What the user is told
+    # Warnings
 
     def _skip(self) -> None:
         self._skipped += 1

@@ -1,4 +1,4 @@
-"""The table of `profile()`, every so often."""
+"""Prints the report of a profiler every few steps or seconds."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ReportHook(SessionHook):
         functions, memory: deprecated; give ``profiler=profile(functions=...)``.
         unit: as for `Profiler.print_report`.
         file: where to; standard output by default.
-        clock: tells seconds.
+        clock: a function that returns seconds.
 
     Raises:
         TypeError: a parameter is of another type than these.
@@ -71,7 +71,7 @@ class ReportHook(SessionHook):
         self._is_measuring = False
         self._first_step = 0
         self._step = 0
-        #: What the last table was made of.
+        #: The profile that the last table shows.
         self.profile: Profile | None = None
 
     def after_create_session(self, session: TrainingSession) -> None:

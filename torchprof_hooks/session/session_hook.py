@@ -64,8 +64,8 @@ class RunContext:
         return self._stop_requested
 
     def request_stop(self) -> None:
-        """Ask the session to stop after this run, which is completed: the step, and all
-        hooks after it. If it raises, the request is void."""
+        """Ask the session to stop after this run. The step and all hooks after it are
+        completed first. If one of them raises, the request is dropped."""
         self._stop_requested = True
 
 
@@ -73,18 +73,19 @@ class SessionHook:
     """Callbacks around the steps of a `TrainingSession`, in the order of its hooks.
 
     Subclass it and override what you need. The protocol is that of TensorFlow's
-    ``SessionRunHook``, for loops in Python: there is no graph to change in `begin`, and
-    what `before_run` asks for is called after the step. `on_exception` is new.
+    ``SessionRunHook``, for loops in Python: `begin` has no graph to change, and the
+    functions that `before_run` returns are called after the step. `on_exception` is
+    new.
     """
 
     def begin(self) -> None:
         """Called when the session is entered, before anything else."""
 
     def after_create_session(self, session: TrainingSession) -> None:
-        """Called once `begin` of all hooks has been."""
+        """Called after `begin` of all hooks."""
 
     def before_run(self, run_context: RunContext) -> RunArgs | None:
-        """Called before each step; what the hook asks for, if anything."""
+        """Called before each step. Returns what the hook wants to be given after it."""
         return None
 
     def after_run(self, run_context: RunContext, run_values: RunValues) -> None:
@@ -101,17 +102,17 @@ class SessionHook:
     def on_exception(
         self, run_context: RunContext | None, error: BaseException
     ) -> None:
-        """Called when an exception other than StopIteration comes out of a step or a
-        hook, or out of the body of the session (`run_context` is None then), also when
-        the session is just beginning. It goes on afterwards; one that is raised here
-        takes its place."""
+        """Called when a step, a hook or the body of the session raises an exception
+        other than StopIteration, also while the session begins. Outside of a step,
+        `run_context` is None. The exception is raised again afterwards; an exception
+        raised here replaces it."""
 
 
 def fetch(fetches: Any) -> Any:
     """The values of `RunArgs.fetches`, in the same structure.
 
     Raises:
-        TypeError: there is something in it that is no function.
+        TypeError: `fetches` contains something that is not a function.
     """
     if isinstance(fetches, dict):
         return {key: fetch(value) for key, value in fetches.items()}

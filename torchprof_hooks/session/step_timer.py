@@ -14,19 +14,19 @@ from torchprof_hooks.session.trigger_timer import SecondOrStepTimer
 
 
 class StepTimerHook(SessionHook):
-    """Measures how many steps a session runs per second, and says so now and then.
+    """Measures how many steps a session runs per second, and prints it now and then.
 
     Args:
         every_steps: steps from one line to the next; 100, if `every_secs` is not given.
         every_secs: seconds from one line to the next.
         progress: show a progress bar of tqdm instead of lines.
-        total: the number of steps that the bar is full at.
-        file: where lines and bar go to; standard error by default.
-        clock: tells seconds.
+        total: the number of steps at which the bar is full.
+        file: where lines and bar are printed; standard error by default.
+        clock: a function that returns seconds.
 
     Raises:
         ImportError: a bar is asked for, and tqdm is not installed.
-        TypeError: a number is none.
+        TypeError: a parameter is of another type than these.
         ValueError: both `every_steps` and `every_secs` are given, or one that is not
             positive.
 
@@ -37,8 +37,8 @@ class StepTimerHook(SessionHook):
         step 51: 21.30 steps/s
         step 101: 21.52 steps/s
 
-    The time between two steps counts, and so does whatever waits for data. The first
-    step, in which much happens that will not happen again, is not counted.
+    Time between steps counts as well, such as waiting for data. The first step is left
+    out: much of what it does is done only once.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class StepTimerHook(SessionHook):
             )
 
     def after_run(self, run_context: RunContext, run_values: RunValues) -> None:
-        """Count the step, and say how fast they come, if it is time."""
+        """Count the step, and print how fast steps are, if it is time."""
         if self._bar is not None:
             self._bar.update(1)
         step = run_values.step

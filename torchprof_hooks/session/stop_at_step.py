@@ -11,11 +11,12 @@ class StopAtStepHook(SessionHook):
     """Asks the session to stop at a step, as TensorFlow's hook of this name does.
 
     Args:
-        num_steps: after so many steps of this session.
-        last_step: at this step number, counting those that were run before the session.
+        num_steps: how many steps this session runs.
+        last_step: the number of the last step, where steps that were run before the
+            session count as well.
 
     Raises:
-        TypeError: the number is no integer.
+        TypeError: the value is not an integer.
         ValueError: both or neither is given, or `num_steps` is not positive.
 
     Example:

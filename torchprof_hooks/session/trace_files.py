@@ -1,4 +1,4 @@
-"""Files that appear complete or not at all, and never in the place of another."""
+"""Files that appear complete or not at all, and never replace another."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def new_file(directory: Path, name: str, suffix: str) -> Iterator[NewFile]:
     that are missing are made.
 
     Raises:
-        OSError: it cannot be written. Nothing is left of it then.
+        OSError: the file cannot be written. Then nothing of it is left.
     """
     directory.mkdir(parents=True, exist_ok=True)
     path, partial, file = _reserve(directory, name, suffix)
@@ -40,8 +40,8 @@ def new_file(directory: Path, name: str, suffix: str) -> Iterator[NewFile]:
 
 
 def _reserve(directory: Path, name: str, suffix: str) -> tuple[Path, Path, BinaryIO]:
-    # Who has the partial file alone may use its name: other writers, also of other
-    # processes, find that it is there, or what it was renamed to.
+    # Only the writer that made the partial file may use its name. Other writers, also
+    # in other processes, find that file, or the one that it was renamed to.
     for number in count(1):
         path = directory / (f"{name}-{number}{suffix}" if number > 1 else name + suffix)
         partial = path.with_name(path.name + PARTIAL)

@@ -1,4 +1,4 @@
-"""Writes traces in a thread of its own, so that training goes on meanwhile."""
+"""Writes traces in a thread of its own, while training goes on."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from torchprof_hooks.reports.chrome_trace.module_track import module_events
 from torchprof_hooks.session.trace_files import new_file
 from torchprof_hooks.version import __version__
 
-#: Recordings that may wait to be written; training waits for the disk beyond that.
+#: How many recordings may wait to be written; if there are more, training waits.
 MOST_WAITING: Final = 2
 
 
@@ -42,10 +42,10 @@ class TraceOptions(NamedTuple):
 class TraceWriter:
     """Writes recordings into files of a directory, one after the other.
 
-    directory: where to.
-    paths: of what was written.
+    directory: the folder of the files.
+    paths: of the files that were written.
     lost: how many recordings were empty, because another profiler began meanwhile.
-    failed, first_failure: how many could not be written, and why not the first.
+    failed: how many could not be written; first_failure: why the first could not.
     """
 
     def __init__(self, options: TraceOptions) -> None:
@@ -57,19 +57,19 @@ class TraceWriter:
         self._options = options
         self._waiting: deque[Future[None]] = deque()
         self._thread: ThreadPoolExecutor | None = None
-        self._process: int | None = None  # that there may be recordings of
+        self._process: int | None = None  # whose recordings are written
         self._is_awaited = False  # whether training waits for what is being written
 
     def open(self) -> None:
-        """There may be recordings from now on."""
+        """Be ready for recordings of this process."""
         if self._process != os.getpid():  # a fork: threads are not copied
             self._thread = None
             self._waiting.clear()
         self._process = os.getpid()
 
     def submit(self, step: int, recording: Recording, window: Window) -> None:
-        """Have a recording written; at once if nobody is going to wait for it, or if
-        the interpreter is ending, which begins no threads."""
+        """Write a recording in the thread; or at once, if nobody is going to wait for
+        the thread, or if the interpreter is ending and starts no threads."""
         if self._process != os.getpid():
             self._try(step, recording, window)
             return
@@ -147,9 +147,9 @@ def _rank() -> str:
 
 
 class Breather:
-    """Lets other threads of Python work now and then. A thread that computes without a
-    break gets hold of the interpreter for 5 ms at a time, whenever training needs it
-    for a moment between two operations."""
+    """Lets other threads work now and then. A thread that computes without a break
+    holds Python's lock for 5 ms at a time, which training needs between two
+    operations."""
 
     #: Seconds of work between two breaks, and of a break.
     WORK: Final = 0.0002
@@ -160,7 +160,7 @@ class Breather:
         self._since = time.perf_counter()
 
     def __call__(self) -> None:
-        """Take a break, if it is time, and nobody is waiting."""
+        """Take a break, if it is time and nobody waits for this thread to finish."""
         is_time = time.perf_counter() - self._since > self.WORK
         if is_time and not self._is_awaited():
             time.sleep(self.BREAK)

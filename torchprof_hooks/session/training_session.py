@@ -29,17 +29,18 @@ class TrainingSession:
     """Runs the steps of a training loop with hooks around them.
 
     The order is that of TensorFlow's ``MonitoredSession``: hooks are always called in
-    the order of the list. A StopIteration that leaves the body, of a data iterator that
-    is exhausted, say, is a normal end. After any other exception `SessionHook.end` is
-    not called, but `SessionHook.on_exception` is. Unlike TensorFlow's, a session never
-    starts again by itself, and calls `end` at most once.
+    the order of the list. A StopIteration that leaves the body, for example from an
+    exhausted data iterator, is a normal end. After any other exception,
+    `SessionHook.on_exception` is called instead of `SessionHook.end`. Unlike
+    TensorFlow's, a session never starts again by itself, and calls `end` at most once.
 
     Args:
         hooks: what to call.
-        start_step: the number of steps that were run before, when training is resumed.
+        start_step: how many steps were run before, when training is resumed.
 
     Raises:
-        TypeError: one of `hooks` is not a `SessionHook`, or `start_step` no integer.
+        TypeError: one of `hooks` is not a `SessionHook`, or `start_step` is not an
+            integer.
 
     Example:
         >>> with TrainingSession([StopAtStepHook(num_steps=1000)]) as session:
@@ -55,7 +56,7 @@ class TrainingSession:
 
     @property
     def step(self) -> int:
-        """How many steps have been run, with those before the session."""
+        """How many steps have been run, including those before the session."""
         return self._step
 
     @property
@@ -68,7 +69,7 @@ class TrainingSession:
         return self._is_stopping
 
     def request_stop(self) -> None:
-        """Ask for a stop. A step that is running is completed."""
+        """Ask the session to stop. A step that is running is completed."""
         self._is_stopping = True
 
     def run(self, step_fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -106,7 +107,8 @@ class TrainingSession:
     def run_without_hooks(
         self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
     ) -> R:
-        """Run ``function(*args, **kwargs)``, which is not a step: an evaluation, say.
+        """Run ``function(*args, **kwargs)`` without counting it as a step, for example
+        an evaluation.
 
         Raises:
             RuntimeError: the session is not entered.
@@ -117,7 +119,7 @@ class TrainingSession:
     def close(self) -> None:
         """End the session; leaving it then does nothing more.
 
-        If `end` of a hook raises, those after it are told by `on_exception` instead.
+        If `end` of a hook raises, the hooks after it get `on_exception` instead.
         """
         self._check_open()
         self._leave()
@@ -162,7 +164,7 @@ class TrainingSession:
             self.close()
         elif self._state is _OPEN and error is not None:
             self._leave()
-            if not _came_out_of_run(traceback, self):  # of that, hooks know already
+            if not _came_out_of_run(traceback, self):  # then hooks know already
                 _tell_all(self._hooks, None, error)
         return is_normal
 

@@ -1,4 +1,4 @@
-"""When is something due that happens every so many steps or seconds?"""
+"""Tells when something is due that happens every few steps or seconds."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from torchprof_hooks.profiles.options import check_callable, check_either
 class SecondOrStepTimer:
     """Says at which steps something is due, as TensorFlow's timer of this name does.
 
-    It is due at the first step that is asked for, and then as soon as the given number
-    of steps or seconds has passed since `update_last_triggered_step`; never twice at
-    one step. A late trigger shifts the later ones.
+    It is due at the first step for which it is asked, and then whenever the given
+    number of steps or seconds has passed since `update_last_triggered_step`, but at
+    most once per step. If a trigger comes late, all later ones are shifted.
 
     Args:
         every_secs: seconds from one trigger to the next.
@@ -21,7 +21,7 @@ class SecondOrStepTimer:
         clock: tells seconds; unlike TensorFlow's, the default never goes backwards.
 
     Raises:
-        TypeError: the number is none.
+        TypeError: the value is not a number, or `clock` is not a function.
         ValueError: both or neither is given, or one that is not positive (NaN is not).
 
     Example:
@@ -46,7 +46,7 @@ class SecondOrStepTimer:
         self.reset()
 
     def reset(self) -> None:
-        """Forget when it was triggered last: it is due at the next step."""
+        """Forget the last trigger: the timer is due at the next step."""
         self._last_step: int | None = None
         self._last_time = 0.0
 
@@ -55,7 +55,7 @@ class SecondOrStepTimer:
         return self._last_step
 
     def should_trigger_for_step(self, step: int) -> bool:
-        """Whether it is due at `step`. Asking changes nothing."""
+        """Whether the timer is due at `step`. Asking does not change it."""
         if self._last_step is None:
             return True
         if step == self._last_step:
@@ -68,7 +68,7 @@ class SecondOrStepTimer:
     def update_last_triggered_step(
         self, step: int
     ) -> tuple[float, int] | tuple[None, None]:
-        """It was triggered at `step`, now.
+        """Record a trigger at `step`, now.
 
         Returns:
             Seconds and steps since the last trigger; (None, None) at the first.

@@ -1,4 +1,4 @@
-"""Lets signals wait for a moment."""
+"""Delays signals for a moment."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Final
 
-#: Those whose handlers programs are left by: an exception out of one may come between
-#: any two lines, and leave a profiler running that nobody knows of.
+#: Signals whose handlers may end a program: an exception from such a handler can come
+#: between any two lines, and leave a profiler running that nobody knows of.
 _SIGNALS: Final = tuple(
     getattr(signal, name)
     for name in ("SIGINT", "SIGALRM", "SIGTERM", "SIGUSR1", "SIGUSR2")
@@ -23,8 +23,8 @@ _Handler = Callable[[int, FrameType | None], Any]
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Python's handlers of signals run after the block instead of inside of it. Only
-    the main thread runs any."""
+    """Python's signal handlers run after the block instead of inside of it. Python runs
+    them in the main thread only."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -39,9 +39,9 @@ def uninterrupted() -> Iterator[None]:
 class _Delay:
     """Stands in for the handlers of a program.
 
-    It begins and ends for all of them in one moment each, as any line before and after
-    may be the last one that an interrupt lets through: a stand-in that is not replaced
-    again hands signals on.
+    The delay begins and ends for all handlers at once, since an interrupt may come
+    after
+    any line: a stand-in that was not removed again passes signals on.
     """
 
     def __init__(self) -> None:
@@ -81,7 +81,7 @@ class _Delay:
 
 
 class _StandIn:
-    """In the place of one handler."""
+    """Stands in for one handler."""
 
     def __init__(self, handler: _Handler, delay: _Delay) -> None:
         self.handler = handler
@@ -92,7 +92,7 @@ class _StandIn:
 
 
 def _meant(handler: Any) -> Any:
-    """The program's handler, where a stand-in was not replaced again."""
+    """The program's handler, also if a stand-in was not removed again."""
     while isinstance(handler, _StandIn) and not handler.delay.is_on:
         handler = handler.handler
     return handler

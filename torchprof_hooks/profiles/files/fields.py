@@ -1,4 +1,4 @@
-"""What a field of a record may hold: written beside its type, checked in files.
+"""Annotations that say what a field of a record may hold; files check it.
 
 A record (a dataclass or a NamedTuple of `profiles/`) says it in its annotations::
 
@@ -33,21 +33,21 @@ class Length(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """Something else that files need to know of a field."""
+    """Another property of a field that matters for files."""
 
     meaning: str
 
 
 #: Left out of files where it has its default.
 OPTIONAL: Final = Mark("optional")
-#: In no file: it follows from the rest.
+#: Never in a file: it follows from other fields.
 DERIVED: Final = Mark("derived")
-#: A record whose fields stand among those of the one that it is in.
+#: A record whose fields are written among those of the record that contains it.
 INLINE: Final = Mark("inline")
 
-#: How often something happened, or nanoseconds, or bytes.
+#: A number of times, nanoseconds or bytes.
 Count = Annotated[int, Whole()]
-#: The same where it may be below zero, such as bytes less those that were freed.
+#: The same where it may be below zero, such as allocated less freed bytes.
 Signed = Annotated[int, Whole(is_signed=True)]
 #: Squares of nanoseconds, or floating-point operations.
 BigCount = Annotated[int, Whole(_BIG_BITS)]

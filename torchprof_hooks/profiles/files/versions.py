@@ -26,7 +26,7 @@ def newest(content: Any) -> dict[str, Any]:
     """The content of a file, without its header, as the newest version has it.
 
     Raises:
-        ValueError: it is none of ours, or of a version that is not known.
+        ValueError: the file is not a profile, or of a version that is not known.
     """
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise ValueError("is not a profile of torchprof_hooks")
@@ -45,9 +45,9 @@ def newest(content: Any) -> dict[str, Any]:
 
 
 def settle_debts(content: dict[str, Any]) -> None:
-    """Make own times below zero 0, and take that from the largest ones: time that was
-    booked twice, since the books were read while calls were open, or an interrupt came
-    in between. The sum stays as it is."""
+    """Make own times below zero 0, and subtract the difference from the largest ones,
+    so that the sum stays the same. Times below zero come about where a profile was read
+    while calls were open, or after an interrupt: then some time was booked twice."""
     cells = content["cells"]
     debt_ns = 0
     for cell in cells:

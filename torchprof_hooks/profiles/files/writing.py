@@ -22,8 +22,8 @@ def replaced_file(path: str | Path) -> Iterator[TextIO]:
     if that fails.
 
     The new file has the mode of the one that was there; if there was none, what the
-    umask leaves. Links are followed: what they point to is replaced. What is no regular
-    file (a device, a pipe) is written to.
+    umask leaves. Links are followed: the file that they point to is replaced. Devices
+    and pipes are written to.
 
     Raises:
         OSError: it cannot be written, or nobody may write to the file that is there.
@@ -55,7 +55,7 @@ def _opened(path: str | Path, flags: int) -> TextIO:
 
 
 def _status(path: str | Path) -> os.stat_result | None:
-    """Of what a path leads to, None if there is nothing yet."""
+    """The status of the file that a path leads to, None if there is none yet."""
     try:
         return os.stat(path)
     except FileNotFoundError:
@@ -63,7 +63,8 @@ def _status(path: str | Path) -> os.stat_result | None:
 
 
 def _is_written_through(path: str | Path, there: os.stat_result | None) -> bool:
-    """Whether it is no file of its own that another could take the place of."""
+    """Whether the path leads to a device, pipe or open file, which cannot be
+    replaced."""
     if there is None or stat.S_ISDIR(there.st_mode):
         return False
     is_open_file = os.path.abspath(path).startswith(_SYSTEM)

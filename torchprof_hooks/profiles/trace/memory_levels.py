@@ -1,4 +1,4 @@
-"""How high the memory of a step's outputs rises, as it ran and in other ways."""
+"""Peaks of the memory of a step's outputs: as it ran, and as it could have run."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _PARTS: Final = 128
 
 
 class _Change(NamedTuple):
-    """Something happens to the buffers of a block.
+    """A change of the buffers of a block.
 
     order: of changes at one moment, the smaller number first.
     added, most: how many buffers more there are, and how many there can be afterwards.
@@ -91,10 +91,10 @@ def without_inplace_peaks(outputs: StepOutputs) -> dict[str, int]:
 
     Such an operation would need a second buffer of the size of the whole block from its
     beginning on (of a view, the rest would have to be copied). When it ends, the first
-    one is let go of, if it is an output: names in Python stand for the new one. What
-    was there before the step is none, and stays; its new buffer is, and counts until
-    the block is freed, or to the end, or until the next write in place replaces it in
-    turn. At no moment is this less than as it ran.
+    one is freed, if it is an output: names in Python stand for the new one. A block
+    from before the step is not an output, and stays; its new buffer is one, and counts
+    until the block is freed, or to the end, or until the next write in place replaces
+    it in turn. At no moment is this less than as it ran.
     """
     buffers, levels, peaks = Counter[int](), Counter[str](), Counter[str]()
     for _, _, block, added, most in sorted(_changes(outputs), key=lambda c: c[:2]):

@@ -22,7 +22,7 @@ class ModuleSpan(NamedTuple):
     """One call of a module (or optimizer, or a whole backward pass) in one phase.
 
     name: its qualified path, as in the reports.
-    kind: its class, "" for what is no module.
+    kind: its class, "" if it is not a module.
     """
 
     name: str
@@ -33,7 +33,7 @@ class ModuleSpan(NamedTuple):
 
 
 class TensorType(NamedTuple):
-    """What a tensor is like: "float32", (2, 3)."""
+    """Data type and shape of a tensor: "float32", (2, 3)."""
 
     dtype: str
     shape: tuple[Count, ...]
@@ -43,15 +43,15 @@ class TensorType(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """What its elements take up: torch's dtypes have their bits in their names, and
-        none has less than a byte."""
+        """The size of its elements: names of torch's dtypes contain their bits, and
+        each element takes at least a byte."""
         bits = re.search(r"\d+", self.dtype)
         return prod(self.shape) * max(1, int(bits[0]) // 8 if bits else 1)
 
 
 @dataclass(slots=True)
 class Operation:
-    """An operation that no other is around, and everything inside of it.
+    """An outermost operation, with everything inside of it.
 
     Memory is told apart by blocks: one from being allocated until it is freed; several
     tensors may be views of one.
@@ -59,7 +59,7 @@ class Operation:
     thread: the system's number of the thread that ran it.
     takes: blocks that were there before, as the tensors that the operation took first.
     writes: blocks that it allocated or changed.
-    node: the number of the autograd node that it ran, None if it is no such operation.
+    node: the number of the autograd node that it ran, None if it did not run one.
     gradients: blocks of the gradients that the node was given.
     node_start_ns: when the node began, after the hooks on it.
     views: blocks that it returned views of, having changed nothing; each as the first

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from torchprof_hooks.profiles.names import MODULE_PHASES, Phase
 from torchprof_hooks.profiles.profile import Profile
 
-#: Optimizers, data, the rest of the loop, the profiler: what is no phase of a module.
+#: The group of all that is not a phase of a module: optimizers, data, the profiler, ...
 OTHER: Final = "other"
 
 #: What a flame graph is divided into, in the order in which it is shown.

@@ -24,7 +24,7 @@ class Share(NamedTuple):
 
     @property
     def fraction(self) -> float:
-        """0.0 if there is no time at all."""
+        """The part as a number from 0 to 1; 0.0 if the whole is 0."""
         return self.part_ns / self.whole_ns if self.whole_ns else 0.0
 
     def __str__(self) -> str:
@@ -58,7 +58,7 @@ class Evidence:
 
     @cached_property
     def turns(self) -> Turns:
-        """How many there were."""
+        """How often the program did that."""
         strata = self.program.strata
         steps = strata.steps - strata.disturbed.steps
         if steps > 1:
@@ -79,7 +79,7 @@ class Evidence:
         return count / max(self.turns.number, 1)
 
     def of_phases(self, *phases: Phase) -> Share:
-        """What these took of all steps."""
+        """The share of these phases in the time of all steps."""
         times = self.program.phase_times_ns
         part_ns = sum(times.get(phase, 0) for phase in phases)
         return Share(part_ns, self.program.by_module.wall_ns)
@@ -109,7 +109,7 @@ def uses_device(row: Row) -> bool:
 
 
 def forward_ns(row: Row) -> int:
-    """Own time that is no part of a backward pass."""
+    """Own time outside of backward passes."""
     return sum(
         totals.self_ns
         for phase, totals in row.phases.items()

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from torchprof_hooks.profiles.names import optimizer_name
-from torchprof_hooks.profiles.program.program_profile import OptimizerFacts
+from torchprof_hooks.profiles.program.program_facts import OptimizerFacts
 from torchprof_hooks.reports.program.tips.evidence import Evidence, Share
 from torchprof_hooks.reports.table import plural
 

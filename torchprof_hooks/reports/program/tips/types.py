@@ -105,9 +105,9 @@ def _is_half_on_cuda(row: Row) -> bool:
 
 
 def _unaligned(row: Row) -> int:
-    """The first size of a product that does not fit, 0 if there is none. Looked at are
-    those in which matrices lie in memory row by row: what is summed over, and the
-    columns of the result. How many rows there are does not matter."""
+    """The first size of a product that is not aligned, 0 if all are. Only sizes along
+    which matrices lie in memory matter: the one that is summed over, and the columns of
+    the result. The number of rows does not."""
     found = factors(row)
     if found is None or row.class_name == "einsum":
         return 0
