@@ -4,7 +4,7 @@ CONSTRAINTS ?= constraints.txt
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(CONSTRAINTS)
 
-.PHONY: help demo test test-fast test-all test-torch test-and-record mutate lint format bench gpu-check docs page clean
+.PHONY: help demo test test-fast test-all test-torch test-and-record mutate lint format bench gpu-check docs page trace-picture clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -21,7 +21,7 @@ THOROUGH := TORCHPROF_HOOKS_THOROUGH=1
 # All slow, and what they import takes seconds in each process.
 LONG_IMPORTS := tests/databases tests/models
 
-# What measures is there twice (see README, "The native core"): what is booked, and what it
+# What measures is there twice (see docs/native_core.md): what is booked, and what it
 # costs, is tested with both.
 IN_PYTHON := TORCHPROF_HOOKS_CORE=python $(PYTEST) $(SIDE_BY_SIDE)
 OF_BOTH_CORES := tests/capture tests/distributed tests/function_hooks tests/link_hooks \
@@ -76,7 +76,10 @@ bench: $(VENV)/bench.installed $(VENV)/peers.installed $(VENV)/chainer.installed
 	for script in benchmarks/bench_*.py; do $(BIN)/python $$script || exit 1; done
 	$(BIN)/python benchmarks/write_readme.py
 
-docs: $(VENV)/docs.installed  ## trace the demo and take a picture of the trace
+docs: $(VENV)/docs.installed  ## build the documentation into build/docs; warnings are errors
+	$(BIN)/python -m sphinx -W --keep-going -n -b html docs build/docs
+
+trace-picture: $(VENV)/pictures.installed  ## trace the demo and take a picture of the trace
 	$(BIN)/python examples/trace_char_lm.py --steps 100 --memory --output-dir build/traces
 	$(BIN)/python docs/render_trace.py build/traces/timeline-100.json docs/trace.png --zoom "step 100"
 

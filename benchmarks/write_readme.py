@@ -1,8 +1,9 @@
-"""Puts the results of the benchmarks into the README: tables and pictures.
+"""Puts the results of the benchmarks into their README, tables and pictures, and one
+table into that of the project.
 
 A line ``<!-- results: NAME -->`` and the next ``<!-- end -->`` enclose what comes from
-``results/NAME.json``, or from several for ``summary`` and ``aims``; what is between
-other lines is written by hand.
+``results/NAME.json``, or from several for ``summary``, ``comparison`` and ``aims``;
+what is between other lines is written by hand.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ from typing import Any, Final
 
 import results
 from page.aims import aims_table
+from page.comparison import comparison
 from page.plot_accuracy import plot_cases, plot_kineto
 from page.plot_overhead import plot_overhead
 from page.plot_scaling import plot_scaling
 from page.summary import provenance, summary
 
-README: Final = Path(__file__).parent / "README.md"
+HERE: Final = Path(__file__).parent
+READMES: Final = (HERE / "README.md", HERE.parent / "README.md")
 
 Figures = Mapping[str, Any]
 
@@ -43,6 +46,8 @@ def with_results(text: str) -> str:
 def _section(name: str) -> str:
     if name == "summary":
         return f"{summary(_figures).markdown()}\n\n{provenance()}"
+    if name == "comparison":
+        return comparison(_figures).markdown()
     if name == "aims":
         return aims_table().markdown()
     figures = _figures(name)
@@ -69,7 +74,8 @@ def _figures(name: str) -> Figures | None:
 
 
 def main() -> None:
-    README.write_text(with_results(README.read_text()))
+    for readme in READMES:
+        readme.write_text(with_results(readme.read_text()))
 
 
 if __name__ == "__main__":

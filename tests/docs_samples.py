@@ -1,13 +1,18 @@
-"""Samples in the documentation: what a command prints for a stored profile.
+"""Samples in the documentation: what a command prints for a stored profile, and what an
+example has printed.
 
-A block of text in a page is such a sample if a comment above it has the command, and,
-where not all of its output is shown, the beginnings of the paragraphs that are::
+A block of text in a page is a sample if a comment above it has the command, and, where
+not all of its output is shown, the beginnings of the paragraphs that are::
 
     <!-- sample: show docs/samples/char_lm.json --by class -->
     <!-- sample: show docs/samples/exit_report.json --format report | Class | Ops -->
+    <!-- output: shared_input -->
+
+The last of these is what ``examples/shared_input.py`` printed when it was recorded.
 
 ``python -m tests.docs_samples`` writes what the commands print now into the pages;
-``python -m tests.docs_samples --record NAME ...`` measures the stored profiles anew.
+``python -m tests.docs_samples --record NAME ...`` measures the stored profiles, and
+runs the examples, anew.
 """
 
 from __future__ import annotations
@@ -27,16 +32,22 @@ from unittest.mock import patch
 from torchprof_hooks.program import file_tools
 
 ROOT = Path(__file__).parent.parent
-PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+SAMPLES = ROOT / "docs" / "samples"
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
+#: Those whose output is shown.
+EXAMPLES: Final = ("shared_input", "count_nans")
 #: Characters in a line of a sample; longer ones are cut, like names in reports are.
 WIDTH: Final = 120
 _SAMPLE = re.compile(
-    r"(<!-- sample: ([^\n]*) -->\n```(?:text)?\n)(.*?)(?=```\n)", re.DOTALL
+    r"(<!-- ((?:sample|output): [^\n]*) -->\n```text\n)(.*?)(?=```\n)", re.DOTALL
 )
 
 #: The clock of the thread's own work, not that of the wall: what else the machine does
-#: does not show.
-_CLOCK: Final = "import runpy, sys, time; time.perf_counter_ns = time.thread_time_ns"
+#: does not show. A function of Python, which the native core calls, too.
+_CLOCK: Final = """
+import runpy, sys, time
+time.perf_counter_ns = lambda clock=time.thread_time_ns: clock()
+"""
 #: {0}: arguments of the demo.
 _DEMO: Final = """
 sys.argv = ["examples/char_lm.py", *{0}]
@@ -54,6 +65,29 @@ with torchprof_hooks.profile(max_overhead=0.01) as prof:
         step()
 prof.profile.save({0!r})
 """
+#: What torch.compile takes is measured by torch, with a clock of its own.
+_COMPILED: Final = """
+time.time_ns = time.perf_counter_ns
+import torch, torchprof_hooks
+torchprof_hooks.enable(save={0!r})
+sys.argv = ["compiled.py"]
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.hidden, self.out = torch.nn.Linear(64, 256), torch.nn.Linear(256, 8)
+    def forward(self, x):
+        return self.out(torch.nn.functional.gelu(self.hidden(x)))
+
+torch._dynamo.config.automatic_dynamic_shapes = False
+torch._inductor.config.fx_graph_cache = False
+model = Model()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+compiled = torch.compile(model)
+for batch_size in (8, 8, 16, 16):
+    compiled(torch.randn(batch_size, 64)).square().mean().backward()
+    optimizer.step()
+"""
 
 
 def _programs(path: str) -> dict[str, str]:
@@ -64,21 +98,39 @@ def _programs(path: str) -> dict[str, str]:
         "char_lm_functions": _DEMO.format(
             ["--steps", "40", "--functions", "--memory", *save]
         ),
-        "exit_report": f"import torchprof_hooks; torchprof_hooks.enable(save={path!r})"
+        "exit_report": "import torchprof_hooks\n"
+        f"torchprof_hooks.enable(save={path!r}, profile_memory=True)"
         + _DEMO.format(["--steps", "100"]),
         "budget": _BUDGET.format(path),
+        "compiled": _COMPILED.format(path),
     }
 
 
 def record(names: Sequence[str]) -> None:
-    """Measure these profiles, or all, in one thread, with the core whose clock can be
-    chosen."""
-    chosen = {"OMP_NUM_THREADS": "1", "TORCHPROF_HOOKS_CORE": "python"}
-    for name in names or _programs(""):
+    """Measure these profiles and run these examples, or all, in one thread, with the
+    native core."""
+    for name in names or (*_programs(""), *EXAMPLES):
+        if name in EXAMPLES:
+            program = f"runpy.run_path('examples/{name}.py', run_name='__main__')"
+            text = _run("-c", _CLOCK + program, stdout=subprocess.PIPE)
+            (SAMPLES / f"{name}.txt").write_text(text, "utf-8")
+            continue
         path = f"docs/samples/{name}.json"
-        command = [sys.executable, "-c", f"{_CLOCK}\n{_programs(path)[name]}"]
-        subprocess.run(command, cwd=ROOT, env={**os.environ, **chosen}, check=True)
+        _run("-c", f"{_CLOCK}\n{_programs(path)[name]}")
         _write_in_one_line(ROOT / path)
+
+
+def _run(*arguments: str, stdout: int | None = None) -> str:
+    chosen = {"OMP_NUM_THREADS": "1", "TORCHPROF_HOOKS_CORE": "native"}
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=ROOT,
+        env={**os.environ, **chosen},
+        check=True,
+        stdout=stdout,
+        text=True,
+    )
+    return done.stdout or ""
 
 
 def _write_in_one_line(path: Path) -> None:
@@ -87,7 +139,11 @@ def _write_in_one_line(path: Path) -> None:
 
 
 def printed(command: str) -> str:
-    """What a command for files prints, or the paragraphs of it that are named."""
+    """What a command for files prints, or the paragraphs of it that are named; or what
+    an example has printed."""
+    kind, command = command.split(": ", maxsplit=1)
+    if kind == "output":
+        return (SAMPLES / f"{command}.txt").read_text("utf-8")
     arguments, *beginnings = command.split(" | ")
     text = StringIO()
     with redirect_stdout(text), patch.dict(os.environ, COLUMNS=str(WIDTH)):

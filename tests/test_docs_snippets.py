@@ -1,0 +1,70 @@
+"""The Python that the pages show runs as it stands, one block after the other."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.docs_samples import PAGES
+
+#: What the reader has: a model, its data, and what trains it.
+PROGRAM = """
+import torch, torchprof_hooks
+from torch.distributed import HashStore, init_process_group
+
+init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
+model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+loader = torch.utils.data.DataLoader(torch.randn(6, 4), batch_size=2)
+batch = next(iter(loader))
+batches = iter(loader)
+
+def train_step(batch):
+    optimizer.zero_grad()
+    model(batch).sum().backward()
+    optimizer.step()
+
+def train_epoch():
+    for batch in loader:
+        train_step(batch)
+
+def evaluate():
+    with torch.no_grad():
+        model(batch)
+
+class trainer:
+    def fit(model):
+        train_epoch()
+
+with torchprof_hooks.profile(memory=True) as prof:
+    train_epoch()
+profile = prof.profile
+"""
+
+
+def blocks(page: Path) -> list[str]:
+    """The blocks of Python of a page."""
+    text = page.read_text(encoding="utf-8")
+    return re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if blocks(page)], ids=lambda page: page.name
+)
+def test_snippets_run(page: Path, tmp_path: Path) -> None:
+    """In a process for each page, and an empty folder."""
+    script = tmp_path / "snippets.py"
+    script.write_text("\n".join([PROGRAM, *blocks(page)]), encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", str(script)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
