@@ -25,7 +25,7 @@ def enable(**flags: Any) -> None:
 
     Args:
         flags: by their names, with or without "profiling." in front; `profile` is True
-            by default. See the README for what there is.
+            by default. docs/programs.md lists them.
 
     Raises:
         FlagError: a flag does not exist, its value is not valid, or a file of that name
