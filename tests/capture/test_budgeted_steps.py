@@ -80,7 +80,7 @@ def test_the_budget_is_told_what_ended(limited: Limited) -> None:
         steps = ended.run.steps
         assert ended.duration_ns == steps * step_ns
         assert ended.aside_ns == 0  # as long as nothing of ours takes time
-        assert ended.pauses == (3 * steps if ended.run.level else 0)
+        assert ended.pauses == (3 if ended.run.level else 1) * steps
         assert ended.is_training
 
 
@@ -179,7 +179,7 @@ def test_time_between_runs_of_steps_is_not_lost(
 
 
 @pytest.mark.parametrize("functions", [False, True])
-def test_a_hook_on_optimizers_and_one_on_the_model_are_there_in_other_steps(
+def test_hooks_on_optimizers_and_on_the_model_are_there_in_other_steps(
     limited: Limited, functions: bool
 ) -> None:
     model = Net()
@@ -188,7 +188,7 @@ def test_a_hook_on_optimizers_and_one_on_the_model_are_there_in_other_steps(
     with limited(*THIRDS, functions=functions):
         train(model, 8, lambda: seen.append(registered(model)))
     bare_steps = [seen[i] for i in (2, 3, 5, 6)]
-    left = {"optimizers": 2, "these modules": {"": 1}}
+    left = {"optimizers": 2, "these modules": {"": 2}}
     assert bare_steps == [{**before, **left}] * 4
     for i in (0, 1, 4, 7):
         assert seen[i]["modules"]
@@ -400,7 +400,9 @@ def test_a_real_budget(
     found = prof.profile
     bare_ns = 300 * STEP_MS * MS
     took_ns = found.wall_ns + found.unmeasured_ns - bare_ns
-    assert share / 2 < took_ns / bare_ns < 1.25 * share
+    # Two readings for each call that is only watched are more than is counted for that.
+    watching = 2 * clock.cost_per_reading_ns / (STEP_MS * MS)
+    assert share / 2 < took_ns / bare_ns < 1.35 * share + watching
     assert 10 < calls(found, "Sequential") < 150
     if loop is train:
         assert found.steps + found.unmeasured_steps == 300
@@ -408,13 +410,13 @@ def test_a_real_budget(
 
 @pytest.mark.parametrize("share", [0, -0.1, float("nan"), "0%", "much", ""])
 def test_what_is_no_share(share: float | str) -> None:
-    with pytest.raises(ValueError, match='max_overhead must be a share of the time, "'):
+    with pytest.raises(ValueError, match='max_overhead must be a share, "'):
         profile(max_overhead=share)
 
 
 def test_a_share_is_no_object() -> None:
     share: Any = [0.01]
-    with pytest.raises(TypeError, match=r'"1%" or 0\.01, or "none", not \[0\.01\]'):
+    with pytest.raises(TypeError, match=r'"2%" or 0\.02, or "none", not \[0\.01\]'):
         profile(max_overhead=share)
 
 

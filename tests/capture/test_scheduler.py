@@ -103,6 +103,8 @@ class Loop:
         level, steps = run
         pauses = steps * self._pauses if level > Level.STEPS else 0
         spans = steps * self._spans[level]
+        if level == Level.STEPS and self.scheduler.prices.watches:
+            spans = steps * self._pauses
         return Ended(run, round(duration_ns), spans, pauses, round(aside_ns))
 
 
@@ -385,3 +387,26 @@ def test_steps_that_are_too_short_make_no_debts() -> None:
         steps += run.steps
         run = scheduler.next(Ended(run, run.steps * 50_000_000), TWO)
     assert steps < 1000
+
+
+def test_evaluation_calls_between_steps_of_many_calls_are_watched() -> None:
+    """Those that nobody sees make the step after them look longer than all others."""
+    scheduler = Scheduler(0.02, ALL, 20)
+    run = scheduler.begin(Ended(Run(Level.FUNCTIONS), 5 * MS, 60, 8))
+    watched: list[bool] = []
+    for step in range(4000):
+        is_training = step % 5 == 0
+        pauses, duration_ns = (12, 5 * MS) if is_training else (1, 2 * MS)
+        is_seen = run.level > Level.STEPS
+        run = scheduler.next(
+            Ended(
+                run._replace(steps=1),
+                duration_ns,
+                is_seen * 8 * pauses,
+                is_seen * pauses,
+                is_training=is_training,
+            ),
+            ALL,
+        )
+        watched.append(scheduler.prices.watches)
+    assert all(watched[100:])

@@ -74,6 +74,9 @@ COUNTED: Final = _MEASURED[CORE.name]
 _REMEMBERED: Final = 64
 ENOUGH: Final = 8
 _FEW: Final = 3
+#: How much of what is known of steps counts when the next ones are known: some fifty
+#: runs tell.
+_KEPT: Final = 0.98
 
 
 class Prices:
@@ -93,6 +96,7 @@ class Prices:
         self._counted = counted
         self._spans = dict.fromkeys(Level, 0.0)  # of a step
         self._pauses = 0.0
+        self._lately_pauses = self._lately_ns = 0.0
         # By kind: a step of the last bare run, and what others took longer.
         self._bare_ns: dict[bool, float] = {}
         self._longer_ns: defaultdict[tuple[Level, bool | None], deque[float]] = (
@@ -106,13 +110,12 @@ class Prices:
     def counted(self, ended: Ended) -> float:
         """The counted price of a run."""
         (level, steps), _, spans, pauses, _, _ = ended
-        if level == Level.STEPS:
-            pauses = round(self._pauses * steps)
         return self._counted_ns(level, steps, spans, pauses)
 
-    def watching_ns(self) -> float:
-        """What it would cost to watch the calls of a step."""
-        return self._counted.watched * self._pauses
+    def watching_share(self) -> float:
+        """What it would cost to watch calls, as a share of the time of the steps around
+        them: training steps and evaluation calls as they come."""
+        return self._counted.watched * self._lately_pauses / max(self._lately_ns, 1.0)
 
     def compare_with(self, level: Level) -> None:
         """From now on, other levels are compared with this one."""
@@ -128,9 +131,13 @@ class Prices:
     def of(self, ended: Ended) -> float:
         """What it has cost to look at these steps, in nanoseconds."""
         (level, steps), duration_ns, spans, pauses, _, kind = ended
-        if level > Level.STEPS:
-            self._spans[level], self._pauses = spans / steps, pauses / steps
+        self._spans[level] = spans / steps
         counted_ns = self.counted(ended)
+        if level > Level.STEPS:
+            self._pauses = pauses / steps
+            bare_ns = max(duration_ns - counted_ns, 0)
+            self._lately_pauses = _KEPT * self._lately_pauses + pauses
+            self._lately_ns = _KEPT * self._lately_ns + bare_ns
         longer_ns = self._longer_ns[level, kind]
         if level == self.bare:
             if kind is not None:
@@ -148,7 +155,7 @@ class Prices:
     ) -> float:
         of_steps, watched, of_pauses, of_spans = self._counted
         if level == Level.STEPS:
-            return steps * of_steps + self.watches * watched * pauses
+            return steps * of_steps + watched * spans
         return of_pauses * pauses + (of_spans * spans if level > Level.PHASES else 0)
 
 

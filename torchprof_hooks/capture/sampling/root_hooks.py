@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import weakref
-from _thread import get_ident
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import torch
-from torch.compiler import is_dynamo_compiling
-from torch.utils.hooks import RemovableHandle
 
 from torchprof_hooks.capture.attach.attachments import Attachment
 from torchprof_hooks.capture.module_tap import UncopiedHook
@@ -32,22 +29,20 @@ class RootHooks(Attachment):
     """Hooks of their own on some modules. Nothing is to be seen of them in other
     modules, which cost nothing.
 
-    at_end: is told of what a forward hook is.
-    at_begin: of what a forward pre-hook is, if that is wanted; then `at_end` is told of
-        calls that fail, too.
+    at_begin, at_end: are told what a forward pre-hook and a forward hook are, also of
+        calls that fail; and look themselves at which thread it is, and whether Dynamo
+        is tracing.
     """
 
-    def __init__(self, roots: Roots, at_end: Told, at_begin: Told | None = None):
+    def __init__(self, roots: Roots, at_begin: Told, at_end: Told) -> None:
         super().__init__()
         # Not by the modules' own methods, which those of TorchScript do not have.
         put_pre = torch.nn.Module.register_forward_pre_hook
         put_post = torch.nn.Module.register_forward_hook
         self._hooks: list[tuple[weakref.ref[torch.nn.Module], Told, _RootHook]] = []
         for root in roots:
-            if at_begin is not None:
-                self._hooks.append((root, put_pre, _RootHook(at_begin)))
-            post = _RootHook(at_end, always_call=at_begin is not None)
-            self._hooks.append((root, put_post, post))
+            self._hooks.append((root, put_pre, _root_hook(at_begin)))
+            self._hooks.append((root, put_post, _root_hook(at_end, always_call=True)))
 
     @property
     def numbers(self) -> set[int]:
@@ -75,16 +70,18 @@ class RootHooks(Attachment):
 
 
 class _RootHook(UncopiedHook):
-    handle: RemovableHandle
+    """A hook that may be copied with its module."""
 
-    def __init__(self, told: Told, **options: bool) -> None:
-        self.options = {name: value for name, value in options.items() if value}
-        self._told = told
-        self._thread = get_ident()
+    options: ClassVar[dict[str, bool]]
+    __call__: Callable[..., object]
 
-    def __call__(self, module: torch.nn.Module, *given: Any) -> None:
-        if not is_dynamo_compiling():
-            self._told(module, *given)
+
+def _root_hook(told: Told, **options: bool) -> _RootHook:
+    """One that calls `told`: of a class of its own, so that Python goes from torch to
+    `told` without a call in between, which each call of a root would pay for."""
+    namespace = {"__call__": staticmethod(told), "options": options}
+    kind: type[_RootHook] = type("RootHook", (_RootHook,), namespace)
+    return kind()
 
 
 def outermost_modules(outside: Site) -> Iterator[torch.nn.Module]:

@@ -20,11 +20,14 @@ from torchprof_hooks.capture.sampling.every_step import tell_of_step
 from torchprof_hooks.capture.sampling.prices import Ended, Level, Run
 from torchprof_hooks.capture.sampling.root_hooks import Roots, living_roots
 from torchprof_hooks.capture.sampling.scheduler import Scheduler
-from torchprof_hooks.capture.sampling.step_detector import LEAST_LONG, StepDetector
+from torchprof_hooks.capture.sampling.step_detector import (
+    LEAST_LONG,
+    StepDetector,
+    made_graph,
+)
 from torchprof_hooks.capture.sampling.step_taps import StepTaps
 from torchprof_hooks.capture.site import Site
-from torchprof_hooks.capture.torch_names.autograd import next_sequence_number
-from torchprof_hooks.capture.torch_names.modules import modules_on_stack
+from torchprof_hooks.capture.torch_names.modules import is_module_call_on_stack
 from torchprof_hooks.profiles.program.program_facts import OptimizerFacts, ProgramFacts
 
 if TYPE_CHECKING:  # it takes long to import, and is needed when all is over
@@ -42,8 +45,8 @@ class SampledSteps:
     `StepDetector`), each on the level that the scheduler says.
 
     Where only the ends of steps are seen, nothing of ours is in the program but hooks
-    on optimizers, and a short one on the modules that are called from outside of all
-    others, to tell evaluations from steps, if that is cheap enough. In a program
+    on optimizers, and on the modules that are called from outside of all others, to
+    tell evaluations from steps, if that is cheap enough. In a program
     without optimizers, or where one steps inside of such a call, that does not show
     where steps end: phases are timed at least.
 
@@ -139,7 +142,6 @@ class SampledSteps:
         is_alone = id(optimizer) == self._only_optimizer
         if is_alone and self._steps_left > 1 and get_ident() == self._thread:
             self._stamps.append(perf_counter_ns())
-            self._detector.number = next_sequence_number()
             self._graphs = 0
             self._steps_left -= 1
             return
@@ -170,22 +172,11 @@ class SampledSteps:
 
     def _pause(self, site: Site, end_ns: int) -> None:
         self._pauses += 1
-        self._detector.call_ended(site, end_ns)
-
-    def _unseen_call_ended(self, *given: Any) -> None:
-        """Of an outermost module, where only the ends of steps are seen. A call that
-        fails is not told of."""
-        if get_ident() != self._thread:
-            return
-        detector, number = self._detector, next_sequence_number()
-        has_graph = number != detector.number and torch.is_grad_enabled()
-        if has_graph and self._graphs < LEAST_LONG:  # nothing to be told of yet
-            self._graphs += 1
-            detector.number = number
+        if self._only_optimizer and self._graphs < LEAST_LONG and made_graph(site):
+            self._graphs += 1  # nothing to be told of yet
             return
         self._tell_of_stamps()
-        if has_graph or len(modules_on_stack()) == 1:  # else a part of a call
-            detector.unseen_call_ended()
+        self._detector.call_ended(site, end_ns)
 
     def _tell_of_stamps(self) -> None:
         if self._stamps:
@@ -232,7 +223,7 @@ class SampledSteps:
             return False
         # Calls that have hooks are over when their steps are.
         has_hooks = self._books.open.level > Level.STEPS
-        return has_hooks or not is_training or not modules_on_stack()
+        return has_hooks or not is_training or not is_module_call_on_stack()
 
     def _ended(self) -> Ended:
         """The run so far."""
@@ -291,5 +282,5 @@ class SampledSteps:
             self._taps.open(book.tracker, self._roots if is_coarse else None)
             return
         if self._scheduler.prices.watches:
-            self._taps.watch(self._roots, self._unseen_call_ended)
+            self._taps.watch(book.tracker, self._roots)
         self._only_optimizer = self._detector.only_optimizer

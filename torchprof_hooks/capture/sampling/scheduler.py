@@ -86,7 +86,7 @@ class Scheduler:
         income_ns = self._book(ended) / steps
         bare = self._bare_level(possible, income_ns)
         self.prices.compare_with(bare)
-        self.prices.watches = self.prices.watching_ns() <= income_ns / 2
+        self.prices.watches = self.prices.watching_share() <= self._max_overhead / 2
         if self._early and self._steps >= self._early[0]:
             self._early.popleft()
             return Run(self.top)

@@ -28,6 +28,12 @@ def _nothing(is_training: bool) -> None:
     """Nobody wants to know."""
 
 
+def made_graph(site: Site) -> bool:
+    """Whether the call that has just ended at `site` has. Custom Functions make nodes
+    in any case."""
+    return torch.is_grad_enabled() and next_sequence_number() != site.low
+
+
 class StepDetector:
     """Follows the steps of one thread and counts them in `counter` (see `StepTimes` for
     what a step is, and `OptimizerRounds` for several optimizers).
@@ -46,14 +52,11 @@ class StepDetector:
         between two steps, when nothing is being called; with whether a training step
         has ended (else an evaluation).
     counter: where steps are counted; may be replaced at a boundary (see `follow`).
-    number: of the next autograd node, when the last step or call ended; to be kept by
-        whoever tells of steps by `steps_ended`.
     """
 
     def __init__(self, on_boundary: Callable[[bool], object] = _nothing) -> None:
         self._on_boundary = on_boundary
         self.counter = StepCounter()
-        self.number = 0
         self._rounds = OptimizerRounds()
         self._began_ns = 0  # the step that is running
         self._running_ns = 0  # of it, before the last `stop`
@@ -78,7 +81,6 @@ class StepDetector:
     def start(self) -> None:
         """Time counts from now on."""
         self._began_ns = perf_counter_ns() - self._running_ns
-        self.number = next_sequence_number()
         self._is_running = True
 
     def stop(self) -> None:
@@ -150,7 +152,6 @@ class StepDetector:
         duration_ns = now_ns - self._began_ns + self._without_optimizer.held_ns
         self._without_optimizer.forget()
         self._begin(now_ns)
-        self.number = next_sequence_number()
         # An optimizer more in the first round?
         if ended.is_new and self._steps == 1 < len(self._rounds):
             self.counter.first_ns += duration_ns
@@ -171,7 +172,7 @@ class StepDetector:
     # Calls
 
     def graphs_made(self, calls: int) -> None:
-        """In so many calls that no tracker was shown."""
+        """In so many calls, of which nothing else is told."""
         self._calls += calls
 
     def call_ended(self, site: Site, end_ns: int) -> None:
@@ -180,19 +181,6 @@ class StepDetector:
             self._pass_ended(site, end_ns)
         elif site.phase == "forward" and site.module is not None:
             self._forward_ended(site, end_ns)
-
-    def unseen_call_ended(self) -> None:
-        """The same of a module that no tracker is shown, nor passes."""
-        if self.graph_made_since(self.number):
-            self._graph_made()
-        elif not self._calls:
-            self._evaluated(perf_counter_ns())
-        self.number = next_sequence_number()
-
-    def graph_made_since(self, number: int) -> bool:
-        """Whether the call that ends now, which began when this was the number of the
-        next node, has made a graph. Custom Functions make nodes in any case."""
-        return torch.is_grad_enabled() and next_sequence_number() != number
 
     def _forward_ended(self, site: Site, end_ns: int) -> None:
         if self._boundary_is_due:
@@ -212,7 +200,7 @@ class StepDetector:
                 site, end_ns, entered_ns, self.counter
             )
             self._step_without_optimizer(site.start_ns)
-        if self.graph_made_since(site.low):
+        if made_graph(site):
             self._graph_made()
         elif not self._calls:
             self._evaluated(end_ns)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from torchprof_hooks.capture.attach.attachments import attachments
 from torchprof_hooks.capture.attach.export_shield import script_patch
 from torchprof_hooks.capture.backward_tracker import BackwardTracker
-from torchprof_hooks.capture.sampling.root_hooks import RootHooks, Roots, Told
+from torchprof_hooks.capture.sampling.root_hooks import RootHooks, Roots
 from torchprof_hooks.capture.site import Site
 from torchprof_hooks.capture.tap import Tap
 
@@ -33,17 +33,19 @@ class StepTaps:
         self._tap = Tap(tracker, modules=roots is None, optimizers=False)
         self._tap.open()
         if roots is not None:
-            self._attach(RootHooks(roots, tracker.forward_post, tracker.forward_pre))
+            self._attach(RootHooks(roots, tracker.forward_pre, tracker.forward_post))
 
-    def watch(self, roots: Roots, at_end: Told) -> None:
-        """Show nothing, but call `at_end` whenever one of `roots` has been called."""
-        self._attach(RootHooks(roots, at_end))
+    def watch(self, tracker: BackwardTracker, roots: Roots) -> None:
+        """Show `tracker` the calls of these modules, and nothing else."""
+        self._tracker = tracker
+        tracker.on_pause = self._on_pause
+        self._attach(RootHooks(roots, tracker.forward_pre, tracker.forward_post))
 
     def close(self, by_exception: bool = False) -> None:
         """Show nothing any more."""
-        if self._tracker is not None:
-            self._tracker.on_pause = None
-            self._tracker = None
+        tracker, self._tracker = self._tracker, None
+        if tracker is not None:
+            tracker.on_pause = None
         if self._root_hooks is not None:
             attachments.detach(self._root_hooks, self)
             attachments.detach(script_patch, self._root_hooks)
@@ -51,6 +53,8 @@ class StepTaps:
         if self._tap is not None:
             self._tap.close(by_exception)
             self._tap = None
+        elif tracker is not None:
+            tracker.abort_all(by_exception)
 
     def _attach(self, hooks: RootHooks) -> None:
         self._root_hooks = hooks

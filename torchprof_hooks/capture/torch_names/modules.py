@@ -108,6 +108,17 @@ def modules_on_stack() -> list[torch.nn.Module]:
     return [o for o in _owners_on_stack() if isinstance(o, torch.nn.Module)]
 
 
+def is_module_call_on_stack() -> bool:
+    """Whether the call of a module is on this thread's Python stack."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        code = frame.f_code
+        if code.co_name == "_call_impl" and code.co_filename == _MODULE_FILE:
+            return True
+        frame = frame.f_back
+    return False
+
+
 def _owners_on_stack() -> list[object]:
     owners: list[object] = []
     frame: FrameType | None = sys._getframe(2)
