@@ -45,6 +45,7 @@ ORDER = (
     "link_hooks",
     "function_hooks",
     "session",
+    "tracing",
     "distributed",
     "integrations",
     "program",
@@ -72,13 +73,13 @@ LONG_FILES = {
     "profiles/program/strata.py",
     "program/file_tools.py",
     "program/recorder.py",
-    "session/profiler_hook.py",
+    "tracing/profiler_hook.py",
 }
 LONGEST_CLASS_IN_CAPTURE = 330
 LONG_CLASSES = {
     "profiles/profile.py:Profile",
     "program/recorder.py:Recorder",
-    "session/profiler_hook.py:ProfilerHook",
+    "tracing/profiler_hook.py:ProfilerHook",
 }
 #: Derived from trackers, which are a family still.
 DEEP_CLASSES = {"class_profiler.py:_ClassTracker"}

@@ -41,3 +41,24 @@ def test_no_other_name_is_there() -> None:
 def test_importing_imports_nothing_that_is_not_used() -> None:
     code = "import sys, torchprof_hooks; print('torch' in sys.modules)"
     assert in_a_fresh_process(code) == "False"
+
+
+def test_measuring_imports_nothing_that_only_reading_needs() -> None:
+    code = """
+import sys, torch
+before = set(sys.modules)
+import torchprof_hooks
+assert {"torchprof_hooks", "torchprof_hooks.version"} == set(sys.modules) - before
+with torchprof_hooks.profile():
+    torch.nn.Linear(2, 2)(torch.ones(1, 2))
+print(*(name for name in set(sys.modules) - before if "torchprof" in name))
+"""
+    imported = in_a_fresh_process(code).split()
+    late = ("profile", "rows", "tree", "totals", "cells", "program", "trace", "files.p")
+    unwanted = tuple(f"torchprof_hooks.profiles.{name}" for name in late)
+    found = [
+        name
+        for name in imported
+        if name.startswith((*unwanted, "torchprof_hooks.reports"))
+    ]
+    assert not found

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from torchprof_hooks.profiles.tree import Node
     from torchprof_hooks.program.startup import enable
     from torchprof_hooks.registration import add_hook, delete_hook
-    from torchprof_hooks.session.profiler_hook import ProfilerHook
     from torchprof_hooks.session.report import ReportHook
     from torchprof_hooks.session.session_hook import (
         RunArgs,
@@ -44,10 +43,10 @@ if TYPE_CHECKING:
         RunValues,
         SessionHook,
     )
-    from torchprof_hooks.session.step_timer import StepTimerHook
-    from torchprof_hooks.session.stop_at_step import StopAtStepHook
+    from torchprof_hooks.session.step_hooks import StepTimerHook, StopAtStepHook
     from torchprof_hooks.session.training_session import TrainingSession
     from torchprof_hooks.session.trigger_timer import SecondOrStepTimer
+    from torchprof_hooks.tracing.profiler_hook import ProfilerHook
 
 __all__ = [
     "Bucket",
@@ -116,11 +115,10 @@ _HOMES = {
     "profiles.tree": ("Node",),
     "program.startup": ("enable",),
     "registration": ("add_hook", "delete_hook"),
-    "session.profiler_hook": ("ProfilerHook",),
+    "tracing.profiler_hook": ("ProfilerHook",),
     "session.report": ("ReportHook",),
     "session.session_hook": ("RunArgs", "RunContext", "RunValues", "SessionHook"),
-    "session.step_timer": ("StepTimerHook",),
-    "session.stop_at_step": ("StopAtStepHook",),
+    "session.step_hooks": ("StepTimerHook", "StopAtStepHook"),
     "session.training_session": ("TrainingSession",),
     "session.trigger_timer": ("SecondOrStepTimer",),
 }

@@ -112,6 +112,16 @@ def profiled(
     Example:
         >>> @torchprof_hooks.profiled
         ... class Block(nn.Module): ...
+
+        At exit this prints::
+
+            Block
+            torchprof_hooks: 2.00sec wall, 97.5 % in modules and optimizers, ...
+
+            module       calls  forward     self  backward     self    total     %
+            ----------------------------------------------------------------------
+            Block           20  0.50sec  50.00ms   1.00sec  10.00ms  1.50sec  75.0
+              fc: Linear    20  0.45sec            0.99sec           1.44sec  72.0
     """
     if cls is None:
         return lambda decorated: profiled_with(decorated, unit, file)

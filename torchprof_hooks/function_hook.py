@@ -86,7 +86,7 @@ class FunctionHook(Hook):
         """Called after the backward of a function."""
 
     def _make_tracker(self, everywhere: bool) -> Tracker:
-        """What serves this hook in one thread."""
+        """A tracker that serves this hook in the running thread."""
         return make_function_tracker(self, everywhere)
 
     def _blocks_of_thread(self) -> dict[str, Block]:

@@ -98,6 +98,6 @@ class _Region:
 
 @functools.lru_cache(maxsize=1024)
 def _module_of_region(name: str) -> torch.nn.Module:
-    """What regions of this name are to hooks. It is kept: each step enters them
-    anew."""
+    """The module that hooks see for regions of this name. It is kept, since each step
+    enters them anew."""
     return make_profiled_function(int, name, place_of_caller())

@@ -64,7 +64,7 @@ class LinkHook(Hook):
         """Called after the backward work of one call of a module."""
 
     def _make_tracker(self, everywhere: bool) -> Tracker:
-        """What serves this hook in one thread."""
+        """A tracker that serves this hook in the running thread."""
         return make_tracker(self, everywhere, backward=False)
 
     def _blocks_of_thread(self) -> dict[str, Block]:

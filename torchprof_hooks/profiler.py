@@ -40,11 +40,11 @@ from torchprof_hooks.profiles.options import (
     check_plain_function,
     check_share,
 )
-from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.reportable import Reportable
 
 if TYPE_CHECKING:
     from torchprof_hooks.capture.sampling.sampled_steps import SampledSteps
+    from torchprof_hooks.profiles.profile import Profile
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -71,7 +71,7 @@ class Profiler(Reportable):
         self._settings = settings
         self._local = threading.local()
         self._rounds: list[_ThreadRounds] = []
-        self._taken = Profile()  # what `take` has returned, together
+        self._taken: list[Profile] = []  # what `take` has returned, as one
 
     def __enter__(self) -> Profiler:
         held = held_for(self)
@@ -127,7 +127,7 @@ class Profiler(Reportable):
     @property
     def profile(self) -> Profile:
         """Everything measured so far, also in the middle of it."""
-        return self._taken.merge(self._measured())
+        return self._with_taken(self._measured())
 
     def take(self) -> Profile:
         """What was measured since the last `take`, or since the beginning. It stays a
@@ -139,7 +139,7 @@ class Profiler(Reportable):
         if any(rounds.is_entered for rounds in self._rounds):
             raise RuntimeError("take() must be called while the profiler is stopped")
         measured = self._measured()
-        self._taken = self._taken.merge(measured)
+        self._taken = [self._with_taken(measured)]
         self._rounds, self._local = [], threading.local()
         return measured
 
@@ -147,6 +147,9 @@ class Profiler(Reportable):
         from torchprof_hooks.capture.snapshot import merge_snapshots
 
         return merge_snapshots([rounds.snapshot() for rounds in self._rounds])
+
+    def _with_taken(self, measured: Profile) -> Profile:
+        return self._taken[0].merge(measured) if self._taken else measured
 
     def _reported_profile(self) -> Profile:
         return self.profile

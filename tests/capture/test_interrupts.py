@@ -35,7 +35,7 @@ from torchprof_hooks import (
 from torchprof_hooks.capture.torch_names.profiler import is_profiler_active
 from torchprof_hooks.profiler import Profiler
 from torchprof_hooks.profiles.memory import NO_MEMORY
-from torchprof_hooks.session.uninterrupted import _StandIn
+from torchprof_hooks.tracing.uninterrupted import _StandIn
 
 Place = tuple[CodeType, int]
 

@@ -14,7 +14,8 @@ from torchprof_hooks.profiles.compare import compare
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import GROUPINGS, Grouping
 from torchprof_hooks.reports import comparison, row_table, text
-from torchprof_hooks.reports.export import collapsed, rows_csv, rows_json, speedscope
+from torchprof_hooks.reports.export.rows import render_csv, render_json
+from torchprof_hooks.reports.export.stacks import render_collapsed, render_speedscope
 
 DEPTH = 3 * sys.getrecursionlimit()
 NAMES = tuple(f"m{number}" for number in range(DEPTH))
@@ -50,10 +51,10 @@ def test_rows(by: Grouping, profile: Profile) -> None:
     [
         text.render,
         partial(row_table.render, by="module"),
-        rows_json.render,
-        rows_csv.render,
-        speedscope.render,
-        collapsed.render,
+        render_json,
+        render_csv,
+        render_speedscope,
+        render_collapsed,
         lambda profile: comparison.render(compare(profile, profile)),
     ],
 )

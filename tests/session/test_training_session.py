@@ -13,7 +13,8 @@ import torch
 
 from tests.session.recording import END, RUN, START, TOLD, Recorder, raises
 from torchprof_hooks import ProfilerHook, RunContext, SessionHook, TrainingSession
-from torchprof_hooks.session import profiler_hook, training_session
+from torchprof_hooks.session import training_session
+from torchprof_hooks.tracing import profiler_hook
 
 
 class Loop:

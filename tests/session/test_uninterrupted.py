@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from torchprof_hooks.session.uninterrupted import uninterrupted
+from torchprof_hooks.tracing.uninterrupted import uninterrupted
 
 NUMBERS = (
     signal.SIGINT,

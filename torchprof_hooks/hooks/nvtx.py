@@ -85,6 +85,6 @@ def _label(call: LinkCall | FunctionCall) -> str:
 
 
 def _backward_key(call: LinkCall | FunctionCall) -> object:
-    """What is the same object for both callbacks of a backward: of a module, its path
-    (of one path, one backward is open at a time)."""
+    """An object that both callbacks of a backward share. For a module that is its path:
+    only one backward of a path is open at a time."""
     return call.path if isinstance(call, LinkCall) else call

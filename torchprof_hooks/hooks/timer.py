@@ -38,7 +38,7 @@ class CallTimes:
     history_size: how many calls `call_history` keeps.
     """
 
-    #: What the hook is called, and the header of the names in its table.
+    #: The name of the hook, and the header of the names in its table.
     name: str
     _name_header: str
 

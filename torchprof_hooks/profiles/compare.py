@@ -75,7 +75,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What `compare` found.
+    """The result of `compare`.
 
     changes: of what was called in both, the most expensive first.
     gone, added: what was called only in the old, or only in the new one.

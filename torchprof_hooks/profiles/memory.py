@@ -11,7 +11,7 @@ from torchprof_hooks.profiles.names import Phase, united
 
 @dataclass(frozen=True, slots=True)
 class MemoryTotals:
-    """What calls of one kind did with memory, all in bytes.
+    """The memory of calls of one kind, in bytes.
 
     used_bytes: handed out by the allocator during the calls. Freed bytes count all the
         same on a device (gross); on the CPU they are subtracted (net), so that it can
@@ -43,7 +43,7 @@ class MemoryTotals:
         )
 
     def with_peak(self, peak_bytes: int) -> MemoryTotals:
-        """The same with another peak."""
+        """These bytes with another peak."""
         if peak_bytes == self.peak_bytes:
             return self
         return MemoryTotals(

@@ -42,7 +42,7 @@ class ModuleInfo:
     place: Annotated[str, OPTIONAL] = ""
 
     def with_alias(self, name: str) -> ModuleInfo:
-        """The same with one more alias."""
+        """This description with one more alias."""
         return replace(self, aliases=tuple(sorted({*self.aliases, name})))
 
     def merge(self, other: ModuleInfo) -> ModuleInfo:

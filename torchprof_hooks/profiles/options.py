@@ -92,7 +92,7 @@ def check_text(name: str, value: object) -> None:
 
 
 def check_file(name: str, value: object) -> None:
-    """Something to print to, or None."""
+    """A file that is open for text, or None."""
     if value is not None and not callable(getattr(value, "write", None)):
         raise _wrong(TypeError, name, "a file that is open for text, or None", value)
 

@@ -6,7 +6,7 @@ The code for rows, trees and reports is imported when they are asked for.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -31,21 +31,8 @@ if TYPE_CHECKING:
     from torchprof_hooks.profiles.rows import Row
     from torchprof_hooks.profiles.tree import Node
 
-__all__ = ["CellKey", "Profile"]
-
-
 #: Kinds of rows that stand for calls.
 _CALLED = ("module", "function")
-#: Fields that add up when profiles are merged.
-_COUNTS = (
-    "wall_ns",
-    "steps",
-    "aborted_calls",
-    "overhead_ns",
-    "undivided_passes",
-    "unmeasured_steps",
-    "unmeasured_ns",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +109,7 @@ class Profile(Reportable):
     @property
     def is_empty(self) -> bool:
         """Whether no module and no function was called."""
-        return not any(info.kind in _CALLED for info in self._called())
+        return not any(self.modules[path[-1]].kind in _CALLED for path, _ in self.cells)
 
     @property
     def has_functions(self) -> bool:
@@ -147,27 +134,38 @@ class Profile(Reportable):
         return times
 
     def rows(self, by: Grouping = "module") -> tuple[Row, ...]:
-        """`Row`s, the most expensive first, with those that are no calls among them.
+        """The rows of a table, the most cumulative time first. Optimizers, waiting for
+        data and the like have rows as well, so that the own times of all rows add up to
+        `wall_ns`, however they are grouped.
 
-        by: "module" or "class" give one row per module or per class of modules, in
-            which the functions that they called are contained; "function" gives one
-            per function, and one for what modules did themselves; "call" gives one per
-            module and one per function, shapes of its inputs and module around it.
-            The own times of the rows add up to `wall_ns`, however they are grouped.
+        Args:
+            by: "module" gives one row per module, and "class" one per class of modules;
+                both contain the functions that modules call. "function" gives one row
+                per function, and one for the own time of modules. "call" gives one row
+                per module, and one per function, shapes of its inputs and module that
+                calls it.
 
         Raises:
-            ValueError: `by` is not one of these.
+            TypeError, ValueError: `by` is not one of these.
+
+        Example:
+            >>> [(row.name, row.calls, row.self_ns) for row in profile.rows(by="class")]
+            [('Linear', 20, 1500000), ('(outside modules)', 0, 300000)]
         """
         from torchprof_hooks.profiles.rows import group_rows
 
         return group_rows(self.cells, self.modules, by)
 
     def tree(self, *, functions: bool = False) -> Node:
-        """The calls as a tree: a `Node` for the whole run, below it those called from
-        outside any module, and so on inwards. Children: modules in the order of their
-        first calls, then the rows that are not modules, the most expensive first.
+        """The calls as a tree. The top `Node` is the whole run, its children are the
+        calls from outside of all modules, and so on inwards. Modules come first, in the
+        order of their first calls, then the other rows, the most expensive first.
 
-        functions: whether functions are nodes too, or parts of their modules.
+        Args:
+            functions: whether functions are nodes too, or parts of their modules.
+
+        Raises:
+            TypeError: `functions` is not True or False.
         """
         from torchprof_hooks.profiles.tree import build_tree
 
@@ -204,7 +202,12 @@ class Profile(Reportable):
         modules = dict(self.modules)
         for name, info in other.modules.items():
             modules[name] = modules[name].merge(info) if name in modules else info
-        sums = {name: getattr(self, name) + getattr(other, name) for name in _COUNTS}
+        counts = ((each.name, getattr(self, each.name)) for each in fields(self))
+        sums = {
+            name: count + getattr(other, name)
+            for name, count in counts
+            if isinstance(count, int)
+        }
         return Profile(
             cells=cells,
             modules=modules,
@@ -245,6 +248,3 @@ class Profile(Reportable):
 
     def _reported_profile(self) -> Profile:
         return self
-
-    def _called(self) -> Iterator[ModuleInfo]:
-        return (self.modules[path[-1]] for path, _ in self.cells)

@@ -1,4 +1,4 @@
-"""What can print a report of itself: a profile, and what measures one."""
+"""Base of profiles and profilers, which can print a report of themselves."""
 
 from __future__ import annotations
 

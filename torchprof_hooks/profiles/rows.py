@@ -63,12 +63,12 @@ class Row:
 
     @property
     def self_ns(self) -> int:
-        """Own time in all phases."""
+        """Own time in all phases, in nanoseconds."""
         return sum(totals.self_ns for totals in self.phases.values())
 
     @property
     def cumulative_ns(self) -> int:
-        """Time with inner calls, in all phases."""
+        """Time with inner calls, in all phases, in nanoseconds."""
         return sum(totals.cumulative_ns for totals in self.phases.values())
 
     @property

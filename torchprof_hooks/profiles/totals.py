@@ -111,7 +111,7 @@ class Totals:
     def with_cumulative(
         self, host_ns: int, device_ns: int, memory: MemoryTotals = NO_MEMORY
     ) -> Totals:
-        """The same with these as cumulative times and bytes."""
+        """The same numbers with these cumulative times and bytes."""
         return replace(
             self,
             cumulative_ns=host_ns,

@@ -19,7 +19,8 @@ from torchprof_hooks.profiles.names import GROUPINGS, SORT_KEYS, Grouping
 from torchprof_hooks.profiles.options import check_share
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.reports import comparison, row_table, text
-from torchprof_hooks.reports.export import collapsed, rows_csv, rows_json, speedscope
+from torchprof_hooks.reports.export.rows import render_csv, render_json
+from torchprof_hooks.reports.export.stacks import render_collapsed, render_speedscope
 from torchprof_hooks.reports.table import plural
 from torchprof_hooks.reports.units import best_time
 
@@ -37,12 +38,12 @@ _REPORT: Final = "report"
 _HTML: Final = "html"
 
 _ROW_FORMATS: Final[Mapping[str, Callable[[Profile, Grouping], str]]] = {
-    "json": rows_json.render,
-    "csv": rows_csv.render,
+    "json": render_json,
+    "csv": render_csv,
 }
 _STACK_FORMATS: Final[Mapping[str, Callable[[Profile], str]]] = {
-    "speedscope": speedscope.render,
-    "collapsed": collapsed.render,
+    "speedscope": render_speedscope,
+    "collapsed": render_collapsed,
 }
 
 #: Characters of a message: some quote what a damaged file has in place of a number.
@@ -50,7 +51,7 @@ _LONGEST_MESSAGE: Final = 300
 
 
 class _ToolError(Exception):
-    """What the user can put right, in one line."""
+    """A problem that the user can solve, in one line."""
 
 
 def main(argv: Sequence[str]) -> int:

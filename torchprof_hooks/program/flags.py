@@ -11,7 +11,7 @@ from typing import Any, Final
 from torchprof_hooks.profiles.errors import FlagError
 from torchprof_hooks.profiles.options import parse_share
 
-#: What Theano puts in front of most names; it may be left out.
+#: The prefix that Theano puts in front of most names; it may be left out.
 PREFIX: Final = "profiling."
 
 
@@ -114,7 +114,7 @@ class Flags:
 
 
 _FIELDS: Final = {flag.name: flag for flag in fields(Flags)}
-#: Those that have no prefix in Theano either.
+#: Names that have no prefix in Theano either.
 _BARE: Final = {
     "profile",
     "profile_memory",

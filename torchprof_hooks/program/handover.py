@@ -1,5 +1,5 @@
-"""What a program's interpreter needs of us before the program begins: when that was,
-what the command has told it by its environment, and a way to complain.
+"""What is needed before a program begins: the time, the settings that the command has
+put into the environment, and a way to complain.
 
 Most of the programs that import this have nothing to do with torch. So it imports next
 to nothing.
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 #: When this was imported: before torch, if we were told to watch the program.
 BEGAN_NS = perf_counter_ns()
 
-#: What the program that is being started is told, and the path that it would have had.
+#: Variables for the settings of the program that is being started, and for the
+#: PYTHONPATH that it would have.
 FLAGS_VARIABLE = "TORCHPROF_HOOKS_LAUNCH_FLAGS"
 PATH_VARIABLE = "TORCHPROF_HOOKS_LAUNCH_PATH"
 BOOTSTRAP = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bootstrap")

@@ -61,7 +61,7 @@ def blinding_option() -> str:
 
 
 def interpreter_options(command: Sequence[str]) -> list[str]:
-    """What stands between "python" and "-m torchprof_hooks" (or the console command):
+    """Options between "python" and "-m torchprof_hooks" (or the console command):
     "-u", "-X dev" and the like; also of "-um torchprof_hooks"."""
     options: list[str] = []
     arguments = iter(command[1:])

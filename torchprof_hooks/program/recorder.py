@@ -34,7 +34,7 @@ if TYPE_CHECKING:  # not before they are needed: every program waits for these i
     from torchprof_hooks.capture.module_names import ModuleNames
     from torchprof_hooks.profiles.program.compilation import CompilationSummary
     from torchprof_hooks.profiles.program.program_profile import ProgramProfile
-    from torchprof_hooks.session.memory_step import MemoryStep
+    from torchprof_hooks.tracing.memory_step import MemoryStep
 
 #: The step that is traced for the memory profile: the first that is like others, after
 #: the warm-up and one in which functions are looked at.
@@ -266,7 +266,7 @@ def _without_collections() -> Iterator[None]:
 
 
 def _make_memory_step() -> MemoryStep:
-    from torchprof_hooks.session.memory_step import MemoryStep
+    from torchprof_hooks.tracing.memory_step import MemoryStep
 
     return MemoryStep()
 

@@ -20,16 +20,28 @@ _LONGEST_LAUNCH_NS: Final = 60_000_000_000
 
 
 def enable(**flags: Any) -> None:
-    """Profile the rest of the program: this thread, until the process ends; then print
-    the report.
+    """Profile this thread until the program ends, and then print a report.
 
     Args:
-        flags: by their names, with or without "profiling." in front; `profile` is True
-            by default. docs/programs.md lists them.
+        flags: settings by their names, with or without "profiling." in front, as
+            ``python -m torchprof_hooks --help`` and docs/programs.md list them.
+            `profile` is True by default.
 
     Raises:
         FlagError: a flag does not exist, its value is not valid, or a file of that name
             cannot be written.
+
+    Example:
+        >>> torchprof_hooks.enable(n_ops=5, destination="report.txt")
+        >>> train()  # when the program ends, report.txt begins with:
+        Program profiling
+        =================
+          Message: train.py
+          Time since torchprof_hooks was loaded: 12.340s
+          Time measured: 10.000s
+            forward: 3.000s (30.0%)
+            backward: 6.000s (60.0%)
+        ...
     """
     begin(settle(make_flags({"profile": True, **flags}), full_name), is_bound=True)
 

@@ -1,4 +1,4 @@
-"""What the calls of a profile did with memory, as a tree in a table."""
+"""The memory of the calls of a profile, as a tree in a table."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _COLUMNS: Final = (
     Column("acquired", _acquired),
 )
 
-#: What is said of peaks that are lower bounds.
+#: A note about peaks that are lower bounds.
 AT_LEAST: Final = "at least: read where calls begin and end"
 
 _LEGEND: Final = (
@@ -66,7 +66,7 @@ _LEGEND: Final = (
 def memory_tree(
     profile: Profile, memory: MemorySummary, shown: Sequence[PlacedNode], width: int
 ) -> str:
-    """What was measured, and the table of the nodes that are shown."""
+    """A heading, and the table of the nodes that are shown."""
     heading = wrap(_heading(profile, memory), width)
     if not memory.source:
         return heading

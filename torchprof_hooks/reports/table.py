@@ -125,7 +125,7 @@ def percent(part: float, whole: float) -> str:
 
 
 def _room(columns: Sequence[TextColumn], width: int) -> int:
-    """What the columns leave to the labels."""
+    """The width that the columns leave to the labels."""
     return width - sum(2 + max(map(len, (c.header, *c.texts))) for c in columns)
 
 

@@ -81,7 +81,7 @@ def _header(profile: Profile) -> str:
 
 
 def core_of(profile: Profile) -> str:
-    """With which core was measured, as something to add in brackets."""
+    """The core that has measured, in brackets."""
     if not profile.core or profile.core == "native":
         return " (native core)" if profile.core else ""
     reason = f": {profile.core_reason}" if profile.core_reason else ""
@@ -104,7 +104,7 @@ def _measured(profile: Profile, whole_ns: int) -> Iterator[str]:
 
 
 def step_durations(profile: Profile) -> str:
-    """What a training step took, to be put behind their number."""
+    """The duration of training steps, as text to follow after their number."""
     times = profile.step_times
     if not times.steps:  # of a file that has no more
         return f" of {best_time(profile.wall_ns / profile.steps)}"

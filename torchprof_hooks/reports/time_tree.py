@@ -110,7 +110,7 @@ def select_nodes(
 def _with_callers(
     positions: Sequence[int], callers: Sequence[int], shown: set[int]
 ) -> set[int]:
-    """What is shown, with these nodes and those around them."""
+    """The positions that are shown, with these nodes and those around them."""
     more = shown.union(positions)
     for position in positions:
         around = callers[position]

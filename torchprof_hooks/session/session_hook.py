@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RunArgs:
-    """What a hook asks for in `SessionHook.before_run`.
+    """The functions whose results a hook wants, returned by `SessionHook.before_run`.
 
     fetches: called without arguments after the step; a function, or a list, tuple or
         dict of functions (also nested).
@@ -23,9 +23,9 @@ class RunArgs:
 
 @dataclass(frozen=True, slots=True)
 class RunValues:
-    """What a hook is given in `SessionHook.after_run`.
+    """The results of a step, given to `SessionHook.after_run`.
 
-    value: what the step returned.
+    value: the value that the step returned.
     results: what the hook's own fetches returned, in the structure in which they were
         asked for; None if it asked for nothing.
     step: how many steps the session has run by now, this one among them.

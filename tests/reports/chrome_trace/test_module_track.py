@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from torchprof_hooks.profiles.trace.step_trace import ModuleSpan, StepTrace
-from torchprof_hooks.reports.chrome_trace.module_track import (
+from torchprof_hooks.reports.chrome_trace.tracks import (
     MODULE_TRACK,
     module_events,
 )

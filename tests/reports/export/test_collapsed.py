@@ -10,7 +10,7 @@ from tests.helpers import STEP, hand_built, own, table
 from tests.profiles.test_merge import profiles
 from torchprof_hooks import Profile
 from torchprof_hooks.profiles.modules import ModuleInfo
-from torchprof_hooks.reports.export.collapsed import render
+from torchprof_hooks.reports.export.stacks import render_collapsed as render
 
 
 def test_a_line_for_each_stack_and_phase() -> None:

@@ -13,7 +13,7 @@ from torchprof_hooks import Profile
 from torchprof_hooks.profiles.memory import MemorySummary
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import GROUPINGS, Grouping
-from torchprof_hooks.reports.export.rows_csv import render
+from torchprof_hooks.reports.export.rows import render_csv as render
 
 
 def read(text: str) -> list[dict[str, str]]:

@@ -16,7 +16,7 @@ from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import GROUPINGS, Grouping
 from torchprof_hooks.profiles.step_times import Bucket, StepTimes
 from torchprof_hooks.profiles.totals import Totals
-from torchprof_hooks.reports.export.rows_json import render
+from torchprof_hooks.reports.export.rows import render_json as render
 
 
 def rendered(profile: Profile, by: Grouping = "module") -> Any:

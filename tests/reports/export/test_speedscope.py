@@ -9,7 +9,7 @@ from tests.helpers import FUNCTIONS, STEP, hand_built, own
 from tests.profiles.test_merge import profiles
 from torchprof_hooks import Profile
 from torchprof_hooks.profiles.names import MODULE_PHASES
-from torchprof_hooks.reports.export.speedscope import render
+from torchprof_hooks.reports.export.stacks import render_speedscope as render
 
 
 def graphs(profile: Profile) -> dict[str, dict[tuple[str, ...], int]]:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from time import perf_counter_ns
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torchprof_hooks.capture.attach.attachments import attachments
 from torchprof_hooks.capture.attach.optimizer_steps import optimizer_hooks
 from torchprof_hooks.capture.backward_tracker import BackwardTracker
 from torchprof_hooks.capture.sampling.step_detector import StepDetector
 from torchprof_hooks.capture.tap import Tap
-from torchprof_hooks.profiles.profile import Profile
+
+if TYPE_CHECKING:  # imported when a profile is asked for
+    from torchprof_hooks.profiles.profile import Profile
 
 
 def tell_of_step(

@@ -10,12 +10,12 @@ from torchprof_hooks.profiles.files.fields import Length, Whole
 
 _REPR: Final = reprlib.Repr()
 _REPR.maxstring = _REPR.maxother = _REPR.maxlong = 60
-#: What a file has, cut to what a message can hold.
+#: A value as text, cut to the length that a message can hold.
 short_repr: Final = _REPR.repr
 
 
 class DamageError(ValueError):
-    """Something that cannot be in a file, and where: "cells[3].self_ns is -5"."""
+    """A value that a file must not have, and its place: "cells[3].self_ns is -5"."""
 
     def __init__(self, problem: str, place: str = "") -> None:
         super().__init__(problem)
@@ -23,7 +23,7 @@ class DamageError(ValueError):
         self.place = place
 
     def inside(self, part: str) -> DamageError:
-        """The same, seen from what is around it."""
+        """The same error with the place of what contains the value."""
         return DamageError(self.problem, part + self.place)
 
     def __str__(self) -> str:
@@ -31,7 +31,7 @@ class DamageError(ValueError):
 
 
 def wrong(value: Any, wanted: str) -> DamageError:
-    """A value that is not what it has to be."""
+    """An error for a value that is not what it has to be."""
     return DamageError(f"is {short_repr(value)}; it has to be {wanted}")
 
 

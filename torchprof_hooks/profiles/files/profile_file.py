@@ -214,5 +214,5 @@ def _of_outputs(schema: Schema) -> Codec:
     return Codec(encode, decode)
 
 
-#: Of all that is in files.
+#: The codecs of everything in files.
 SCHEMA: Final = Schema({Mapping[CellKey, Totals]: _of_cells, Output: _of_outputs})

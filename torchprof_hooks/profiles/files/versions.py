@@ -18,7 +18,7 @@ from torchprof_hooks.profiles.files.codec import checked_object
 FORMAT: Final = "torchprof_hooks profile"
 VERSION: Final = 4
 
-#: What a file says of itself.
+#: The first fields of every file.
 HEADER: Final = {"format": FORMAT, "version": VERSION}
 
 

@@ -1,1 +1,1 @@
-"""Whole programs: their steps, and what is known of them besides times."""
+"""Whole programs: their steps, compilations, and other facts."""

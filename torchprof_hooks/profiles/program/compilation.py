@@ -1,4 +1,4 @@
-"""What torch.compile did in a program: how long, at what, and how often again."""
+"""What torch.compile did in a program: its time, stages, graphs and recompiles."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final, Literal, NamedTuple
 
 from torchprof_hooks.profiles.files.fields import Count
 
-#: What was compiled; "run" is what a compiled graph still chose while it ran
+#: The part of a graph that was compiled; "run" is a choice made while it ran
 #: (autotuning, CUDA graphs).
 GraphKind = Literal["forward", "backward", "run"]
 #: Whether it was taken from a cache; "" if none was asked, or torch does not say.
@@ -47,16 +47,16 @@ class CompileStage:
 
     @property
     def other_ns(self) -> int:
-        """What none of the parts is."""
+        """Time that is in none of the parts, in nanoseconds."""
         return self.ns - sum(part.ns for part in self.parts)
 
     def fitted(self) -> CompileStage:
-        """The same; without parts, if they take longer than the whole: then they are
-        not what they were taken for."""
+        """The same stage. If its parts take longer than the whole, they are left out:
+        then they are not parts of it after all."""
         return self if self.other_ns >= 0 else replace(self, parts=())
 
     def since(self, earlier: CompileStage) -> CompileStage:
-        """What came on top of an earlier state of this stage."""
+        """The difference to an earlier state of this stage."""
         return CompileStage(
             self.name,
             self.ns - earlier.ns,
@@ -68,7 +68,7 @@ class CompileStage:
 def stages_since(
     stages: Iterable[CompileStage], earlier: Iterable[CompileStage]
 ) -> tuple[CompileStage, ...]:
-    """What came on top of earlier states of these stages."""
+    """The differences to earlier states of these stages."""
     before = {stage.name: stage for stage in earlier}
     grown = (
         stage.since(before[stage.name]) if stage.name in before else stage
@@ -114,7 +114,8 @@ class GraphBreak(NamedTuple):
 
 
 class CacheUse(NamedTuple):
-    """What a cache of compiled graphs answered; `bypasses` did not ask it."""
+    """Hits and misses of a cache of compiled graphs. Graphs that could not be cached
+    are `bypasses`."""
 
     name: str
     hits: Count
@@ -171,7 +172,7 @@ class CompilationSummary:
 
     @property
     def run_ns(self) -> int:
-        """What compiled graphs still chose while they ran."""
+        """Time of choices that compiled graphs made while they ran, in nanoseconds."""
         return sum(graph.ns for graph in self.graphs if graph.kind == "run")
 
     @property
@@ -208,7 +209,7 @@ class CompilationSummary:
         return sum(graph.kind != "run" for graph in self.graphs)
 
     def since(self, earlier: CompilationSummary) -> CompilationSummary:
-        """What was done after `earlier` was read, in the same process."""
+        """The difference to an `earlier` summary of the same process."""
         known = set(earlier.graphs)
         kept = replace(
             self,
@@ -244,7 +245,7 @@ def _reasons(found: Iterable[tuple[CompiledGraph, str]]) -> tuple[Reasons, ...]:
 def _breaks_since(
     now: Sequence[GraphBreak], earlier: Sequence[GraphBreak]
 ) -> tuple[GraphBreak, ...]:
-    """Those that had a place may have lost it meanwhile."""
+    """Graph breaks that are new. One that had a place before may have lost it since."""
     known = {each[:3]: each.times for each in earlier}
     new = []
     for each in sorted(now, key=lambda each: not each.place):

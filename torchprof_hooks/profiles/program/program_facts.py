@@ -27,7 +27,7 @@ class OptimizerFacts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ProgramFacts:
-    """What tips look at.
+    """Facts that tips need.
 
     optimizers: those that have stepped.
     detects_anomalies: whether autograd's anomaly mode was on in a step, or is now.

@@ -92,7 +92,7 @@ class ProgramProfile:
         return self.by_module.phase_times_ns()
 
     def function_rows(self, by: Grouping) -> tuple[Row, ...]:
-        """Those of `by_function` (see `Profile.rows`), made once."""
+        """The rows of `by_function` (see `Profile.rows`), made once."""
         if by not in self._function_rows:
             self._function_rows[by] = self.by_function.rows(by)
         return self._function_rows[by]
@@ -115,8 +115,9 @@ class ProgramProfile:
 
 
 def part_of(profile: Profile, name: str) -> Profile:
-    """What happened in calls of one outermost module: its forward, and the backward and
-    recompute that belong to it. Its own times add up to its `wall_ns`."""
+    """The part of a profile inside of calls of one outermost module: its forward, and
+    the backward and recompute of it. The own times add up to the `wall_ns` of the
+    part."""
     cells = {key: totals for key, totals in profile.cells.items() if key[0][0] == name}
     return replace(
         profile, cells=cells, wall_ns=sum(totals.self_ns for totals in cells.values())

@@ -1,5 +1,5 @@
-"""Steps of a program that were looked at more and less closely, and what the close ones
-tell of all."""
+"""The steps of a program by how closely they were measured, and estimates of all steps
+by those that were measured closely."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Strata:
 
     @property
     def step_times(self) -> StepTimes:
-        """Of all but those that are disturbed."""
+        """Durations of all steps but the disturbed ones."""
         kept = (self.warm_up, *self._later())
         return reduce(StepTimes.merge, (s.profile.step_times for s in kept))
 
@@ -111,7 +111,7 @@ class Strata:
         return steps if of_functions else steps + self.modules.steps
 
     def _imagined(self) -> Profile:
-        """Of the steps that were only counted."""
+        """An estimate of the steps that were only counted."""
         if not self.counted.profile.wall_ns:
             return self.counted.profile
         seen = [self.phases, *self._close_enough()]
@@ -175,9 +175,9 @@ def _parts(profile: Profile, *, of_functions: bool = False) -> Counter[Part]:
 def _factors(
     wanted_ns: int, found_ns: int, functions_ns: int, share_of_calls: float
 ) -> tuple[float, float]:
-    """What to multiply times of a part with: those that are no function's, and those of
-    functions. Looking at functions takes time between them, not in them: they take as
-    long as they did, as often as they were called, and the rest is what remains."""
+    """Factors for the times of a part: for cells that are not functions, and for
+    functions. Measuring functions takes time between them, not in them. So functions
+    are scaled with their number of calls, and the rest gets the time that remains."""
     rest_ns = found_ns - functions_ns
     of_functions = share_of_calls * functions_ns
     if not rest_ns or of_functions > wanted_ns:
@@ -186,8 +186,9 @@ def _factors(
 
 
 def _divided(all_steps: Stratum, seen: Stratum) -> Profile:
-    """The time of `all_steps`, divided as in the steps `seen` among them: without what
-    looking took there, since most steps were not looked at."""
+    """The time of `all_steps`, divided as in the steps `seen` among them, without the
+    time
+    that measuring took in these: most steps were not measured."""
     profile, pattern = all_steps.profile, seen.profile.corrected()
     wanted, found = _parts(profile), _parts(pattern)
     of_functions = _parts(pattern, of_functions=True)
@@ -220,8 +221,8 @@ def _divided(all_steps: Stratum, seen: Stratum) -> Profile:
 def _add_rounding(
     cells: dict[CellKey, Totals], pattern: Profile, wanted: Mapping[Part, int]
 ) -> None:
-    """Have the times of each part add up to that of the part, to the nanosecond: what
-    was lost by rounding is little to the largest of them."""
+    """Make the times of each part add up to that of the part, to the nanosecond, by
+    adding what rounding lost to the largest of them."""
     largest: dict[Part, CellKey] = {}
     missing = Counter(wanted)
     for key, totals in cells.items():
@@ -244,8 +245,8 @@ def _share_of_calls(all_steps: Stratum, seen: Stratum, part: Part) -> float:
 
 
 def _not_looked_into(profile: Profile) -> Profile:
-    """The same, where the time inside of modules and of backward is on a row of its
-    own; calls stay where they are."""
+    """The same profile with the time inside of modules and of backward on a row of its
+    own. Calls stay where they are."""
     cells: dict[CellKey, Totals] = {}
 
     for (path, phase), totals in profile.cells.items():

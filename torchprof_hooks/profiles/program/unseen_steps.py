@@ -1,4 +1,4 @@
-"""What was done in steps of which nothing but the end was seen, judged by others."""
+"""Estimates steps of which only the end was seen, by steps that were measured."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.step_times import StepTimes
 from torchprof_hooks.profiles.totals import Totals
 
-#: Of time of which nothing is known.
+#: For time of which nothing is known.
 UNSAMPLED_INFO: Final = ModuleInfo(kind="unsampled")
 UNSEEN: Final[CellKey] = ((UNSAMPLED_NAME,), "outside")
 
@@ -24,10 +24,10 @@ _OF_TRAINING: Final = (
     "waiting",
     "communication",
 )
-#: What is not done in each step alike.
+#: Phases that differ from step to step.
 _OF_FEW_STEPS: Final = ("profiler", "compiling")
-#: Steps that took so many times as long as the longest that was seen, or more, are not
-#: like any of these.
+#: Steps that take this many times as long as the longest measured one are not estimated
+#: by measured steps.
 _MUCH_LONGER: Final = 2
 
 
@@ -44,14 +44,14 @@ class _Known(NamedTuple):
         return self.steps_ns + self.evaluation_ns
 
     def share_of(self, other: _Known) -> float:
-        """Of how many there are, where there is only one kind."""
+        """The ratio of the numbers of steps, if all are of one kind; else 0.0."""
         both = (self.steps or other.steps) and (self.evaluations or other.evaluations)
         count = other.steps + other.evaluations
         return 0.0 if both or not count else (self.steps + self.evaluations) / count
 
 
 def scaled(totals: Totals, time: float, calls: float) -> Totals:
-    """The same of more or fewer calls, and of so much more or less time."""
+    """Totals with calls and times multiplied by these factors."""
     return replace(
         totals,
         calls=round(totals.calls * calls),
@@ -86,7 +86,8 @@ def imagined(counted: Profile, seen: Profile) -> Profile:
 
 
 def _known(times: StepTimes, others: StepTimes | None = None) -> _Known:
-    """All, or those that are like some of the others."""
+    """Steps and calls in `times`; with `others`, only those that are like some of
+    them."""
     if others is None:
         steps_ns = times.first_ns + times.later_ns
         return _Known(times.steps, steps_ns, times.evaluations, times.evaluation_ns)
@@ -111,7 +112,7 @@ def _like(
         if phase in _OF_TRAINING
     )
     others_ns = pattern_ns - of_training_ns
-    # What looking took is not in the pattern any more.
+    # The pattern is without the time that measuring took.
     training_ns = pattern_ns * seen.steps_ns / max(seen.all_ns, 1)
     training = found.steps_ns / training_ns if training_ns else 0.0
     rest_ns = found.all_ns - training * of_training_ns
@@ -127,7 +128,7 @@ def _like(
 
 
 def _add_rest(cells: dict[CellKey, Totals], wall_ns: int) -> None:
-    """Have all add up to the wall time, to the nanosecond."""
+    """Make the cells add up to the wall time, to the nanosecond."""
     rest_ns = wall_ns - sum(totals.self_ns for totals in cells.values())
     key = UNSEEN
     if cells and rest_ns <= len(cells):  # rounded

@@ -1,4 +1,4 @@
-"""What the outputs of a traced step take of memory, and would take otherwise."""
+"""The memory that the outputs of a traced step take, and would take otherwise."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from torchprof_hooks.profiles.trace.module_places import OUTSIDE, Place, find_pl
 from torchprof_hooks.profiles.trace.step_outputs import CREATED, Output, StepOutputs
 from torchprof_hooks.profiles.trace.step_trace import Operation, StepTrace
 
-#: What torch puts in front of the name of an autograd node.
+#: Prefixes that torch adds to the name of an autograd node.
 _NODE: Final = "autograd::engine::evaluate_function: "
 _AUTOGRAD: Final = "torch::autograd::"
 
 
 class OutputRow(NamedTuple):
-    """What an operation returned each time, of those that are alike.
+    """Operations that are called at one place and return the same.
 
-    module, phase: where it was called.
-    times: how often.
+    module, phase: where they are called.
+    times: how many there are.
     """
 
     module: str
@@ -40,17 +40,18 @@ class OutputRow(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """Of the outputs of one of them."""
+        """Bytes of the outputs of one operation."""
         return sum(output.size_bytes for output in self.outputs)
 
     @property
     def total_bytes(self) -> int:
-        """Of all."""
+        """Bytes of the outputs of all of them."""
         return self.times * self.size_bytes
 
     @property
     def created_bytes(self) -> int:
-        """Of what all of them have allocated: views and writes in place take none."""
+        """Bytes that all of them have allocated: views and writes in place allocate
+        none."""
         return self.times * sum(
             output.size_bytes for output in self.outputs if output.kind == CREATED
         )

@@ -1,4 +1,4 @@
-"""What the operations of a traced step returned, by blocks of memory."""
+"""The outputs of the operations of a traced step, by blocks of memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happened in one traced step, as plain data.
+"""One traced step as plain data: modules, operations, backward passes, memory.
 
 Times are nanoseconds since the Unix epoch.
 """

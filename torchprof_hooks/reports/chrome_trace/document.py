@@ -10,9 +10,9 @@ from typing import Any, Final
 _EVENTS: Final = re.compile(rb'"traceEvents"\s*:\s*\[')
 _NO_EVENTS: Final = re.compile(rb"\s*\]")
 _BASE: Final = re.compile(rb'"baseTimeNanoseconds"\s*:\s*(\d+)')
-#: What torch writes after the events: lists of what it has complained of, if it has (up
-#: to 2.10, builds for CUDA do where there is no device), and the name of its file.
-#: Behind something else than events, the text was cut off.
+#: The end of torch's file after the events: lists of warnings, if there are any (up to
+#: 2.10, builds for CUDA warn if there is no device), and the name of the file. Where
+#: something else follows the events, the text was cut off.
 _CLOSING: Final = re.compile(
     rb"(?<=[\s\[}])\]"
     rb'((?:\s*,\s*"[A-Z]+"\s*:\s*\[(?:[\s,]|"(?:[^"\\\n]|\\.)*")*\])*)'
@@ -41,7 +41,7 @@ class TraceDocument:
         self._complaints = closing[1]
         self._has_events = _NO_EVENTS.match(text, self._begin) is None
         base = _BASE.search(text, 0, self._begin)
-        #: What the times of the trace count from, in nanoseconds of Unix time.
+        #: The zero of the times in the trace, in nanoseconds since the Unix epoch.
         self.base_ns = int(base[1]) if base else 0
 
     def with_events(

@@ -136,7 +136,7 @@ def _cache(use: CacheUse) -> str:
 
 
 class _Item(NamedTuple):
-    """Something that happened `times` times at a place."""
+    """An event that happened `times` times at a place."""
 
     times: int
     function: str

@@ -30,7 +30,7 @@ _COLUMNS: Final = "{:>8} {:>7} {:>12} {:>15} {:>8} {:>9} {:>8} {:>9}  {}"
 
 
 class Tables(NamedTuple):
-    """What tables are of.
+    """The source of tables.
 
     part: name of an outermost module, "" for all of the program.
     width: characters in a line.
@@ -41,13 +41,13 @@ class Tables(NamedTuple):
     width: int = 512
 
     def profile(self, by: Grouping) -> Profile:
-        """What is to be grouped."""
+        """The profile that is grouped."""
         if by == "class":
             return self._only(self.program.by_module)
         return self._with_functions(by)
 
     def function_rows(self, by: Grouping) -> tuple[Row, ...]:
-        """Rows of all steps, had functions been looked at in each."""
+        """Rows of all steps, as if functions had been measured in each."""
         profile = self._with_functions(by)
         if profile is self.program.by_function:
             return self.program.function_rows(by)
@@ -149,7 +149,7 @@ def _rates(rows: Iterable[Row]) -> Mapping[tuple[str, Phase], float]:
 
 
 def _title(name: str, kind: Kind, phase: Phase) -> str:
-    """With the phase, unless it is forward, or the only one of such a row."""
+    """The name with the phase, unless that is forward or the only one of the row."""
     is_plain = phase in ("forward", kind) or (phase == "outside" and kind != "module")
     return name if is_plain else f"{name} {phase}"
 
@@ -169,7 +169,7 @@ def _places(profile: Profile, by: Grouping) -> Counter[str]:
 
 
 def _implementations(profile: Profile, by: Grouping) -> Mapping[str, set[str]]:
-    """What runs the calls of each row."""
+    """The implementations that run the calls of each row."""
     infos = profile.modules
     found: defaultdict[str, set[str]] = defaultdict(set)
     for path, _ in profile.cells:

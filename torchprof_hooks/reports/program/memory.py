@@ -106,7 +106,7 @@ def _measured(summary: MemorySummary | None) -> str:
 
 
 def _called(path: Sequence[str]) -> str:
-    """What is at the end of a path: a module by its whole name, anything else with the
+    """The name at the end of a path: of a module its whole name, of others with the
     module around it."""
     if not path:
         return OUTSIDE_NAME

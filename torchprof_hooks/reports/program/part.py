@@ -10,7 +10,7 @@ from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.program.program_profile import ProgramProfile, part_of
 from torchprof_hooks.reports.table import plural
 
-#: What phases are called, in the order in which they are shown.
+#: The titles of phases, in the order in which they are shown.
 PHASE_TITLES: dict[Phase, str] = {
     "forward": "forward",
     "backward": "backward",
@@ -64,9 +64,9 @@ def _part_lines(program: ProgramProfile, name: str) -> Iterator[str]:
 def phase_lines(
     times: Mapping[Phase, int], whole_ns: int, unseen_ns: int = 0
 ) -> Iterator[str]:
-    """What each phase took, with its share.
+    """The time of each phase, with its share.
 
-    unseen_ns: of the time outside, that of which nothing is known.
+    unseen_ns: the part of the time outside of modules of which nothing is known.
     """
     known = {**times, "outside": times.get("outside", 0) - unseen_ns}
     lines = [(text, known.get(phase, 0)) for phase, text in PHASE_TITLES.items()]

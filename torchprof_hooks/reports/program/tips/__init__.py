@@ -1,4 +1,4 @@
-"""What the numbers of a program suggest to try."""
+"""Tips: changes that the numbers of a program suggest."""
 
 from torchprof_hooks.reports.program.tips.section import find_tips, tips_section
 

@@ -66,7 +66,8 @@ def _attention(rows: Sequence[Row]) -> list[Row]:
 
 
 def _batches(row: Row) -> Factors | None:
-    """What is multiplied, if it is batches of matrices, so no weights."""
+    """The factors of a product of batches of matrices; None for products with
+    weights."""
     found = factors(row)
     if found is None or row.class_name == "linear":
         return None

@@ -1,4 +1,4 @@
-"""What the name of a function call tells."""
+"""Reads shapes and factors from the name of a function call."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ class Factors(NamedTuple):
 
 
 def factors(row: Row) -> Factors | None:
-    """What is multiplied, None if it is nothing like that or not known."""
+    """The two factors of a product of matrices; None for other functions, or if the
+    shapes are not known."""
     where = _FACTORS.get(row.class_name)
     shapes = shapes_of(row)
     if where is None or len(shapes) <= max(where):

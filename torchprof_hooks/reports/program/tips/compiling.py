@@ -70,8 +70,8 @@ def _most_often(found: Sequence[Reasons]) -> Reasons:
     return max(found, key=lambda each: each.times)
 
 
-#: What a guard says that failed -> what helps. Torch's own words, of which a later one
-#: may say more: the first that fits counts.
+#: A pattern in torch's reason for a recompile -> what helps. The first that matches
+#: counts.
 _ADVICE: Final = (
     (
         re.compile(r"size mismatch"),
@@ -114,7 +114,7 @@ _ADVICE: Final = (
 
 
 def _advice(most: Reasons) -> str:
-    """What helps against the first of its reasons; "" if that is not known."""
+    """Advice for the first of the reasons, or ""."""
     for pattern, text in _ADVICE:
         if pattern.search(most.reasons[0]):
             return f": {text}"

@@ -35,7 +35,7 @@ class Share(NamedTuple):
 
 
 class Turns(NamedTuple):
-    """What a program does over and over: steps; or, where no optimizer steps, calls of
+    """The unit that a program repeats: steps; or, if no optimizer steps, calls of
     the modules that are called from outside."""
 
     number: int
@@ -85,8 +85,8 @@ class Evidence:
         return Share(part_ns, self.program.by_module.wall_ns)
 
     def share(self, rows: Sequence[Row]) -> Share:
-        """What the function calls in `rows` took, with their backward: on the device
-        that they use, if its time was measured."""
+        """The share of the function calls in `rows`, with their backward: of the time
+        on the device that they use, if that was measured."""
         profile = self.program.by_function
         if any(map(uses_device, rows)):
             part_ns = sum(map(_device_ns, rows))

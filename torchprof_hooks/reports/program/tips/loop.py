@@ -18,11 +18,11 @@ from torchprof_hooks.reports.program.tips.evidence import (
     uses_device,
 )
 
-#: From which share of the time on waiting for data is mentioned.
+#: The least share of the time in waiting for data that is mentioned.
 LEAST_DATA: Final = 0.1
-#: The same for communication, with waiting for those that it takes.
+#: The same for communication, with waiting for other processes.
 LEAST_WAITING: Final = 0.1
-#: The same for code of the loop, which may well be there for something.
+#: The same for other code of the loop.
 LEAST_OUTSIDE: Final = 0.25
 #: How often in a step the program may wait for a device: for the loss, every few steps.
 LEAST_READS: Final = 0.5

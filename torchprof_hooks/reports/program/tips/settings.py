@@ -11,9 +11,9 @@ from torchprof_hooks.profiles.program.program_facts import OptimizerFacts
 from torchprof_hooks.reports.program.tips.evidence import Evidence, Share
 from torchprof_hooks.reports.table import plural
 
-#: From which share of the time on an optimizer that could be faster is mentioned.
+#: The least share of the time of an optimizer that could be faster.
 LEAST_OPTIMIZER: Final = 0.05
-#: The same for recomputing; a bit of it is what people pay for memory.
+#: The same for recomputing, some of which is the price of saving memory.
 LEAST_RECOMPUTE: Final = 0.15
 
 #: Optimizers -> devices on which their fused form is known to be the faster one. Where

@@ -13,14 +13,15 @@ from torchprof_hooks.reports.program.tips.call_names import (
 )
 from torchprof_hooks.reports.program.tips.evidence import Evidence, has_backward
 
-#: From which share of the time on double precision is mentioned: half of it can be won.
+#: The least share of the time in double precision that is mentioned: half of it can be
+#: saved.
 LEAST_DOUBLE: Final = 0.02
-#: The same for single precision without tensor cores, of which most can be won.
+#: The same for single precision without tensor cores: most of it can be saved.
 LEAST_TF32: Final = 0.05
-#: The same for products of which only a part can be won.
+#: The same for products, of whose time only a part can be saved.
 LEAST_PRODUCTS: Final = 0.05
-#: What sizes should be a multiple of: eight numbers of two bytes are what a tensor core
-#: reads at once.
+#: Sizes should be a multiple of this: a tensor core reads eight numbers of two bytes at
+#: once.
 ALIGNMENT: Final = 8
 
 _SIZES_SHOWN: Final = 3

@@ -1,18 +1,88 @@
-"""Rows of a profile as records of plain Python types; units are in the names."""
+"""The rows of a profile as JSON and CSV, for other programs. Units are in the names."""
 
 from __future__ import annotations
 
+import csv
+import json
 from dataclasses import asdict
-from typing import Any
+from io import StringIO
+from typing import Any, Final
 
 from torchprof_hooks.profiles.memory import MemorySummary
+from torchprof_hooks.profiles.names import Grouping
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.rows import Row
 from torchprof_hooks.profiles.step_times import StepTimes
 from torchprof_hooks.profiles.totals import Totals
 
+#: What a row stands for.
+_NAME_FIELDS: Final = ("name", "class_name", "kind", "module", "compiled")
 
-def profile_record(profile: Profile) -> dict[str, Any]:
+
+def render_json(profile: Profile, by: Grouping = "module") -> str:
+    """The rows of `Profile.rows(by)`, most expensive first, and what is true of the
+    whole run.
+
+    Raises:
+        ValueError: unknown `by`.
+
+    Example::
+
+        {"by": "class", "wall_ns": 2000000, "steps": 10, ..., "memory": null,
+         "rows": [
+          {"name": "Linear", "class_name": "Linear", "kind": "module", ...,
+           "calls": 20, "self_ns": 1500000, "cumulative_ns": 1500000,
+           "phases": {"forward": {"calls": 20, "self_ns": 500000, ...,
+                                  "mean_ns": 25000.0, "std_ns": 2000.0, ...},
+                      "backward": {...}}},
+          ...]}
+
+    All own times add up to `wall_ns`. Device times and bytes are there if they were
+    measured.
+    """
+    rows = [_record(profile, row) for row in profile.rows(by)]
+    content = {"by": by, **_profile_record(profile), "rows": rows}
+    return json.dumps(content, indent=1)
+
+
+def _record(profile: Profile, row: Row) -> dict[str, Any]:
+    return {
+        **_name_record(row),
+        "aliases": list(row.aliases),
+        "calls": row.calls,
+        "self_ns": row.self_ns,
+        "cumulative_ns": row.cumulative_ns,
+        "phases": _phase_records(profile, row),
+    }
+
+
+def render_csv(profile: Profile, by: Grouping = "module") -> str:
+    """One line for each row of `Profile.rows(by)` and phase that it has, below one of
+    headers.
+
+    Raises:
+        ValueError: unknown `by`.
+
+    Example::
+
+        name,class_name,kind,module,compiled,phase,calls,self_ns,cumulative_ns,mean_ns,...
+        Net,Net,module,Net,False,forward,10,1000000,51750000,5175000.0,...
+        Net,Net,module,Net,False,backward,10,2000000,108250000,10825000.0,...
+
+    The column `self_ns` adds up to the wall time. Columns of device times and bytes are
+    there if they were measured.
+    """
+    text = StringIO()
+    fields = [*_NAME_FIELDS, "phase", *_numbers(profile, Totals())]
+    writer = csv.DictWriter(text, fields, lineterminator="\n")
+    writer.writeheader()
+    for row in profile.rows(by):
+        for phase, numbers in _phase_records(profile, row).items():
+            writer.writerow({**_name_record(row), "phase": phase, **numbers})
+    return text.getvalue().removesuffix("\n")
+
+
+def _profile_record(profile: Profile) -> dict[str, Any]:
     """What is true of the whole run."""
     return {
         "wall_ns": profile.wall_ns,
@@ -47,29 +117,17 @@ def _step_times_record(times: StepTimes) -> dict[str, Any]:
     }
 
 
-def name_record(row: Row) -> dict[str, Any]:
-    """What a row stands for."""
-    return {
-        "name": row.name,
-        "class_name": row.class_name,
-        "kind": row.kind,
-        "module": row.module,
-        "compiled": row.compiled,
-    }
+def _name_record(row: Row) -> dict[str, Any]:
+    return {name: getattr(row, name) for name in _NAME_FIELDS}
 
 
-def phase_records(profile: Profile, row: Row) -> dict[str, dict[str, Any]]:
+def _phase_records(profile: Profile, row: Row) -> dict[str, dict[str, Any]]:
     """The numbers of a row by phase, without phases in which there was nothing."""
     return {
         phase: _numbers(profile, totals)
         for phase, totals in row.phases.items()
         if totals != Totals()
     }
-
-
-def number_fields(profile: Profile) -> list[str]:
-    """The names of the numbers that a phase has."""
-    return list(_numbers(profile, Totals()))
 
 
 def _numbers(profile: Profile, totals: Totals) -> dict[str, Any]:

@@ -1,4 +1,5 @@
-"""Blocks of memory as objects, and how many bytes are in use on each device."""
+"""Tracks beside those of torch: modules; blocks of memory as objects; and how many
+bytes are in use on each device."""
 
 from __future__ import annotations
 
@@ -7,13 +8,34 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any, Final
 
-from torchprof_hooks.profiles.trace.step_trace import Allocation, StepTrace
+from torchprof_hooks.profiles.trace.step_trace import Allocation, ModuleSpan, StepTrace
 from torchprof_hooks.reports.chrome_trace.events import Place
+
+#: Added to the number of a thread, it gives that of the track of its modules. Systems
+#: do not number threads that high.
+MODULE_TRACK: Final = 1_000_000_000
 
 OBJECT: Final = "Tensor memory"
 #: Number of the object that stands for everything allocated before the step, one for
 #: each device, counted down: blocks have positive numbers.
 _BEFORE: Final = -1
+
+
+def module_events(trace: StepTrace, base_ns: int) -> Iterator[str]:
+    """The step, and inside of it the modules, on a track of their own: a module's
+    backward begins and ends inside of operations of the thread."""
+    track = Place(trace.process, MODULE_TRACK + trace.thread, base_ns)
+    yield track.metadata("thread_name", '{"name":"modules"}')
+    yield track.metadata("thread_sort_index", f'{{"sort_index":{trace.thread - 1}}}')
+    yield track.span(f"step {trace.step}", "step", trace.start_ns, trace.end_ns)
+    for span in trace.modules:
+        args = {"class": span.kind} if span.kind else {}
+        yield track.span(_label(span), span.phase, span.start_ns, span.end_ns, **args)
+
+
+def _label(span: ModuleSpan) -> str:
+    is_plain = span.phase == "forward" or not span.kind  # "(optimizer) SGD"
+    return span.name if is_plain else f"{span.name} {span.phase}"
 
 
 def memory_events(trace: StepTrace, base_ns: int) -> Iterator[str]:

@@ -17,9 +17,8 @@ from torchprof_hooks.capture.recording import Recording, Window
 from torchprof_hooks.profiles.trace.step_trace import StepTrace
 from torchprof_hooks.reports.chrome_trace.data_flow import data_flow_events
 from torchprof_hooks.reports.chrome_trace.document import TraceDocument
-from torchprof_hooks.reports.chrome_trace.memory_track import memory_events
-from torchprof_hooks.reports.chrome_trace.module_track import module_events
-from torchprof_hooks.session.trace_files import new_file
+from torchprof_hooks.reports.chrome_trace.tracks import memory_events, module_events
+from torchprof_hooks.tracing.trace_files import new_file
 from torchprof_hooks.version import __version__
 
 #: How many recordings may wait to be written; if there are more, training waits.

@@ -20,10 +20,10 @@ from torchprof_hooks.profiles.options import (
 )
 from torchprof_hooks.session.hook_use import occupy, release
 from torchprof_hooks.session.session_hook import RunContext, RunValues, SessionHook
-from torchprof_hooks.session.trace_writer import TraceOptions, TraceWriter
 from torchprof_hooks.session.training_session import TrainingSession
 from torchprof_hooks.session.trigger_timer import SecondOrStepTimer
-from torchprof_hooks.session.uninterrupted import uninterrupted
+from torchprof_hooks.tracing.trace_writer import TraceOptions, TraceWriter
+from torchprof_hooks.tracing.uninterrupted import uninterrupted
 
 
 class ProfilerHook(SessionHook):
