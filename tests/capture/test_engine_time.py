@@ -22,7 +22,7 @@ from tests.exact import (
     passes,
 )
 from tests.fake_clock import burn
-from torchprof_hooks import LinkHook, Profile, profile
+from torchprof_hooks import FunctionHook, LinkHook, Profile, add_hook, profile
 from torchprof_hooks.link_hooks import TimerHook
 
 Backward = Callable[[torch.Tensor], object]
@@ -197,3 +197,27 @@ def test_hooks_are_told_of_modules_alone() -> None:
     assert hook.seen[0] == "Sequential"
     assert all("Sequential" in name for name in hook.seen)
     assert set(timer.summary()) == {name for name in hook.seen if "end" not in name}
+
+
+class Nodes(FunctionHook):
+    name = "nodes"
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    def backward_preprocess(self, function: Any, *_: Any) -> None:
+        self.seen.append(function.name)
+
+    def backward_postprocess(self, function: Any, *_: Any) -> None:
+        self.seen.append("end of " + function.name)
+
+
+@pytest.mark.usefixtures("slow_engine")
+def test_a_hook_on_the_node_that_runs_first_begins_after_it() -> None:
+    hook = Nodes()
+    loss = (LEAF * 2).sum()
+    add_hook(loss.grad_fn, hook)
+    with profile() as prof:
+        loss.backward()
+    assert hook.seen == ["SumBackward0", "end of SumBackward0"]
+    assert found(prof.profile)[ENGINE] == no_calls(5)

@@ -258,6 +258,8 @@ class FunctionTracker(FunctionSites):
         """A node that has a hook of its own is about to run."""
         if not self.passes:  # an exception may have kept another one from ending
             self.abort_down_to(self.outside, self._last_stamp())
+        else:
+            self.backward.engine_ends(self.passes[-1])
         self.open_entry(self.site_of_node(self.site, name))
 
     def node_post(self, name: str) -> None:

@@ -52,6 +52,11 @@ class HeardPasses:
         tracker.passes.append(started)
         self._tracker = tracker
 
+    def engine_ends(self, running: BackwardPass) -> None:
+        """A node of the pass is about to run, if none has."""
+        if self._tracker is not None:
+            self._tracker.engine_ends()
+
     def owner_of(self, running: BackwardPass) -> Site:
         """Whom the pass is working for."""
         tracker = self._tracker

@@ -99,6 +99,12 @@ class PlannedPasses:
             at_node = partial(self._gives_gradients, at_node)
         self._hooks.callbacks[0] = at_node
 
+    def engine_ends(self, running: BackwardPass) -> None:
+        """A node of the pass is about to run, if none has."""
+        if running.owner is running.engine:
+            move = move_between(running.owner, running.whole)
+            self._make_move(move, running, perf_counter_ns())
+
     def owner_of(self, running: BackwardPass) -> Site:
         """Whom the pass is working for."""
         return running.owner.site

@@ -1200,6 +1200,16 @@ void engine_begins(Cursor* cursor, Pass& pass, Node* engine) {
   cursor->site = engine;
 }
 
+// A node is about to run of which the engine has not told yet: it has begun by now.
+PyObject* engine_ends(PyObject* self, PyObject*) {
+  Cursor* cursor = cursor_of(self);
+  PassLock locked(cursor);
+  if (cursor->running.empty() || cursor->running.back().has_begun()) Py_RETURN_NONE;
+  move(cursor, cursor->running.back(), 0, {}, clock_ns());
+  if (raise_again(cursor)) return nullptr;
+  Py_RETURN_NONE;
+}
+
 PyObject* enter_pass(PyObject* self, PyObject* args, PyObject* keywords) {
   static const char* parameters[] = {"base",        "divides", "makes_graph",
                                      "names_nodes", "calls",   "engine",
@@ -1383,6 +1393,7 @@ PyMethodDef cursor_methods[] = {
     {"take_intervals", take_intervals, METH_VARARGS, nullptr},
     {"add_record", add_record, METH_VARARGS, nullptr},
     {"enter_pass", FASTCALL(enter_pass), METH_VARARGS | METH_KEYWORDS, nullptr},
+    {"engine_ends", engine_ends, METH_NOARGS, nullptr},
     {"leave_pass", leave_pass, METH_VARARGS, nullptr},
     {"drop_pass", drop_pass, METH_NOARGS, nullptr},
     {"runs_task", runs_task, METH_O, nullptr},

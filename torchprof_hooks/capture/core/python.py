@@ -313,6 +313,9 @@ class OwningCursor(Cursor):
             whose own begins with that.
         """
 
+    def engine_ends(self) -> None:
+        """The first node of the pass is about to run, if none has."""
+
     def leave_pass(self, failed: bool = False) -> int | None:
         """It has ended: closes what is open in it when its last node ended, and tells
         that moment; None if no node has run."""
