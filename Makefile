@@ -24,13 +24,15 @@ LONG_IMPORTS := tests/databases tests/models
 # What measures is there twice (see docs/native_core.md): what is booked, and what it
 # costs, is tested with both.
 IN_PYTHON := TORCHPROF_HOOKS_CORE=python $(PYTEST) $(SIDE_BY_SIDE)
-OF_BOTH_CORES := tests/capture tests/distributed tests/function_hooks tests/link_hooks \
-	tests/test_*.py
+OF_BOTH_CORES := tests/capture tests/function_hooks tests/link_hooks \
+	$(wildcard tests/test_function_hook*.py tests/test_link_hook*.py tests/test_profile*.py) \
+	tests/test_hook_costs.py tests/test_kept_objects.py tests/test_bounds.py
 
 test: $(VENV)/test.installed  ## run the tests that every change has to pass
 	$(PYTEST) $(SIDE_BY_SIDE) -m "not serial and not thorough"
 	$(PYTEST) $(ALONE)
-	$(IN_PYTHON) -m "not serial and not slow and not thorough" $(OF_BOTH_CORES)
+	$(IN_PYTHON) -m "not serial and not slow and not thorough" --ignore-glob='*/test_flop_*' \
+		$(OF_BOTH_CORES)
 
 test-fast: $(VENV)/test.installed  ## run the tests that are quick, in a minute
 	$(PYTEST) $(SIDE_BY_SIDE) $(LONG_IMPORTS:%=--ignore=%) -m "not serial and not slow and not thorough"
@@ -38,7 +40,7 @@ test-fast: $(VENV)/test.installed  ## run the tests that are quick, in a minute
 test-all: $(VENV)/test.installed  ## try everything with everything, with both cores (half an hour)
 	$(THOROUGH) $(PYTEST) $(SIDE_BY_SIDE) -m "not serial"
 	$(PYTEST) $(ALONE)
-	$(THOROUGH) $(IN_PYTHON) -m "not serial" $(OF_BOTH_CORES)
+	$(THOROUGH) $(IN_PYTHON) -m "not serial" $(OF_BOTH_CORES) tests/distributed tests/program
 
 mutate: $(VENV)/test.installed  ## break lines that book time, and see whether tests notice (hours)
 	$(BIN)/python -m tests.mutate

@@ -71,9 +71,9 @@ _CUDA_WARNINGS = (
 #: each, or hundreds of them.
 _SLOW = (
     *("tests/program/", "tests/models/", "tests/databases/", "tests/test_examples.py"),
-    *("tests/test_docs.py", "tests/test_bounds.py", "tests/capture/test_compile"),
+    *("tests/test_docs.py", "tests/test_bounds.py::test_memory_does_not_grow_if"),
     *("tests/session/test_trace", "tests/session/test_profiler_hook.py"),
-    "tests/distributed/test_spread.py",
+    *("tests/capture/test_compile", "tests/distributed/test_spread.py"),
 )
 
 

@@ -68,6 +68,7 @@ print("the same")
 """
 
 
+@pytest.mark.slow
 def test_importing_changes_nothing_in_torch() -> None:
     run = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", IMPORT],

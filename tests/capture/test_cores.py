@@ -42,6 +42,7 @@ def booked_by(core: str) -> list[Any]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
+@pytest.mark.slow
 @NATIVE_CORE
 def test_random_programs_are_booked_alike_by_both() -> None:
     for native, other in zip(booked_by("native"), booked_by("python"), strict=True):
@@ -112,6 +113,7 @@ def core_of(**variables: str) -> tuple[str, str, str]:
     return core, reason, done.stderr
 
 
+@pytest.mark.slow
 def test_the_environment_chooses() -> None:
     found = core_of(TORCHPROF_HOOKS_CORE="python")
     assert found == ("python", "TORCHPROF_HOOKS_CORE=python", "")
@@ -210,6 +212,7 @@ def test_a_module_that_says_it_is_for_another_torch(
         native_module()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("script", "reason"),
     [
@@ -249,6 +252,7 @@ def test_a_compiler_that_gets_little_of_the_processor(
     assert next(used) > 2  # it took several times that long
 
 
+@pytest.mark.slow
 def test_no_compiler(cache: Path, tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
@@ -259,6 +263,7 @@ def test_no_compiler(cache: Path, tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_cache_that_cannot_be_written(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("")
@@ -268,6 +273,7 @@ def test_a_cache_that_cannot_be_written(tmp_path: Path) -> None:
     assert "Traceback" not in said
 
 
+@pytest.mark.slow
 def test_a_cache_that_others_may_write_into(cache: Path) -> None:
     cache.mkdir()
     cache.chmod(0o777)
@@ -276,6 +282,7 @@ def test_a_cache_that_others_may_write_into(cache: Path) -> None:
     assert why == f"others may write into {cache}: chmod 700 {cache}"
 
 
+@pytest.mark.slow
 @NATIVE_CORE
 def test_it_can_be_built_beforehand(cache: Path, tmp_path: Path) -> None:
     variables = {"CXX": copying(tmp_path), "XDG_CACHE_HOME": str(cache.parent)}

@@ -133,6 +133,7 @@ def test_modules_are_seen_after_an_export() -> None:
     assert not prof.profile.aborted_calls
 
 
+@pytest.mark.slow
 def test_the_first_export_of_a_process() -> None:
     """Which imports what torch exports with while it is measured."""
     program = """

@@ -234,6 +234,7 @@ print("torch._dynamo" in loaded, "sympy" in loaded, len(loaded - counter) < 10)
 """
 
 
+@pytest.mark.slow
 def test_the_compiler_is_not_loaded_for_it() -> None:
     printed = subprocess.check_output([sys.executable, "-c", FIRST], text=True)
     assert printed == "False False True\n"
