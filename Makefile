@@ -4,7 +4,7 @@ CONSTRAINTS ?= constraints.txt
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(CONSTRAINTS)
 
-.PHONY: help demo test test-fast test-all test-torch test-and-record mutate lint format bench gpu-check docs page trace-picture clean
+.PHONY: help demo test test-fast test-all coverage test-torch test-and-record mutate lint format bench gpu-check docs page trace-picture clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -41,6 +41,18 @@ test-all: $(VENV)/test.installed  ## try everything with everything, with both c
 	$(THOROUGH) $(PYTEST) $(SIDE_BY_SIDE) -m "not serial"
 	$(PYTEST) $(ALONE)
 	$(THOROUGH) $(IN_PYTHON) -m "not serial" $(OF_BOTH_CORES) tests/distributed tests/program
+
+# Quick tests of both cores. Those that trace lines themselves take the place of what
+# follows them here.
+COVERAGE := OMP_NUM_THREADS=1 $(BIN)/python -m coverage
+QUICK := -m "not serial and not slow and not thorough" --ignore=tests/capture/test_interrupts.py
+
+coverage: $(VENV)/coverage.installed  ## show the lines that no quick test runs
+	$(COVERAGE) erase
+	$(COVERAGE) run -m pytest -q $(LONG_IMPORTS:%=--ignore=%) $(QUICK)
+	TORCHPROF_HOOKS_CORE=python $(COVERAGE) run -m pytest -q $(QUICK) $(OF_BOTH_CORES)
+	$(COVERAGE) combine --quiet
+	$(COVERAGE) report
 
 mutate: $(VENV)/test.installed  ## break lines that book time, and see whether tests notice (hours)
 	$(BIN)/python -m tests.mutate
