@@ -16,9 +16,10 @@ from torch import nn
 from torch.compiler import is_dynamo_compiling
 
 from torchprof_hooks.capture.backward.plan import reachable_nodes
-from torchprof_hooks.capture.backward_tracker import BackwardTracker
 from torchprof_hooks.capture.calibration import calibration_of
+from torchprof_hooks.capture.core import hooks_of
 from torchprof_hooks.capture.core.span_log import SpanLog
+from torchprof_hooks.capture.hook_tracker import new_tracker
 from torchprof_hooks.capture.torch_names.autograd import (
     NodeHookCarrier,
     next_sequence_number,
@@ -45,10 +46,11 @@ def ns_per_call(call: Callable[[], object], calls: int = CALLS) -> float:
 def forward_hooks(tracker: Tracker) -> float:
     """Both hooks of a module, called without torch."""
     module = nn.Identity()
+    pre, post = hooks_of(tracker)
 
     def both() -> None:
-        tracker.forward_pre(module, ())
-        tracker.forward_post(module, (), 1)
+        pre(module, ())
+        post(module, (), 1)
 
     return ns_per_call(both)
 
@@ -117,16 +119,18 @@ def hook_a_node() -> float:
 
 def main() -> None:
     torch.set_num_threads(1)
-    costs = calibration_of(BackwardTracker())
+    costs = calibration_of(new_tracker())
     parts = {
         "reading the clock": ns_per_call(perf_counter_ns),
         "... the counter of nodes": ns_per_call(next_sequence_number),
         "asking for the thread": ns_per_call(get_ident),
         "... whether torch.compile traces": ns_per_call(is_dynamo_compiling),
         "forward: torch, for an empty pair of hooks": empty_pair(),
-        "forward: both hooks of a TimerHook, called by hand": forward_hooks(Tracker()),
+        "forward: both hooks of a TimerHook, called by hand": forward_hooks(
+            new_tracker(backward=False)
+        ),
         "forward: both hooks of profile(), called by hand": forward_hooks(
-            BackwardTracker()
+            new_tracker()
         ),
         "forward: all of it, between small functions": sum(costs.warm.call),
         "forward: ... and swept caches": sum(costs.cold.call),

@@ -18,7 +18,6 @@ import pytest
 import torchprof_hooks
 from torchprof_hooks.capture import calibration
 from torchprof_hooks.capture.core import CORE
-from torchprof_hooks.capture.tracker import Tracker
 
 MS = 1_000_000
 
@@ -86,12 +85,10 @@ class Calibrations:
         self.original = original
         self._clock = clock
 
-    def __call__(
-        self, kind: type[Tracker], by_shapes: bool = False
-    ) -> calibration.Calibration:
-        key = (self._clock.cost_per_reading_ns, kind, by_shapes)
+    def __call__(self, kind: calibration.Kind) -> calibration.Calibration:
+        key = (self._clock.cost_per_reading_ns, kind)
         if key not in self.known:
-            self.known[key] = self.original.__wrapped__(kind, by_shapes)
+            self.known[key] = self.original.__wrapped__(kind)
         return self.known[key]
 
 

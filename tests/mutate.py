@@ -1,7 +1,7 @@
 """Breaks lines that book time, one after the other, and tells which of these mutants
 the exact tests do not notice::
 
-    python -m tests.mutate [--files owning_tracker.py ...] [--sample 50]
+    python -m tests.mutate [--files thread_calls.py ...] [--sample 50]
 
 Each mutant is run in a process of its own, forked from one that has imported torch, on
 a copy of the tree. To be run by hand: it takes some seconds for each mutant.
@@ -31,9 +31,9 @@ CAPTURE: Final = Path("torchprof_hooks/capture")
 
 #: Files that book time, or say on whom.
 FILES: Final = (
-    *("span_log.py", "tracker.py", "owning_tracker.py", "backward_tracker.py"),
+    *("core/python.py", "core/span_log.py", "thread_calls.py", "tracker.py"),
     *("backward/planned.py", "backward/plan.py", "backward/ownership.py"),
-    *("snapshot.py", "meter_tracker.py"),
+    *("snapshot.py", "meters.py"),
 )
 #: Tests that assert on a clock of their own; the quickest to notice come first.
 TESTS: Final = (

@@ -81,8 +81,7 @@ LONG_CLASSES = {
     "program/recorder.py:Recorder",
     "tracing/profiler_hook.py:ProfilerHook",
 }
-#: Derived from trackers, which are a family still.
-DEEP_CLASSES = {"class_profiler.py:_ClassTracker"}
+DEEP_CLASSES: set[str] = set()
 #: State that modules hold: the one program that is measured, hooks that are in use, and
 #: codecs that were made once.
 SINGLETONS = {

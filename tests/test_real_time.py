@@ -18,8 +18,8 @@ from torch.utils.data import DataLoader, Dataset
 
 import torchprof_hooks
 from torchprof_hooks import Profile
-from torchprof_hooks.capture.backward_tracker import BackwardTracker
 from torchprof_hooks.capture.calibration import calibration_of
+from torchprof_hooks.capture.hook_tracker import new_tracker
 
 pytestmark = pytest.mark.serial
 
@@ -156,7 +156,7 @@ def test_what_measuring_costs_is_about_what_it_costs() -> None:
             model(x)
             measured_ns.append(perf_counter_ns() - start_ns)
     added_ns = min(measured_ns) - min(bare_ns)
-    costs = calibration_of(BackwardTracker())
+    costs = calibration_of(new_tracker())
     calls = 1 + len(model.inner)
     assert calls * sum(costs.warm.call) < 10 * added_ns
     assert calls * sum(costs.cold.call) > added_ns / 10

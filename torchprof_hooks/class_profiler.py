@@ -6,13 +6,11 @@ import atexit
 import os
 import sys
 from collections.abc import Callable
-from time import perf_counter_ns
-from typing import Any, TextIO, TypeVar, overload
+from typing import TextIO, TypeVar, overload
 
 import torch
-from torch.compiler import is_dynamo_compiling
 
-from torchprof_hooks.capture.backward_tracker import BackwardTracker
+from torchprof_hooks.capture.hook_tracker import new_tracker
 from torchprof_hooks.capture.module_names import ModuleNames
 from torchprof_hooks.capture.tap import ProcessTap
 from torchprof_hooks.profiles.names import TimeUnit
@@ -38,7 +36,12 @@ class ClassProfiler:
         self._cls = cls
         self._unit = unit
         self._file = file
-        self._tap = ProcessTap(lambda: _ClassTracker(cls))
+        self._tap = ProcessTap(
+            lambda: new_tracker(ModuleNames(number_roots=False)),
+            lambda tracker, module: (
+                tracker.site.module is not None or isinstance(module, cls)
+            ),
+        )
         self._pid = os.getpid()
         atexit.register(self._report_at_exit)
 
@@ -51,7 +54,6 @@ class ClassProfiler:
             [
                 take_snapshot(tracker, tracker.age_ns())
                 for tracker in self._tap.threads.trackers
-                if isinstance(tracker, _ClassTracker)
             ]
         )
 
@@ -60,27 +62,6 @@ class ClassProfiler:
             return  # a fork: what was measured before it is the parent's to report
         report = self.profile.report(unit=self._unit)
         print(f"{self._cls.__qualname__}\n{report}", file=self._file or sys.stderr)
-
-
-class _ClassTracker(BackwardTracker):
-    """Follows calls inside of an instance of the class, and no others."""
-
-    def __init__(self, cls: type[torch.nn.Module]) -> None:
-        super().__init__(ModuleNames(number_roots=False))
-        self._cls = cls
-        self._born_ns = perf_counter_ns()
-
-    def age_ns(self) -> int:
-        """Time since the first call, as long as the thread lived."""
-        end_ns = perf_counter_ns() if self.retired_ns is None else self.retired_ns
-        return end_ns - self._born_ns
-
-    def forward_pre(self, module: torch.nn.Module, args: Any) -> None:
-        """Open the call of `module`, if it is an instance, or called by one."""
-        if is_dynamo_compiling():
-            return
-        if self.site.module is not None or isinstance(module, self._cls):
-            super().forward_pre(module, args)
 
 
 @overload

@@ -22,12 +22,12 @@ from torchprof_hooks.capture.attach.blocks import (
     heal,
     held_for,
 )
-from torchprof_hooks.capture.backward_tracker import BackwardTracker
-from torchprof_hooks.capture.function_tracker import FunctionTracker
-from torchprof_hooks.capture.meter_tracker import MeterTracker
+from torchprof_hooks.capture.functions.function_calls import FunctionCalls
+from torchprof_hooks.capture.hook_tracker import new_tracker
 from torchprof_hooks.capture.meters import DeviceMeter, MemoryMeter, Meter
 from torchprof_hooks.capture.module_names import ModuleNames
 from torchprof_hooks.capture.sampling.every_step import EveryStep
+from torchprof_hooks.capture.tracker import Tracker
 from torchprof_hooks.measure.device_clock import (
     DeviceClock,
     check_clock,
@@ -215,7 +215,7 @@ def _make_steps(settings: Settings) -> EveryStep | SampledSteps:
 
 def make_tracker(
     settings: Settings, names: ModuleNames | None = None
-) -> tuple[BackwardTracker, str]:
+) -> tuple[Tracker, str]:
     """A tracker for this thread, and the reason why it cannot measure memory if that
     was asked for, else ""."""
     meters: list[Meter] = []
@@ -228,17 +228,10 @@ def make_tracker(
             meters.append(MemoryMeter(memory_counter(device)))
         except MemoryUnavailableError as error:
             unmeasured = str(error)
-    functions = settings.functions
-    if meters:
-        options = {
-            "follows_functions": functions,
-            "by_shapes": functions,
-            "counts_flops": functions,
-        }
-        return MeterTracker(meters, names=names, **options), unmeasured
-    if functions:
-        return FunctionTracker(names, by_shapes=True, counts_flops=True), unmeasured
-    return BackwardTracker(names), unmeasured
+    functions = None
+    if settings.functions:
+        functions = FunctionCalls(by_shapes=True, counts_flops=True)
+    return new_tracker(names, functions=functions, meters=meters), unmeasured
 
 
 def profile(

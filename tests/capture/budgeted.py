@@ -14,11 +14,11 @@ from torch.utils.data import DataLoader
 
 from tests.fake_clock import burn
 from torchprof_hooks import Profile
-from torchprof_hooks.capture.backward_tracker import BackwardTracker
 from torchprof_hooks.capture.module_names import ModuleNames
 from torchprof_hooks.capture.sampling.prices import Ended, Level, Run
 from torchprof_hooks.capture.sampling.sampled_steps import SampledSteps
 from torchprof_hooks.capture.sampling.scheduler import Scheduler
+from torchprof_hooks.capture.tracker import Tracker
 from torchprof_hooks.profiler import Profiler, Settings, make_tracker
 
 
@@ -56,7 +56,7 @@ class Taking(Fixed):
 def sampled(*levels: Level) -> Iterator[SampledSteps]:
     """A program that is measured on these levels, again and again."""
 
-    def make(level: Level, names: ModuleNames) -> tuple[BackwardTracker, str]:
+    def make(level: Level, names: ModuleNames) -> tuple[Tracker, str]:
         return make_tracker(Settings(functions=level == Level.FUNCTIONS), names)
 
     sampler = SampledSteps(make, Taking(*levels), sees_all=True)

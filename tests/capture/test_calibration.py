@@ -16,17 +16,18 @@ from tests.cores import PYTHON_CORE
 from tests.fake_clock import MS, Calibrations, FakeClock, burn
 from tests.helpers import in_thread
 from torchprof_hooks import Profile, profile
-from torchprof_hooks.capture import calibration, meter_tracker
-from torchprof_hooks.capture.backward_tracker import BackwardTracker
+from torchprof_hooks.capture import calibration
 from torchprof_hooks.capture.calibration import (
     Calibration,
     CallCost,
     Costs,
+    Kind,
     calibration_of,
 )
 from torchprof_hooks.capture.core import CORE, python
-from torchprof_hooks.capture.function_tracker import FunctionTracker
-from torchprof_hooks.capture.meter_tracker import MeterTracker
+from torchprof_hooks.capture.functions.function_calls import FunctionCalls
+from torchprof_hooks.capture.hook_tracker import new_tracker
+from torchprof_hooks.capture.meters import Meters
 from torchprof_hooks.capture.torch_names.modules import call_without_global_hooks
 from torchprof_hooks.capture.tracker import Tracker
 
@@ -41,18 +42,28 @@ def uncalibrated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Calibrations, "known", {})
 
 
-def metering() -> MeterTracker:
-    tracker = MeterTracker((), by_shapes=True)
-    tracker.is_told = tracker.tells_moves = True
+def functions(by_shapes: bool = False) -> Tracker:
+    return new_tracker(functions=FunctionCalls(by_shapes=by_shapes))
+
+
+def metering() -> Tracker:
+    tracker = functions(by_shapes=True)
+    tracker.meters, tracker.reads_meters = Meters(()), True
+    return tracker
+
+
+def metering_asleep() -> Tracker:
+    tracker = functions(by_shapes=True)
+    tracker.meters = Meters(())
     return tracker
 
 
 TRACKERS: dict[str, Callable[[], Tracker]] = {
-    "forward": Tracker,
-    "backward": BackwardTracker,
-    "functions": FunctionTracker,
-    "functions by shapes": lambda: FunctionTracker(by_shapes=True),
-    "meters that are asleep": lambda: MeterTracker((), by_shapes=True),
+    "forward": lambda: new_tracker(backward=False),
+    "backward": new_tracker,
+    "functions": functions,
+    "functions by shapes": lambda: functions(by_shapes=True),
+    "meters that are asleep": metering_asleep,
     "meters": metering,
 }
 
@@ -63,7 +74,7 @@ def check(tracker: Tracker, found: Calibration) -> None:
     for costs in (found.warm, found.cold):
         assert min(*costs.call, *costs.function, *costs.python_function) >= 0
         assert costs.boundary_ns >= 0
-        if not isinstance(tracker, FunctionTracker):
+        if not tracker.follows_functions:
             assert not any(costs.function)
             assert not any(costs.python_function)
 
@@ -73,9 +84,9 @@ def is_whole(tracker: Tracker, found: Calibration) -> bool:
     whole = True
     for costs in (found.warm, found.cold):
         whole &= sum(costs.call) > 0
-        if isinstance(tracker, BackwardTracker):
+        if tracker.measures_backward:
             whole &= costs.boundary_ns > 0
-        if isinstance(tracker, FunctionTracker):
+        if tracker.follows_functions:
             whole &= sum(costs.function) > 0 and sum(costs.python_function) > 0
     return whole
 
@@ -108,10 +119,10 @@ def really_uncalibrated(ticking: FakeClock) -> Iterator[None]:
 
 @pytest.mark.usefixtures("really_uncalibrated")
 def test_it_is_measured_once_for_each_kind(monkeypatch: pytest.MonkeyPatch) -> None:
-    measured: list[tuple[type[Tracker], bool]] = []
+    measured: list[Kind] = []
 
-    def measure(kind: type[Tracker], by_shapes: bool) -> Calibration:
-        measured.append((kind, by_shapes))
+    def measure(kind: Kind) -> Calibration:
+        measured.append(kind)
         costs = Costs(CallCost(1, 2), 3)
         return Calibration(costs, costs)
 
@@ -119,20 +130,20 @@ def test_it_is_measured_once_for_each_kind(monkeypatch: pytest.MonkeyPatch) -> N
     for _ in range(2):
         for make in TRACKERS.values():
             calibration_of(make())
-        in_thread(lambda: calibration_of(BackwardTracker()))
+        in_thread(lambda: calibration_of(new_tracker()))
     assert measured == [
-        (Tracker, False),
-        (BackwardTracker, False),
-        (FunctionTracker, False),
-        (FunctionTracker, True),
-        (MeterTracker, True),
+        Kind(backward=False),
+        Kind(),
+        Kind(functions=True),
+        Kind(functions=True, by_shapes=True),
+        Kind(functions=True, by_shapes=True, meters=True),
     ]
 
 
 @pytest.mark.usefixtures("uncalibrated")
 def test_no_random_numbers_are_drawn() -> None:
     before = torch.get_rng_state()
-    calibration_of(FunctionTracker())
+    calibration_of(functions())
     assert torch.equal(torch.get_rng_state(), before)
 
 
@@ -203,7 +214,7 @@ def test_hooks_of_the_program_do_not_see_it() -> None:
         torch_module.register_module_full_backward_hook(note),
     ]
     try:
-        whole_calibration_of(FunctionTracker())
+        whole_calibration_of(functions())
     finally:
         for handle in handles:
             handle.remove()
@@ -236,8 +247,7 @@ def slow_looks(monkeypatch: pytest.MonkeyPatch) -> None:
         burn(LOOK_NS / MS)
         return False
 
-    for module in (python, meter_tracker):
-        monkeypatch.setattr(module, "is_dynamo_compiling", look)
+    monkeypatch.setattr(python, "is_dynamo_compiling", look)
 
 
 @PYTHON_CORE  # the native one does not look
@@ -251,7 +261,7 @@ def test_whose_time_it_is_in(kind: str, clock: FakeClock) -> None:
 
 @pytest.mark.usefixtures("uncalibrated")
 def test_what_readings_of_the_clock_cost(clock: FakeClock) -> None:
-    found = calibration_of(BackwardTracker())
+    found = calibration_of(new_tracker())
     reading_ns = clock.cost_per_reading_ns
     # Two readings around a call, of which one is between its stamps, as it is between
     # those of the trial; and one at each boundary. The native core also reads it where
@@ -300,7 +310,7 @@ def cumulative_ns(found: Profile) -> int:
 def test_a_cost_that_is_not_known_does_not_cost_the_report(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def fail(kind: type[Tracker], by_shapes: bool) -> Calibration:
+    def fail(kind: Kind) -> Calibration:
         raise ValueError("no")
 
     monkeypatch.setattr(calibration, "_measure", fail)

@@ -22,12 +22,12 @@ from tests.cores import numbers_in_log
 from tests.fake_clock import MS, burn
 from tests.planted import Work
 from torchprof_hooks import Profile, ProfilerHook
+from torchprof_hooks.capture.attach import loaders
 from torchprof_hooks.capture.attach.attachments import attachments
 from torchprof_hooks.capture.attach.loaders import loader_patches
 from torchprof_hooks.capture.backward.ownership import NEWEST_RECORDS
-from torchprof_hooks.capture.backward_tracker import BackwardTracker
 from torchprof_hooks.capture.core.span_log import FOLD_AT
-from torchprof_hooks.capture.owning_tracker import OwningTracker
+from torchprof_hooks.capture.hook_tracker import new_tracker
 from torchprof_hooks.link_hooks import TimerHook
 from torchprof_hooks.profiles.names import GROUPINGS
 from torchprof_hooks.profiles.rows import Row
@@ -315,7 +315,7 @@ def test_a_trace_shows_loading(tmp_path: Path) -> None:
 
 
 def test_the_log_does_not_grow_with_the_number_of_batches() -> None:
-    tracker = BackwardTracker()
+    tracker = new_tracker()
     for patch in loader_patches:
         attachments.attach(patch, tracker)
     try:
@@ -409,7 +409,7 @@ def test_loading_that_an_interrupt_kept_from_ending(
             def interrupted(*_: Any) -> None:
                 raise KeyboardInterrupt
 
-            patch.setattr(OwningTracker, "end_loading", interrupted)
+            patch.setattr(loaders, "end_loading", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 train(model, DataLoader(Slow(2)))
         burn(20)
@@ -482,7 +482,7 @@ def test_nothing_is_left_behind() -> None:
 def test_trackers_that_die_are_forgotten() -> None:
     ask = vars(BaseIterator)["__next__"]
     for patch in loader_patches:
-        attachments.attach(patch, BackwardTracker())
+        attachments.attach(patch, new_tracker())
     gc.collect()
     assert vars(BaseIterator)["__next__"] is ask
 

@@ -12,7 +12,7 @@ import torchprof_hooks
 from tests.fake_clock import MS, burn
 from tests.planted import Work
 from torchprof_hooks import Profile
-from torchprof_hooks.capture.backward_tracker import BackwardTracker
+from torchprof_hooks.capture.tracker import Tracker
 from torchprof_hooks.link_hooks import TimerHook
 
 pytestmark = pytest.mark.usefixtures("clock")
@@ -203,17 +203,17 @@ def test_pass_that_an_interrupt_kept_from_ending(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     model = nn.Sequential(Work(1, 1))
-    end_pass = BackwardTracker.end_pass
+    end_pass = Tracker.end_pass
     with torchprof_hooks.profile() as prof:
         with monkeypatch.context() as patch:
 
             def interrupted(*_: Any) -> None:
                 raise KeyboardInterrupt
 
-            patch.setattr(BackwardTracker, "end_pass", interrupted)
+            patch.setattr(Tracker, "end_pass", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 model(torch.ones(3)).sum().backward()
-        assert BackwardTracker.end_pass is end_pass
+        assert Tracker.end_pass is end_pass
         for _ in range(3):
             model(torch.ones(3)).sum().backward()
     rows = {row.name: row for row in prof.profile.rows()}

@@ -30,9 +30,11 @@ from torchprof_hooks.capture.flop_count import (
     run_call,
 )
 from torchprof_hooks.capture.flop_shapes import Flops
-from torchprof_hooks.capture.function_sites import SHAPES_KEPT
-from torchprof_hooks.capture.function_tracker import FunctionTracker
+from torchprof_hooks.capture.functions.function_calls import FunctionCalls
+from torchprof_hooks.capture.functions.function_sites import SHAPES_KEPT
+from torchprof_hooks.capture.hook_tracker import new_tracker
 from torchprof_hooks.capture.torch_names import flop_mode
+from torchprof_hooks.capture.trial_runs import mode_of
 from torchprof_hooks.profiles.names import Grouping, Phase
 from torchprof_hooks.profiles.rows import Row
 
@@ -533,17 +535,14 @@ def _described(function: Any, *args: Any) -> Any:
 
 
 def test_calls_are_described_once_and_only_if_asked_for() -> None:
-    tracker = FunctionTracker(by_shapes=True, counts_flops=True)
-    silent = FunctionTracker(by_shapes=True)
+    tracker = new_tracker(functions=FunctionCalls(by_shapes=True, counts_flops=True))
+    silent = new_tracker(functions=FunctionCalls(by_shapes=True))
     described: list[int] = []
     for followed in (tracker, silent):
-        followed.open_mode(followed)
-        try:
+        with mode_of(followed):
             for _ in range(3):
                 torch.mm(torch.ones(5, 3), torch.ones(3, 4))
                 described.append(id(followed.sites[-1].described))
-        finally:
-            followed.close_mode(followed)
     assert len(set(described[:3])) == 1
     assert set(described[3:]) == {id(None)}
     for followed, expected in ((tracker, 3 * 120), (silent, 0)):
@@ -553,13 +552,10 @@ def test_calls_are_described_once_and_only_if_asked_for() -> None:
 
 
 def test_without_patience_functions_that_would_have_to_be_run_are_named() -> None:
-    tracker = FunctionTracker(by_shapes=True, counts_flops=True)
-    tracker.open_mode(tracker)
-    try:
+    tracker = new_tracker(functions=FunctionCalls(by_shapes=True, counts_flops=True))
+    with mode_of(tracker):
         torch.einsum("ij,jk->ik", torch.ones(5, 3), torch.ones(3, 4))
         torch.mm(torch.ones(5, 3), torch.ones(3, 4))
-    finally:
-        tracker.close_mode(tracker)
     tracker.log.fold()
     calls = tracker.log.calls[: len(tracker.sites)].tolist()
     for patience_s, left_out, counted_in_all in (

@@ -224,3 +224,33 @@ def test_many_shapes_are_counted_together() -> None:
     rows = {row.name: row for row in prof.profile.rows("call")}
     assert rows["relu(other shapes)"].calls == 199 - (len(sites) - 1)
     assert calls(prof.profile)["relu"] == (199, 0, 0)
+
+
+class _Interrupted(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        raise KeyboardInterrupt
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+        return gradients
+
+
+class _Interrupting(nn.Module):
+    def forward(self, x: torch.Tensor) -> Any:
+        return _Interrupted.apply(torch.relu(x))
+
+
+def test_functions_called_after_an_interrupt_are_not_those_of_dead_calls() -> None:
+    model = _Interrupting()
+
+    def step() -> None:
+        with pytest.raises(KeyboardInterrupt):
+            model(X)
+        torch.relu(X)
+
+    profile = profile_of(step, 3)
+    relus = {path for path, phase in profile.cells if path[-1].startswith("relu(")}
+    assert relus == {("_Interrupting", "relu(4x8)"), ("relu(4x8)",)}
+    for path in relus:
+        assert profile.cells[path, "forward"].calls == 3

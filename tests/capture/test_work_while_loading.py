@@ -14,7 +14,8 @@ import torchprof_hooks
 from tests.fake_clock import MS, burn
 from tests.planted import Work
 from torchprof_hooks import LinkHook, Profile
-from torchprof_hooks.capture.backward_tracker import BackwardTracker
+from torchprof_hooks.capture.interruptions import begin_loading
+from torchprof_hooks.capture.tracker import Tracker
 
 pytestmark = pytest.mark.usefixtures("clock")
 
@@ -182,8 +183,8 @@ def test_an_interrupt_that_nobody_told_us_of_does_not_hide_modules() -> None:
     model = Work(7, 9)
     with torchprof_hooks.profile() as prof:
         steps: Any = prof._own_rounds()._steps
-        tracker: BackwardTracker = steps.tracker  # as if its end had been interrupted
-        tracker.begin_loading(object(), gives_batch=True)
+        tracker: Tracker = steps.tracker  # as if its end had been interrupted
+        begin_loading(tracker, object(), gives_batch=True)
         burn(1)
         model(torch.ones(3))
     assert own_ms(prof.profile)["Work", "forward"] == 7

@@ -16,9 +16,9 @@ from typing import Final, NamedTuple
 import numpy as np
 import torch
 
-from torchprof_hooks.capture.backward_tracker import BackwardTracker
-from torchprof_hooks.capture.function_tracker import FunctionTracker
-from torchprof_hooks.capture.meter_tracker import MeterTracker
+from torchprof_hooks.capture.functions.function_calls import FunctionCalls
+from torchprof_hooks.capture.hook_tracker import new_tracker
+from torchprof_hooks.capture.meters import Meters
 from torchprof_hooks.capture.tracker import Tracker
 from torchprof_hooks.capture.trial_model import LAYERS, Times, trial_input
 from torchprof_hooks.capture.trial_runs import (
@@ -69,27 +69,41 @@ class Calibration(NamedTuple):
 _UNKNOWN: Final = Calibration(Costs(CallCost(), 0.0), Costs(CallCost(), 0.0))
 
 
+class Kind(NamedTuple):
+    """What costs depend on: what a tracker does for each call."""
+
+    backward: bool = True
+    functions: bool = False
+    by_shapes: bool = False
+    meters: bool = False
+
+
 def calibration_of(tracker: Tracker) -> Calibration:
     """What it costs that `tracker` measures. It takes some tenths of a second to see,
     for the first tracker of its kind in a process.
 
     This happens in a thread of its own, where trackers of other threads do not look.
     """
-    if isinstance(tracker, MeterTracker) and tracker.is_told:
-        return _in_a_thread(MeterTracker, tracker.by_shapes)
-    if isinstance(tracker, FunctionTracker) and tracker.follows_functions:
-        return _in_a_thread(FunctionTracker, tracker.by_shapes)
-    kind = BackwardTracker if isinstance(tracker, BackwardTracker) else Tracker
-    return _in_a_thread(kind)
+    return _in_a_thread(_kind_of(tracker))
+
+
+def _kind_of(tracker: Tracker) -> Kind:
+    functions = tracker.functions
+    by_shapes = functions is not None and functions.by_shapes
+    if tracker.reads_meters:
+        return Kind(functions=True, by_shapes=by_shapes, meters=True)
+    if tracker.follows_functions:
+        return Kind(functions=True, by_shapes=by_shapes)
+    return Kind(backward=tracker.measures_backward)
 
 
 @cache
-def _in_a_thread(kind: type[Tracker], by_shapes: bool = False) -> Calibration:
+def _in_a_thread(kind: Kind) -> Calibration:
     found: list[Calibration] = []
 
     def measure() -> None:
         with suppress(Exception):  # a cost that is not known must not cost the report
-            found.append(_measure(kind, by_shapes))
+            found.append(_measure(kind))
 
     thread = threading.Thread(target=measure)
     try:
@@ -100,23 +114,21 @@ def _in_a_thread(kind: type[Tracker], by_shapes: bool = False) -> Calibration:
     return found[0] if found else _UNKNOWN
 
 
-def _measure(kind: type[Tracker], by_shapes: bool) -> Calibration:
+def _measure(kind: Kind) -> Calibration:
     def make() -> Tracker:
-        if issubclass(kind, MeterTracker):
-            metering = kind((), by_shapes=by_shapes)
+        functions = FunctionCalls(by_shapes=kind.by_shapes) if kind.functions else None
+        tracker = new_tracker(backward=kind.backward, functions=functions)
+        if kind.meters:
             # Without any: reading them is measured where it is done.
-            metering.is_told = metering.tells_moves = True
-            return metering
-        if issubclass(kind, FunctionTracker):
-            return kind(by_shapes=by_shapes)
-        return kind()
+            tracker.meters = Meters(())
+            tracker.reads_meters = True
+        return tracker
 
     with torch.enable_grad():
         warm, cold = (_Trial(make, sweeps).costs() for sweeps in (False, True))
-    tracker = make()
-    if not isinstance(tracker, FunctionTracker):
+    if not kind.functions:
         return Calibration(warm, cold)
-    return Calibration(warm, cold, _cost_of_passing_over_ns(tracker))
+    return Calibration(warm, cold, _cost_of_passing_over_ns(make()))
 
 
 class _Trial:
@@ -128,7 +140,7 @@ class _Trial:
         self._bare = TrialRuns(sweeps)
         self._modules = MeasuredRuns(sweeps, make())
         self._functions: MeasuredRuns | None = None
-        if isinstance(tracker := make(), FunctionTracker):
+        if (tracker := make()).functions is not None:
             self._functions = MeasuredRuns(sweeps, tracker, sees_functions=True)
         self._inside: list[Times] = []
 
@@ -187,7 +199,7 @@ def _median(times_ns: Times, layers: Sequence[int]) -> float:
     return max(float(np.median(chosen)), 0.0) if len(chosen) else 0.0
 
 
-def _cost_of_passing_over_ns(tracker: FunctionTracker) -> float:
+def _cost_of_passing_over_ns(tracker: Tracker) -> float:
     value = trial_input()
 
     def time_ns() -> int:

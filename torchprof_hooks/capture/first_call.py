@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch.compiler import is_dynamo_compiling
 
-from torchprof_hooks.capture.tap import Tap
-from torchprof_hooks.capture.tracker import Tracker
+from torchprof_hooks.capture.attach.module_hooks import ModuleHooks
+from torchprof_hooks.capture.tap import hide_modules, show_modules
 
 
-class FirstCall(Tracker):
+class FirstCall:
     """Waits for the first call of a module by the thread that opens it, or of one with
     parameters by another. Threads that prepare data call modules, too: transforms,
     which have none.
@@ -25,26 +25,26 @@ class FirstCall(Tracker):
     def __init__(
         self, elsewhere: Callable[[torch.nn.Module, Any], None], is_here: bool
     ) -> None:
-        super().__init__()
         self._elsewhere = elsewhere
-        self._home = self.thread if is_here else None
+        self._home = get_ident() if is_here else None
         self._is_over = False
-        self._tap = Tap(self, optimizers=False)
+        self._hooks = ModuleHooks(self._forward_pre, _nothing_to_see)
 
     def open(self) -> None:
         """Begin to wait."""
-        self._tap.open()
+        show_modules(self._hooks, self)
 
-    def forward_pre(self, module: torch.nn.Module, args: Any) -> None:
+    def _forward_pre(self, module: torch.nn.Module, args: Any) -> None:
         """A call begins."""
         if is_dynamo_compiling() or self._is_over:
             return
         is_home = get_ident() == self._home
         if is_home or next(module.parameters(), None) is not None:
             self._is_over = True
-            self._tap.close()
+            hide_modules(self._hooks, self)
             if not is_home:
                 self._elsewhere(module, args)
 
-    def forward_post(self, module: torch.nn.Module, args: Any, outputs: Any) -> None:
-        """A call ends: nothing to see."""
+
+def _nothing_to_see(module: torch.nn.Module, args: Any, outputs: Any) -> None:
+    """A call ends."""

@@ -7,8 +7,9 @@ import weakref
 from typing import Any, Final
 
 from torchprof_hooks.capture.attach.function_taps import function_taps
-from torchprof_hooks.capture.function_tracker import FunctionTracker
+from torchprof_hooks.capture.functions.function_calls import FunctionCalls
 from torchprof_hooks.capture.thread_trackers import ThreadTrackers
+from torchprof_hooks.capture.tracker import Tracker
 
 
 class TargetTap:
@@ -28,10 +29,10 @@ class TargetTap:
         """Disconnect the hook."""
         self._threads.release_for(self)
 
-    def _tracker_here(self) -> FunctionTracker:
+    def _tracker_here(self) -> tuple[FunctionCalls, Tracker]:
         tracker = self._threads.here()
-        assert isinstance(tracker, FunctionTracker)
-        return tracker
+        assert tracker.functions is not None  # hooks on functions have made it
+        return tracker.functions, tracker
 
 
 class ClassTap(TargetTap):
@@ -52,8 +53,8 @@ class ClassTap(TargetTap):
         if cls is not None:
             function_taps.remove_from_class(cls, self._threads, self)
             for tracker in self._threads.trackers:
-                if isinstance(tracker, FunctionTracker):
-                    tracker.leave_function(cls)
+                if tracker.functions is not None:
+                    tracker.functions.leave(tracker, cls)
 
 
 class TorchFunctionTap(TargetTap):
@@ -64,17 +65,17 @@ class TorchFunctionTap(TargetTap):
     ) -> None:
         super().__init__(name, hook, threads)
         self._function = function
-        self._tracker = self._tracker_here()
+        self._functions, self._tracker = self._tracker_here()
         _of_thread.taps.setdefault(function, {})[name] = self
-        self._tracker.open_mode(self)
+        self._functions.open_mode(self)
 
     def close(self) -> None:
         """Disconnect the hook."""
         super().close()
         if not _of_thread.taps.get(self._function):
             _of_thread.taps.pop(self._function, None)
-        self._tracker.leave_function(self._function)
-        self._tracker.close_mode(self)
+        self._functions.leave(self._tracker, self._function)
+        self._functions.close_mode(self)
 
 
 class NodeTap(TargetTap):
@@ -94,10 +95,12 @@ class NodeTap(TargetTap):
         taps_of_node(node)[name] = self
 
     def _before(self, gradients: Any) -> None:
-        self._tracker_here().node_pre(self._node_name, gradients)
+        functions, tracker = self._tracker_here()
+        functions.node_pre(tracker, self._node_name, gradients)
 
     def _after(self, inputs: Any, outputs: Any) -> None:
-        self._tracker_here().node_post(self._node_name)
+        functions, tracker = self._tracker_here()
+        functions.node_post(tracker, self._node_name)
 
     def close(self) -> None:
         """Disconnect the hook."""

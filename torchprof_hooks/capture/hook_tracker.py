@@ -1,4 +1,4 @@
-"""Chooses how a hook is served: by measuring alone, or with callbacks as well."""
+"""Puts trackers together: the only place that knows all that one can have."""
 
 from __future__ import annotations
 
@@ -8,28 +8,48 @@ from typing import Any, TypeVar
 
 import torch
 
-from torchprof_hooks.capture.backward_tracker import BackwardTracker
-from torchprof_hooks.capture.callback_tracker import (
-    BackwardCallbackTracker,
-    Callbacks,
-    CallbackTracker,
-)
-from torchprof_hooks.capture.function_callbacks import (
-    FunctionCallbacks,
-    FunctionCallbackTracker,
-)
+from torchprof_hooks.capture.backward.passes import Passes, make_passes
+from torchprof_hooks.capture.backward.planned import PlannedPasses
+from torchprof_hooks.capture.callbacks import Callbacks, LinkCallbacks
 from torchprof_hooks.capture.function_targets import is_on_function, taps_of_function
-from torchprof_hooks.capture.function_tracker import FunctionTracker
-from torchprof_hooks.capture.meter_tracker import MeterTracker
+from torchprof_hooks.capture.functions.function_callbacks import (
+    CalledBackFunctions,
+    FunctionCallbacks,
+)
+from torchprof_hooks.capture.functions.function_calls import FunctionCalls
 from torchprof_hooks.capture.meters import Meter
+from torchprof_hooks.capture.module_names import ModuleNames
 from torchprof_hooks.capture.module_tap import module_taps
-from torchprof_hooks.capture.site import Site
 from torchprof_hooks.capture.tracker import Tracker
 
 Callback = TypeVar("Callback", bound=Callable[..., Any])
 
 _FORWARD = ("forward_preprocess", "forward_postprocess")
 _BACKWARD = ("backward_preprocess", "backward_postprocess")
+
+
+def new_tracker(
+    names: ModuleNames | None = None,
+    *,
+    backward: bool = True,
+    divides: bool = True,
+    functions: FunctionCalls | None = None,
+    meters: Sequence[Meter] = (),
+) -> Tracker:
+    """A tracker for the running thread that measures, and calls nobody.
+
+    backward: whether it measures backward passes, and what interrupts calls.
+    divides: whether passes are divided among the modules that they belong to. If not,
+        it measures how long forward, backward, optimizer steps and data loading take,
+        each as a whole: of modules, it is to be shown those alone that are called from
+        outside any other.
+    """
+    return Tracker(
+        names,
+        backward=make_passes(divides) if backward else None,
+        functions=functions,
+        meters=meters,
+    )
 
 
 def make_tracker(
@@ -45,81 +65,63 @@ def make_tracker(
     backward: whether it measures backward, besides what its callbacks ask for.
     meters: what it reads besides the host's clock; these ask for backward, too.
     """
-    tracker = _new_tracker(hook, backward, meters)
+    measures_backward = backward or bool(meters) or _overrides(hook, _BACKWARD)
+    if _overrides(hook, _FORWARD + _BACKWARD):
+        callbacks = LinkCallbacks(hook)
+        # What a callback raises ends the pass, which only hooks on nodes can do.
+        passes = PlannedPasses(callbacks=callbacks) if measures_backward else None
+        tracker = Tracker(backward=passes, callbacks=callbacks, meters=meters)
+    else:
+        tracker = new_tracker(backward=measures_backward, meters=meters)
     if everywhere:
         tracker.is_replaced = lambda module: hook.name in module_taps(module)
         _everywhere.add(tracker)
     return tracker
 
 
-def _new_tracker(hook: Callbacks, backward: bool, meters: Sequence[Meter]) -> Tracker:
-    if meters:
-        if _overrides(hook, _FORWARD + _BACKWARD):
-            return _MeteredCallbackTracker(hook, meters=meters, follows_functions=False)
-        return MeterTracker(meters, follows_functions=False)
-    if _overrides(hook, _BACKWARD) or (backward and _overrides(hook, _FORWARD)):
-        return BackwardCallbackTracker(hook)
-    if _overrides(hook, _FORWARD):
-        return CallbackTracker(hook)
-    return BackwardTracker() if backward else Tracker()
-
-
-class _MeteredCallbackTracker(BackwardCallbackTracker, MeterTracker):
-    def moved(self, closed: list[Site], opened: list[Site]) -> None:
-        """A pass has gone over to other owners: read first, then call back."""
-        if self.is_told:
-            MeterTracker.moved(self, closed, opened)
-        BackwardCallbackTracker.moved(self, closed, opened)
-
-
 def make_function_tracker(
     hook: FunctionCallbacks,
     everywhere: bool,
     meters: Sequence[Meter] = (),
-    **options: Any,
-) -> FunctionTracker:
+    *,
+    follows_modules: bool = True,
+    by_shapes: bool = False,
+) -> Tracker:
     """The same for a hook on functions.
 
     everywhere: whether the hook is registered for all functions; otherwise it is told
         of those that it was put on.
-    options: of `FunctionTracker`.
+    follows_modules, by_shapes: see `Tracker` and `FunctionCalls`.
     """
-    if not everywhere:
-        options["follows_modules"] = False
-        options["wants"] = lambda function: is_on_function(hook, function)
-    if meters:
-        options["meters"] = meters
-    tracker: FunctionTracker
+    wants = None if everywhere else lambda function: is_on_function(hook, function)
+    functions: FunctionCalls
+    passes: Passes
     if _overrides(hook, _FORWARD + _BACKWARD):
-        if everywhere:
-            options["follows_modules"] = True  # callbacks are told the module
-        kind = _MeteredFunctionCallbackTracker if meters else FunctionCallbackTracker
-        tracker = kind(hook, **options)
+        called_back = CalledBackFunctions(hook, by_shapes=by_shapes, wants=wants)
+        functions, passes = called_back, called_back.passes()
+        follows_modules = True  # callbacks are told the module
     else:
-        tracker = MeterTracker(**options) if meters else FunctionTracker(**options)
+        functions = FunctionCalls(by_shapes=by_shapes, wants=wants)
+        passes = make_passes()
+    tracker = Tracker(
+        backward=passes,
+        functions=functions,
+        meters=meters,
+        follows_modules=everywhere and follows_modules,
+    )
     if everywhere:
-        tracker.is_replaced_function = lambda function: (
-            hook.name in taps_of_function(function)
-        )
+        functions.is_replaced = lambda function: hook.name in taps_of_function(function)
         _everywhere.add(tracker)
     return tracker
-
-
-class _MeteredFunctionCallbackTracker(FunctionCallbackTracker, MeterTracker):
-    def moved(self, closed: list[Site], opened: list[Site]) -> None:
-        """A pass has gone over to other owners: read first, then call back."""
-        if self.is_told:
-            MeterTracker.moved(self, closed, opened)
-        FunctionCallbackTracker.moved(self, closed, opened)
 
 
 def ask_again(target: Any) -> None:
     """A hook was put on `target`: it may take the place of a thread-wide one."""
     for tracker in list(_everywhere):
         if isinstance(target, torch.nn.Module):
-            tracker.forget(target)
-        elif isinstance(tracker, FunctionTracker):
-            tracker.forget_functions()
+            tracker.tree.forget(target)
+        elif tracker.functions is not None:
+            tracker.functions.forget(tracker)
 
 
 #: Trackers that serve all modules of their thread.

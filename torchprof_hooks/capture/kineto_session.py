@@ -15,12 +15,12 @@ import torch
 from torchprof_hooks.capture.attach.open_ranges import OpenRanges
 from torchprof_hooks.capture.attach.other_profilers import OtherProfilers
 from torchprof_hooks.capture.recording import Recording, Window
+from torchprof_hooks.capture.step_recorder import StepRecorder
 from torchprof_hooks.capture.tap import Tap
 from torchprof_hooks.capture.torch_names.profiler import (
     is_profiler_active,
     make_profiler,
 )
-from torchprof_hooks.capture.trace_tracker import TraceTracker
 
 #: Seconds that a profiler in another thread waits for the end of a session: only the
 #: thread that has started it can end it, and two at a time make torch crash.
@@ -58,7 +58,7 @@ class _Session:
     recording: once it has ended.
     """
 
-    def __init__(self, tracker: TraceTracker, with_tensors: bool) -> None:
+    def __init__(self, recorder: StepRecorder, with_tensors: bool) -> None:
         self.thread = get_ident()
         self.holds: list[Hold] = []
         self.recording: Recording | None = None
@@ -66,9 +66,9 @@ class _Session:
         self._has_ended = threading.Event()
         self._is_lost = False
         self._has_tensors = with_tensors
-        self._tracker = tracker
+        self._recorder = recorder
         self._ranges = OpenRanges()
-        self._tap = Tap(tracker)
+        self._tap = Tap(recorder.tracker)
         self._profiler = make_profiler(with_tensors)
         other_profilers.watch(self)
         with other_profilers.ours():
@@ -95,13 +95,13 @@ class _Session:
     def end(self) -> Recording:
         """Stop everything."""
         self._tap.close()
-        tracked = self._tracker.take_step()
+        tracked = self._recorder.take_step()
         self._stop_profiler()
         other_profilers.unwatch(self)
         self._has_ended.set()
         self.recording = Recording(
             self._profiler,
-            self._tracker,
+            self._recorder.tracker,
             tracked,
             self._is_lost,
             self._has_tensors,
@@ -141,7 +141,7 @@ class KinetoSessions:
         self._wants: weakref.WeakKeyDictionary[object, bool] = (
             weakref.WeakKeyDictionary()
         )
-        self._trackers: dict[int, TraceTracker] = {}  # by thread
+        self._recorders: dict[int, StepRecorder] = {}  # by thread
         self._is_ready = False
 
     def join(self, hook: object, wants_tensors: bool) -> None:
@@ -156,7 +156,7 @@ class KinetoSessions:
         with self._lock:
             self._wants.pop(hook, None)
             if not self._wants:
-                self._trackers.clear()
+                self._recorders.clear()
         other_profilers.unwatch(hook)
 
     def start(self) -> Hold | None:
@@ -166,7 +166,7 @@ class KinetoSessions:
             session = self._session
             if session is None and not self._is_in_use():
                 session = self._session = _Session(
-                    self._own_tracker(), any(self._wants.values())
+                    self._own_recorder(), any(self._wants.values())
                 )
             if session is None or session.thread != get_ident():
                 return None
@@ -196,7 +196,7 @@ class KinetoSessions:
         """This is a fork of the process: nothing is recorded here."""
         self._lock = threading.Lock()
         session, self._session = self._session, None
-        self._trackers.clear()
+        self._recorders.clear()
         if session is not None:
             session.abandon()
 
@@ -205,11 +205,11 @@ class KinetoSessions:
         if self._session is not None:
             self._session.give_way()
 
-    def _own_tracker(self) -> TraceTracker:
+    def _own_recorder(self) -> StepRecorder:
         thread = get_ident()
-        if thread not in self._trackers:
-            self._trackers[thread] = TraceTracker()
-        return self._trackers[thread]
+        if thread not in self._recorders:
+            self._recorders[thread] = StepRecorder()
+        return self._recorders[thread]
 
     def _end(self, session: _Session) -> None:
         recording = session.end()

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, Final, Protocol
+from collections.abc import Sequence
+from time import perf_counter_ns
+from typing import Any, Final, Protocol, TypeVar
 
+from torchprof_hooks.capture.core import Cursor
 from torchprof_hooks.capture.memory_log import FOLD_AT, MemoryLog
 from torchprof_hooks.capture.site import Site
 from torchprof_hooks.measure.device_clock import DeviceClock
@@ -142,3 +145,103 @@ class MemoryMeter:
     def settle(self) -> None:
         """See `Meter.settle`."""
         self.log.fold()
+
+
+SomeMeter = TypeVar("SomeMeter")
+
+
+class Meters:
+    """What a cursor has read where it reads the host's clock.
+
+    Meters are read as near to the call as can be: nothing of ours is between a reading
+    and the call. Reading takes time, which is kept out of the time of the call.
+
+    A device that the program has not put into use yet is left out of it: until then it
+    is looked for where an outermost call begins, or a module is called for the first
+    time, and a program that never uses one pays for no reading of it.
+
+    awake: what is read. If there is nothing, the cursor tells nothing.
+    asleep: meters of devices that are not in use yet.
+    """
+
+    def __init__(self, meters: Sequence[Meter]) -> None:
+        self.asleep = [meter for meter in meters if isinstance(meter, DeviceMeter)]
+        self.awake = [m for m in meters if not isinstance(m, DeviceMeter)]
+
+    def announce(self, cursor: Cursor) -> None:
+        """Have the cursor tell what is needed."""
+        cursor.reads_meters = bool(self.awake)
+        cursor.watches = bool(self.asleep)
+
+    def start(self, cursor: Cursor) -> None:
+        """Measuring begins, for the first time or again."""
+        for meter in self.awake:
+            meter.start()
+        self.look_for_devices(cursor)
+
+    def look_for_devices(self, cursor: Cursor) -> None:
+        """Read those devices, too, that have come into use. For calls that are open
+        they are read now: what they do from here on is measured."""
+        for meter in tuple(self.asleep):
+            stamp = meter.read(cursor.site)
+            if stamp is None:
+                continue
+            site = cursor.site
+            while site is not cursor.outside:
+                if site.readings is not None or not cursor.reads_meters:
+                    site.readings = [*(site.readings or ()), stamp]
+                site = site.caller
+            self.asleep.remove(meter)
+            self.awake.append(meter)
+            self.announce(cursor)
+
+    def settle(self) -> None:
+        """Make what was booked readable."""
+        for meter in self.awake:
+            meter.settle()
+
+    # What a cursor tells
+
+    def opened(self, site: Site) -> None:
+        """A call has begun at `site`, and begins when all has been read."""
+        caller, began_ns = site.caller, site.start_ns
+        site.readings = [meter.read(caller) for meter in self.awake]
+        site.peak_bytes = 0
+        site.start_ns = now_ns = perf_counter_ns()
+        caller.reading_ns += now_ns - began_ns
+
+    def closing(self, site: Site, end_ns: int) -> None:
+        """The call at `site` has ended, and nothing is booked yet."""
+        readings = [meter.read(site) for meter in self.awake]
+        site.caller.reading_ns += perf_counter_ns() - end_ns
+        self._book(site, readings)
+
+    def moved(self, closed: list[Site], opened: list[Site]) -> None:
+        """A pass has gone over to other owners: calls that ended, innermost first, and
+        those that began, outermost first."""
+        around = opened[0].caller if opened else closed[-1].caller
+        began_ns = perf_counter_ns()
+        owner = closed[0] if closed else around
+        readings = [meter.read(owner) for meter in self.awake]
+        around.reading_ns += perf_counter_ns() - began_ns
+        for site in closed:
+            self._book(site, readings)
+        now_ns = perf_counter_ns()
+        for site in opened:
+            site.readings = readings
+            site.peak_bytes = 0
+            site.start_ns = now_ns
+
+    def _book(self, site: Site, readings: list[Any]) -> None:
+        starts, site.readings = site.readings, None
+        if starts is not None:
+            for meter, start, end in zip(self.awake, starts, readings, strict=True):
+                meter.book(site, start, end)
+
+
+def meters_of(cursor: Cursor, kind: type[SomeMeter]) -> list[SomeMeter]:
+    """The meters of one kind that a cursor reads."""
+    meters = cursor.meters
+    if meters is None:
+        return []
+    return [meter for meter in meters.awake if isinstance(meter, kind)]

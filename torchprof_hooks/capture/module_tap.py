@@ -13,18 +13,18 @@ from torch.utils.hooks import RemovableHandle
 
 from torchprof_hooks.capture.attach.attachments import attachments
 from torchprof_hooks.capture.attach.export_shield import script_patch
+from torchprof_hooks.capture.core import Hook
 from torchprof_hooks.capture.torch_names.modules import (
     pre_hooks_of,
 )
-from torchprof_hooks.capture.tracker import Tracker
 
 _Module: Final = torch.nn.Module
 
 
 class TrackersByThread(Protocol):
-    """What knows the tracker of the running thread (see `ThreadTrackers`)."""
+    """What knows the hooks of the running thread's tracker (see `ThreadTrackers`)."""
 
-    def here(self) -> Tracker: ...
+    def hooks_here(self) -> tuple[Hook, Hook]: ...
     def acquire_for(self, owner: object) -> None: ...
     def release_for(self, owner: object) -> None: ...
 
@@ -118,10 +118,10 @@ class _ModuleHook(UncopiedHook):
 class _PreHook(_ModuleHook):
     def __call__(self, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
         if not is_dynamo_compiling():
-            self._threads.here().module_pre(module, args, kwargs)
+            self._threads.hooks_here()[0](module, args)
 
 
 class _PostHook(_ModuleHook):
     def __call__(self, module: torch.nn.Module, args: Any, outputs: Any) -> None:
         if not is_dynamo_compiling():
-            self._threads.here().forward_post(module, args, outputs)
+            self._threads.hooks_here()[1](module, args, outputs)

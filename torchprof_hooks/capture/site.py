@@ -112,6 +112,11 @@ class Site(Node):
         return self.path[-1] if self.path else ""
 
     @property
+    def phase_of_calls(self) -> Phase:
+        """The phase of a module or a function that is called from here."""
+        return "recompute" if self.phase in ("backward", "recompute") else "forward"
+
+    @property
     def enclosing(self) -> Site:
         """The nearest site around, or this one, that is not that of a function."""
         site = self

@@ -6,12 +6,10 @@ from dataclasses import replace
 from functools import reduce
 from typing import Final
 
-from torchprof_hooks.capture.backward_tracker import BackwardTracker
 from torchprof_hooks.capture.core import CORE
 from torchprof_hooks.capture.core.span_log import Int64s
 from torchprof_hooks.capture.flop_count import FlopCount
-from torchprof_hooks.capture.meter_tracker import MeterTracker, meters_of
-from torchprof_hooks.capture.meters import DeviceMeter, MemoryMeter
+from torchprof_hooks.capture.meters import DeviceMeter, MemoryMeter, meters_of
 from torchprof_hooks.capture.own_cost import overhead_of_sites
 from torchprof_hooks.capture.sampling.step_counter import StepCounter
 from torchprof_hooks.capture.site import Site
@@ -70,7 +68,7 @@ def take_snapshot(
         sum(map(overhead_ns, cells.items())),
         tuple(meter.clock.name for meter in meters_of(tracker, DeviceMeter)),
         _memory_summary(tracker, unmeasured),
-        tracker.undivided_passes if isinstance(tracker, BackwardTracker) else 0,
+        tracker.undivided_passes,
         not_measured=not_measured(),
         step_times=times,
         core=CORE.name,
@@ -98,9 +96,8 @@ def _cells(
 
 def _settle(tracker: Tracker) -> None:
     tracker.log.fold()
-    if isinstance(tracker, MeterTracker):
-        for meter in tracker.meters:
-            meter.settle()
+    if tracker.meters is not None:
+        tracker.meters.settle()
 
 
 def _outside_cells(whole: Totals, after_backward_ns: int) -> dict[CellKey, Totals]:

@@ -22,10 +22,7 @@ from torchprof_hooks.capture.attach.loaders import loader_patches
 from torchprof_hooks.capture.attach.module_hooks import ModuleHooks
 from torchprof_hooks.capture.attach.optimizer_steps import optimizer_hooks
 from torchprof_hooks.capture.attach.recomputation import recomputation_patches
-from torchprof_hooks.capture.backward_tracker import BackwardTracker
-from torchprof_hooks.capture.function_tracker import FunctionTracker
-from torchprof_hooks.capture.meter_tracker import MeterTracker
-from torchprof_hooks.capture.owning_tracker import OwningTracker
+from torchprof_hooks.capture.core import hooks_of
 from torchprof_hooks.capture.thread_trackers import ThreadTrackers
 from torchprof_hooks.capture.tracker import Tracker
 
@@ -53,36 +50,29 @@ class Tap:
         self._tracker = tracker
         self._shows_modules = modules
         self._shows_optimizers = optimizers
-        self._hooks = ModuleHooks(tracker.forward_pre, tracker.forward_post)
+        self._hooks = ModuleHooks(*hooks_of(tracker))
 
     def open(self) -> None:
         """Connect the tracker."""
         tracker = self._tracker
-        if not isinstance(tracker, FunctionTracker) or tracker.follows_modules:
-            self._show_calls()
-        if isinstance(tracker, BackwardTracker):
-            for attachment in (engine_patch, *recomputation_patches):
-                attachments.attach(attachment, tracker)
-        if isinstance(tracker, MeterTracker):
-            tracker.start_meters()
-        if isinstance(tracker, FunctionTracker) and tracker.follows_functions:
+        if tracker.follows_modules and self._shows_modules:
+            show_modules(self._hooks, self)
+        if tracker.measures_backward:
+            self._show_backward()
+        if tracker.meters is not None:
+            tracker.meters.start(tracker)
+        if tracker.follows_functions:
             function_taps.show_functions(tracker, self)
 
-    def _show_calls(self) -> None:
+    def _show_backward(self) -> None:
         tracker = self._tracker
-        if self._shows_modules:
-            self._show_modules()
-        if self._shows_optimizers and isinstance(tracker, BackwardTracker):
-            attachments.attach(optimizer_hooks, tracker)
-        if isinstance(tracker, OwningTracker):
+        if tracker.follows_modules:
+            if self._shows_optimizers:
+                attachments.attach(optimizer_hooks, tracker)
             for attachment in (*loader_patches, communication_patches, compilations):
                 attachments.attach(attachment, tracker)
-
-    def _show_modules(self) -> None:
-        attachments.attach(compile_shield, self._hooks)
-        attachments.attach(hushed_warning, self._hooks)
-        attachments.attach(export_shield, self._hooks)
-        attachments.attach(self._hooks, self)
+        for attachment in (engine_patch, *recomputation_patches):
+            attachments.attach(attachment, tracker)
 
     def close(self, by_exception: bool = False) -> None:
         """Disconnect the tracker; calls that are open end here.
@@ -90,34 +80,55 @@ class Tap:
         by_exception: whether an exception is the reason.
         """
         tracker = self._tracker
-        if isinstance(tracker, FunctionTracker):
+        if tracker.functions is not None:
             function_taps.hide_functions(tracker, self)
-        attachments.detach(self._hooks, self)
-        attachments.detach(export_shield, self._hooks)
-        attachments.detach(hushed_warning, self._hooks)
-        attachments.detach(compile_shield, self._hooks)
+        hide_modules(self._hooks, self)
         tracker.abort_all(by_exception)
         for attachment in _OF_TRACKERS:
             attachments.detach(attachment, tracker)
+
+
+def show_modules(hooks: ModuleHooks, user: object) -> None:
+    """Have `hooks` see all modules, for as long as `user` lives, or until
+    `hide_modules`."""
+    for shield in (compile_shield, hushed_warning, export_shield):
+        attachments.attach(shield, hooks)
+    attachments.attach(hooks, user)
+
+
+def hide_modules(hooks: ModuleHooks, user: object) -> None:
+    """Undo `show_modules`."""
+    attachments.detach(hooks, user)
+    for shield in (export_shield, hushed_warning, compile_shield):
+        attachments.detach(shield, hooks)
 
 
 class ProcessTap:
     """Lets trackers see every module call in every thread, for the rest of the process.
 
     Each thread gets a tracker of its own from `make_tracker`.
+
+    wants: whether the call of a module that begins is shown to the tracker.
     """
 
-    def __init__(self, make_tracker: Callable[[], Tracker]) -> None:
+    def __init__(
+        self,
+        make_tracker: Callable[[], Tracker],
+        wants: Callable[[Tracker, torch.nn.Module], bool],
+    ) -> None:
         self.threads = ThreadTrackers(make_tracker, keeps_ended=True)
         self.threads.acquire_for(self)
+        self._wants = wants
         self._hooks = ModuleHooks(self._forward_pre, self._forward_post)
         attachments.attach(hushed_warning, self._hooks)
         attachments.attach(self._hooks, self)
 
     def _forward_pre(self, module: torch.nn.Module, args: Any) -> None:
         if not is_dynamo_compiling():
-            self.threads.here().forward_pre(module, args)
+            tracker = self.threads.here()
+            if self._wants(tracker, module):
+                self.threads.hooks_here()[0](module, args)
 
     def _forward_post(self, module: torch.nn.Module, args: Any, outputs: Any) -> None:
         if not is_dynamo_compiling():
-            self.threads.here().forward_post(module, args, outputs)
+            self.threads.hooks_here()[1](module, args, outputs)

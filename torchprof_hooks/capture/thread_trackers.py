@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from torchprof_hooks.capture.attach.attachments import Attachment, attachments
 from torchprof_hooks.capture.attach.engine import engine_patch
-from torchprof_hooks.capture.backward_tracker import BackwardTracker
+from torchprof_hooks.capture.core import Hook, hooks_of
 from torchprof_hooks.capture.torch_names.autograd import (
     current_graph_task,
 )
@@ -47,6 +47,15 @@ class ThreadTrackers:
             attachments.renew(self._passes)
         return tracker
 
+    def hooks_here(self) -> tuple[Hook, Hook]:
+        """What torch is to call before and after a module in the running thread."""
+        if current_graph_task() != -1:
+            return hooks_of(self.here())
+        hooks: tuple[Hook, Hook] | None = getattr(self._local, "hooks", None)
+        if hooks is None:
+            hooks = self._local.hooks = hooks_of(self.here())
+        return hooks
+
     def acquire_for(self, owner: object) -> None:
         """Have a user more, until `release_for`, or until `owner` dies."""
         attachments.attach(self._passes, owner)
@@ -55,9 +64,9 @@ class ThreadTrackers:
         """Undo `acquire_for`."""
         attachments.detach(self._passes, owner)
 
-    def trackers_of_passes(self) -> list[BackwardTracker]:
+    def trackers_of_passes(self) -> list[Tracker]:
         """Those that want to see backward passes."""
-        return [t for t in self.trackers if isinstance(t, BackwardTracker)]
+        return [tracker for tracker in self.trackers if tracker.measures_backward]
 
 
 class _SeenPasses(Attachment):
@@ -77,7 +86,7 @@ class _SeenPasses(Attachment):
             attachments.detach(engine_patch, tracker)
         return True
 
-    def _trackers(self) -> list[BackwardTracker]:
+    def _trackers(self) -> list[Tracker]:
         threads = self._threads()
         return [] if threads is None else threads.trackers_of_passes()
 
@@ -94,5 +103,4 @@ class _Lifetime:
         threads = self._threads()
         if threads is not None and not threads.keeps_ended:
             threads.trackers = [t for t in threads.trackers if t is not self._tracker]
-        if isinstance(self._tracker, BackwardTracker):
-            attachments.detach(engine_patch, self._tracker)
+        attachments.detach(engine_patch, self._tracker)

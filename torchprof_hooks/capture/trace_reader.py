@@ -20,13 +20,13 @@ from torchprof_hooks.capture.event_tensors import (
     type_of,
 )
 from torchprof_hooks.capture.site import Site
+from torchprof_hooks.capture.step_recorder import TrackedPass
 from torchprof_hooks.capture.torch_names.profiler import (
     ALLOCATION,
     NODE_SCOPE,
     OPERATION,
     USER_SCOPE,
 )
-from torchprof_hooks.capture.trace_tracker import TrackedPass
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.trace.step_trace import (
     Allocation,

@@ -1,276 +1,260 @@
-"""Follows one thread through its module calls: the hot path of all measuring."""
+"""Follows one thread through everything that is measured."""
 
 from __future__ import annotations
 
-import sys
 from _thread import get_ident
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from time import perf_counter_ns
-from typing import Any, Final
+from typing import Any
 
 import torch
+from torch.compiler import is_dynamo_compiling
 
-from torchprof_hooks.capture.attach.compile_shield import compile_shield
-from torchprof_hooks.capture.core import Cursor
+from torchprof_hooks.capture.backward.backward_pass import BackwardPass, PassRequest
+from torchprof_hooks.capture.backward.gradient_reduction import gradient_reduction
+from torchprof_hooks.capture.backward.passes import Passes
+from torchprof_hooks.capture.callbacks import LinkCallbacks
+from torchprof_hooks.capture.functions.function_calls import FunctionCalls
+from torchprof_hooks.capture.meters import Meter, Meters
 from torchprof_hooks.capture.module_names import ModuleNames
-from torchprof_hooks.capture.profiled_function import (
-    ProfiledFunction,
-    profiled_path,
+from torchprof_hooks.capture.site import Site
+from torchprof_hooks.capture.thread_calls import ThreadCalls
+from torchprof_hooks.capture.torch_names.autograd import (
+    current_graph_task,
+    passes_on_stack,
 )
-from torchprof_hooks.capture.site import NO_MODULE, Site
-from torchprof_hooks.capture.torch_names.compiler import (
-    is_compiled_module,
-    is_tracing,
-)
-from torchprof_hooks.capture.torch_names.modules import (
-    class_name,
-    owners_on_stack,
-)
-from torchprof_hooks.profiles.names import CALLED_PHASES, Phase
-
-#: torch's non-reentrant checkpoint leaves a recomputed forward by this exception as
-#: soon as it has what it needs. That is not a failure.
-STOPS_RECOMPUTATION: Final = "_StopRecomputationError"
-#: What no thread is numbered.
-_NO_THREAD: Final = -1
+from torchprof_hooks.capture.torch_names.modules import is_loading_on_stack
+from torchprof_hooks.profiles.names import BACKWARD_NAME, OUTSIDE_NAME
 
 
-class Tracker(Cursor):
-    """Measures the forward of every module that one thread calls.
+class Tracker(ThreadCalls):
+    """Measures what one thread does: modules, and what it is made of otherwise.
 
-    The thread is at exactly one site at any moment. A module's pre-hook moves it to the
-    site of the call, the post-hook closes the call and moves it back: that is what the
-    core does. Names, totals and tables are made of that later, outside of the measured
-    work.
+    It is what torch tells of calls, passes and steps, and who has the others that take
+    part. `make_tracker` puts one together.
+
+    A module called while a backward pass runs is being recomputed. Recomputations are
+    entries, and so is a pass, unless it runs inside of another one.
+
+    functions: which functions are followed; None: none.
+    meters, callbacks: see `Cursor`.
+    follows_modules: whether modules are to be shown to it.
+    follows_loading: whether modules that are called while data is loaded are calls of
+        their own.
+    undivided_passes: how many were not, for nodes of several threads with one number.
     """
 
-    def __init__(self, names: ModuleNames | None = None) -> None:
-        super().__init__()
-        self.names = names or ModuleNames()
-        self.outside = self.new_site(None, (), "outside")
-        self.site = self.outside
-        self.aborted_calls = 0
-        self.retired_ns: int | None = None
-        #: Whether a module has a hook of its own in place of the one served here.
-        self.is_replaced: Callable[[torch.nn.Module], bool] = lambda module: False
-        self._unregistered: set[tuple[int, str]] = set()  # code of the caller, class
-        # Of each name, as first met; and what profiled function was around it.
-        self._paths: dict[str, tuple[str, ...]] = {}
-        self._around: dict[str, tuple[str, ...]] = {}
+    meters: Meters | None
+    callbacks: LinkCallbacks | None
 
-    # What torch calls
+    def __init__(
+        self,
+        names: ModuleNames | None = None,
+        *,
+        backward: Passes | None = None,
+        functions: FunctionCalls | None = None,
+        meters: Sequence[Meter] = (),
+        callbacks: LinkCallbacks | None = None,
+        follows_modules: bool = True,
+    ) -> None:
+        super().__init__(names, backward)
+        self.functions = functions
+        self.callbacks = callbacks
+        self.follows_modules = follows_modules
+        self.follows_loading = callbacks is not None  # who asks to be told is told
+        self.undivided_passes = 0
+        if meters:
+            self.meters = Meters(meters)
+            self.meters.announce(self)
+        if functions is not None:
+            functions.serve(self)
 
-    def called_site(self, module: torch.nn.Module) -> Site | None:
-        """The site of a call of `module` from the current site, which does not know it
-        yet; None if the call is not to be followed."""
-        return None if self.looks_away_from(module) else self.find_site(module)
+    @property
+    def measures_backward(self) -> bool:
+        """Whether it is to be told of backward passes, and of what interrupts calls."""
+        return self.backward is not None
 
-    def module_pre(self, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
-        """`forward_pre` for a hook on one module, which is given the keywords too."""
-        self.forward_pre(module, args)
+    @property
+    def follows_functions(self) -> bool:
+        """Whether it is to be shown all functions."""
+        return self.functions is not None and self.functions.follows_all
+
+    @property
+    def names_nodes(self) -> bool:
+        """Whether nodes that no function is known for are functions of their own."""
+        return self.functions is not None and self.functions.names_nodes
 
     def works_here(self) -> bool:
-        """Whether the running thread is the one that is followed."""
-        return get_ident() == self.thread
-
-    def looks_away_from(self, module: torch.nn.Module) -> bool:
-        """Whether a call of `module`, not seen yet from the current site, is not to be
-        followed: it is left to a hook of the module's own, or is the compiler's, or a
-        part of a compiled region. A region is one owner; what of its inside happens to
-        run in Python does not matter."""
-        compile_shield.watch()
-        around = self.site.living_module()
-        return (
-            (around is not None and is_compiled_module(around))
-            or is_tracing()
-            or self.is_replaced(module)
+        """Whether the running thread works for the one that is followed: on devices,
+        the engine runs backward passes in threads of its own."""
+        thread = get_ident()
+        if thread == self.thread or not self.passes:
+            return thread == self.thread
+        task = current_graph_task()
+        return self.runs_task(task) or any(
+            p.thread == thread or p.task == task != -1 for p in self.passes
         )
 
-    def forget(self, module: torch.nn.Module) -> None:
-        """Ask `looks_away_from` anew at the next call of `module`."""
-        for site in self.sites:
-            site.children.pop(id(module), None)
+    # Sites that the core, or a plan, asks for
 
-    def retire(self) -> None:
-        """The followed thread has ended."""
-        self.thread = _NO_THREAD
-        self.retired_ns = perf_counter_ns()
+    def backward_site(self, caller: Site, code: int) -> Site:
+        """See `CallTree`."""
+        return self.tree.backward_site(caller, code)
 
-    # Sites
+    def site_of_node(self, caller: Site, name: str) -> Site:
+        """See `FunctionSites`."""
+        assert self.functions is not None  # names_nodes is not asked for
+        return self.functions.sites.site_of_node(caller, name)
 
-    def new_site(
-        self,
-        caller: Site | None,
-        path: tuple[str, ...],
-        phase: Phase,
-        module: torch.nn.Module | None = None,
-        function: str | None = None,
-    ) -> Site:
-        """A site that was not there before."""
-        site = Site(len(self.sites), caller, path, phase, module, function)
-        self.sites.append(site)
-        return site
+    # Backward passes
 
-    def find_site(self, module: torch.nn.Module) -> Site:
-        """The site of a call of `module` from the current site, which does not know the
-        module yet (or lost it: see `drop_dead_calls`)."""
-        self.drop_dead_calls(module)
-        caller = self.site
-        if id(module) not in caller.children:
-            site = self._site_named(self._name(module), self._call_phase(), module)
-            # First: after an interrupt in between, the id may be another module's.
-            self.names.when_gone(module, _forgetter(caller.children))
-            caller.children[id(module)] = site
-        return caller.children[id(module)]
+    def begin_pass(self, request: PassRequest) -> None:
+        """A backward pass is about to begin."""
+        if self.backward is None:
+            return
+        self.drop_dead_calls()
+        if self.site.phase == "data" and not self.follows_loading:
+            return  # all that is done there is loading
+        found = base = self.site
+        try:
+            if found.phase != "backward":
+                base = self.tree.entry_site(found, BACKWARD_NAME, "backward")
+                self.open_entry(base)
+            started = BackwardPass(base, base is not found, request.makes_graph)
+            self.backward.begin(self, started, request)
+        except BaseException:  # an interrupt: leave nothing open, and pass it on
+            self.abort_down_to(found, perf_counter_ns())
+            raise
+        if self.functions is not None:
+            self.functions.pass_begins(started)
 
-    def _site_named(self, name: str, phase: Phase, module: torch.nn.Module) -> Site:
-        """A site for `module` at the current site. Modules of one name (replicas, those
-        made anew for every step) each need a site while they live; a site whose module
-        is gone is used again, so that their number does not grow."""
-        caller = self.site
-        namesakes = caller.children_by_name.setdefault((name, phase), [])
-        for site in namesakes:
-            living = site.living_module()
-            if living is None or living is module:
-                site.adopt(module)
-                return site
-        site = self.new_site(caller, self._path(name, phase), phase, module)
-        namesakes.append(site)
-        return site
-
-    def _name(self, module: torch.nn.Module) -> str:
-        name = self.names.get(module)
-        if name is not None:
-            return name
-        caller = self.site
-        kind = caller.code, class_name(module)
-        if kind not in self._unregistered:
-            for holder in self._open_modules():
-                name = self.names.add_child(module, holder)
-                if name is not None:
-                    return name
-            self._unregistered.add(kind)  # do not search the model for each such call
-        enclosing = caller.enclosing
-        holds_none = isinstance(enclosing.living_module(), ProfiledFunction)
-        is_called = enclosing.module is not None and enclosing.phase in CALLED_PHASES
-        if is_called and not holds_none:
-            return self.names.add_unregistered(module, enclosing.name)
-        return self.names.add_root(module)
-
-    def _path(self, name: str, phase: Phase) -> tuple[str, ...]:
-        caller = self.site
-        around = profiled_path(caller)
-        if caller.phase == phase and not caller.is_recomputation:
-            path = (*caller.path, name)
-        elif phase == "forward":
-            path = (*around, *self._paths.get(name, (name,)))
-        else:  # recomputed from within a backward pass: where it was called at first
-            path = (*self._around.get(name, ()), *self._paths.get(name, (name,)))
-        self._paths.setdefault(name, path[len(around) :])
-        self._around.setdefault(name, around)
-        return path
-
-    def _call_phase(self) -> Phase:
-        """Phase of a module called from the current site."""
-        return "forward"
-
-    def _open_modules(self) -> Iterator[torch.nn.Module]:
-        """The modules of the open calls, innermost first."""
-        for site in self.open_sites():
-            module = site.living_module()
-            if module is not None:
-                yield module
-
-    def open_sites(self) -> Iterator[Site]:
-        """The current site and those around it, innermost first, without `outside`."""
-        site = self.site
-        while site is not self.outside:
-            yield site
-            site = site.caller
-
-    # Calls that ended without their post-hook
-
-    def unwind_to(self, module: torch.nn.Module) -> Site:
-        """Make the call of `module` the current one again, closing calls inside it that
-        were left by an exception that torch's hooks do not see. `outside` if it is not
-        open: its forward began before this tracker did."""
-        if all(site.key != id(module) for site in self.open_sites()):
-            return self.outside
-        last_ns = self._last_stamp()
-        while self.site.key != id(module):
-            self.abort_call(last_ns)
-        return self.site
+    def end_pass(self, outputs: object, failed: bool) -> None:
+        """The backward pass that began last is over."""
+        if not self.passes or self.backward is None:  # measuring was stopped in it
+            return
+        if self.site.phase == "waiting" and not failed:
+            self.close_entry(self.site)
+        now_ns = perf_counter_ns()
+        ended = self.passes[-1]
+        ended.failed = failed
+        if failed:
+            self.aborted_calls += self.backward.open_calls(ended)
+        self.fold_if_due()
+        self.abort_down_to(self.backward.owner_of(ended), now_ns)
+        try:
+            self.backward.end(ended, now_ns)
+        finally:  # a callback may raise in there
+            self.passes.pop()
+            if self.functions is not None:
+                self.functions.pass_is_over(ended, is_last=not self.passes)
+            if not self.passes:
+                self.backward.rest()
+                gradient_reduction.is_expected = False
+            if ended.opened_base:
+                self.close_entry(ended.base, outputs)
 
     def drop_dead_calls(self, beginning: object = None) -> None:
-        """Close calls that are no longer on the Python stack. torch calls no post-hook
-        when a forward is left by KeyboardInterrupt or another BaseException.
-
-        beginning: the module or optimizer, or what loads data, whose call is on the
-            stack already, but not open yet.
-        """
+        """Also ends passes that an interrupt kept from being ended."""
+        if self.passes and get_ident() == self.thread:
+            alive = passes_on_stack()
+            while len(self.passes) > alive:
+                self.abort_down_to(self.passes[-1].base, self.last_stamp_ns())
+                dead = self._drop_pass()
+                if dead.opened_base:
+                    self.abort_call(self.last_stamp_ns())
         if self.site is self.outside:
             return
-        stack = owners_on_stack()
-        if beginning is not None and stack and stack[-1] == id(beginning):
-            stack.pop()
-        calls = list(self._calls_on_stack())
-        frames = iter(stack)
-        # Frames of calls that are not followed may lie in between.
-        alive = 0
-        while alive < len(calls) and calls[-1 - alive].key in frames:
-            alive += 1
-        if alive < len(calls):
-            self.abort_down_to(calls[-1 - alive].caller, self._last_stamp())
-
-    def _calls_on_stack(self) -> Iterator[Site]:
-        """Open sites that a frame of this thread must exist for, innermost first."""
-        return (site for site in self.open_sites() if site.key != NO_MODULE)
-
-    def abort_call(self, end_ns: int) -> None:
-        """Close the current call, which an exception went through."""
-        site = self.site
-        self.aborted_calls += 1
-        self.site = site.caller
-        self._book_aborted(site, max(end_ns, site.start_ns))
-
-    def _book_aborted(self, site: Site, end_ns: int) -> None:
-        self.book((site.code, site.start_ns, end_ns))
-
-    def abort_down_to(self, site: Site, end_ns: int) -> None:
-        """Close calls inside `site` that an exception left open."""
-        while self.site is not site and self.site is not self.outside:
-            self.abort_call(end_ns)
+        if not self.passes:
+            left = [site for site in self.open_sites() if site.phase == "backward"]
+            if left:
+                self.abort_down_to(left[-1].caller, self.last_stamp_ns())
+        super().drop_dead_calls(beginning)
 
     def abort_all(self, by_exception: bool) -> None:
-        """Close whatever is open: now, if an exception is just leaving it, and else
-        when it was last heard of."""
-        end_ns = perf_counter_ns() if by_exception else self._last_stamp()
-        self.abort_down_to(self.outside, end_ns)
+        """Close whatever is open (see the parent class)."""
+        super().abort_all(by_exception)
+        while self.passes:
+            self._drop_pass()
+        if self.backward is not None:
+            self.backward.rest()
+        if self.functions is not None:
+            self.functions.drop_open_calls()
 
-    def count_if_aborted(self) -> None:
-        """After a forward that returned nothing: did it return at all?"""
-        error = sys.exc_info()[0]
-        if error is not None and error.__name__ != STOPS_RECOMPUTATION:
-            self.aborted_calls += 1
+    def _drop_pass(self) -> BackwardPass:
+        """The pass that began last is not heard of any more."""
+        dead = self.passes.pop()
+        if self.backward is not None:
+            self.backward.drop(dead)
+        if self.functions is not None:
+            self.functions.pass_is_over(dead, is_last=not self.passes)
+        return dead
 
-    def _last_stamp(self) -> int:
-        """The latest moment at which the current call is known to have been running:
-        what came after belongs to nobody, rather than to a guess."""
-        return max(self.site.start_ns, self.last_booked_ns())
+    def begin_recomputation(self) -> None:
+        """A node asks for a tensor that is to be computed again: what is done for that
+        is not the node's time, nor its own."""
+        passes = self.backward
+        if self.site.phase == "backward" and passes is not None and passes.divides:
+            self.open_entry(self.tree.recomputation_site(self.site))
 
-    # Reading
-
-    def open_durations(self) -> Iterator[tuple[int, int]]:
-        """(code, nanoseconds so far) of the calls that are open right now."""
-        end_ns = perf_counter_ns()
-        interrupted_ns = 0
+    def end_recomputation(self) -> None:
+        """The tensors are there."""
         for site in self.open_sites():
-            duration = max(end_ns - site.start_ns - interrupted_ns, 0)
-            yield site.code, duration
-            if site.is_entry:
-                interrupted_ns += duration
+            if site.is_recomputation:
+                if self.returns_to(site, perf_counter_ns()):
+                    self.close_entry(site)
+                return
 
+    # Loading data
 
-def _forgetter(children: Any) -> Callable[[int], object]:
-    """Removes a dead module from `children`, without a reference to anything else."""
-    return lambda key: children.pop(key, None)
+    def is_loading(self) -> bool:
+        """Whether all that is done now is loading data: transforms may be modules, and
+        a data set may ask a model. It is looked up: an interrupt may have kept us from
+        being told of the end."""
+        if self.site.phase != "data" or self.follows_loading:
+            return False
+        return is_loading_on_stack()
+
+    def looks_away_from(self, module: torch.nn.Module) -> bool:
+        """Also from modules that are called to load data (see the parent class)."""
+        return self.is_loading() or super().looks_away_from(module)
+
+    def unwind_to(self, module: torch.nn.Module) -> Site:
+        """See the parent class. What ends while data is loaded did not begin for us."""
+        return self.outside if self.is_loading() else super().unwind_to(module)
+
+    # Optimizers
+
+    def optimizer_pre(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        """Open a step of `optimizer`."""
+        if not is_dynamo_compiling() and self.works_here():
+            self.drop_dead_calls(optimizer)
+            if self.site.phase == "data" and not self.follows_loading:
+                return
+            name = type(optimizer).__name__
+            self.open_entry(self.entry_site(name, "optimizer", id(optimizer)))
+
+    def optimizer_post(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        """Close a step of `optimizer`."""
+        if not is_dynamo_compiling() and self.works_here():
+            if self.site.key != id(optimizer):
+                self.drop_dead_calls()
+            if self.site.key == id(optimizer):
+                self.close_entry(self.site)
+
+    def begin_closure(self) -> Callable[[], object]:
+        """The optimizer that steps calls the program: that is not its own time. Returns
+        what is to be called at the end."""
+        if not self.works_here() or self.site.phase != "optimizer":
+            return lambda: None
+        site = self.entry_site(OUTSIDE_NAME, "outside")
+        self.open_entry(site)
+
+        def end() -> None:
+            if self.returns_to(site, perf_counter_ns()):
+                self.close_entry(site)
+
+        return end
+
+    def is_in_optimizer(self) -> bool:
+        """Whether an optimizer is stepping."""
+        return any(site.phase == "optimizer" for site in self.open_sites())

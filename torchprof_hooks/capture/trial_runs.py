@@ -10,8 +10,7 @@ import numpy as np
 import torch
 
 from torchprof_hooks.capture.backward.backward_pass import PassRequest
-from torchprof_hooks.capture.backward_tracker import BackwardTracker
-from torchprof_hooks.capture.function_tracker import FunctionTracker
+from torchprof_hooks.capture.core import hooks_of
 from torchprof_hooks.capture.tracker import Tracker
 from torchprof_hooks.capture.trial_model import Layer, LayerTimes, Times, TrialModel
 
@@ -64,7 +63,7 @@ class TrialRuns:
 class MeasuredRuns(TrialRuns):
     """Runs of a model whose modules a tracker sees.
 
-    sees_functions: whether it sees functions as well, which takes a FunctionTracker.
+    sees_functions: whether it sees functions as well, which takes one that can.
     """
 
     def __init__(
@@ -93,7 +92,7 @@ class MeasuredRuns(TrialRuns):
 
     @contextmanager
     def _hooks(self) -> Iterator[None]:
-        pre, post = self._tracker.forward_pre, self._tracker.forward_post
+        pre, post = hooks_of(self._tracker)
         with ExitStack() as stack:
             for module in (self.model, *self.model.layers):
                 for handle in (
@@ -102,13 +101,13 @@ class MeasuredRuns(TrialRuns):
                 ):
                     stack.callback(handle.remove)
             if self._sees_functions:
-                stack.enter_context(mode_of(cast("FunctionTracker", self._tracker)))
+                stack.enter_context(mode_of(self._tracker))
             yield
 
     @contextmanager
     def _pass_from(self, output: torch.Tensor) -> Iterator[None]:
         tracker = self._tracker
-        if not isinstance(tracker, BackwardTracker):
+        if not tracker.measures_backward:
             yield
             return
         tracker.begin_pass(PassRequest([output.grad_fn], False, False, -1))
@@ -125,10 +124,12 @@ def shortest(times: Sequence[Times]) -> Times:
 
 
 @contextmanager
-def mode_of(tracker: FunctionTracker) -> Iterator[None]:
+def mode_of(tracker: Tracker) -> Iterator[None]:
     """The tracker sees functions."""
-    tracker.open_mode(tracker)
+    functions = tracker.functions
+    assert functions is not None
+    functions.open_mode(tracker)
     try:
         yield
     finally:
-        tracker.close_mode(tracker)
+        functions.close_mode(tracker)

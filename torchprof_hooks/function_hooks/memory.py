@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from torchprof_hooks.capture.function_tracker import FunctionTracker
 from torchprof_hooks.capture.hook_tracker import make_function_tracker
-from torchprof_hooks.capture.meter_tracker import MeterTracker
 from torchprof_hooks.capture.site import Site
 from torchprof_hooks.capture.tracker import Tracker
 from torchprof_hooks.function_hook import FunctionHook
@@ -63,10 +61,9 @@ class MemoryProfileHook(MemoryHook, FunctionHook):
     ) -> None:
         super().__init__(device, history_size)
 
-    def _make_tracker(self, everywhere: bool) -> FunctionTracker:
+    def _make_tracker(self, everywhere: bool) -> Tracker:
         meters = [self._new_meter()]
         tracker = make_function_tracker(self, everywhere, meters, follows_modules=False)
-        assert isinstance(tracker, MeterTracker)
         self._follow(tracker)
         return tracker
 

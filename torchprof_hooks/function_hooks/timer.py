@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, Literal
 
-from torchprof_hooks.capture.function_tracker import FunctionTracker
 from torchprof_hooks.capture.hook_tracker import make_function_tracker
-from torchprof_hooks.capture.meter_tracker import meters_of
-from torchprof_hooks.capture.meters import DeviceMeter
+from torchprof_hooks.capture.meters import DeviceMeter, meters_of
 from torchprof_hooks.capture.site import Site
 from torchprof_hooks.capture.tracker import Tracker
 from torchprof_hooks.function_hook import FunctionHook
@@ -105,7 +103,7 @@ class TimerHook(CallTimes, FunctionHook):
                 "by='function'"
             )
 
-    def _make_tracker(self, everywhere: bool) -> FunctionTracker:
+    def _make_tracker(self, everywhere: bool) -> Tracker:
         meters = [] if self._clock is None else [DeviceMeter(self._clock)]
         tracker = make_function_tracker(
             self,

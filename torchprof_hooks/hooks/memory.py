@@ -9,8 +9,7 @@ from typing import TextIO, TypedDict
 import torch
 
 from torchprof_hooks.capture.call_records import CallRecords, Place
-from torchprof_hooks.capture.meter_tracker import MeterTracker, meters_of
-from torchprof_hooks.capture.meters import MemoryMeter
+from torchprof_hooks.capture.meters import MemoryMeter, meters_of
 from torchprof_hooks.capture.site import Site
 from torchprof_hooks.capture.tracker import Tracker
 from torchprof_hooks.hooks.hook import Hook
@@ -109,7 +108,7 @@ class MemoryHook(Hook):
     def _new_meter(self) -> MemoryMeter:
         return MemoryMeter(memory_counter(self._device))
 
-    def _follow(self, tracker: MeterTracker) -> None:
+    def _follow(self, tracker: Tracker) -> None:
         (meter,) = meters_of(tracker, MemoryMeter)
         self._records.follow(tracker, meter.log)
 

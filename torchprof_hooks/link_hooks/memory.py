@@ -6,7 +6,6 @@ import torch
 
 from torchprof_hooks.capture.call_records import Place
 from torchprof_hooks.capture.hook_tracker import make_tracker
-from torchprof_hooks.capture.meter_tracker import MeterTracker
 from torchprof_hooks.capture.meters import MemoryMeter
 from torchprof_hooks.capture.site import Site
 from torchprof_hooks.capture.tracker import Tracker
@@ -71,7 +70,6 @@ class MemoryProfileHook(MemoryHook, LinkHook):
         tracker = make_tracker(
             self, everywhere, backward=True, meters=[self._new_meter()]
         )
-        assert isinstance(tracker, MeterTracker)
         self._follow(tracker)
         return tracker
 

@@ -29,9 +29,9 @@ from torchprof_hooks.program.flags import Flags
 from torchprof_hooks.program.handover import BEGAN_NS, complain
 
 if TYPE_CHECKING:  # not before they are needed: every program waits for these imports
-    from torchprof_hooks.capture.backward_tracker import BackwardTracker
     from torchprof_hooks.capture.flop_count import FlopCount
     from torchprof_hooks.capture.module_names import ModuleNames
+    from torchprof_hooks.capture.tracker import Tracker
     from torchprof_hooks.profiles.program.compilation import CompilationSummary
     from torchprof_hooks.profiles.program.program_profile import ProgramProfile
     from torchprof_hooks.tracing.memory_step import MemoryStep
@@ -297,7 +297,7 @@ def _compilation_since(earlier: CompilationSummary | None) -> CompilationSummary
 def make_sampler(flags: Flags) -> SampledSteps:
     """Measures the running thread as the flags say."""
 
-    def make(level: Level, names: ModuleNames) -> tuple[BackwardTracker, str]:
+    def make(level: Level, names: ModuleNames) -> tuple[Tracker, str]:
         settings = Settings(
             functions=level == Level.FUNCTIONS,
             memory=flags.profile_memory,

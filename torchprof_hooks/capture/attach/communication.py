@@ -13,7 +13,12 @@ from torch.utils.weak import WeakIdKeyDictionary
 from torchprof_hooks.capture.attach.attachments import Attachment, attachments
 from torchprof_hooks.capture.attach.patch import Layer, Make, Patch
 from torchprof_hooks.capture.backward.gradient_reduction import gradient_reduction
-from torchprof_hooks.capture.owning_tracker import OwningTracker
+from torchprof_hooks.capture.interruptions import (
+    begin_communication,
+    communicated,
+    communication_failed,
+    end_communication,
+)
 from torchprof_hooks.capture.site import Site
 from torchprof_hooks.capture.torch_names.collectives import (
     collective_of,
@@ -32,6 +37,7 @@ from torchprof_hooks.capture.torch_names.collectives import (
 from torchprof_hooks.capture.torch_names.compiler import is_tracing
 from torchprof_hooks.capture.torch_names.place import Function, Place
 from torchprof_hooks.capture.tracebacks import leave_out_our_frame
+from torchprof_hooks.capture.tracker import Tracker
 
 #: Results of functional collectives whose names are remembered. Forgetting one costs
 #: its name, and counts it twice.
@@ -193,7 +199,7 @@ class CommunicationPatches(Attachment):
             was_rebuilt = original(*args, **kwargs)
             if was_rebuilt and layer.is_on:  # the first process has told the others how
                 for tracker in self._trackers_here():
-                    tracker.communicated("broadcast", start_ns)
+                    communicated(tracker, "broadcast", start_ns)
             return was_rebuilt
 
         return rebuild_buckets
@@ -203,23 +209,23 @@ class CommunicationPatches(Attachment):
     ) -> Any:
         if is_dynamo_compiling() or is_tracing():
             return original(*args, **kwargs)
-        begun: list[tuple[OwningTracker, Site]] = []
+        begun: list[tuple[Tracker, Site]] = []
         try:
             for tracker in self._trackers_here():
-                site = tracker.begin_communication(name, is_call)
+                site = begin_communication(tracker, name, is_call)
                 if site is not None:
                     begun.append((tracker, site))
             result = original(*args, **kwargs)
         except BaseException as error:
             for tracker, site in reversed(begun):
-                tracker.communication_failed(site)
+                communication_failed(tracker, site)
             leave_out_our_frame(error)
             raise
         for tracker, site in reversed(begun):
-            tracker.end_communication(site)
+            end_communication(tracker, site)
         return result
 
-    def _trackers_here(self) -> list[OwningTracker]:
+    def _trackers_here(self) -> list[Tracker]:
         living = (reference() for reference in self._users)
         return [t for t in living if t is not None and t.works_here()]
 

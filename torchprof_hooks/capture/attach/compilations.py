@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import threading
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from torchprof_hooks.capture.attach.attachments import Attachment
+from torchprof_hooks.capture.interruptions import begin_compiling, end_compiling
 from torchprof_hooks.capture.site import Site
 from torchprof_hooks.capture.torch_names.compiler import (
     unwatch_compilations,
     watch_compilations,
 )
 
-
-class Listener(Protocol):
-    """What is told (see `OwningTracker`)."""
-
-    def begin_compiling(self) -> Site | None: ...
-    def end_compiling(self, site: Site) -> None: ...
+if TYPE_CHECKING:
+    from torchprof_hooks.capture.tracker import Tracker
 
 
 class Compilations(Attachment):
     """Is told by torch.compile of the begin and the end of what it compiles; its users
-    are `Listener`s.
+    are trackers.
 
     Torch tells of the first begin and the last end, if it compiles several at once.
     """
@@ -30,7 +27,7 @@ class Compilations(Attachment):
     def __init__(self) -> None:
         super().__init__()
         self._lock = threading.RLock()
-        self._begun: list[tuple[Listener, Site]] = []
+        self._begun: list[tuple[Tracker, Site]] = []
         self._callbacks = self._begin, self._end
 
     def put_on(self) -> None:
@@ -45,14 +42,14 @@ class Compilations(Attachment):
 
     def _begin(self, *compilation: object) -> None:
         with self._lock:
-            begun = [(told, told.begin_compiling()) for told in self.users]
+            begun = [(told, begin_compiling(told)) for told in self.users]
             self._begun = [(told, site) for told, site in begun if site is not None]
 
     def _end(self, *compilation: object) -> None:
         with self._lock:
             begun, self._begun = self._begun, []
             for told, site in reversed(begun):
-                told.end_compiling(site)
+                end_compiling(told, site)
 
 
 #: The one there is.

@@ -15,7 +15,6 @@ from torch.compiler import is_dynamo_compiling
 
 from torchprof_hooks.capture.attach.patch import Layer, Patch
 from torchprof_hooks.capture.backward.backward_pass import NO_REQUEST, PassRequest
-from torchprof_hooks.capture.backward_tracker import BackwardTracker
 from torchprof_hooks.capture.torch_names.autograd import (
     NO_SEQUENCE_NUMBER,
     engine_entry,
@@ -27,6 +26,7 @@ from torchprof_hooks.capture.torch_names.compiler import (
     is_tracing,
 )
 from torchprof_hooks.capture.torch_names.place import Function
+from torchprof_hooks.capture.tracker import Tracker
 
 
 class EnginePatch(Patch):
@@ -39,7 +39,7 @@ class EnginePatch(Patch):
     def __init__(self) -> None:
         super().__init__(engine_entry, self._make_entry)
 
-    def _trackers_here(self) -> list[BackwardTracker]:
+    def _trackers_here(self) -> list[Tracker]:
         living = (reference() for reference in self._users)
         return [t for t in living if t is not None and t.works_here()]
 
@@ -52,13 +52,14 @@ class EnginePatch(Patch):
                 or is_compiled_autograd_on()
             ):
                 return run_backward(outputs, *args, **kwargs)
-            begun: list[tuple[BackwardTracker, int]] = []
+            begun: list[tuple[Tracker, int]] = []
             results: Any = None
             failed = True
             try:
                 for tracker in self._trackers_here():
                     begun.append((tracker, len(tracker.passes)))
-                    looks = tracker.backward.looks_at_nodes
+                    passes = tracker.backward
+                    looks = passes is not None and passes.looks_at_nodes
                     request = _request(outputs, *args) if looks else _without(*args)
                     tracker.begin_pass(request)
                 results = run_backward(outputs, *args, **kwargs)
@@ -70,7 +71,7 @@ class EnginePatch(Patch):
         return run_measured_backward
 
 
-def _end(begun: list[tuple[BackwardTracker, int]], results: Any, failed: bool) -> None:
+def _end(begun: list[tuple[Tracker, int]], results: Any, failed: bool) -> None:
     """Tell each tracker that its pass is over, also when a hook raises at one."""
     if begun:
         tracker, passes_before = begun.pop()

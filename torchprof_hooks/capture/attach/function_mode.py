@@ -25,7 +25,8 @@ from torchprof_hooks.capture.torch_names.functions import (
 from torchprof_hooks.capture.torch_names.place import Function
 
 if TYPE_CHECKING:
-    from torchprof_hooks.capture.function_tracker import FunctionTracker
+    from torchprof_hooks.capture.functions.function_calls import FunctionCalls
+    from torchprof_hooks.capture.tracker import Tracker
 
 
 class ModeOnStack(Attachment):
@@ -36,7 +37,7 @@ class ModeOnStack(Attachment):
     that was taken off while it handled a call.
     """
 
-    def __init__(self, tracker: FunctionTracker) -> None:
+    def __init__(self, tracker: Tracker) -> None:
         super().__init__()
         self._tracker = weakref.ref(tracker)
         self._thread = tracker.thread
@@ -45,10 +46,13 @@ class ModeOnStack(Attachment):
     def put_on(self) -> None:
         """Open a mode, unless there is one."""
         tracker = self._tracker()
-        if self.mode is not None or tracker is None or not FUNCTIONS.works():
+        functions = None if tracker is None else tracker.functions
+        if self.mode is not None or not FUNCTIONS.works():
+            return
+        if tracker is None or functions is None:
             return
         remove_closed_modes()
-        mode = self.mode = FunctionMode(tracker)
+        mode = self.mode = FunctionMode(tracker, functions)
         attachments.attach(_override_patch, mode)
         push_function_mode(mode)
 
@@ -75,8 +79,9 @@ class FunctionMode(TorchFunctionMode):
     Reads of attributes come here too; most calls that are seen are none of interest.
     """
 
-    def __init__(self, tracker: FunctionTracker) -> None:
-        self._tracker: FunctionTracker | None = tracker
+    def __init__(self, tracker: Tracker, functions: FunctionCalls) -> None:
+        self._tracker: Tracker | None = tracker
+        self._functions = functions
 
     @property
     def is_closed(self) -> bool:
@@ -96,15 +101,15 @@ class FunctionMode(TorchFunctionMode):
         tracker = self._tracker
         if tracker is None:
             return func(*args, **(kwargs or {}))
-        caller = tracker.site
+        caller, functions = tracker.site, self._functions
         try:
             site = caller.functions[func]
         except (KeyError, TypeError):
-            site = tracker.find_function(func)
+            site = functions.find(tracker, func)
         if site is None:
             caller.passed_over += 1
             return func(*args, **(kwargs or {}))
-        return tracker.call(site, func, args, kwargs or {})
+        return functions.call(tracker, site, func, args, kwargs or {})
 
 
 def remove_closed_modes() -> bool:

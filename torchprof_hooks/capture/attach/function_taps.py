@@ -20,7 +20,7 @@ from torchprof_hooks.capture.attach.function_mode import (
 from torchprof_hooks.capture.attach.patch import Layer, Patch
 from torchprof_hooks.capture.compiler_exemption import exempt_from_compilation
 from torchprof_hooks.capture.function_names import transformed_name
-from torchprof_hooks.capture.function_tracker import FunctionTracker
+from torchprof_hooks.capture.functions.function_calls import FunctionCalls
 from torchprof_hooks.capture.site import Site
 from torchprof_hooks.capture.thread_trackers import ThreadTrackers
 from torchprof_hooks.capture.torch_names.compiler import (
@@ -34,6 +34,7 @@ from torchprof_hooks.capture.torch_names.custom_functions import (
     Run,
 )
 from torchprof_hooks.capture.torch_names.place import Function
+from torchprof_hooks.capture.tracker import Tracker
 
 
 class FunctionTaps:
@@ -48,19 +49,21 @@ class FunctionTaps:
         self._apply = _MeasuredApply(FunctionApplications(self._around))
         self._regions = _CompiledRegions()
 
-    def show_functions(self, tracker: FunctionTracker, user: object) -> None:
+    def show_functions(self, tracker: Tracker, user: object) -> None:
         """Let `tracker` see all functions that its thread calls, until
         `hide_functions` or for as long as `user` lives."""
-        tracker.at_unknown = self.look_for_compiler
-        tracker.name_nodes(True)
+        functions = _functions_of(tracker)
+        functions.at_unknown = self.look_for_compiler
+        functions.name_nodes(True)
         attachments.attach(self._apply, tracker)
         attachments.attach(self._regions, tracker)
-        tracker.open_mode(user)
+        functions.open_mode(user)
 
-    def hide_functions(self, tracker: FunctionTracker, user: object) -> None:
+    def hide_functions(self, tracker: Tracker, user: object) -> None:
         """Undo `show_functions`."""
-        tracker.close_mode(user)
-        tracker.name_nodes(False)
+        functions = _functions_of(tracker)
+        functions.close_mode(user)
+        functions.name_nodes(False)
         attachments.detach(self._regions, tracker)
         attachments.detach(self._apply, tracker)
 
@@ -85,11 +88,10 @@ class FunctionTaps:
             exempt_from_compilation()
             attachments.renew(self._regions)
 
-    def followers(self, cls: type) -> list[FunctionTracker]:
+    def followers(self, cls: type) -> list[Tracker]:
         """The trackers here that may want to know of a call of `cls`."""
         of_class = [threads.here() for threads in self._of_class.get(cls, ())]
-        known = [t for t in of_class if isinstance(t, FunctionTracker)]
-        return known + self._regions.trackers_here()
+        return of_class + self._regions.trackers_here()
 
     def _around(self, cls: Any) -> Around | None:
         """What measures an application of `cls`, as far as anybody wants to know."""
@@ -98,8 +100,8 @@ class FunctionTaps:
         calls = [
             _Call(tracker, site, transformed_name(cls))
             for tracker in self.followers(cls)
-            if tracker.transformed != cls.__name__
-            and (site := tracker.find_function(cls)) is not None
+            if (functions := _functions_of(tracker)).transformed != cls.__name__
+            and (site := functions.find(tracker, cls)) is not None
         ]
         return partial(_around, calls) if calls else None
 
@@ -126,7 +128,7 @@ class _Call(NamedTuple):
     made_for: name of the Function that ``torch.func`` made the class for, if any.
     """
 
-    tracker: FunctionTracker
+    tracker: Tracker
     site: Site
     made_for: str | None
 
@@ -139,12 +141,18 @@ def _around(calls: list[_Call], run: Run, node: Any) -> Run:
 
 def _measured(call: _Call, node: Any, run: Run, *args: Any, **kwargs: Any) -> Any:
     tracker = call.tracker
-    around = tracker.transformed
-    tracker.transformed = call.made_for or around
+    functions = _functions_of(tracker)
+    around = functions.transformed
+    functions.transformed = call.made_for or around
     try:
-        return tracker.call(call.site, run, args, kwargs, node)
+        return functions.call(tracker, call.site, run, args, kwargs, node)
     finally:
-        tracker.transformed = around
+        functions.transformed = around
+
+
+def _functions_of(tracker: Tracker) -> FunctionCalls:
+    assert tracker.functions is not None  # else nobody shows it any
+    return tracker.functions
 
 
 class _CompiledRegions(Patch):
@@ -156,7 +164,7 @@ class _CompiledRegions(Patch):
         # By the frame of torch.compile that runs it, which lives until its end.
         self._open: dict[int, _OpenRegion] = {}
 
-    def trackers_here(self) -> list[FunctionTracker]:
+    def trackers_here(self) -> list[Tracker]:
         """The trackers of all functions that the running thread works for."""
         living = (reference() for reference in self._users)
         return [t for t in living if t is not None and t.works_here()]
@@ -184,11 +192,14 @@ class _CompiledRegions(Patch):
             show_modes(region.modes)
             call = call.at_end(region.handled)
             for tracker, site in reversed(region.begun):
-                tracker.end_region(site, call)
+                _functions_of(tracker).end_region(tracker, site, call)
             return
         if call.has_returned or not callable(callback):
             return  # the end of one that began before we were there
-        begun = [(t, t.begin_region(call)) for t in self.trackers_here()]
+        begun = [
+            (tracker, _functions_of(tracker).begin_region(tracker, call))
+            for tracker in self.trackers_here()
+        ]
         told = [(t, site) for t, site in begun if site is not None]
         modes = modes_of_ours()
         self._open[call.frame] = _OpenRegion(told, modes, sys.exc_info()[1])
@@ -204,7 +215,7 @@ class _OpenRegion(NamedTuple):
     handled: the exception that was being handled when it began.
     """
 
-    begun: list[tuple[FunctionTracker, Site]]
+    begun: list[tuple[Tracker, Site]]
     modes: list[FunctionMode]
     handled: BaseException | None
 

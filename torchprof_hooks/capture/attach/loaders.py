@@ -8,12 +8,17 @@ from typing import Any, Final
 from torch.compiler import is_dynamo_compiling
 
 from torchprof_hooks.capture.attach.patch import Layer, Patch
-from torchprof_hooks.capture.owning_tracker import OwningTracker
+from torchprof_hooks.capture.interruptions import (
+    begin_loading,
+    end_loading,
+    loading_failed,
+)
 from torchprof_hooks.capture.site import Site
 from torchprof_hooks.capture.torch_names.compiler import is_tracing
 from torchprof_hooks.capture.torch_names.data import LOADER_METHODS, LoaderMethod
 from torchprof_hooks.capture.torch_names.place import Function
 from torchprof_hooks.capture.tracebacks import leave_out_our_frame
+from torchprof_hooks.capture.tracker import Tracker
 
 
 class LoaderPatch(Patch):
@@ -29,7 +34,7 @@ class LoaderPatch(Patch):
         super().__init__(method.find, self._make_method)
         self._gives_batches = method.gives_batches
 
-    def _trackers_here(self) -> list[OwningTracker]:
+    def _trackers_here(self) -> list[Tracker]:
         living = (reference() for reference in self._users)
         return [t for t in living if t is not None and t.works_here()]
 
@@ -38,20 +43,20 @@ class LoaderPatch(Patch):
         def load_measured(source: Any, *args: Any, **kwargs: Any) -> Any:
             if is_dynamo_compiling() or is_tracing() or not layer.is_on:
                 return original(source, *args, **kwargs)
-            begun: list[tuple[OwningTracker, Site]] = []
+            begun: list[tuple[Tracker, Site]] = []
             try:
                 for tracker in self._trackers_here():
-                    site = tracker.begin_loading(source, self._gives_batches)
+                    site = begin_loading(tracker, source, self._gives_batches)
                     if site is not None:
                         begun.append((tracker, site))
                 loaded = original(source, *args, **kwargs)
             except BaseException as error:
                 for tracker, site in reversed(begun):
-                    tracker.loading_failed(site, error)
+                    loading_failed(tracker, site, error)
                 leave_out_our_frame(error)
                 raise
             for tracker, site in reversed(begun):
-                tracker.end_loading(site, loaded)
+                end_loading(tracker, site, loaded)
             return loaded
 
         return load_measured

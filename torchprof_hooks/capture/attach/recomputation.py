@@ -6,13 +6,13 @@ from functools import wraps
 from typing import Any, Final
 
 from torchprof_hooks.capture.attach.patch import Layer, Patch
-from torchprof_hooks.capture.backward_tracker import BackwardTracker
 from torchprof_hooks.capture.torch_names.checkpoints import (
     beginning_of_recomputation,
     end_of_recomputation,
 )
 from torchprof_hooks.capture.torch_names.compiler import is_tracing
 from torchprof_hooks.capture.torch_names.place import Function
+from torchprof_hooks.capture.tracker import Tracker
 
 
 class RecomputationPatch(Patch):
@@ -23,7 +23,7 @@ class RecomputationPatch(Patch):
     (random states, autocast, checks) would be the time of the node that asked.
     """
 
-    def _trackers_here(self) -> list[BackwardTracker]:
+    def _trackers_here(self) -> list[Tracker]:
         living = (reference() for reference in self._users)
         return [t for t in living if t is not None and t.works_here()]
 

@@ -11,8 +11,8 @@ from torchprof_hooks.capture.site import Site
 from torchprof_hooks.profiles.names import WAITING_NAME
 
 if TYPE_CHECKING:
-    from torchprof_hooks.capture.backward_tracker import BackwardTracker
-    from torchprof_hooks.capture.core import OwningCursor
+    from torchprof_hooks.capture.core import Cursor
+    from torchprof_hooks.capture.tracker import Tracker
 
 
 class HeardPasses:
@@ -28,10 +28,10 @@ class HeardPasses:
     def __init__(self, divides: bool = True) -> None:
         self.divides = divides
         # While passes run: whose they are.
-        self._tracker: BackwardTracker | None = None
+        self._tracker: Tracker | None = None
 
     def begin(
-        self, tracker: BackwardTracker, started: BackwardPass, request: PassRequest
+        self, tracker: Tracker, started: BackwardPass, request: PassRequest
     ) -> None:
         """A pass of `tracker` is about to begin."""
         if self.divides:
@@ -42,7 +42,7 @@ class HeardPasses:
             elif not tracker.passes:
                 tracker.keep_loose()
             base, opens_it = started.base, started.opened_base
-            engine = tracker.engine_site(base) if opens_it else None
+            engine = tracker.tree.engine_site(base) if opens_it else None
             names_nodes = tracker.names_nodes
             tracker.enter_pass(
                 base, True, started.makes_graph, names_nodes, calls, engine=engine
@@ -91,6 +91,6 @@ class HeardPasses:
         """No pass is running any more."""
         self._tracker = None
 
-    def record_of(self, tracker: OwningCursor, intervals: list[int], low: int) -> Any:
+    def record_of(self, tracker: Cursor, intervals: list[int], low: int) -> Any:
         """What is kept of intervals, from number `low` on."""
         return tracker.add_record(intervals, low)

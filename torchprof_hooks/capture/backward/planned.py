@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from itertools import chain
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from torchprof_hooks.capture.backward.backward_pass import BackwardPass, PassRequest
 from torchprof_hooks.capture.backward.gradient_reduction import gradient_reduction
@@ -34,12 +34,26 @@ from torchprof_hooks.capture.torch_names.autograd import (
 from torchprof_hooks.profiles.names import PROFILER_NAME, WAITING_NAME
 
 if TYPE_CHECKING:
-    from torchprof_hooks.capture.backward_tracker import BackwardTracker
-    from torchprof_hooks.capture.core import OwningCursor
+    from torchprof_hooks.capture.core import Cursor
+    from torchprof_hooks.capture.tracker import Tracker
 
 #: Numbers of nodes of retained graphs that are remembered as hooked already. Forgetting
 #: one costs a second, idle hook on the node.
 HOOKED_NODES_KEPT: Final = 1 << 16
+
+
+class GraphListener(Protocol):
+    """Is told of the graphs of passes."""
+
+    def pass_begins(self, nodes: Mapping[int, Any]) -> None: ...
+    def pass_has_ended(self) -> None: ...
+
+
+class MoveListener(Protocol):
+    """Is told where a pass goes over to other owners: of calls that end there,
+    innermost first, and of those that begin, outermost first."""
+
+    def moved(self, closed: list[Site], opened: list[Site], failed: bool) -> None: ...
 
 
 class PlannedPasses:
@@ -52,7 +66,8 @@ class PlannedPasses:
 
     divides: whether nodes are booked on their owners. If not, they are looked at only
         to tell the end of the last one from that of the pass.
-    at_graph: told of the nodes that a pass can run, by their numbers.
+    graphs: told of the nodes that a pass can run, by their numbers, and of its end.
+    callbacks: told where a pass goes over to other owners.
     gives_gradients: called in place of what is to be done at a node, with that, if the
         gradients of all outputs of the node are wanted.
     """
@@ -61,17 +76,19 @@ class PlannedPasses:
         self,
         divides: bool = True,
         *,
-        at_graph: Callable[[Mapping[int, Any]], object] | None = None,
+        graphs: GraphListener | None = None,
+        callbacks: MoveListener | None = None,
         gives_gradients: Callable[[Callable[[Any], None], Any], None] | None = None,
     ) -> None:
         self.divides = divides
-        self._at_graph = at_graph
+        self._graphs = graphs
+        self._callbacks = callbacks
         self._gives_gradients = gives_gradients
         self._hooks = NodeHookCarrier() if gives_gradients is None else NodePreHook()
         self._hooked: set[int] = set()
         self._plans = PlanCache()
         # Whose passes they are, while any run; otherwise nobody's.
-        self._tracker: BackwardTracker = None  # type: ignore[assignment]
+        self._tracker: Tracker = None  # type: ignore[assignment]
 
     @property
     def looks_at_nodes(self) -> bool:
@@ -79,7 +96,7 @@ class PlannedPasses:
         return self.divides or gradient_reduction.is_expected
 
     def begin(
-        self, tracker: BackwardTracker, started: BackwardPass, request: PassRequest
+        self, tracker: Tracker, started: BackwardPass, request: PassRequest
     ) -> None:
         """A pass of `tracker` is about to begin."""
         if self.divides:
@@ -102,8 +119,7 @@ class PlannedPasses:
     def engine_ends(self, running: BackwardPass) -> None:
         """A node of the pass is about to run, if none has."""
         if running.owner is running.engine:
-            move = move_between(running.owner, running.whole)
-            self._make_move(move, running, perf_counter_ns())
+            self._make_last_move(self._tracker, running, perf_counter_ns())
 
     def owner_of(self, running: BackwardPass) -> Site:
         """Whom the pass is working for."""
@@ -117,34 +133,36 @@ class PlannedPasses:
     def end(self, running: BackwardPass, now_ns: int) -> None:
         """The pass that began last is over."""
         if self.divides and not running.ran_nodes:
-            self._make_move(move_between(running.owner, running.whole), running, now_ns)
+            self._make_last_move(self._tracker, running, now_ns)
+        if self._graphs is not None:
+            self._graphs.pass_has_ended()
 
     def drop(self, running: BackwardPass) -> None:
         """The pass that began last is not heard of any more."""
+        if self._graphs is not None:
+            self._graphs.pass_has_ended()
 
     def rest(self) -> None:
         """No pass is running any more."""
         self._hooks.callbacks.clear()
         self._tracker = None  # type: ignore[assignment]
 
-    def record_of(
-        self, tracker: OwningCursor, intervals: list[int], low: int
-    ) -> Record:
+    def record_of(self, tracker: Cursor, intervals: list[int], low: int) -> Record:
         """What is kept of intervals, from number `low` on."""
         return Record(intervals, low)
 
     # Planning
 
     def _hook_moves(
-        self, tracker: BackwardTracker, started: BackwardPass, request: PassRequest
+        self, tracker: Tracker, started: BackwardPass, request: PassRequest
     ) -> bool:
         """Whether the node that runs first has a hook, too."""
         nodes = reachable_nodes(request.roots)
         if nodes is None:
             tracker.undivided_passes += 1
             nodes = {}
-        if self._at_graph is not None:
-            self._at_graph(nodes)
+        if self._graphs is not None:
+            self._graphs.pass_begins(nodes)
         numbers = sorted(nodes, reverse=True)
         if request.stop >= 0:
             numbers = [number for number in numbers if number > request.stop]
@@ -165,7 +183,7 @@ class PlannedPasses:
 
     def _plan_for(
         self,
-        tracker: BackwardTracker,
+        tracker: Tracker,
         base: Site,
         numbers: list[int],
         nodes: Mapping[int, Any],
@@ -211,7 +229,7 @@ class PlannedPasses:
         if move.before is not running.owner or tracker.site is not running.owner.site:
             tracker.abort_down_to(running.owner.site, now_ns)
             move = move_between(running.owner, move.owner)
-        self._make_move(move, running, now_ns)
+        self._make_move(tracker, move, running, now_ns)
 
     def nodes_end(self, running: BackwardPass) -> None:
         """The engine has run all nodes of the pass. What comes now is what others have
@@ -224,35 +242,45 @@ class PlannedPasses:
         now_ns = perf_counter_ns()
         if tracker.site is not running.owner.site:
             tracker.abort_down_to(running.owner.site, now_ns)
-        self._make_move(move_between(running.owner, running.whole), running, now_ns)
+        self._make_last_move(tracker, running, now_ns)
         if gradient_reduction.is_expected:
             tracker.open_entry(tracker.entry_site(WAITING_NAME, "waiting"))
 
-    def _make_move(self, move: Move, running: BackwardPass, now_ns: int) -> None:
-        tracker, owner = self._tracker, move.owner
+    def _make_last_move(
+        self, tracker: Tracker, running: BackwardPass, now_ns: int
+    ) -> None:
+        if running.owner is not running.whole:
+            move = move_between(running.owner, running.whole)
+            self._make_move(tracker, move, running, now_ns)
+
+    def _make_move(
+        self, tracker: Tracker, move: Move, running: BackwardPass, now_ns: int
+    ) -> None:
         for site in move.closes:
             tracker.book((site.code, site.start_ns, now_ns))
         for site in move.opens:
             site.start_ns = now_ns
-        # At once: see `BackwardTracker._book_aborted`.
-        running.owner, tracker.site = owner, owner.site
-        owner.site.arrivals += 1
+        # At once: see `ThreadCalls.abort_call`.
+        running.owner, tracker.site = move.owner, move.owner.site
+        tracker.site.arrivals += 1
         if running.makes_graph:
             _own_made_nodes(tracker, move)
-        if tracker.tells_moves and (move.closes or move.opens):
-            tracker.moved(move.closes, move.opens)
+        if tracker.reads_meters:
+            tracker.meters.moved(move.closes, move.opens)  # type: ignore[union-attr]
+        if self._callbacks is not None:
+            self._callbacks.moved(move.closes, move.opens, running.failed)
 
 
-def _engine_begins(tracker: BackwardTracker, started: BackwardPass) -> None:
+def _engine_begins(tracker: Tracker, started: BackwardPass) -> None:
     """Last of all that is done before a pass: none of that is its time."""
-    site = tracker.engine_site(started.base)
+    site = tracker.tree.engine_site(started.base)
     started.owner = started.engine = Owner(site, -1, started.whole)
     site.low = next_sequence_number()
     started.base.start_ns = site.start_ns = perf_counter_ns()
     tracker.site = site
 
 
-def _own_made_nodes(tracker: BackwardTracker, move: Move) -> None:
+def _own_made_nodes(tracker: Tracker, move: Move) -> None:
     """In a pass that makes a graph of its own (``create_graph=True``), the nodes that a
     module's backward makes belong to that module's backward in turn."""
     number = next_sequence_number()

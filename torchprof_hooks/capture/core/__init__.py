@@ -6,6 +6,7 @@ folder knows which one runs. The choice is made once per process.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from torchprof_hooks.capture.core.choose import choose
@@ -14,9 +15,14 @@ from torchprof_hooks.capture.core.choose import choose
 CORE = choose()
 
 if TYPE_CHECKING or CORE.module is None:
-    from torchprof_hooks.capture.core.python import Cursor, Node, OwningCursor
+    from torchprof_hooks.capture.core.node import Node
+    from torchprof_hooks.capture.core.python import Cursor, Hook, hooks_of
 else:
-    Node = CORE.module.Node
-    Cursor = OwningCursor = CORE.module.Cursor
+    Node, Cursor = CORE.module.Node, CORE.module.Cursor
+    Hook = Callable[..., None]
 
-__all__ = ["CORE", "Cursor", "Node", "OwningCursor"]
+    def hooks_of(cursor):  # noqa: D103
+        return cursor.forward_pre, cursor.forward_post
+
+
+__all__ = ["CORE", "Cursor", "Hook", "Node", "hooks_of"]

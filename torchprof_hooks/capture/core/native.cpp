@@ -101,8 +101,8 @@ class Owned {
 // Interned names of what is called in Python.
 struct Names {
   PyObject *works_here, *called_site, *unwind_to, *count_if_aborted, *keep_intervals,
-      *tell_of_pause, *backward_site, *site_of_node, *abort_down_to, *moved, *told_pre,
-      *told_post, *entry_begins;
+      *tell_of_pause, *backward_site, *site_of_node, *abort_down_to, *opened, *closing,
+      *moved, *called, *returned, *look_for_devices;
 } names;
 
 // ---------------------------------------------------------------- Node
@@ -619,9 +619,10 @@ struct Cursor {
   long thread;  // -1: has ended
   Node *site, *outside;  // borrowed: `sites` has them
   PyObject *sites, *passes, *on_pause;
+  PyObject *meters, *callbacks;  // who is told of calls, or None
   Log* log;
   Nanoseconds entered_ns;
-  char gives_time_back, owns_nodes, is_told, tells_moves, watches;
+  char gives_time_back, owns_nodes, reads_meters, watches;
   std::vector<int64_t> intervals;
   std::unordered_map<uint64_t, Records> records;  // by the thread that made the nodes
   std::vector<Pass> running;
@@ -650,6 +651,8 @@ PyObject* cursor_new(PyTypeObject* type, PyObject*, PyObject*) {
   cursor->sites = PyList_New(0);
   cursor->passes = PyList_New(0);
   cursor->on_pause = Py_NewRef(Py_None);
+  cursor->meters = Py_NewRef(Py_None);
+  cursor->callbacks = Py_NewRef(Py_None);
   cursor->log = reinterpret_cast<Log*>(log_new(log_type, nullptr, nullptr));
   cursor->gives_time_back = 1;
   return self;
@@ -661,6 +664,8 @@ int cursor_traverse(PyObject* self, visitproc visit, void* arg) {
   Py_VISIT(cursor->sites);
   Py_VISIT(cursor->passes);
   Py_VISIT(cursor->on_pause);
+  Py_VISIT(cursor->meters);
+  Py_VISIT(cursor->callbacks);
   Py_VISIT(cursor->raised);
   Py_VISIT(reinterpret_cast<PyObject*>(cursor->log));
   return 0;
@@ -672,6 +677,8 @@ int cursor_clear(PyObject* self) {
   Py_CLEAR(cursor->sites);
   Py_CLEAR(cursor->passes);
   Py_CLEAR(cursor->on_pause);
+  Py_CLEAR(cursor->meters);
+  Py_CLEAR(cursor->callbacks);
   Py_CLEAR(cursor->raised);
   PyObject* log = reinterpret_cast<PyObject*>(cursor->log);
   cursor->log = nullptr;
@@ -717,10 +724,41 @@ int works_here(PyObject* self) {
   return answer ? PyObject_IsTrue(answer.get()) : -1;
 }
 
-void open_node(Cursor* cursor, Node* node) {
+// False: an exception.
+bool is_done(PyObject* answer) {
+  Py_XDECREF(answer);
+  return answer != nullptr;
+}
+
+bool look_for_devices(PyObject* self) {
+  Cursor* cursor = cursor_of(self);
+  if (!cursor->watches) return true;
+  return is_done(PyObject_CallMethodOneArg(cursor->meters, names.look_for_devices, self));
+}
+
+// Opens a call, and has the meters read. What they raise leaves it open.
+bool open_node(PyObject* self, Node* node) {
+  Cursor* cursor = cursor_of(self);
   node->low = next_number();
   node->start_ns = clock_ns();
   cursor->site = node;  // last: whoever looks meanwhile finds nothing half open
+  if (!cursor->reads_meters) return true;
+  return is_done(PyObject_CallMethodOneArg(cursor->meters, names.opened, object(node)));
+}
+
+// The call at `node` has ended, and nothing is booked yet.
+bool read_at_end(PyObject* self, Node* node, Nanoseconds end_ns) {
+  Cursor* cursor = cursor_of(self);
+  if (!cursor->reads_meters) return true;
+  Owned end(PyLong_FromLongLong(end_ns));
+  return is_done(PyObject_CallMethodObjArgs(cursor->meters, names.closing, object(node), end.get(),
+                                            nullptr));
+}
+
+bool call_back(PyObject* self, PyObject* method, Node* node, PyObject* argument) {
+  PyObject* callbacks = cursor_of(self)->callbacks;
+  if (callbacks == Py_None) return true;
+  return is_done(PyObject_CallMethodObjArgs(callbacks, method, object(node), argument, nullptr));
 }
 
 // Gives interrupted callers their time back, and books an entry.
@@ -769,24 +807,15 @@ PyObject* forward_pre(PyObject* self, PyObject* const* args, Py_ssize_t count) {
     if (is_here < 0) return nullptr;
     if (!is_here) Py_RETURN_NONE;
   }
-  if (cursor->is_told)
-    return PyObject_CallMethodObjArgs(self, names.told_pre, args[0], args[1], nullptr);
   Node* node = cursor->site->children.find(reinterpret_cast<uint64_t>(args[0]));
   if (node == nullptr) {
     Owned found(PyObject_CallMethodOneArg(self, names.called_site, args[0]));
     if (!found) return nullptr;
     if (found.get() == Py_None) Py_RETURN_NONE;
     node = reinterpret_cast<Node*>(found.get());
-    if (cursor->is_told)  // since it was looked for
-      return PyObject_CallMethodObjArgs(self, names.told_pre, args[0], args[1], nullptr);
   }
-  if (node->is_entry && cursor->watches) {
-    Owned done(PyObject_CallMethodNoArgs(self, names.entry_begins));
-    if (!done) return nullptr;
-    if (cursor->is_told)
-      return PyObject_CallMethodObjArgs(self, names.told_pre, args[0], args[1], nullptr);
-  }
-  open_node(cursor, node);
+  if (node->is_entry && !look_for_devices(self)) return nullptr;
+  if (!open_node(self, node) || !call_back(self, names.called, node, args[1])) return nullptr;
   Py_RETURN_NONE;
 }
 
@@ -798,8 +827,6 @@ PyObject* forward_post(PyObject* self, PyObject* const* args, Py_ssize_t count) 
     if (is_here < 0) return nullptr;
     if (!is_here) Py_RETURN_NONE;
   }
-  if (cursor->is_told)
-    return PyObject_CallMethodObjArgs(self, names.told_post, args[0], args[1], args[2], nullptr);
   Nanoseconds end_ns = clock_ns();
   Node* node = cursor->site;
   if (node->key != reinterpret_cast<uint64_t>(args[0])) {
@@ -808,6 +835,7 @@ PyObject* forward_post(PyObject* self, PyObject* const* args, Py_ssize_t count) 
     node = reinterpret_cast<Node*>(found.get());
     if (node == cursor->outside) Py_RETURN_NONE;
   }
+  if (!read_at_end(self, node, end_ns)) return nullptr;
   cursor->site = node->around();
   if (cursor->owns_nodes) {
     int64_t high = next_number();
@@ -824,7 +852,7 @@ PyObject* forward_post(PyObject* self, PyObject* const* args, Py_ssize_t count) 
   } else {
     cursor->log->book(node->code, node->start_ns, end_ns);
   }
-  if (fold_if_due(cursor) < 0) return nullptr;
+  if (fold_if_due(cursor) < 0 || !call_back(self, names.returned, node, args[2])) return nullptr;
   Py_RETURN_NONE;
 }
 
@@ -835,8 +863,11 @@ bool is_node(PyObject* value) {
 }
 
 PyObject* open_entry(PyObject* self, PyObject* node) {
-  if (!is_node(node)) return nullptr;
-  open_node(cursor_of(self), reinterpret_cast<Node*>(node));
+  if (!is_node(node) || !look_for_devices(self)) return nullptr;
+  if (!open_node(self, reinterpret_cast<Node*>(node))) {
+    cursor_of(self)->site = reinterpret_cast<Node*>(node)->around();  // nobody closes it
+    return nullptr;
+  }
   Py_RETURN_NONE;
 }
 
@@ -845,6 +876,7 @@ PyObject* close_entry(PyObject* self, PyObject* const* args, Py_ssize_t count) {
   PyObject* outputs = count > 1 ? args[1] : Py_None;
   Node* node = reinterpret_cast<Node*>(args[0]);
   Nanoseconds end_ns = clock_ns();
+  if (!read_at_end(self, node, end_ns)) return nullptr;
   cursor_of(self)->site = node->around();
   if (end_entry(self, node, end_ns, outputs) < 0) return nullptr;
   if (tell_of_pause(self, node, outputs, end_ns) < 0) return nullptr;
@@ -1056,14 +1088,13 @@ void abort_down_to(Cursor* cursor, Node* node, Nanoseconds now_ns) {
                                         object(node), now.get(), nullptr));
 }
 
-// Python is told what has closed (innermost first) and opened (outermost first).
+// The meters are told what has closed (innermost first) and opened (outermost first).
 void tell_of_move(Cursor* cursor, const std::vector<Node*>& closed, const std::vector<Node*>& opened) {
   WithPython with(cursor);
   Owned closes(PyList_New(0)), opens(PyList_New(0));
   for (Node* node : closed) PyList_Append(closes.get(), object(node));
   for (Node* node : opened) PyList_Append(opens.get(), object(node));
-  Owned done(PyObject_CallMethodObjArgs(reinterpret_cast<PyObject*>(cursor), names.moved, closes.get(),
-                                        opens.get(), nullptr));
+  Owned done(PyObject_CallMethodObjArgs(cursor->meters, names.moved, closes.get(), opens.get(), nullptr));
 }
 
 // Goes over to other owners: closes all but `kept` of those that are open, opens others.
@@ -1078,17 +1109,17 @@ void move(Cursor* cursor, Pass& pass, size_t kept, const std::vector<OpenBackwar
     cursor->log->book(node->code, node->start_ns, now_ns);
     if (pass.makes_graph && number != node->low)
       cursor->intervals.insert(cursor->intervals.end(), {node->code, node->low, number});
-    if (cursor->tells_moves) closed.push_back(node);
+    if (cursor->reads_meters) closed.push_back(node);
   }
   for (const OpenBackward& one : opens) {
     one.node->start_ns = now_ns;
     if (pass.makes_graph) one.node->low = number;
     pass.open.push_back(one);
-    if (cursor->tells_moves) opened.push_back(one.node);
+    if (cursor->reads_meters) opened.push_back(one.node);
   }
   cursor->site = pass.owner();
   cursor->site->arrivals += 1;
-  if (cursor->tells_moves) tell_of_move(cursor, closed, opened);
+  if (cursor->reads_meters) tell_of_move(cursor, closed, opened);
 }
 
 // The intervals that tell whose the node with this number is, which `thread` has made.
@@ -1359,20 +1390,21 @@ PyMemberDef cursor_members[] = {
     {"sites", T_OBJECT, offsetof(Cursor, sites), 0, nullptr},
     {"passes", T_OBJECT, offsetof(Cursor, passes), 0, nullptr},
     {"on_pause", T_OBJECT, offsetof(Cursor, on_pause), 0, nullptr},
+    {"meters", T_OBJECT, offsetof(Cursor, meters), 0, nullptr},
+    {"callbacks", T_OBJECT, offsetof(Cursor, callbacks), 0, nullptr},
     {"log", T_OBJECT, offsetof(Cursor, log), READONLY, nullptr},
     {"entered_ns", T_LONGLONG, offsetof(Cursor, entered_ns), 0, nullptr},
     {"gives_time_back", T_BOOL, offsetof(Cursor, gives_time_back), 0, nullptr},
     {"owns_nodes", T_BOOL, offsetof(Cursor, owns_nodes), 0, nullptr},
-    {"is_told", T_BOOL, offsetof(Cursor, is_told), 0, nullptr},
+    {"reads_meters", T_BOOL, offsetof(Cursor, reads_meters), 0, nullptr},
     {"watches", T_BOOL, offsetof(Cursor, watches), 0, nullptr},
-    {"tells_moves", T_BOOL, offsetof(Cursor, tells_moves), 0, nullptr},
     {nullptr, 0, 0, 0, nullptr}};
 
 PyGetSetDef cursor_getset[] = {
     {"site", cursor_get_node<&Cursor::site>, cursor_set_node<&Cursor::site>, nullptr, nullptr},
     {"outside", cursor_get_node<&Cursor::outside>, cursor_set_node<&Cursor::outside>, nullptr, nullptr},
     {"intervals", get_intervals, nullptr, nullptr, nullptr},
-    {"_entries", no_entries, nullptr, nullptr, nullptr},
+    {"entries", no_entries, nullptr, nullptr, nullptr},
     {"interval_count", interval_count, nullptr, nullptr, nullptr},
     {"open_backward", open_backward, nullptr, nullptr, nullptr},
     {"pass_owner", pass_owner, nullptr, nullptr, nullptr},
@@ -1467,9 +1499,11 @@ PyMODINIT_FUNC PyInit_torchprof_hooks_native() {
   names.site_of_node = PyUnicode_InternFromString("site_of_node");
   names.abort_down_to = PyUnicode_InternFromString("abort_down_to");
   names.moved = PyUnicode_InternFromString("moved");
-  names.told_pre = PyUnicode_InternFromString("told_forward_pre");
-  names.told_post = PyUnicode_InternFromString("told_forward_post");
-  names.entry_begins = PyUnicode_InternFromString("entry_begins");
+  names.opened = PyUnicode_InternFromString("opened");
+  names.closing = PyUnicode_InternFromString("closing");
+  names.called = PyUnicode_InternFromString("called");
+  names.returned = PyUnicode_InternFromString("returned");
+  names.look_for_devices = PyUnicode_InternFromString("look_for_devices");
   node_type = add_type(module, &node_spec, "Node");
   children_type = add_type(module, &children_spec, "Children");
   log_type = add_type(module, &log_spec, "Log");

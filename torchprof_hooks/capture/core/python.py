@@ -20,66 +20,38 @@ from torchprof_hooks.capture.torch_names.autograd import next_sequence_number
 
 if TYPE_CHECKING:
     from torchprof_hooks.capture.backward.backward_pass import BackwardPass
+    from torchprof_hooks.capture.callbacks import LinkCallbacks
+    from torchprof_hooks.capture.meters import Meters
     from torchprof_hooks.capture.site import Site
 
 #: Numbers of one owned interval: code of the site, low, high (exclusive).
 FIELDS: Final = 3
 
 
-class Node:
-    """What a cursor knows of one place in the tree of calls.
-
-    At most one call per node is open at a time in a thread, so the state of the open
-    call lives here, not on a stack.
-
-    code: position in the cursor's list of nodes.
-    caller: the node that the thread goes back to; the outermost is its own.
-    key: the module that is called here, or what else is known by its id; or 0.
-    is_entry: whether a call here interrupts its caller instead of being a part of it.
-    is_called: whether it is the forward or the recompute of a module or a function.
-    is_function: whether it is that of a function.
-    children: by id of the module.
-    start_ns: when the open call began; moved forward by what interruptions took.
-    low: number of the first autograd node that the open call can own.
-    arrivals: of backward passes, from the nodes of other calls.
-    passed_over: calls of what is no function.
-    reading_ns: what reading meters took, in the time of this node.
-    """
-
-    __slots__ = (
-        "arrivals",
-        "caller",
-        "children",
-        "code",
-        "is_called",
-        "is_entry",
-        "is_function",
-        "key",
-        "low",
-        "passed_over",
-        "reading_ns",
-        "start_ns",
-    )
-
-    def __init__(self, *given: Any) -> None:
-        self.caller: Site = self  # type: ignore[assignment]
-        self.children: dict[int, Site] = {}
-        self.code = self.key = self.start_ns = self.low = 0
-        self.arrivals = self.passed_over = self.reading_ns = 0
-        self.is_entry = self.is_called = self.is_function = False
-
-
 class Cursor:
-    """Where one thread is: forward calls.
+    """Where one thread is, and which autograd nodes its calls make: the counter of
+    nodes is read before and after each call (see `ownership`).
 
-    `forward_pre` and `forward_post` are what torch calls. They are written for speed:
-    nothing in them is slower than it has to be, and everything rare is elsewhere.
+    Some calls interrupt their caller instead of being a part of it: a module called
+    from outside, an optimizer step, a batch that is waited for, and what others add.
+    They are called entries.
+
+    `forward_pre` and `forward_post` are what torch calls (see `hooks_of`). They are
+    written for speed: nothing in them is slower than it has to be, and everything rare
+    is elsewhere.
 
     thread: that is followed.
     site: what it works for now; `outside` of everything at first.
     sites: all there are, by their codes.
     log: sums of the calls that have ended.
     passes: backward passes that are running: the engine may run parts in other threads.
+    owns_nodes: whether the counter of nodes is read.
+    meters: told of each call that begins (`opened`), has just ended (`closing`), and of
+        changes of owner in passes (`moved`), if `reads_meters`; and asked to
+        `look_for_devices` where nothing is being called, or what is interrupted by what
+        begins, if `watches`.
+    callbacks: told when a module is `called` and has `returned`, after all that has
+        been booked; None if nobody wants to know.
     """
 
     site: Site
@@ -99,13 +71,12 @@ class Cursor:
         self.intervals: list[int] = []
         #: Whether entries are left out of the time of the calls that they interrupt.
         self.gives_time_back = True
-        # For the native core. Whether it reads the counter of nodes; whether it leaves
-        # it to `told_forward_pre` and `told_forward_post` to open and close; whether it
-        # calls `moved` in passes, and `entry_begins` where an entry is called.
-        self.owns_nodes = self.is_told = self.tells_moves = self.watches = False
+        self.owns_nodes = self.reads_meters = self.watches = False
+        self.meters: Meters | None = None
+        self.callbacks: LinkCallbacks | None = None
         # What has ended: numbers of the interval, and of the call (see `SpanLog`).
         self.own = self.intervals.extend
-        self._entries = self.log.entries
+        self.entries = self.log.entries
         self.book = self.log.entries.extend
 
     def forward_pre(self, module: torch.nn.Module, args: Any) -> None:
@@ -122,107 +93,9 @@ class Cursor:
             if found is None:
                 return
             site = found
-        site.start_ns = perf_counter_ns()
-        self.site = site  # last: an interrupt before this line has opened nothing
-
-    def forward_post(self, module: torch.nn.Module, args: Any, outputs: Any) -> None:
-        """Close the call of `module`."""
-        if is_dynamo_compiling() or (
-            get_ident() != self.thread and not (self.passes and self.works_here())
-        ):
-            return
-        end_ns = perf_counter_ns()
-        site = self.site
-        if site.key != id(module):
-            site = self.unwind_to(module)
-            if site is self.outside:
-                return
-        self.site = site.caller
-        self.book((site.code, site.start_ns, end_ns))
-        if outputs is None:
-            self.count_if_aborted()
-        if len(self._entries) > FOLD_AT:
-            self.log.fold()
-
-    # What the derived class knows
-
-    def works_here(self) -> bool:
-        """Whether the running thread is the one that is followed."""
-        raise NotImplementedError
-
-    def called_site(self, module: torch.nn.Module) -> Site | None:
-        """The site of a call of `module` from the current site, which does not know
-        the module yet; None if it is not to be followed."""
-        raise NotImplementedError
-
-    def unwind_to(self, module: torch.nn.Module) -> Site:
-        """Make the call of `module` the current one again; `outside` if it is not
-        open."""
-        raise NotImplementedError
-
-    def count_if_aborted(self) -> None:
-        """A forward returned nothing: did it return at all?"""
-        raise NotImplementedError
-
-    def keep_intervals(self, low: int, outputs: object) -> None:
-        """Make a record of the intervals from number `low` on."""
-        raise NotImplementedError
-
-    def tell_of_pause(self, site: Site, outputs: object, end_ns: int) -> None:
-        """The entry at `site` has ended, and returned `outputs`."""
-        raise NotImplementedError
-
-    # Booking
-
-    def is_booked(self, site: Site) -> bool:
-        """Whether the call that is open at `site` is booked already: an interrupt may
-        have come right after that."""
-        newest = self._entries[-FIELDS * _CLOSED_AT_ONCE :]
-        calls = zip(newest[::FIELDS], newest[1::FIELDS], strict=False)
-        return (site.code, site.start_ns) in calls
-
-    def last_end_ns(self) -> int:
-        """When the last call ended; now, if that has been folded already."""
-        return self._entries[-1] if self._entries else perf_counter_ns()
-
-    def last_booked_ns(self) -> int:
-        """The same; 0 if it has been folded."""
-        return self._entries[-1] if self._entries else 0
-
-    def fold_if_due(self) -> None:
-        """Keep the log short."""
-        if len(self._entries) > FOLD_AT:
-            self.log.fold()
-
-
-class OwningCursor(Cursor):
-    """Where one thread is, and which autograd nodes its calls make: the counter of
-    nodes is read before and after each call (see `ownership`).
-
-    Some calls interrupt their caller instead of being a part of it: a module called
-    from outside, an optimizer step, a batch that is waited for, and what others add.
-    They are called entries.
-    """
-
-    # These repeat the parent's lines instead of calling them: a call more for each hook
-    # would cost as much as reading the counters does.
-
-    def forward_pre(self, module: torch.nn.Module, args: Any) -> None:
-        """Open the call of `module`."""
-        if is_dynamo_compiling() or (
-            get_ident() != self.thread and not (self.passes and self.works_here())
-        ):
-            return
-        try:
-            site = self.site.children[id(module)]
-        except KeyError:
-            found = self.called_site(module)
-            if found is None:
-                return
-            site = found
         site.low = next_sequence_number()
         site.start_ns = perf_counter_ns()
-        self.site = site
+        self.site = site  # last: an interrupt before this line has opened nothing
 
     def forward_post(self, module: torch.nn.Module, args: Any, outputs: Any) -> None:
         """Close the call of `module`."""
@@ -247,20 +120,179 @@ class OwningCursor(Cursor):
             self.tell_of_pause(site, outputs, end_ns)
         else:
             self.book((site.code, site.start_ns, end_ns))
-        if len(self._entries) > FOLD_AT:
+        if len(self.entries) > FOLD_AT:
+            self.log.fold()
+
+    # The same two ways of it, less and more. They repeat the lines above instead of
+    # calling them: a call more for each hook would cost as much as reading the counters
+    # does.
+
+    def forward_pre_alone(self, module: torch.nn.Module, args: Any) -> None:
+        """Open the call of `module`, whose nodes nobody asks for."""
+        if is_dynamo_compiling() or (
+            get_ident() != self.thread and not (self.passes and self.works_here())
+        ):
+            return
+        try:
+            site = self.site.children[id(module)]
+        except KeyError:
+            found = self.called_site(module)
+            if found is None:
+                return
+            site = found
+        site.start_ns = perf_counter_ns()
+        self.site = site
+
+    def forward_post_alone(
+        self, module: torch.nn.Module, args: Any, outputs: Any
+    ) -> None:
+        """Close the call of `module`, whose nodes nobody asks for."""
+        if is_dynamo_compiling() or (
+            get_ident() != self.thread and not (self.passes and self.works_here())
+        ):
+            return
+        end_ns = perf_counter_ns()
+        site = self.site
+        if site.key != id(module):
+            site = self.unwind_to(module)
+            if site is self.outside:
+                return
+        self.site = site.caller
+        self.book((site.code, site.start_ns, end_ns))
+        if outputs is None:
+            self.count_if_aborted()
+        if len(self.entries) > FOLD_AT:
+            self.log.fold()
+
+    def told_forward_pre(self, module: torch.nn.Module, args: Any) -> None:
+        """Open the call of `module`, and tell meters and callbacks."""
+        if is_dynamo_compiling() or (
+            get_ident() != self.thread and not (self.passes and self.works_here())
+        ):
+            return
+        try:
+            site = self.site.children[id(module)]
+        except KeyError:
+            found = self.called_site(module)
+            if found is None:
+                return
+            site = found
+        if self.watches and site.is_entry:
+            self.look_for_devices()
+        site.low = next_sequence_number()
+        site.start_ns = perf_counter_ns()
+        self.site = site
+        if self.reads_meters:
+            self.meters.opened(site)  # type: ignore[union-attr]
+        if self.callbacks is not None:
+            self.callbacks.called(site, args)
+
+    def told_forward_post(  # noqa: C901
+        self, module: torch.nn.Module, args: Any, outputs: Any
+    ) -> None:
+        """Close the call of `module`, and tell meters and callbacks."""
+        if is_dynamo_compiling() or (
+            get_ident() != self.thread and not (self.passes and self.works_here())
+        ):
+            return
+        end_ns = perf_counter_ns()
+        site = self.site
+        if site.key != id(module):
+            site = self.unwind_to(module)
+            if site is self.outside:
+                return
+        if self.reads_meters:
+            self.meters.closing(site, end_ns)  # type: ignore[union-attr]
+        self.site = site.caller
+        if self.owns_nodes and (high := next_sequence_number()) != site.low:
+            self.own((site.code, site.low, high))
+        if outputs is None:
+            self.count_if_aborted()
+        if site.is_entry and self.owns_nodes:
+            self.end_entry(site, end_ns, outputs)
+            self.tell_of_pause(site, outputs, end_ns)
+        else:
+            self.book((site.code, site.start_ns, end_ns))
+        if len(self.entries) > FOLD_AT:
+            self.log.fold()
+        if self.callbacks is not None:
+            self.callbacks.returned(site, outputs)
+
+    # What the derived class knows
+
+    def works_here(self) -> bool:
+        """Whether the running thread is the one that is followed."""
+        raise NotImplementedError
+
+    def called_site(self, module: torch.nn.Module) -> Site | None:
+        """The site of a call of `module` from the current site, which does not know
+        the module yet; None if it is not to be followed."""
+        raise NotImplementedError
+
+    def look_for_devices(self) -> None:
+        """Have the meters do so (see `meters`)."""
+        raise NotImplementedError
+
+    def unwind_to(self, module: torch.nn.Module) -> Site:
+        """Make the call of `module` the current one again; `outside` if it is not
+        open."""
+        raise NotImplementedError
+
+    def count_if_aborted(self) -> None:
+        """A forward returned nothing: did it return at all?"""
+        raise NotImplementedError
+
+    def keep_intervals(self, low: int, outputs: object) -> None:
+        """Make a record of the intervals from number `low` on."""
+        raise NotImplementedError
+
+    def tell_of_pause(self, site: Site, outputs: object, end_ns: int) -> None:
+        """The entry at `site` has ended, and returned `outputs`."""
+        raise NotImplementedError
+
+    # Booking
+
+    def is_booked(self, site: Site) -> bool:
+        """Whether the call that is open at `site` is booked already: an interrupt may
+        have come right after that."""
+        newest = self.entries[-FIELDS * _CLOSED_AT_ONCE :]
+        calls = zip(newest[::FIELDS], newest[1::FIELDS], strict=False)
+        return (site.code, site.start_ns) in calls
+
+    def last_end_ns(self) -> int:
+        """When the last call ended; now, if that has been folded already."""
+        return self.entries[-1] if self.entries else perf_counter_ns()
+
+    def last_booked_ns(self) -> int:
+        """The same; 0 if it has been folded."""
+        return self.entries[-1] if self.entries else 0
+
+    def fold_if_due(self) -> None:
+        """Keep the log short."""
+        if len(self.entries) > FOLD_AT:
             self.log.fold()
 
     # Entries
 
     def open_entry(self, site: Site) -> None:
         """Begin an entry."""
+        if self.watches:
+            self.look_for_devices()
         site.low = next_sequence_number()
         site.start_ns = perf_counter_ns()
         self.site = site
+        if self.reads_meters:
+            try:
+                self.meters.opened(site)  # type: ignore[union-attr]
+            except BaseException:
+                self.site = site.caller  # nobody closes it
+                raise
 
     def close_entry(self, site: Site, outputs: object = None) -> None:
         """End the current entry; `outputs` is what its graph can be reached from."""
         end_ns = perf_counter_ns()
+        if self.reads_meters:
+            self.meters.closing(site, end_ns)  # type: ignore[union-attr]
         self.site = site.caller
         self.end_entry(site, end_ns, outputs)
         self.tell_of_pause(site, outputs, end_ns)
@@ -281,7 +313,7 @@ class OwningCursor(Cursor):
         if self.intervals and not is_inside_call:
             self.keep_intervals(site.low, outputs)
 
-    # Backward passes: in Python, they are planned (see `BackwardTracker`)
+    # Backward passes: in Python, they are planned (see `PlannedPasses`)
 
     @property
     def pass_owner(self) -> Site | None:
@@ -352,3 +384,14 @@ class OwningCursor(Cursor):
 
 #: So many calls are closed at once at most, about: modules inside of each other.
 _CLOSED_AT_ONCE: Final = 256
+
+Hook = Callable[..., None]
+
+
+def hooks_of(cursor: Cursor) -> tuple[Hook, Hook]:
+    """What torch is to call before and after each module."""
+    if cursor.reads_meters or cursor.watches or cursor.callbacks is not None:
+        return cursor.told_forward_pre, cursor.told_forward_post
+    if not cursor.owns_nodes:
+        return cursor.forward_pre_alone, cursor.forward_post_alone
+    return cursor.forward_pre, cursor.forward_post

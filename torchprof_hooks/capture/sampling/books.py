@@ -8,11 +8,11 @@ from functools import reduce
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
-from torchprof_hooks.capture.backward_tracker import BackwardTracker
+from torchprof_hooks.capture.hook_tracker import new_tracker
 from torchprof_hooks.capture.module_names import ModuleNames
-from torchprof_hooks.capture.phase_tracker import PhaseTracker
 from torchprof_hooks.capture.sampling.prices import Level
 from torchprof_hooks.capture.sampling.step_counter import StepCounter
+from torchprof_hooks.capture.tracker import Tracker
 from torchprof_hooks.profiles.step_times import StepTimes
 
 if TYPE_CHECKING:  # it takes long to import, and is needed when all is over
@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # it takes long to import, and is needed when all is over
     from torchprof_hooks.profiles.program.strata import Strata, Stratum
 
 #: Also tells why the tracker does not measure memory, if it should.
-MakeTracker = Callable[[Level, ModuleNames], tuple[BackwardTracker, str]]
+MakeTracker = Callable[[Level, ModuleNames], tuple[Tracker, str]]
 
 
 class Book:
@@ -32,9 +32,7 @@ class Book:
     counter: of these.
     """
 
-    def __init__(
-        self, level: Level, tracker: BackwardTracker, no_memory: str = ""
-    ) -> None:
+    def __init__(self, level: Level, tracker: Tracker, no_memory: str = "") -> None:
         self.level = level
         self.tracker = tracker
         self.steps = 0
@@ -47,7 +45,7 @@ class Book:
         running_ns: int,
         counted: StepCounter,
         flop_count: FlopCount | None = None,
-        costs_like: BackwardTracker | None = None,
+        costs_like: Tracker | None = None,
     ) -> Profile:
         """All so far, and `running_ns` that are not booked yet.
 
@@ -79,13 +77,15 @@ class Books:
     def __init__(self, make_tracker: MakeTracker, levels: Sequence[Level]) -> None:
         names = ModuleNames()
         coarse = (Level.STEPS, Level.PHASES)
-        self.by_level = {level: Book(level, PhaseTracker(names)) for level in coarse}
+        self.by_level = {
+            level: Book(level, new_tracker(names, divides=False)) for level in coarse
+        }
         for level in levels:
             if level not in coarse:
                 self.by_level[level] = Book(level, *make_tracker(level, names))
         self.top = self.by_level[levels[-1]]
         self.warm_up = Book(levels[-1], *make_tracker(levels[-1], names))
-        self.disturbed = Book(Level.PHASES, PhaseTracker(names))
+        self.disturbed = Book(Level.PHASES, new_tracker(names, divides=False))
         self.open = self.warm_up
         self.aside_ns = 0
         self._began_ns = 0  # what comes after is not booked yet; 0: not running

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from torchprof_hooks.capture.attach.attachments import attachments
 from torchprof_hooks.capture.attach.optimizer_steps import optimizer_hooks
-from torchprof_hooks.capture.backward_tracker import BackwardTracker
 from torchprof_hooks.capture.sampling.step_detector import StepDetector
 from torchprof_hooks.capture.tap import Tap
+from torchprof_hooks.capture.tracker import Tracker
 
 if TYPE_CHECKING:  # imported when a profile is asked for
     from torchprof_hooks.profiles.profile import Profile
 
 
 def tell_of_step(
-    detector: StepDetector, tracker: BackwardTracker, optimizer: Any, now_ns: int
+    detector: StepDetector, tracker: Tracker, optimizer: Any, now_ns: int
 ) -> None:
     """`optimizer` has stepped in the thread of `tracker`."""
     if tracker.site.phase == "data" and not tracker.follows_loading:
@@ -36,7 +36,7 @@ class EveryStep:
     no_memory: why it does not measure memory, if it should.
     """
 
-    def __init__(self, tracker: BackwardTracker, no_memory: str = "") -> None:
+    def __init__(self, tracker: Tracker, no_memory: str = "") -> None:
         self.tracker = tracker
         self._no_memory = no_memory
         self._detector = StepDetector()
@@ -89,5 +89,5 @@ class EveryStep:
             tell_of_step(self._detector, self.tracker, optimizer, ended_ns)
 
     def begin_closure(self) -> Callable[[], object]:
-        """The optimizer calls the program (see `OwningTracker`)."""
+        """The optimizer calls the program (see `Tracker`)."""
         return self.tracker.begin_closure()

@@ -13,6 +13,7 @@ import torch
 from torchprof_hooks.capture.attach.attachments import attachments
 from torchprof_hooks.capture.attach.compile_shield import compile_shield
 from torchprof_hooks.capture.attach.optimizer_steps import optimizer_hooks
+from torchprof_hooks.capture.core import hooks_of
 from torchprof_hooks.capture.optimizers import read_optimizer
 from torchprof_hooks.capture.precision import leaves_tf32_unused
 from torchprof_hooks.capture.sampling.books import Book, Books, MakeTracker
@@ -93,7 +94,7 @@ class SampledSteps:
     def join(self, module: torch.nn.Module, args: Any) -> None:
         """A call of `module` is beginning that torch does not show to hooks which came
         during it: see it all the same."""
-        self._books.open.tracker.forward_pre(module, args)
+        hooks_of(self._books.open.tracker)[0](module, args)
 
     def stop(self, by_exception: bool = False) -> None:
         """End, maybe in the middle of a step."""
@@ -165,7 +166,7 @@ class SampledSteps:
         tell_of_step(detector, tracker, optimizer, now_ns)
 
     def begin_closure(self) -> Callable[[], object]:
-        """The optimizer calls the program (see `OwningTracker`)."""
+        """The optimizer calls the program (see `Tracker`)."""
         return self._books.open.tracker.begin_closure()
 
     # What else tells of ends

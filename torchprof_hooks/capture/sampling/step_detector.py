@@ -9,7 +9,6 @@ from typing import Any, Final
 
 import torch
 
-from torchprof_hooks.capture.owning_tracker import OwningTracker
 from torchprof_hooks.capture.sampling.optimizer_rounds import OptimizerRounds
 from torchprof_hooks.capture.sampling.step_counter import StepCounter
 from torchprof_hooks.capture.sampling.steps_without_optimizer import (
@@ -17,6 +16,7 @@ from torchprof_hooks.capture.sampling.steps_without_optimizer import (
 )
 from torchprof_hooks.capture.site import Site
 from torchprof_hooks.capture.torch_names.autograd import next_sequence_number
+from torchprof_hooks.capture.tracker import Tracker
 
 #: Calls that made a graph of which no backward pass was seen, or passes that no
 #: optimizer came after, until they are taken for something else than one training step:
@@ -67,11 +67,11 @@ class StepDetector:
         self._has_inner_passes = False
         self._boundary_is_due = False
         self._without_optimizer = StepsWithoutOptimizer()
-        self._tracker: OwningTracker | None = None
+        self._tracker: Tracker | None = None
 
     # What is followed
 
-    def follow(self, tracker: OwningTracker, counter: StepCounter) -> None:
+    def follow(self, tracker: Tracker, counter: StepCounter) -> None:
         """From now on, calls are those that `tracker` sees; count in `counter`."""
         before = 0 if self._tracker is None else self._tracker.entered_ns
         self._without_optimizer.tracker_changed(tracker.entered_ns - before)

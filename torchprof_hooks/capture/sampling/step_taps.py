@@ -6,10 +6,11 @@ from collections.abc import Callable
 
 from torchprof_hooks.capture.attach.attachments import attachments
 from torchprof_hooks.capture.attach.export_shield import script_patch
-from torchprof_hooks.capture.backward_tracker import BackwardTracker
+from torchprof_hooks.capture.core import hooks_of
 from torchprof_hooks.capture.sampling.root_hooks import RootHooks, Roots
 from torchprof_hooks.capture.site import Site
 from torchprof_hooks.capture.tap import Tap
+from torchprof_hooks.capture.tracker import Tracker
 
 
 class StepTaps:
@@ -21,11 +22,11 @@ class StepTaps:
 
     def __init__(self, on_pause: Callable[[Site, int], object]) -> None:
         self._on_pause = on_pause
-        self._tracker: BackwardTracker | None = None
+        self._tracker: Tracker | None = None
         self._tap: Tap | None = None
         self._root_hooks: RootHooks | None = None
 
-    def open(self, tracker: BackwardTracker, roots: Roots | None = None) -> None:
+    def open(self, tracker: Tracker, roots: Roots | None = None) -> None:
         """Show `tracker` the steps that come: all modules, or these alone; and backward
         passes, data loading and the like."""
         self._tracker = tracker
@@ -33,13 +34,13 @@ class StepTaps:
         self._tap = Tap(tracker, modules=roots is None, optimizers=False)
         self._tap.open()
         if roots is not None:
-            self._attach(RootHooks(roots, tracker.forward_pre, tracker.forward_post))
+            self._attach(RootHooks(roots, *hooks_of(tracker)))
 
-    def watch(self, tracker: BackwardTracker, roots: Roots) -> None:
+    def watch(self, tracker: Tracker, roots: Roots) -> None:
         """Show `tracker` the calls of these modules, and nothing else."""
         self._tracker = tracker
         tracker.on_pause = self._on_pause
-        self._attach(RootHooks(roots, tracker.forward_pre, tracker.forward_post))
+        self._attach(RootHooks(roots, *hooks_of(tracker)))
 
     def close(self, by_exception: bool = False) -> None:
         """Show nothing any more."""

@@ -6,15 +6,12 @@ from dataclasses import replace
 from types import FunctionType
 from typing import Any, Final
 
-from torchprof_hooks.capture.backward.heard import HeardPasses
-from torchprof_hooks.capture.backward.planned import PlannedPasses
-from torchprof_hooks.capture.backward_tracker import BackwardTracker
 from torchprof_hooks.capture.call_description import describe_call
 from torchprof_hooks.capture.function_names import (
     implementation_of,
     implementation_of_node,
 )
-from torchprof_hooks.capture.module_names import ModuleNames
+from torchprof_hooks.capture.record.call_tree import CallTree
 from torchprof_hooks.capture.site import Site
 from torchprof_hooks.capture.torch_names.functions import shapes_of
 from torchprof_hooks.capture.torch_names.inputs import input_types
@@ -33,45 +30,36 @@ OTHER_SHAPES: Final = "other shapes"
 _HIDDEN: Final = "hidden"
 
 
-class FunctionSites(BackwardTracker):
-    """Knows the sites of functions: those of modules are their parent's.
+class FunctionSites:
+    """Finds the sites of functions in a tree of calls.
 
-    by_shapes: whether calls with inputs of different shapes are told apart.
     counts_flops: whether calls are described, so that their floating-point operations
         can be counted later; those with inputs of different shapes have to be told
-        apart for it.
+        apart for it (see `shaped`).
     """
 
-    def __init__(
-        self,
-        names: ModuleNames | None,
-        backward: HeardPasses | PlannedPasses | None,
-        by_shapes: bool,
-        counts_flops: bool,
-    ) -> None:
-        super().__init__(names, backward)
-        self.by_shapes = by_shapes
-        self.counts_flops = counts_flops
+    def __init__(self, tree: CallTree, counts_flops: bool) -> None:
+        self._tree = tree
+        self._counts_flops = counts_flops
 
     def site_of_function(
-        self, name: str, shapes: Any = None, function: Any = None
+        self, caller: Site, name: str, shapes: Any = None, function: Any = None
     ) -> Site:
-        """The site of a call of the function of this name from the current site."""
+        """The site of a call of the function of this name from `caller`."""
         if shapes == OTHER_SHAPES:
             element = f"{name}({OTHER_SHAPES})"
         else:
             element = function_call_name(name, shapes)
-        caller = self.site
         phase: Phase = caller.phase
         if phase in ("outside", "backward"):
-            phase = self._call_phase()
+            phase = caller.phase_of_calls
         known = caller.children_by_name.get((element, phase))
         if known is None:
             is_one_too_many = len(caller.children_by_name) > NAMES_KEPT
             if is_one_too_many and shapes is None and name != OTHER_FUNCTIONS:
-                return self.site_of_function(OTHER_FUNCTIONS)
-            path = (*self._path_inside(caller), element)
-            known = [self.new_site(caller, path, phase, function=name)]
+                return self.site_of_function(caller, OTHER_FUNCTIONS)
+            path = (*_path_inside(caller), element)
+            known = [self._tree.new_site(caller, path, phase, function=name)]
             known[0].is_python = isinstance(function, FunctionType)
             runs = "" if function is None else implementation_of(function)
             self._note(element, ModuleInfo(name, "function", implementation=runs))
@@ -80,18 +68,8 @@ class FunctionSites(BackwardTracker):
 
     def _note(self, element: str, info: ModuleInfo) -> None:
         """Add to what is known of the functions of one name."""
-        known = self.names.infos.get(element)
-        self.names.infos[element] = known.merge(info) if known else info
-
-    def _path_inside(self, caller: Site) -> tuple[str, ...]:
-        if caller.is_recomputation:
-            caller = caller.caller
-        if caller.phase == "outside":
-            return caller.path[:-1]
-        if caller.phase != "backward":
-            return caller.path
-        enclosing = caller.enclosing  # recomputed: not a part of what asked for it
-        return () if enclosing.module is None else enclosing.path
+        known = self._tree.names.infos.get(element)
+        self._tree.names.infos[element] = known.merge(info) if known else info
 
     def shaped(
         self, site: Site, function: Any, args: Any, kwargs: dict[str, Any]
@@ -101,17 +79,17 @@ class FunctionSites(BackwardTracker):
         shaped = site.by_shapes.get(shapes)
         if shaped is None:
             kept = shapes if len(site.by_shapes) < SHAPES_KEPT else OTHER_SHAPES
-            known_sites = len(self.sites)
-            shaped = self.site_of_function(site.function or "", kept)
+            known_sites = len(self._tree.sites)
+            shaped = self.site_of_function(site.caller, site.function or "", kept)
             shaped.is_python = site.is_python
             types = input_types((*args, *kwargs.values()))
-            known = self.names.infos[site.name]
+            known = self._tree.names.infos[site.name]
             self._note(shaped.name, replace(known, inputs=types))
             # The name of a site shows only so many shapes: there may be others to it.
-            is_alone = len(self.sites) > known_sites and kept != OTHER_SHAPES
+            is_alone = len(self._tree.sites) > known_sites and kept != OTHER_SHAPES
             shaped.described = (
                 describe_call(function, args, kwargs)
-                if self.counts_flops and is_alone
+                if self._counts_flops and is_alone
                 else None
             )
             site.by_shapes[kept] = shaped
@@ -122,7 +100,7 @@ class FunctionSites(BackwardTracker):
         nodes are known, but nobody is told of them."""
         hidden = site.by_shapes.get(_HIDDEN)
         if hidden is None:
-            hidden = self.new_site(
+            hidden = self._tree.new_site(
                 site.caller, site.path, site.phase, function=site.function
             )
             hidden.is_hidden = True
@@ -135,8 +113,21 @@ class FunctionSites(BackwardTracker):
         if site is None:
             element = function_call_name(name, None)
             path = () if caller.module is None else caller.path
-            site = self.new_site(caller, (*path, element), "backward", function=name)
+            site = self._tree.new_site(
+                caller, (*path, element), "backward", function=name
+            )
             runs = implementation_of_node(name)
             self._note(element, ModuleInfo(name, "function", implementation=runs))
             caller.backward[name] = site
         return site
+
+
+def _path_inside(caller: Site) -> tuple[str, ...]:
+    if caller.is_recomputation:
+        caller = caller.caller
+    if caller.phase == "outside":
+        return caller.path[:-1]
+    if caller.phase != "backward":
+        return caller.path
+    enclosing = caller.enclosing  # recomputed: not a part of what asked for it
+    return () if enclosing.module is None else enclosing.path

@@ -1,19 +1,20 @@
-"""A tracker that calls a user's hook at every function call."""
+"""Calls a user's hook at every function call."""
 
 from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import torch
 
+from torchprof_hooks.capture.backward.backward_pass import BackwardPass
 from torchprof_hooks.capture.backward.ownership import nodes_behind
 from torchprof_hooks.capture.backward.plan import nodes_within
 from torchprof_hooks.capture.backward.planned import PlannedPasses
 from torchprof_hooks.capture.function_call import FunctionCall
 from torchprof_hooks.capture.function_names import function_name
-from torchprof_hooks.capture.function_tracker import FunctionTracker
+from torchprof_hooks.capture.functions.function_calls import FunctionCalls
 from torchprof_hooks.capture.site import Site
 from torchprof_hooks.capture.torch_names.autograd import (
     current_autograd_node,
@@ -28,6 +29,9 @@ from torchprof_hooks.capture.torch_names.functions import (
 from torchprof_hooks.capture.torch_names.modules import (
     modules_on_stack,
 )
+
+if TYPE_CHECKING:
+    from torchprof_hooks.capture.tracker import Tracker
 
 InData = tuple[torch.Tensor | None, ...]
 
@@ -76,31 +80,31 @@ class _Gradients:
             self.gradients = ()
 
 
-class FunctionCallbackTracker(FunctionTracker):
+class CalledBackFunctions(FunctionCalls):
     """Calls the callbacks of a hook.
 
     Each call is described by one `FunctionCall`. The autograd nodes that the call made
     hold it until backward; it lives as long as they do, and holds nothing itself.
     """
 
-    calls_back = True
-
     def __init__(self, hook: FunctionCallbacks, **options: Any) -> None:
-        # Hooks on nodes are given the gradients, and what they raise ends the pass.
-        given = _Gradients()
-        passes = PlannedPasses(gives_gradients=given.at_node)
-        super().__init__(backward=passes, **options)
-        self.tells_moves = True
+        super().__init__(**options)
         self._hook = hook
-        self._given = given
+        self._given = _Gradients()
         self._is_telling = False
         self._calls: dict[int, FunctionCall] = {}  # open ones, by code of the site
         self._open: dict[int, _OpenBackward] = {}  # the same
 
+    def passes(self) -> PlannedPasses:
+        """Those that hooks on nodes are given the gradients in; and what these raise
+        ends the pass."""
+        return PlannedPasses(callbacks=self, gives_gradients=self._given.at_node)
+
     # Forward
 
-    def call(
+    def call(  # noqa: PLR0917
         self,
+        tracker: Tracker,
         site: Site,
         function: Any,
         args: Any,
@@ -111,13 +115,13 @@ class FunctionCallbackTracker(FunctionTracker):
         if self._is_telling:  # the hook itself calls a function
             return function(*args, **kwargs)
         if site.is_hidden:
-            return super().call(site, function, args, kwargs, node)
-        call = self._describe(site, args, kwargs)
+            return super().call(tracker, site, function, args, kwargs, node)
+        call = self._describe(tracker, site, args, kwargs)
         self._calls[site.code] = call
         try:
             self._tell(self._hook.forward_preprocess, call, call.in_data)
             low = next_sequence_number() if node is None else sequence_number(node)
-            outputs = super().call(site, function, args, kwargs, node)
+            outputs = super().call(tracker, site, function, args, kwargs, node)
         except BaseException:
             self._calls.pop(site.code, None)
             raise
@@ -136,57 +140,47 @@ class FunctionCallbackTracker(FunctionTracker):
             self._tie(call, tensors, low, node)
             self._tell(self._hook.forward_postprocess, call, call.in_data)
 
-    def begin_region(self, call: CompiledCall) -> Site | None:
+    def begin_region(self, tracker: Tracker, call: CompiledCall) -> Site | None:
         """A function made by torch.compile begins (see the parent class)."""
-        site = None if self._is_telling else super().begin_region(call)
+        site = None if self._is_telling else super().begin_region(tracker, call)
         if site is not None:
-            described = self._describe(site, call.args, call.kwargs)
+            described = self._describe(tracker, site, call.args, call.kwargs)
             self._calls[site.code] = described
             self._tell(self._hook.forward_preprocess, described, described.in_data)
         return site
 
-    def end_region(self, site: Site, call: CompiledCall) -> None:
+    def end_region(self, tracker: Tracker, site: Site, call: CompiledCall) -> None:
         """The function that `begin_region` gave a site for is over."""
         low = site.low
-        super().end_region(site, call)
+        super().end_region(tracker, site, call)
         described = self._calls.get(site.code)
         if described is not None and call.has_returned:
             tensors = call.outputs, call.args, call.kwargs
             self._returned(site, described, tensors, low)
 
-    def leave_function(self, function: Any) -> None:
+    def leave(self, tracker: Tracker, function: Any) -> None:
         """`function` is not to be followed any more, nor are its open calls."""
-        super().leave_function(function)
+        super().leave(tracker, function)
         name = function_name(function)
         for open_calls in (self._calls, self._open):
-            for code in [c for c in open_calls if self.sites[c].function == name]:
+            for code in [c for c in open_calls if tracker.sites[c].function == name]:
                 del open_calls[code]
 
-    def abort_all(self, by_exception: bool) -> None:
-        """Close whatever is open; nobody is told (see the parent class)."""
-        super().abort_all(by_exception)
+    def drop_open_calls(self) -> None:
+        """Nobody is to be told any more of calls that are open."""
         self._calls.clear()
         self._open.clear()
 
-    def _describe(self, site: Site, args: Any, kwargs: dict[str, Any]) -> FunctionCall:
+    def _describe(
+        self, tracker: Tracker, site: Site, args: Any, kwargs: dict[str, Any]
+    ) -> FunctionCall:
         values = (*args, *kwargs.values())
         return FunctionCall(
             site.function or "",
-            self._module_path(site),
+            _module_path(tracker, site),
             tensors_in(values),
             tuple(map(tuple, shapes_of(values))),
         )
-
-    def _module_path(self, site: Site) -> str:
-        if self.follows_modules:
-            return _name_around(site)
-        modules = modules_on_stack()
-        if not modules:
-            return ""
-        caller = modules[-1]
-        if self.names.get(caller) is None:
-            self.names.add_root(modules[0])
-        return self.names.get(caller) or self.names.add_root(caller)
 
     def _tell(self, callback: Callable[..., None], *args: Any) -> None:
         if self._is_telling:
@@ -215,10 +209,10 @@ class FunctionCallbackTracker(FunctionTracker):
 
     # Backward
 
-    def moved(self, closed: list[Site], opened: list[Site]) -> None:
-        """A pass has gone over to other owners (see the parent class)."""
+    def moved(self, closed: list[Site], opened: list[Site], failed: bool) -> None:
+        """A pass has gone over to other owners."""
         for site in closed:
-            if site.function is not None and not self.passes[-1].failed:
+            if site.function is not None and not failed:
                 self._backward_ends(site)
         for site in opened:
             if site.function is not None and not site.is_hidden:
@@ -242,26 +236,36 @@ class FunctionCallbackTracker(FunctionTracker):
                 self._hook.backward_postprocess, call, call.in_data, ended.out_grad
             )
 
-    def end_pass(self, outputs: object, failed: bool) -> None:
-        """The backward pass that began last is over."""
-        try:
-            super().end_pass(outputs, failed)
-        finally:
-            if not self.passes:
-                self._open.clear()
+    def pass_is_over(self, ended: BackwardPass, is_last: bool) -> None:
+        """`ended` will not be heard of again."""
+        super().pass_is_over(ended, is_last)
+        if is_last:
+            self._open.clear()
 
     # One node
 
-    def node_pre(self, name: str, gradients: Any) -> None:
+    def node_pre(self, tracker: Tracker, name: str, gradients: Any) -> None:
         """A hooked node is about to run."""
-        super().node_pre(name, gradients)
-        self._given.at_node(lambda _: self._backward_begins(self.site), gradients)
+        super().node_pre(tracker, name, gradients)
+        self._given.at_node(lambda _: self._backward_begins(tracker.site), gradients)
 
-    def node_post(self, name: str) -> None:
+    def node_post(self, tracker: Tracker, name: str) -> None:
         """A hooked node has run."""
-        site = self.site
-        super().node_post(name)
+        site = tracker.site
+        super().node_post(tracker, name)
         self._backward_ends(site)
+
+
+def _module_path(tracker: Tracker, site: Site) -> str:
+    if tracker.follows_modules:
+        return _name_around(site)
+    modules = modules_on_stack()
+    if not modules:
+        return ""
+    caller = modules[-1]
+    if tracker.names.get(caller) is None:
+        tracker.names.add_root(modules[0])
+    return tracker.names.get(caller) or tracker.names.add_root(caller)
 
 
 def _name_around(site: Site) -> str:

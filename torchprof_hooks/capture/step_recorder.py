@@ -1,4 +1,4 @@
-"""Follows one thread through a traced step."""
+"""Records what a tracker sees in traced steps."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from torchprof_hooks.capture.backward.backward_pass import BackwardPass
 from torchprof_hooks.capture.backward.planned import PlannedPasses
-from torchprof_hooks.capture.backward_tracker import BackwardTracker
 from torchprof_hooks.capture.core.span_log import FIELDS, Int64s
 from torchprof_hooks.capture.torch_names.autograd import NO_SEQUENCE_NUMBER
+from torchprof_hooks.capture.tracker import Tracker
 from torchprof_hooks.profiles.trace.step_trace import LEAF_NODE
 
 
@@ -35,28 +34,28 @@ class TrackedStep(NamedTuple):
     passes: list[TrackedPass]
 
 
-class TraceTracker(BackwardTracker):
-    """Keeps each single span, with the moments at which it really began and ended, and
-    the graphs of backward passes. Sites stay known from one step to the next."""
+class StepRecorder:
+    """Keeps each single span of traced steps, with the moments at which it really began
+    and ended, and the graphs of backward passes. Sites stay known from one step to the
+    next.
+
+    tracker: of the thread that makes this.
+    """
 
     def __init__(self) -> None:
         self._graphs = _Graphs()
         # Planned with any core: graphs are walked.
-        super().__init__(backward=PlannedPasses(at_graph=self._graphs.begin))
-        self.gives_time_back = False  # callers keep the times at which they began
+        self.tracker = Tracker(backward=PlannedPasses(graphs=self._graphs))
+        self.tracker.gives_time_back = False  # callers keep when they began
         self._batches: list[Int64s] = []
-        self.log.on_fold = self._batches.append
+        self.tracker.log.on_fold = self._batches.append
 
     def take_step(self) -> TrackedStep:
         """What was seen since the last time."""
-        self.log.fold()
+        self.tracker.log.fold()
         batches = [np.zeros((0, FIELDS), np.int64), *self._batches]
         self._batches.clear()
         return TrackedStep(np.concatenate(batches), self._graphs.take())
-
-    def pass_is_over(self, ended: BackwardPass) -> None:
-        """`ended` will not be heard of again."""
-        self._graphs.end()
 
 
 class _Graphs:
@@ -66,7 +65,7 @@ class _Graphs:
         self._running: list[TrackedPass] = []
         self._ended: list[TrackedPass] = []
 
-    def begin(self, nodes: Mapping[int, Any]) -> None:
+    def pass_begins(self, nodes: Mapping[int, Any]) -> None:
         """Note who hands gradients on to whom (numbers only: nodes hold graphs)."""
         edges = []
         for number, node in nodes.items():
@@ -77,7 +76,7 @@ class _Graphs:
                     edges.append((number, to))
         self._running.append(TrackedPass(perf_counter_ns(), 0, edges))
 
-    def end(self) -> None:
+    def pass_has_ended(self) -> None:
         """Note when."""
         if self._running:
             running = self._running.pop()

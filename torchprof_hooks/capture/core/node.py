@@ -1,0 +1,51 @@
+"""What the core in Python knows of a place in the tree of calls."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torchprof_hooks.capture.site import Site
+
+
+class Node:
+    """What a cursor knows of one place in the tree of calls.
+
+    At most one call per node is open at a time in a thread, so the state of the open
+    call lives here, not on a stack.
+
+    code: position in the cursor's list of nodes.
+    caller: the node that the thread goes back to; the outermost is its own.
+    key: the module that is called here, or what else is known by its id; or 0.
+    is_entry: whether a call here interrupts its caller instead of being a part of it.
+    is_called: whether it is the forward or the recompute of a module or a function.
+    is_function: whether it is that of a function.
+    children: by id of the module.
+    start_ns: when the open call began; moved forward by what interruptions took.
+    low: number of the first autograd node that the open call can own.
+    arrivals: of backward passes, from the nodes of other calls.
+    passed_over: calls of what is no function.
+    reading_ns: what reading meters took, in the time of this node.
+    """
+
+    __slots__ = (
+        "arrivals",
+        "caller",
+        "children",
+        "code",
+        "is_called",
+        "is_entry",
+        "is_function",
+        "key",
+        "low",
+        "passed_over",
+        "reading_ns",
+        "start_ns",
+    )
+
+    def __init__(self, *given: Any) -> None:
+        self.caller: Site = self  # type: ignore[assignment]
+        self.children: dict[int, Site] = {}
+        self.code = self.key = self.start_ns = self.low = 0
+        self.arrivals = self.passed_over = self.reading_ns = 0
+        self.is_entry = self.is_called = self.is_function = False

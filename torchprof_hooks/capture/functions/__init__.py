@@ -1,0 +1,1 @@
+"""Functions: which are followed, where they are called, and what they do."""

@@ -1,0 +1,320 @@
+"""Which functions of a thread are followed, forward and backward."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from torchprof_hooks.capture.attach.attachments import attachments
+from torchprof_hooks.capture.attach.function_mode import ModeOnStack
+from torchprof_hooks.capture.backward.backward_pass import BackwardPass
+from torchprof_hooks.capture.core.span_log import FOLD_AT
+from torchprof_hooks.capture.function_names import (
+    function_name,
+    lives_as_long_as_torch,
+    region_name,
+)
+from torchprof_hooks.capture.functions.function_sites import FunctionSites
+from torchprof_hooks.capture.site import Site
+from torchprof_hooks.capture.thread_calls import STOPS_RECOMPUTATION
+from torchprof_hooks.capture.torch_names.autograd import (
+    next_sequence_number,
+    sequence_number,
+)
+from torchprof_hooks.capture.torch_names.compiler import (
+    CompiledCall,
+    is_compiled_module,
+    is_tracing,
+)
+from torchprof_hooks.capture.torch_names.functions import (
+    function_modes,
+    push_function_mode,
+    remove_function_mode,
+)
+
+if TYPE_CHECKING:
+    from torchprof_hooks.capture.tracker import Tracker
+
+#: Intervals outside of any module call at which a record is made of them.
+LOOSE_AT: Final = 256
+
+
+class FunctionCalls:
+    """Measures functions for a tracker.
+
+    A function call is a site like a module call, inside of that of its caller. The
+    nodes that a function makes are its own; a node that no function is known for is a
+    function of its own, called by the node's name.
+
+    follows_all: whether all functions are to be shown to the tracker.
+    by_shapes: whether calls with inputs of different shapes are told apart.
+    counts_flops: see `FunctionSites`.
+    wants: which functions are followed, in forward and in backward; by default all.
+    """
+
+    def __init__(
+        self,
+        *,
+        follows_all: bool = True,
+        by_shapes: bool = False,
+        counts_flops: bool = False,
+        wants: Callable[[Any], bool] | None = None,
+    ) -> None:
+        self.follows_all = follows_all
+        self.by_shapes = by_shapes
+        self.names_nodes = follows_all and wants is None
+        self.sites: FunctionSites
+        self.mode_on_stack: ModeOnStack
+        #: Name of the custom Function whose transformed form is running: torch.func
+        #: applies the Function itself inside of that.
+        self.transformed: str | None = None
+        #: Whether a function has a hook of its own in place of the one served here.
+        self.is_replaced: Callable[[Any], bool] = lambda function: False
+        #: Called when a function turns up that is not known at its place yet.
+        self.at_unknown: Callable[[], object] = lambda: None
+        self._counts_flops = counts_flops
+        self._wants = wants
+        # Whether an interrupt has left a function, and maybe the calls around it.
+        self._was_interrupted = False
+
+    def serve(self, tracker: Tracker) -> None:
+        """Work for `tracker`, and for no other."""
+        self.sites = FunctionSites(tracker.tree, self._counts_flops)
+        self.mode_on_stack = ModeOnStack(tracker)
+
+    # Forward
+
+    def call(  # noqa: PLR0917
+        self,
+        tracker: Tracker,
+        site: Site,
+        function: Any,
+        args: Any,
+        kwargs: dict[str, Any],
+        node: Any = None,
+    ) -> Any:
+        """Call `function` at a site from `find`; measure it.
+
+        node: an autograd node of the call that has been made before.
+        """
+        if self.by_shapes and not site.is_hidden:
+            site = self.sites.shaped(site, function, args, kwargs)
+        if tracker.reads_meters or (tracker.watches and site.is_entry):
+            return self._metered_call(tracker, site, function, args, kwargs, node)
+        try:
+            site.low = next_sequence_number() if node is None else sequence_number(node)
+            site.start_ns = perf_counter_ns()
+            tracker.site = site
+            outputs = function(*args, **kwargs)
+            self.returned(tracker, site, perf_counter_ns(), outputs)
+        except BaseException as error:
+            self._abort(tracker, site, error)
+            raise
+        return outputs
+
+    def _metered_call(  # noqa: PLR0917
+        self,
+        tracker: Tracker,
+        site: Site,
+        function: Any,
+        args: Any,
+        kwargs: dict[str, Any],
+        node: Any,
+    ) -> Any:
+        if tracker.watches and site.is_entry:
+            tracker.look_for_devices()
+        meters = tracker.meters if tracker.reads_meters else None
+        try:
+            site.low = next_sequence_number() if node is None else sequence_number(node)
+            site.start_ns = perf_counter_ns()
+            tracker.site = site
+            if meters is not None:
+                meters.opened(site)
+            outputs = function(*args, **kwargs)
+            end_ns = perf_counter_ns()
+            if meters is not None:
+                meters.closing(site, end_ns)
+            self.returned(tracker, site, end_ns, outputs)
+        except BaseException as error:
+            self._abort(tracker, site, error)
+            raise
+        return outputs
+
+    def returned(
+        self, tracker: Tracker, site: Site, end_ns: int, outputs: object
+    ) -> None:
+        """Close the call at `site`."""
+        if tracker.site is not site and not tracker.returns_to(site, end_ns):
+            return  # measuring was stopped in the middle of it
+        tracker.site = site.caller
+        if (high := next_sequence_number()) != site.low:
+            tracker.own((site.code, site.low, high))
+        if site.is_entry:
+            self._end_entry(tracker, site, end_ns, outputs)
+        else:
+            tracker.book((site.code, site.start_ns, end_ns))
+        if len(tracker.entries) > FOLD_AT:
+            tracker.log.fold()
+
+    def find(self, tracker: Tracker, function: Any) -> Site | None:
+        """The site of a call of `function` from the current site, which does not know
+        it yet; None if the call is not to be followed."""
+        if self._was_interrupted or (
+            tracker.site.phase == "backward"
+            and not tracker.passes
+            and self._wants is None
+        ):
+            self._was_interrupted = False
+            tracker.drop_dead_calls()  # an interrupt kept us from being told of its end
+        caller = tracker.site
+        if caller.phase == "backward" and not _is_recomputing(tracker):
+            return None
+        self.at_unknown()
+        if _is_inside_region(caller) or is_tracing():
+            return None
+        name = function_name(function)
+        is_wanted = name is not None and (self._wants is None or self._wants(function))
+        site = None
+        if is_wanted and name:
+            site = self.sites.site_of_function(caller, name, function=function)
+        if site is not None and self.is_replaced(function):
+            site = self.sites.hidden(site)
+        if caller.phase != "backward" and lives_as_long_as_torch(function):
+            caller.functions[function] = site
+        return site
+
+    def forget(self, tracker: Tracker) -> None:
+        """Ask anew what is to be followed."""
+        for site in tracker.sites:
+            site.functions.clear()
+
+    def leave(self, tracker: Tracker, function: Any) -> None:
+        """`function` is not to be followed any more, nor are its open calls."""
+        self.forget(tracker)
+
+    def open_mode(self, user: object) -> None:
+        """Be shown the torch functions that this thread calls, for as long as `user`
+        lives, or until `close_mode`."""
+        attachments.attach(self.mode_on_stack, user)
+
+    def close_mode(self, user: object) -> None:
+        """Undo `open_mode`."""
+        attachments.detach(self.mode_on_stack, user)
+
+    def name_nodes(self, does: bool) -> None:
+        """Whether nodes that no function is known for are functions of their own."""
+        self.names_nodes = does and self._wants is None
+
+    # Calls that do not end by returning to `call`, or not in order
+
+    def _abort(self, tracker: Tracker, site: Site, error: BaseException) -> None:
+        """Close the call at `site`, which an exception is leaving."""
+        now_ns = perf_counter_ns()
+        aborted_calls = tracker.aborted_calls
+        if not isinstance(error, Exception):
+            # Of modules around it, torch does not tell that they have ended. So what
+            # is called next asks, for which it must not be known there.
+            self._was_interrupted = True
+            for around in tracker.open_sites():
+                around.functions.clear()
+        if tracker.returns_to(site, now_ns):
+            tracker.abort_down_to(site.caller, now_ns)
+        if type(error).__name__ == STOPS_RECOMPUTATION:
+            tracker.aborted_calls = aborted_calls
+
+    def drop_open_calls(self) -> None:
+        """Nobody is to be told any more of calls that are open."""
+
+    # Functions called outside of any module: too many for a record each
+
+    def _end_entry(
+        self, tracker: Tracker, site: Site, end_ns: int, outputs: object
+    ) -> None:
+        if site.caller is not tracker.outside:
+            tracker.end_entry(site, end_ns, outputs)
+            return
+        tracker.book((site.code, site.start_ns, end_ns))
+        tracker.entered_ns += end_ns - site.start_ns
+        if tracker.interval_count > LOOSE_AT:
+            tracker.keep_loose()
+
+    # Compiled functions
+
+    def begin_region(self, tracker: Tracker, call: CompiledCall) -> Site | None:
+        """A function made by torch.compile begins: one function, whatever it does
+        inside. None if it is inside of another one."""
+        if tracker.site.is_region or is_tracing() or self._wants is not None:
+            return None
+        name = region_name(call.function)
+        site = self.sites.site_of_function(tracker.site, name)
+        if self.by_shapes:
+            site = self.sites.shaped(site, None, call.args, call.kwargs)
+        if not site.is_region:
+            site.is_region = True
+            infos = tracker.names.infos
+            infos[site.name] = replace(
+                infos[site.name], compiled=True, implementation="compiled"
+            )
+        tracker.open_entry(site)
+        return site
+
+    def end_region(self, tracker: Tracker, site: Site, call: CompiledCall) -> None:
+        """The function that `begin_region` gave a site for is over."""
+        end_ns = perf_counter_ns()
+        if tracker.reads_meters and tracker.meters is not None:
+            tracker.meters.closing(site, end_ns)
+        if call.has_returned:
+            self.returned(tracker, site, end_ns, call.outputs)
+        elif tracker.returns_to(site, end_ns):
+            tracker.abort_down_to(site.caller, end_ns)
+
+    # Backward
+
+    def pass_begins(self, started: BackwardPass) -> None:
+        """A backward pass is about to begin. The call that started it is being handled
+        by the mode, which until its end is off the stack; code that runs inside the
+        pass is to be seen all the same."""
+        mode = self.mode_on_stack.mode
+        if mode is not None and mode not in function_modes():
+            started.resumed = mode  # first: an interrupt may come in between
+            push_function_mode(mode)
+
+    def pass_is_over(self, ended: BackwardPass, is_last: bool) -> None:
+        """`ended` will not be heard of again.
+
+        is_last: whether no other pass is running.
+        """
+        if ended.resumed is not None:
+            remove_function_mode(ended.resumed)
+
+    def node_pre(self, tracker: Tracker, name: str, gradients: Any) -> None:
+        """A node that has a hook of its own is about to run."""
+        if not tracker.passes:  # an exception may have kept another one from ending
+            tracker.abort_down_to(tracker.outside, tracker.last_stamp_ns())
+        elif tracker.backward is not None:
+            tracker.backward.engine_ends(tracker.passes[-1])
+        tracker.open_entry(self.sites.site_of_node(tracker.site, name))
+
+    def node_post(self, tracker: Tracker, name: str) -> None:
+        """A node that has a hook of its own has run."""
+        if tracker.site.function == name:
+            tracker.close_entry(tracker.site)
+
+
+def _is_inside_region(site: Site) -> bool:
+    around = site.living_module()
+    return site.is_region or (around is not None and is_compiled_module(around))
+
+
+def _is_recomputing(tracker: Tracker) -> bool:
+    """Whether functions called from within a backward pass are those of a forward that
+    is done again (checkpointed code does so with gradients enabled), rather than steps
+    of the backward of a custom Function, which belong to that."""
+    running = tracker.passes[-1] if tracker.passes else None
+    if running is None or running.makes_graph:
+        return False
+    return torch.is_grad_enabled()

@@ -1,0 +1,1 @@
+"""What is where: call sites, and the names of modules."""

@@ -1,0 +1,196 @@
+"""The tree of the calls of one thread: which site a call is booked at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import torch
+
+from torchprof_hooks.capture.module_names import ModuleNames
+from torchprof_hooks.capture.profiled_function import ProfiledFunction, profiled_path
+from torchprof_hooks.capture.site import NO_MODULE, Site
+from torchprof_hooks.capture.torch_names.modules import class_name
+from torchprof_hooks.profiles.names import (
+    CALLED_PHASES,
+    ENGINE_NAME,
+    Phase,
+    optimizer_name,
+)
+
+#: By what the site of a recomputation is known.
+_RECOMPUTATION: Final[tuple[str, Phase]] = ("", "recompute")
+
+
+class CallTree:
+    """Finds the site of a call, and makes one where there is none yet.
+
+    names: of the modules.
+    sites: all there are, by their codes: those of a cursor.
+    """
+
+    def __init__(self, names: ModuleNames, sites: list[Site]) -> None:
+        self.names = names
+        self.sites = sites
+        self._unregistered: set[tuple[int, str]] = set()  # code of the caller, class
+        # Of each name, as first met; and what profiled function was around it.
+        self._paths: dict[str, tuple[str, ...]] = {}
+        self._around: dict[str, tuple[str, ...]] = {}
+
+    def new_site(
+        self,
+        caller: Site | None,
+        path: tuple[str, ...],
+        phase: Phase,
+        module: torch.nn.Module | None = None,
+        function: str | None = None,
+    ) -> Site:
+        """A site that was not there before."""
+        site = Site(len(self.sites), caller, path, phase, module, function)
+        self.sites.append(site)
+        return site
+
+    # Modules
+
+    def site_of_module(self, caller: Site, module: torch.nn.Module) -> Site:
+        """The site of a call of `module` from `caller`."""
+        if id(module) not in caller.children:
+            site = self._site_named(caller, self._name(caller, module), module)
+            # First: after an interrupt in between, the id may be another module's.
+            self.names.when_gone(module, _forgetter(caller.children))
+            caller.children[id(module)] = site
+            if caller.is_recomputation and site.caller is caller:
+                caller.path = site.path[:-1] or site.path
+        return caller.children[id(module)]
+
+    def _site_named(self, caller: Site, name: str, module: torch.nn.Module) -> Site:
+        """A site for `module`. Modules of one name (replicas, those made anew for every
+        step) each need a site while they live; a site whose module is gone is used
+        again, so that their number does not grow."""
+        phase = caller.phase_of_calls
+        namesakes = caller.children_by_name.setdefault((name, phase), [])
+        for site in namesakes:
+            living = site.living_module()
+            if living is None or living is module:
+                site.adopt(module)
+                return site
+        site = self.new_site(caller, self._path(caller, name, phase), phase, module)
+        namesakes.append(site)
+        return site
+
+    def _name(self, caller: Site, module: torch.nn.Module) -> str:
+        name = self.names.get(module)
+        if name is not None:
+            return name
+        kind = caller.code, class_name(module)
+        if kind not in self._unregistered:
+            for holder in _modules_around(caller):
+                name = self.names.add_child(module, holder)
+                if name is not None:
+                    return name
+            self._unregistered.add(kind)  # do not search the model for each such call
+        enclosing = caller.enclosing
+        holds_none = isinstance(enclosing.living_module(), ProfiledFunction)
+        is_called = enclosing.module is not None and enclosing.phase in CALLED_PHASES
+        if is_called and not holds_none:
+            return self.names.add_unregistered(module, enclosing.name)
+        return self.names.add_root(module)
+
+    def _path(self, caller: Site, name: str, phase: Phase) -> tuple[str, ...]:
+        around = profiled_path(caller)
+        if caller.phase == phase and not caller.is_recomputation:
+            path = (*caller.path, name)
+        elif phase == "forward":
+            path = (*around, *self._paths.get(name, (name,)))
+        else:  # recomputed from within a backward pass: where it was called at first
+            path = (*self._around.get(name, ()), *self._paths.get(name, (name,)))
+        self._paths.setdefault(name, path[len(around) :])
+        self._around.setdefault(name, around)
+        return path
+
+    def forget(self, module: torch.nn.Module) -> None:
+        """`module` is not known any more where it was called."""
+        for site in self.sites:
+            site.children.pop(id(module), None)
+
+    # Entries: calls that interrupt their caller instead of being a part of it
+
+    def entry_site(
+        self, caller: Site, name: str, phase: Phase, key: int = NO_MODULE
+    ) -> Site:
+        """The site of something that is not a module, called from `caller`."""
+        known = caller.children_by_name.get((name, phase))
+        if known is None:
+            element = optimizer_name(name) if phase == "optimizer" else name
+            path = (*profiled_path(caller), element)
+            known = [self.new_site(caller, path, phase)]
+            known[0].is_entry = True  # also in one of the same phase
+            caller.children_by_name[name, phase] = known
+        known[0].key = key
+        return known[0]
+
+    def uncounted(self, site: Site) -> Site:
+        """A site next to `site`, for what takes time there without being a call, with
+        the state of the open call."""
+        namesakes = site.caller.children_by_name[site.name, site.phase]
+        if len(namesakes) == 1:
+            namesakes.append(self.new_site(site.caller, site.path, site.phase))
+        other = namesakes[1]
+        other.is_counted = False
+        other.continue_call_of(site)
+        return other
+
+    # Backward
+
+    def engine_site(self, base: Site) -> Site:
+        """What the engine does itself in passes that are booked on `base`."""
+        known = base.children_by_name.get((ENGINE_NAME, "backward"))
+        if known is None:
+            path = (*base.path[:-1], ENGINE_NAME)
+            known = [self.new_site(base, path, "backward")]
+            known[0].is_counted = False
+            base.children_by_name[ENGINE_NAME, "backward"] = known
+        return known[0]
+
+    def backward_site(self, caller: Site, code: int) -> Site:
+        """The site of the backward of the call at a forward site (its code), inside of
+        another backward site."""
+        site = caller.backward.get(code)
+        if site is None:
+            forward = self.sites[code]
+            path, function = forward.path, forward.function
+            site = self.new_site(caller, path, "backward", function=function)
+            site.module = forward.module  # but no key: no forward ends here
+            site.is_hidden, site.is_region = forward.is_hidden, forward.is_region
+            if forward.phase != "backward":
+                site.described = forward.described
+            caller.backward[code] = site
+        return site
+
+    def recomputation_site(self, asking: Site) -> Site:
+        """The site of what is computed again for a node of `asking`. Whose it is shows
+        when a module is called in there: that of the module around it, or of that
+        module, if it is an outermost one. If none is called, it is the recompute of the
+        node's owner."""
+        known = asking.children_by_name.get(_RECOMPUTATION)
+        if known is None:
+            path = asking.enclosing.path
+            site = self.new_site(asking, path, "recompute")
+            site.is_recomputation = True
+            site.is_counted = False
+            known = asking.children_by_name[_RECOMPUTATION] = [site]
+        return known[0]
+
+
+def _modules_around(site: Site) -> Iterator[torch.nn.Module]:
+    """The modules of the calls around what is called from `site`, innermost first."""
+    while site.caller is not site:
+        module = site.living_module()
+        if module is not None:
+            yield module
+        site = site.caller
+
+
+def _forgetter(children: Any) -> Callable[[int], object]:
+    """Removes a dead module from `children`, without a reference to anything else."""
+    return lambda key: children.pop(key, None)

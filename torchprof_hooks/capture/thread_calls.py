@@ -1,0 +1,270 @@
+"""The calls of one thread: where each belongs, and what becomes of those that do not
+end in order."""
+
+from __future__ import annotations
+
+import sys
+from _thread import get_ident
+from collections.abc import Callable, Iterator
+from time import perf_counter_ns
+from typing import Final
+
+import torch
+
+from torchprof_hooks.capture.attach.compile_shield import compile_shield
+from torchprof_hooks.capture.backward.ownership import (
+    FIELDS,
+    Interval,
+    Ownership,
+    newest_first,
+)
+from torchprof_hooks.capture.backward.passes import Passes
+from torchprof_hooks.capture.core import Cursor
+from torchprof_hooks.capture.module_names import ModuleNames
+from torchprof_hooks.capture.record.call_tree import CallTree
+from torchprof_hooks.capture.site import NO_MODULE, Site
+from torchprof_hooks.capture.torch_names.autograd import next_sequence_number
+from torchprof_hooks.capture.torch_names.compiler import (
+    is_compiled_module,
+    is_tracing,
+)
+from torchprof_hooks.capture.torch_names.modules import owners_on_stack
+from torchprof_hooks.profiles.names import CALLED_PHASES, Phase
+
+#: torch's non-reentrant checkpoint leaves a recomputed forward by this exception as
+#: soon as it has what it needs. That is not a failure.
+STOPS_RECOMPUTATION: Final = "_StopRecomputationError"
+#: What no thread is numbered.
+_NO_THREAD: Final = -1
+
+
+class ThreadCalls(Cursor):
+    """Follows one thread through its calls, and notes which autograd nodes they make.
+
+    The thread is at exactly one site at any moment. A module's pre-hook moves it to the
+    site of the call, the post-hook closes the call and moves it back: that is what the
+    core does. Names, totals and tables are made of that later, outside of the measured
+    work.
+
+    tree, names: the sites, and the names of the modules.
+    backward: how backward passes are followed, and divided among the owners of their
+        nodes; None: they are not, and nobody asks for owners.
+    is_replaced: whether a module has a hook of its own in place of the one served here.
+    """
+
+    def __init__(self, names: ModuleNames | None, backward: Passes | None) -> None:
+        super().__init__()
+        self.tree = CallTree(names or ModuleNames(), self.sites)
+        self.names = self.tree.names
+        self.outside = self.site = self.tree.new_site(None, (), "outside")
+        self.backward = backward
+        self.owns_nodes = backward is not None
+        self.ownership = Ownership()
+        self.aborted_calls = 0
+        self.born_ns = perf_counter_ns()
+        self.retired_ns: int | None = None
+        self.is_replaced: Callable[[torch.nn.Module], bool] = lambda module: False
+
+    def called_site(self, module: torch.nn.Module) -> Site | None:
+        """The site of a call of `module` from the current site, which does not know it
+        yet (or lost it: see `drop_dead_calls`); None if the call is not to be followed.
+        """
+        if self.looks_away_from(module):
+            return None
+        self.drop_dead_calls(module)
+        if self.watches:  # calls around this one may have put a device into use
+            self.look_for_devices()
+        return self.tree.site_of_module(self.site, module)
+
+    def look_for_devices(self) -> None:
+        """Nothing is being called, or what is interrupted by what begins."""
+        if self.meters is not None:
+            self.meters.look_for_devices(self)
+
+    def works_here(self) -> bool:
+        """Whether the running thread is the one that is followed."""
+        return get_ident() == self.thread
+
+    def looks_away_from(self, module: torch.nn.Module) -> bool:
+        """Whether a call of `module`, not seen yet from the current site, is not to be
+        followed: it is left to a hook of the module's own, or is the compiler's, or a
+        part of a compiled region. A region is one owner; what of its inside happens to
+        run in Python does not matter."""
+        compile_shield.watch()
+        around = self.site.living_module()
+        return (
+            self.site.is_region
+            or (around is not None and is_compiled_module(around))
+            or is_tracing()
+            or self.is_replaced(module)
+        )
+
+    def retire(self) -> None:
+        """The followed thread has ended."""
+        self.thread = _NO_THREAD
+        self.retired_ns = perf_counter_ns()
+
+    def age_ns(self) -> int:
+        """How long it has been followed."""
+        end_ns = perf_counter_ns() if self.retired_ns is None else self.retired_ns
+        return end_ns - self.born_ns
+
+    def entry_site(self, name: str, phase: Phase, key: int = NO_MODULE) -> Site:
+        """The site of something that is not a module, called from the current site."""
+        return self.tree.entry_site(self.site, name, phase, key)
+
+    def open_sites(self) -> Iterator[Site]:
+        """The current site and those around it, innermost first, without `outside`."""
+        site = self.site
+        while site is not self.outside:
+            yield site
+            site = site.caller
+
+    # Calls that do not end in order
+
+    def unwind_to(self, module: torch.nn.Module) -> Site:
+        """Make the call of `module` the current one again, closing calls inside it that
+        were left by an exception that torch's hooks do not see. `outside` if it is not
+        open: its forward began before it was followed."""
+        if all(site.key != id(module) for site in self.open_sites()):
+            return self.outside
+        last_ns = self.last_stamp_ns()
+        while self.site.key != id(module):
+            self.abort_call(last_ns)
+        return self.site
+
+    def returns_to(self, site: Site, end_ns: int) -> bool:
+        """Close what was left open inside of `site`; False if `site` is not open any
+        more itself: measuring was stopped inside of it."""
+        if all(open_site is not site for open_site in self.open_sites()):
+            return False
+        self.abort_down_to(site, end_ns)
+        return True
+
+    def drop_dead_calls(self, beginning: object = None) -> None:
+        """Close calls that are no longer on the Python stack. torch calls no post-hook
+        when a forward is left by KeyboardInterrupt or another BaseException.
+
+        beginning: the module or optimizer, or what loads data, whose call is on the
+            stack already, but not open yet.
+        """
+        if self.site is self.outside:
+            return
+        stack = owners_on_stack()
+        if beginning is not None and stack and stack[-1] == id(beginning):
+            stack.pop()
+        calls = list(self._calls_on_stack())
+        frames = iter(stack)
+        # Frames of calls that are not followed may lie in between.
+        alive = 0
+        while alive < len(calls) and calls[-1 - alive].key in frames:
+            alive += 1
+        if alive < len(calls):
+            self.abort_down_to(calls[-1 - alive].caller, self.last_stamp_ns())
+
+    def _calls_on_stack(self) -> Iterator[Site]:
+        """Open sites that a frame of this thread must exist for, innermost first.
+        Backward sites have no frame of their own; what is around a pass belongs to the
+        code that started it and is looked at when the pass is over."""
+        floor = self.outside
+        if self.passes and self.backward is not None:
+            floor = self.backward.owner_of(self.passes[-1])
+        for site in self.open_sites():
+            if site is floor:
+                return
+            if site.key != NO_MODULE:
+                yield site
+
+    def abort_call(self, end_ns: int) -> None:
+        """Close the current call, which an exception went through."""
+        site = self.site
+        self.aborted_calls += 1
+        if self.callbacks is not None:
+            self.callbacks.aborted(site)
+        self.site = site.caller
+        end_ns = max(end_ns, site.start_ns)
+        if site.is_entry:
+            self.end_entry(site, end_ns, None)
+        # An interrupt may have come in the middle of a move, after it was booked.
+        elif site.phase != "backward" or not self.is_booked(site):
+            self.book((site.code, site.start_ns, end_ns))
+
+    def abort_down_to(self, site: Site, end_ns: int) -> None:
+        """Close calls inside `site` that an exception left open."""
+        while self.site is not site and self.site is not self.outside:
+            self.abort_call(end_ns)
+
+    def abort_all(self, by_exception: bool) -> None:
+        """Close whatever is open: now, if an exception is just leaving it, and else
+        when it was last heard of."""
+        end_ns = perf_counter_ns() if by_exception else self.last_stamp_ns()
+        self.abort_down_to(self.outside, end_ns)
+
+    def count_if_aborted(self) -> None:
+        """After a forward that returned nothing: did it return at all?"""
+        error = sys.exc_info()[0]
+        if error is not None and error.__name__ != STOPS_RECOMPUTATION:
+            self.aborted_calls += 1
+
+    def last_stamp_ns(self) -> int:
+        """The latest moment at which the current call is known to have been running:
+        what came after belongs to nobody, rather than to a guess."""
+        return max(self.site.start_ns, self.last_booked_ns())
+
+    # Ends that others ask for
+
+    def tell_of_pause(self, site: Site, outputs: object, end_ns: int) -> None:
+        """The entry at `site` has ended, and returned `outputs`."""
+        if self.on_pause is None:
+            return
+        if self.site is not self.outside and site.phase != "backward":
+            return
+        if site.phase == "compiling":
+            return  # what is compiled is still to be called
+        if outputs is not None or sys.exc_info()[0] is None:
+            self.on_pause(site, end_ns)
+
+    # Owners of nodes
+
+    def keep_intervals(self, low: int, outputs: object) -> None:
+        """Make a record of the intervals from number `low` on."""
+        passes = self.backward
+        if passes is None or not passes.divides:  # nobody asks whose a node is
+            self.take_intervals(-1)
+            return
+        own = self.take_intervals(low)
+        if self.interval_count and self.site is self.outside:
+            self.keep_loose()
+        if own:
+            self.ownership.add(passes.record_of(self, own, low), outputs)
+
+    def keep_loose(self) -> None:
+        """Make a record of the intervals of calls that were no entries."""
+        own = self.take_intervals(-1)
+        if own and self.backward is not None:
+            lowest = min(own[1::FIELDS])
+            self.ownership.add_loose(self.backward.record_of(self, own, lowest))
+
+    def is_inside_call(self) -> bool:
+        """Whether a module call is open, however far out."""
+        return any(site.phase in CALLED_PHASES for site in self.open_sites())
+
+    def intervals_of_open_calls(self) -> Iterator[Interval]:
+        """Intervals of open calls, and of those that ended inside; newest first."""
+        high = next_sequence_number()
+        for site in reversed(list(self.open_sites())):
+            if site.phase in CALLED_PHASES:
+                yield site.code, site.low, high
+        yield from newest_first(self.intervals)
+
+    # Reading
+
+    def open_durations(self) -> Iterator[tuple[int, int]]:
+        """(code, nanoseconds so far) of the calls that are open right now."""
+        end_ns = perf_counter_ns()
+        interrupted_ns = 0
+        for site in self.open_sites():
+            duration = max(end_ns - site.start_ns - interrupted_ns, 0)
+            yield site.code, duration
+            if site.is_entry:
+                interrupted_ns += duration
