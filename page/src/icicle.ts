@@ -20,8 +20,8 @@ const NARROWEST = 0.0007;
 const NARROWEST_NAMED = 0.012;
 /** Own shares from which on a frame is hotter; as in Python (heat.py). */
 const HEAT = [0.01, 0.03, 0.07, 0.15, 0.3];
-/** Kinds that are cold, however long they take: what is nobody's, and the profiler. */
-const COLD = ["outside", "profiler"];
+/** Kinds that are cold, however long they take: they are nobody's, or the profiler's. */
+const COLD = ["outside", "profiler", "unsampled"];
 
 export interface Settings {
   items: TreeItem[];

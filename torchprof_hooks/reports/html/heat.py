@@ -17,8 +17,8 @@ _LEVELS: Final = (0.01, 0.03, 0.07, 0.15, 0.3)
 #: What the colours stand for.
 LEVEL_TEXTS: Final = ("less", *(f"{100 * share:g} %" for share in _LEVELS))
 
-#: Kinds of rows that are cold, however long they take: what is nobody's, and ours.
-COLD: Final = ("outside", "profiler")
+#: Kinds of rows that are cold, however long they take: they are nobody's, or ours.
+COLD: Final = ("outside", "profiler", "unsampled")
 
 
 def kind_name(row: Row) -> str:
