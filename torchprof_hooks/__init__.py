@@ -137,6 +137,13 @@ def __getattr__(name: str) -> "Any":
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
+def load_ipython_extension(ipython: "Any") -> None:
+    """What ``%load_ext torchprof_hooks`` calls: gives a notebook ``%%torchprof``."""
+    from torchprof_hooks.integrations.notebook import load
+
+    load(ipython)
+
+
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
-from torchprof_hooks.profiles.names import SortBy, TimeUnit
+from torchprof_hooks.profiles.names import (
+    SortBy,
+    TimeUnit,
+)
 from torchprof_hooks.profiles.options import (
     check_file,
     check_flag,
@@ -116,6 +119,16 @@ class Reportable:
         check_flag("corrected", corrected)
         where = check_path("path", path)
         write_page(profile_page(self._reported_profile(), corrected=corrected), where)
+
+    def _repr_html_(self) -> str:
+        """The page, where a notebook shows what a cell returns."""
+        from torchprof_hooks.reports.html.page import framed, profile_page
+
+        return framed(profile_page(self._reported_profile()))
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        """The report as text, where it shows no HTML."""
+        return {"text/plain": self.report()}
 
     def __str__(self) -> str:
         return self.report()

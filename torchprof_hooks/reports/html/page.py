@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from html import escape
 from pathlib import Path
 
 from torchprof_hooks.profiles.files.writing import replaced_file
@@ -59,6 +60,15 @@ def write_page(page: str, path: str | Path) -> None:
     """
     with replaced_file(path) as file:
         file.write(page)
+
+
+def framed(page: str) -> str:
+    """A page inside of another one, a notebook: its script can reach nothing there."""
+    return (
+        '<iframe sandbox="allow-scripts" title="Profile" loading="lazy" '
+        'style="width:100%;height:44rem;border:0;border-radius:8px" '
+        f'srcdoc="{escape(page)}"></iframe>'
+    )
 
 
 def _page(source: Source) -> str:

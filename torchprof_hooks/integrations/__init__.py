@@ -1,0 +1,1 @@
+"""What this package gives other libraries: extras, which nothing else imports."""
