@@ -154,6 +154,10 @@ ByteUnit = Literal[
     "auto", "auto_foreach", "B", "KB", "MB", "GB", "TB", "PB", "EB", "ZB"
 ]
 
+#: What a profile can be drawn as, and the libraries that have data frames of it.
+PlotKind = Literal["modules", "phases", "memory"]
+Library = Literal["pandas", "polars"]
+
 #: The columns by which the rows of a report can be chosen and sorted.
 SortBy = Literal["calls", "forward", "backward", "recompute", "device", "self", "total"]
 SORT_KEYS: Final[tuple[SortBy, ...]] = get_args(SortBy)

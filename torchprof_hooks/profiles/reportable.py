@@ -7,6 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from torchprof_hooks.profiles.names import (
+    Grouping,
+    Library,
+    PlotKind,
     SortBy,
     TimeUnit,
 )
@@ -119,6 +122,46 @@ class Reportable:
         check_flag("corrected", corrected)
         where = check_path("path", path)
         write_page(profile_page(self._reported_profile(), corrected=corrected), where)
+
+    def to_dataframe(
+        self, by: Grouping = "module", *, library: Library | None = None
+    ) -> Any:
+        """The rows as a data frame: one line for each row of `Profile.rows(by)` and
+        phase that it has, times in nanoseconds as they were measured. The column
+        ``self_ns`` adds up to the wall time.
+
+        library: "pandas" or "polars", either of which is an extra; by default the first
+            of them that is installed.
+
+        Raises:
+            ImportError: it is not installed.
+            ValueError: unknown `by` or `library`.
+
+        Example:
+            >>> frame = prof.to_dataframe("class")
+            >>> frame.groupby("phase").self_ns.sum()
+        """
+        from torchprof_hooks.reports.export.dataframe import dataframe
+
+        return dataframe(self._reported_profile(), by, library)
+
+    def plot(self, kind: PlotKind = "modules", *, ax: Any = None) -> Any:
+        """Draw a chart with matplotlib, which is an extra, and return its axes.
+
+        Args:
+            kind: "modules" (own times of the most expensive modules, layers of a kind
+                together), "phases" (times of phases) or "memory" (what modules leave
+                in use when forward returns).
+            ax: the axes to draw on; by default those of a new figure.
+
+        Raises:
+            ImportError: matplotlib is not installed.
+            ValueError: unknown `kind`; no module was called; or memory was not
+                measured.
+        """
+        from torchprof_hooks.reports.plots import plot
+
+        return plot(self._reported_profile().corrected(), kind, ax)
 
     def _repr_html_(self) -> str:
         """The page, where a notebook shows what a cell returns."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Iterator
 from dataclasses import asdict
 from io import StringIO
 from typing import Any, Final
@@ -73,13 +74,22 @@ def render_csv(profile: Profile, by: Grouping = "module") -> str:
     there if they were measured.
     """
     text = StringIO()
-    fields = [*_NAME_FIELDS, "phase", *_numbers(profile, Totals())]
-    writer = csv.DictWriter(text, fields, lineterminator="\n")
+    writer = csv.DictWriter(text, flat_fields(profile), lineterminator="\n")
     writer.writeheader()
+    writer.writerows(flat_records(profile, by))
+    return text.getvalue().removesuffix("\n")
+
+
+def flat_fields(profile: Profile) -> list[str]:
+    """The names of what `flat_records` tells."""
+    return [*_NAME_FIELDS, "phase", *_numbers(profile, Totals())]
+
+
+def flat_records(profile: Profile, by: Grouping) -> Iterator[dict[str, Any]]:
+    """One for each row of `Profile.rows(by)` and phase that it has."""
     for row in profile.rows(by):
         for phase, numbers in _phase_records(profile, row).items():
-            writer.writerow({**_name_record(row), "phase": phase, **numbers})
-    return text.getvalue().removesuffix("\n")
+            yield {**_name_record(row), "phase": phase, **numbers}
 
 
 def _profile_record(profile: Profile) -> dict[str, Any]:
