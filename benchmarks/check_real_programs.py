@@ -68,10 +68,18 @@ class Run:
     cpu_seconds: float
 
 
-def run(command: Sequence[str], folder: Path, ends_after: float) -> Run:
-    """The process of `command`; interrupted like by Ctrl-C after so many seconds."""
+def run(
+    command: Sequence[str], folder: Path, ends_after: float, seeds: Path | None
+) -> Run:
+    """The process of `command`; interrupted like by Ctrl-C after so many seconds.
+
+    seeds: folder of a ``sitecustomize`` that seeds random numbers.
+    """
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
+    if seeds is not None:
+        paths = (str(seeds), environment.get("PYTHONPATH", ""))
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     with subprocess.Popen(
         command,
         cwd=folder,
@@ -178,9 +186,10 @@ def row(
     command = ["-m", "torchprof_hooks"]
     times = work / "times.json"
     times.unlink(missing_ok=True)
+    seeds = work / "seeds" if program.draws_unseeded else None
     ends_after = patience * (program.ends_after or LONGEST_SECS)
     bare, profiled, watched = (
-        run([sys.executable, *each, *target], folder, ends_after)
+        run([sys.executable, *each, *target], folder, ends_after, seeds)
         for each in ([], command, [*command, str(STOPWATCH), str(times)])
     )
     (work / f"{program.name}.txt").write_text(
@@ -235,6 +244,10 @@ def main() -> None:
         (work / "run" / "results").mkdir(parents=True, exist_ok=True)
         write_digits(work / "data")
         write_text(work / "run" / "text")
+        (work / "seeds").mkdir(exist_ok=True)
+        (work / "seeds" / "sitecustomize.py").write_text(
+            "import random\nrandom.seed(0)\n"
+        )
         for program in PROGRAMS:
             if not options.only or program.name in options.only:
                 rows = with_earlier([row(program, examples, work, options.patience)])

@@ -18,6 +18,8 @@ class Program:
     needs: packages without which it is left out.
     ends_after: seconds after which it is interrupted, of those that run for long.
     clocks: patterns of what it prints of its own times, besides `CLOCKS`.
+    draws_unseeded: whether it draws from Python's random numbers without a seed; the
+        interpreter is given one.
     """
 
     name: str
@@ -26,6 +28,7 @@ class Program:
     needs: tuple[str, ...] = ()
     ends_after: float | None = None
     clocks: tuple[str, ...] = ()
+    draws_unseeded: bool = False
 
     @property
     def is_example(self) -> bool:
@@ -104,7 +107,13 @@ PROGRAMS: Final = (
         ),
         ("torchvision",),
     ),
-    Program("siamese", "siamese_network/main.py", ("--epochs=1",), ("torchvision",)),
+    Program(
+        "siamese",
+        "siamese_network/main.py",
+        ("--epochs=1",),
+        ("torchvision",),
+        draws_unseeded=True,
+    ),
     Program(
         "imagenet --dummy",
         "imagenet/main.py",

@@ -4,8 +4,9 @@ of the package: the truth that reports are compared with.
     python stopwatch.py RESULT.json script.py [arguments]
 
 Forward is the time in outermost calls of modules, backward that in calls of the
-autograd engine, optimizer that in steps, data that in asking an iterator over a
-DataLoader for a batch; what lies inside of another phase counts there and nowhere else.
+autograd engine, optimizer that in steps without their closures, data that in asking an
+iterator over a DataLoader for a batch; what lies inside of another phase counts there
+and nowhere else.
 Times are those of the main thread, and are written when the script ends.
 """
 
@@ -77,13 +78,25 @@ def install(watch: Stopwatch) -> None:
     optimizer: Any = torch.optim.Optimizer
     wrap = optimizer.profile_hook_step
     optimizer.profile_hook_step = staticmethod(
-        lambda step: wrap(watch.around("optimizer", step))
+        lambda step: wrap(_around_step(watch, step))
     )
     for kind in _optimizers(torch.optim.Optimizer):
         if "step" in vars(kind) and not hasattr(kind.step, "hooked"):
-            kind.step = watch.around("optimizer", kind.step)
+            kind.step = _around_step(watch, kind.step)
     iterator: Any = dataloader._BaseDataLoaderIter
     iterator.__next__ = watch.around("data", iterator.__next__)
+
+
+def _around_step(watch: Stopwatch, step: Callable[..., Any]) -> Callable[..., Any]:
+    """A step of an optimizer, without the closure that it is given: that is the
+    program's."""
+
+    def timed(self: Any, closure: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if closure is not None:
+            closure = watch.around("closure", closure)
+        return step(self, closure, *args, **kwargs)
+
+    return watch.around("optimizer", functools.wraps(step)(timed))
 
 
 def _optimizers(kind: type[Any]) -> list[type[Any]]:

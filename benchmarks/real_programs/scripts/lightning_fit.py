@@ -39,7 +39,7 @@ seed_everything(0)
 pictures, labels = torch.randn(2000, 1, 28, 28), torch.randint(0, 10, (2000,))
 data = TensorDataset(pictures, labels)
 trainer = Trainer(
-    max_epochs=2,
+    max_epochs=8,
     accelerator="cpu",
     logger=False,
     enable_checkpointing=False,
