@@ -155,7 +155,7 @@ def test_generators_and_coroutines_are_refused() -> None:
     async def coroutine() -> None: ...
 
     for function in (generator, coroutine):
-        with pytest.raises(TypeError, match="inside of it"):
+        with pytest.raises(TypeError, match="inside of them"):
             torchprof_hooks.profile()(function)
 
 
