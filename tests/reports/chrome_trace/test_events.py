@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from decimal import Decimal
-from math import floor
+from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
 
 import pytest
@@ -107,9 +106,10 @@ def test_what_ends_together_does_so_for_viewers(since: int, spans: list[int]) ->
     ends = set()
     for took in spans:
         event = json.loads(PLACE.span("", "", 1_000 + end - took, 1_000 + end))
-        # As Perfetto reads them.
+        # As Perfetto reads them: doubles, then rounded like C's `llround`.
         start_ns, duration_ns = (
-            floor(event[part] * 1_000 + 0.5) for part in ("ts", "dur")
+            int(Decimal(event[part] * 1_000).to_integral_value(ROUND_HALF_UP))
+            for part in ("ts", "dur")
         )
         ends.add(start_ns + duration_ns)
     assert len(ends) == 1

@@ -30,7 +30,10 @@ class Place:
         """The time as viewers know it: they make floating-point numbers of
         microseconds, which cannot tell nanoseconds apart beyond 2^42 microseconds.
         torch counts from further back than that. The rounding is Perfetto's."""
-        return floor((time_ns - self._base_ns) / 1000 * 1000 + 0.5)
+        read_ns = (time_ns - self._base_ns) / 1000 * 1000
+        # Not by adding a half: beyond 2^52, that is rounded itself.
+        below_ns = floor(read_ns)
+        return below_ns + (read_ns - below_ns >= 0.5)
 
     def metadata(self, name: str, args: str) -> str:
         """A name or a sort index for the process or the thread."""
