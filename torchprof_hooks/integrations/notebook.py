@@ -6,8 +6,8 @@ import argparse
 import shlex
 from typing import Any, NoReturn
 
+from IPython import display
 from IPython.core.error import UsageError
-from IPython.display import display
 
 from torchprof_hooks.profiler import profile
 
@@ -42,7 +42,8 @@ def _profile_cell(shell: Any, line: str, cell: str) -> None:
     found = prof.profile
     if args.output:
         shell.user_ns[args.output] = found
-    display(found)
+    show: Any = display.display  # which has no types
+    show(found)
 
 
 def _options(line: str) -> argparse.Namespace:
