@@ -163,6 +163,28 @@ def test_the_answers_come_first() -> None:
     assert "What to do Begin with Net.a" in text
 
 
+def outside(function_ns: int) -> Profile:
+    """The loop's own time is 50 ns, that of the model 50 and the function's."""
+    function = {("Net > relu(8x4)", "forward"): own(function_ns, calls=2)}
+    return hand_built(
+        {
+            ("Net", "forward"): own(50, calls=2),
+            ("(outside modules)", "outside"): own(50, calls=0),
+            **(function if function_ns else {}),  # type: ignore[dict-item]
+        },
+        {"Net": "Net", "(outside modules)": ModuleInfo(kind="outside")},
+        steps=2,
+    )
+
+
+def test_code_outside_is_known_where_functions_were_measured() -> None:
+    assert "is in no module" not in shown(profile_page(outside(0)))
+    text = shown(profile_page(outside(20)))
+    assert "What to do Look here first About 41.7% of the time" in text
+    # No step is told apart from the others.
+    assert "After the first step" not in text
+
+
 def test_layers_of_a_kind_are_hot_together() -> None:
     layers = {f"Net.blocks.{n}.fc": "Linear" for n in range(12)}
     cells = {(f"Net > {name}", "forward"): own(10, calls=2) for name in layers}

@@ -108,7 +108,7 @@ def _advice(source: Source) -> Answer:
         more = len(source.tips) - 1
         others = f" ({plural(more, 'more tip')} below)" if more else ""
         if not remedy:
-            return Answer(question, claim, others.strip())
+            return Answer(question, "Look here first", f"{claim}{others}")
         return Answer(question, remedy[0].upper() + remedy[1:], f"{claim}.{others}")
     first = _hottest(source.rows("module"), lambda row: row.kind not in COLD)
     if first is None:

@@ -93,7 +93,9 @@ class _AllSeen(ProgramProfile):
 
     @cached_property
     def whole(self) -> Profile:
-        return self.strata.functions.profile
+        strata = self.strata
+        seen = strata.functions if strata.functions.steps_ns else strata.modules
+        return seen.profile
 
     @cached_property
     def by_module(self) -> Profile:
@@ -109,5 +111,6 @@ class _AllSeen(ProgramProfile):
 
 def _as_program(profile: Profile) -> ProgramProfile:
     seen = Stratum(profile, profile.steps, profile.wall_ns)
-    strata = Strata(functions=seen)
+    # Where functions were not measured, what the loop calls is not told from its code.
+    strata = Strata(functions=seen) if profile.has_functions else Strata(modules=seen)
     return _AllSeen("", strata, profile.wall_ns, profile.overhead_ns)

@@ -101,10 +101,12 @@ def code_outside(evidence: Evidence) -> Iterator[str]:
         whole_ns -= first.wall_ns
     share = Share(outside_ns, whole_ns)
     if share.fraction >= LEAST_OUTSIDE:
+        # Nothing tells the first step apart where all steps are one profile.
+        begin = "After the first step, about" if strata.warm_up.steps else "About"
         yield (
-            f"After the first step, about {share} is in no module, function, backward, "
-            "optimizer or DataLoader, but in other code of the program, such as "
-            "preparing batches, logging or saving."
+            f"{begin} {share} is in no module, function, backward, optimizer or "
+            "DataLoader, but in other code of the program, such as preparing batches, "
+            "logging or saving."
         )
 
 
