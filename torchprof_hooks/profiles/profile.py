@@ -47,8 +47,7 @@ class Profile(Reportable):
     steps: training steps that ended (see `StepTimes` for what that is).
     aborted_calls: calls that an exception went through.
     overhead_ns: estimate of the time that measuring added to `wall_ns`: the sum over
-    the
-        cells (see `Totals`), and the part that is measured exactly (planning of
+        the cells (see `Totals`), and the part that is measured exactly (planning of
         backward passes), which is a cell of its own. With `max_overhead`, what
         measuring has spent in all steps, if that is more.
     devices: names of the devices whose clock was read, sorted.
