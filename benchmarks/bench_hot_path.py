@@ -16,15 +16,15 @@ from torch import nn
 from torch.compiler import is_dynamo_compiling
 
 from torchprof_hooks.capture.backward.plan import reachable_nodes
-from torchprof_hooks.capture.calibration import calibration_of
 from torchprof_hooks.capture.core import hooks_of
 from torchprof_hooks.capture.core.span_log import SpanLog
-from torchprof_hooks.capture.hook_tracker import new_tracker
+from torchprof_hooks.capture.overhead.calibration import calibration_of
 from torchprof_hooks.capture.torch_names.autograd import (
     NodeHookCarrier,
     next_sequence_number,
 )
-from torchprof_hooks.capture.tracker import Tracker
+from torchprof_hooks.capture.tracking.make_tracker import new_tracker
+from torchprof_hooks.capture.tracking.tracker import Tracker
 
 CALLS = 1000
 ROUNDS = 200

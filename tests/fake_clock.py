@@ -16,8 +16,8 @@ from typing import Any, ClassVar
 import pytest
 
 import torchprof_hooks
-from torchprof_hooks.capture import calibration
 from torchprof_hooks.capture.core import CORE
+from torchprof_hooks.capture.overhead import calibration
 
 MS = 1_000_000
 

@@ -18,8 +18,8 @@ from torch.utils.data import DataLoader, Dataset
 
 import torchprof_hooks
 from torchprof_hooks import Profile
-from torchprof_hooks.capture.calibration import calibration_of
-from torchprof_hooks.capture.hook_tracker import new_tracker
+from torchprof_hooks.capture.overhead.calibration import calibration_of
+from torchprof_hooks.capture.tracking.make_tracker import new_tracker
 
 pytestmark = pytest.mark.serial
 

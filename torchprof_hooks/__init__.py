@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from torchprof_hooks import function_hooks, link_hooks
-    from torchprof_hooks.capture.function_call import FunctionCall
-    from torchprof_hooks.capture.link_call import LinkCall
+    from torchprof_hooks.capture.functions.function_call import FunctionCall
+    from torchprof_hooks.capture.tracking.link_call import LinkCall
     from torchprof_hooks.class_profiler import profiled
     from torchprof_hooks.function_hook import FunctionHook
     from torchprof_hooks.function_profiler import profile_function, region
@@ -92,8 +92,8 @@ __all__ = [
 
 #: Module -> public names that it defines.
 _HOMES = {
-    "capture.function_call": ("FunctionCall",),
-    "capture.link_call": ("LinkCall",),
+    "capture.functions.function_call": ("FunctionCall",),
+    "capture.tracking.link_call": ("LinkCall",),
     "class_profiler": ("profiled",),
     "function_hook": ("FunctionHook",),
     "function_profiler": ("profile_function", "region"),

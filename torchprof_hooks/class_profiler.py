@@ -10,9 +10,9 @@ from typing import TextIO, TypeVar, overload
 
 import torch
 
-from torchprof_hooks.capture.hook_tracker import new_tracker
-from torchprof_hooks.capture.module_names import ModuleNames
-from torchprof_hooks.capture.tap import ProcessTap
+from torchprof_hooks.capture.record.module_names import ModuleNames
+from torchprof_hooks.capture.tracking.make_tracker import new_tracker
+from torchprof_hooks.capture.tracking.tap import ProcessTap
 from torchprof_hooks.profiles.names import TimeUnit
 from torchprof_hooks.profiles.options import check_file
 from torchprof_hooks.profiles.profile import Profile

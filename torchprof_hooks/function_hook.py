@@ -7,10 +7,13 @@ from typing import Any
 import torch
 
 from torchprof_hooks.capture.attach.blocks import Block
-from torchprof_hooks.capture.function_call import FunctionCall
-from torchprof_hooks.capture.hook_tracker import is_default, make_function_tracker
-from torchprof_hooks.capture.registry import function_blocks_of_thread
-from torchprof_hooks.capture.tracker import Tracker
+from torchprof_hooks.capture.functions.function_call import FunctionCall
+from torchprof_hooks.capture.tracking.make_tracker import (
+    is_default,
+    make_function_tracker,
+)
+from torchprof_hooks.capture.tracking.registry import function_blocks_of_thread
+from torchprof_hooks.capture.tracking.tracker import Tracker
 from torchprof_hooks.hooks.hook import Hook
 
 Tensors = tuple[torch.Tensor | None, ...]

@@ -7,11 +7,19 @@ from typing import cast
 import torch
 
 from torchprof_hooks.capture.attach.blocks import Block
-from torchprof_hooks.capture.hook_tracker import ask_again, is_default, make_tracker
-from torchprof_hooks.capture.link_call import LinkCall
-from torchprof_hooks.capture.module_tap import ModuleTap, module_taps
-from torchprof_hooks.capture.registry import blocks_of_thread, check_free, check_known
-from torchprof_hooks.capture.tracker import Tracker
+from torchprof_hooks.capture.tracking.link_call import LinkCall
+from torchprof_hooks.capture.tracking.make_tracker import (
+    ask_again,
+    is_default,
+    make_tracker,
+)
+from torchprof_hooks.capture.tracking.module_tap import ModuleTap, module_taps
+from torchprof_hooks.capture.tracking.registry import (
+    blocks_of_thread,
+    check_free,
+    check_known,
+)
+from torchprof_hooks.capture.tracking.tracker import Tracker
 from torchprof_hooks.hooks.hook import Hook
 
 

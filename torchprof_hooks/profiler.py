@@ -23,11 +23,11 @@ from torchprof_hooks.capture.attach.blocks import (
     held_for,
 )
 from torchprof_hooks.capture.functions.function_calls import FunctionCalls
-from torchprof_hooks.capture.hook_tracker import new_tracker
-from torchprof_hooks.capture.meters import DeviceMeter, MemoryMeter, Meter
-from torchprof_hooks.capture.module_names import ModuleNames
+from torchprof_hooks.capture.record.module_names import ModuleNames
 from torchprof_hooks.capture.sampling.every_step import EveryStep
-from torchprof_hooks.capture.tracker import Tracker
+from torchprof_hooks.capture.tracking.make_tracker import new_tracker
+from torchprof_hooks.capture.tracking.meters import DeviceMeter, MemoryMeter, Meter
+from torchprof_hooks.capture.tracking.tracker import Tracker
 from torchprof_hooks.measure.device_clock import (
     DeviceClock,
     check_clock,

@@ -6,8 +6,8 @@ from typing import Any, TypeVar, cast
 
 import torch
 
-from torchprof_hooks.capture.function_names import as_seen, is_function_class
-from torchprof_hooks.capture.function_targets import (
+from torchprof_hooks.capture.record.function_names import as_seen, is_function_class
+from torchprof_hooks.capture.tracking.function_targets import (
     ClassTap,
     NodeTap,
     TargetTap,
@@ -16,8 +16,8 @@ from torchprof_hooks.capture.function_targets import (
     taps_of_function,
     taps_of_node,
 )
-from torchprof_hooks.capture.hook_tracker import ask_again
-from torchprof_hooks.capture.registry import check_free, check_known
+from torchprof_hooks.capture.tracking.make_tracker import ask_again
+from torchprof_hooks.capture.tracking.registry import check_free, check_known
 from torchprof_hooks.function_hook import FunctionHook
 from torchprof_hooks.link_hook import LinkHook, add_to_module, delete_from_module
 from torchprof_hooks.profiles.options import check_text

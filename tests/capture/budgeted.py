@@ -14,11 +14,11 @@ from torch.utils.data import DataLoader
 
 from tests.fake_clock import burn
 from torchprof_hooks import Profile
-from torchprof_hooks.capture.module_names import ModuleNames
+from torchprof_hooks.capture.record.module_names import ModuleNames
 from torchprof_hooks.capture.sampling.prices import Ended, Level, Run
 from torchprof_hooks.capture.sampling.sampled_steps import SampledSteps
 from torchprof_hooks.capture.sampling.scheduler import Scheduler
-from torchprof_hooks.capture.tracker import Tracker
+from torchprof_hooks.capture.tracking.tracker import Tracker
 from torchprof_hooks.profiler import Profiler, Settings, make_tracker
 
 

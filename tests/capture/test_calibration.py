@@ -16,20 +16,20 @@ from tests.cores import PYTHON_CORE
 from tests.fake_clock import MS, Calibrations, FakeClock, burn
 from tests.helpers import in_thread
 from torchprof_hooks import Profile, profile
-from torchprof_hooks.capture import calibration
-from torchprof_hooks.capture.calibration import (
+from torchprof_hooks.capture.core import CORE, python
+from torchprof_hooks.capture.functions.function_calls import FunctionCalls
+from torchprof_hooks.capture.overhead import calibration
+from torchprof_hooks.capture.overhead.calibration import (
     Calibration,
     CallCost,
     Costs,
     Kind,
     calibration_of,
 )
-from torchprof_hooks.capture.core import CORE, python
-from torchprof_hooks.capture.functions.function_calls import FunctionCalls
-from torchprof_hooks.capture.hook_tracker import new_tracker
-from torchprof_hooks.capture.meters import Meters
 from torchprof_hooks.capture.torch_names.modules import call_without_global_hooks
-from torchprof_hooks.capture.tracker import Tracker
+from torchprof_hooks.capture.tracking.make_tracker import new_tracker
+from torchprof_hooks.capture.tracking.meters import Meters
+from torchprof_hooks.capture.tracking.tracker import Tracker
 
 pytestmark = pytest.mark.usefixtures("ticking")
 

@@ -27,7 +27,7 @@ from torchprof_hooks.capture.attach.attachments import attachments
 from torchprof_hooks.capture.attach.loaders import loader_patches
 from torchprof_hooks.capture.backward.ownership import NEWEST_RECORDS
 from torchprof_hooks.capture.core.span_log import FOLD_AT
-from torchprof_hooks.capture.hook_tracker import new_tracker
+from torchprof_hooks.capture.tracking.make_tracker import new_tracker
 from torchprof_hooks.link_hooks import TimerHook
 from torchprof_hooks.profiles.names import GROUPINGS
 from torchprof_hooks.profiles.rows import Row

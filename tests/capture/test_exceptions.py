@@ -12,7 +12,7 @@ import torchprof_hooks
 from tests.fake_clock import MS, burn
 from tests.planted import Work
 from torchprof_hooks import Profile
-from torchprof_hooks.capture.tracker import Tracker
+from torchprof_hooks.capture.tracking.tracker import Tracker
 from torchprof_hooks.link_hooks import TimerHook
 
 pytestmark = pytest.mark.usefixtures("clock")

@@ -22,19 +22,19 @@ from torch.utils.flop_counter import FlopCounterMode
 import torchprof_hooks
 from tests.functions import x
 from torchprof_hooks import Profile
-from torchprof_hooks.capture.call_description import describe_call
-from torchprof_hooks.capture.flop_count import (
+from torchprof_hooks.capture.functions.call_description import describe_call
+from torchprof_hooks.capture.functions.flop_count import (
     FlopCount,
     count_flops,
     flops_of_sites,
     run_call,
 )
-from torchprof_hooks.capture.flop_shapes import Flops
+from torchprof_hooks.capture.functions.flop_shapes import Flops
 from torchprof_hooks.capture.functions.function_calls import FunctionCalls
 from torchprof_hooks.capture.functions.function_sites import SHAPES_KEPT
-from torchprof_hooks.capture.hook_tracker import new_tracker
+from torchprof_hooks.capture.overhead.trial_runs import mode_of
 from torchprof_hooks.capture.torch_names import flop_mode
-from torchprof_hooks.capture.trial_runs import mode_of
+from torchprof_hooks.capture.tracking.make_tracker import new_tracker
 from torchprof_hooks.profiles.names import Grouping, Phase
 from torchprof_hooks.profiles.rows import Row
 

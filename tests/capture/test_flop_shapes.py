@@ -15,9 +15,9 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from tests.functions import x
-from torchprof_hooks.capture.call_description import describe_call
-from torchprof_hooks.capture.flop_count import run_call
-from torchprof_hooks.capture.flop_shapes import flops_by_shapes
+from torchprof_hooks.capture.functions.call_description import describe_call
+from torchprof_hooks.capture.functions.flop_count import run_call
+from torchprof_hooks.capture.functions.flop_shapes import flops_by_shapes
 
 Call = tuple[Any, tuple[Any, ...], dict[str, Any]]
 
@@ -221,8 +221,8 @@ def test_functions_without_products_have_none(
 FIRST: Final = """
 import sys, torch
 import torch.nn.functional as F
-from torchprof_hooks.capture.call_description import describe_call
-from torchprof_hooks.capture.flop_count import count_flops
+from torchprof_hooks.capture.functions.call_description import describe_call
+from torchprof_hooks.capture.functions.flop_count import count_flops
 before = set(sys.modules)
 import torch.utils.flop_counter  # torch's own counter loads Triton, where that is
 counter = set(sys.modules)

@@ -16,10 +16,10 @@ from torch.utils.data import DataLoader
 from tests.fake_clock import MS, FakeClock, burn
 from tests.planted import Work
 from torchprof_hooks import Profile, profile, profiler
-from torchprof_hooks.capture import own_cost
-from torchprof_hooks.capture.calibration import Calibration, CallCost, Costs
 from torchprof_hooks.capture.core import CORE
-from torchprof_hooks.capture.tracker import Tracker
+from torchprof_hooks.capture.overhead import overhead_model as own_cost
+from torchprof_hooks.capture.overhead.calibration import Calibration, CallCost, Costs
+from torchprof_hooks.capture.tracking.tracker import Tracker
 from torchprof_hooks.profiles.names import PROFILER_NAME, Phase
 from torchprof_hooks.profiles.totals import Totals
 from torchprof_hooks.program.file_tools import main

@@ -14,8 +14,8 @@ import torchprof_hooks
 from tests.fake_clock import MS, burn
 from tests.planted import Work
 from torchprof_hooks import LinkHook, Profile
-from torchprof_hooks.capture.interruptions import begin_loading
-from torchprof_hooks.capture.tracker import Tracker
+from torchprof_hooks.capture.attach.interruptions import begin_loading
+from torchprof_hooks.capture.tracking.tracker import Tracker
 
 pytestmark = pytest.mark.usefixtures("clock")
 

@@ -15,10 +15,10 @@ WITH = "import json, sys, torch; print(json.dumps(sorted(sys.modules)))"
 LATE = (
     "tabulate",
     "argparse",
-    "torchprof_hooks.capture.calibration",
+    "torchprof_hooks.capture.overhead.calibration",
     "torchprof_hooks.capture.compilation",
-    "torchprof_hooks.capture.flop_count",
-    "torchprof_hooks.capture.kineto_session",
+    "torchprof_hooks.capture.functions.flop_count",
+    "torchprof_hooks.capture.tracing.kineto_session",
     "torchprof_hooks.capture.snapshot",
     "torchprof_hooks.profiles.program.program_profile",
     "torchprof_hooks.profiles.rows",

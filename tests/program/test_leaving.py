@@ -11,10 +11,11 @@ import torch
 from torch import nn
 
 from tests.programs import profiled, written
-from torchprof_hooks.capture import calibration, flop_count
-from torchprof_hooks.capture.call_description import CallDescription
-from torchprof_hooks.capture.flop_count import FlopCount
-from torchprof_hooks.capture.flop_shapes import Flops, flops_by_shapes
+from torchprof_hooks.capture.functions import flop_count
+from torchprof_hooks.capture.functions.call_description import CallDescription
+from torchprof_hooks.capture.functions.flop_count import FlopCount
+from torchprof_hooks.capture.functions.flop_shapes import Flops, flops_by_shapes
+from torchprof_hooks.capture.overhead import calibration
 from torchprof_hooks.profiles import rows
 from torchprof_hooks.profiles.cells import Cells, Infos
 from torchprof_hooks.profiles.names import Grouping

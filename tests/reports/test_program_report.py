@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from torchprof_hooks.capture.sampling.step_counter import StepCounter
+from torchprof_hooks.capture.record.step_counter import StepCounter
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import (
     BACKWARD_NAME,

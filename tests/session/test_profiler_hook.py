@@ -565,7 +565,7 @@ def test_ranges_are_as_before_after_a_recording(loop: Loop, tmp_path: Path) -> N
 
 
 OTHER_THREAD = """
-from torchprof_hooks.capture import kineto_session
+from torchprof_hooks.capture.tracing import kineto_session
 kineto_session.PATIENCE = 0.1
 found = []
 

@@ -8,13 +8,13 @@ from typing import Final
 
 from torchprof_hooks.capture.core import CORE
 from torchprof_hooks.capture.core.span_log import Int64s
-from torchprof_hooks.capture.flop_count import FlopCount
-from torchprof_hooks.capture.meters import DeviceMeter, MemoryMeter, meters_of
-from torchprof_hooks.capture.own_cost import overhead_of_sites
-from torchprof_hooks.capture.sampling.step_counter import StepCounter
-from torchprof_hooks.capture.site import Site
+from torchprof_hooks.capture.functions.flop_count import FlopCount
+from torchprof_hooks.capture.overhead.overhead_model import overhead_of_sites
+from torchprof_hooks.capture.record.site import Site
+from torchprof_hooks.capture.record.step_counter import StepCounter
 from torchprof_hooks.capture.torch_names.canaries import not_measured
-from torchprof_hooks.capture.tracker import Tracker
+from torchprof_hooks.capture.tracking.meters import DeviceMeter, MemoryMeter, meters_of
+from torchprof_hooks.capture.tracking.tracker import Tracker
 from torchprof_hooks.profiles.cells import CellKey, add_cell, overhead_ns
 from torchprof_hooks.profiles.memory import NO_MEMORY, MemorySummary, MemoryTotals
 from torchprof_hooks.profiles.modules import ModuleInfo

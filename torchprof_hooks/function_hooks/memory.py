@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from torchprof_hooks.capture.hook_tracker import make_function_tracker
-from torchprof_hooks.capture.site import Site
-from torchprof_hooks.capture.tracker import Tracker
+from torchprof_hooks.capture.record.site import Site
+from torchprof_hooks.capture.tracking.make_tracker import make_function_tracker
+from torchprof_hooks.capture.tracking.tracker import Tracker
 from torchprof_hooks.function_hook import FunctionHook
 from torchprof_hooks.hooks.memory import MemoryHook
 

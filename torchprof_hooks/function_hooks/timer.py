@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, Literal
 
-from torchprof_hooks.capture.hook_tracker import make_function_tracker
-from torchprof_hooks.capture.meters import DeviceMeter, meters_of
-from torchprof_hooks.capture.site import Site
-from torchprof_hooks.capture.tracker import Tracker
+from torchprof_hooks.capture.record.site import Site
+from torchprof_hooks.capture.tracking.make_tracker import make_function_tracker
+from torchprof_hooks.capture.tracking.meters import DeviceMeter, meters_of
+from torchprof_hooks.capture.tracking.tracker import Tracker
 from torchprof_hooks.function_hook import FunctionHook
 from torchprof_hooks.hooks.timer import CallTimes, TimerSummary
 from torchprof_hooks.measure.device_clock import (

@@ -7,12 +7,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from torchprof_hooks.capture.attach.blocks import Block, ExitMethod, heal, held_for
-from torchprof_hooks.capture.registry import check_free
-from torchprof_hooks.capture.tap import Tap
-from torchprof_hooks.capture.thread_trackers import ThreadTrackers
+from torchprof_hooks.capture.tracking.registry import check_free
+from torchprof_hooks.capture.tracking.tap import Tap
+from torchprof_hooks.capture.tracking.thread_trackers import ThreadTrackers
 
 if TYPE_CHECKING:
-    from torchprof_hooks.capture.tracker import Tracker
+    from torchprof_hooks.capture.tracking.tracker import Tracker
 
 Self = TypeVar("Self", bound="Hook")
 

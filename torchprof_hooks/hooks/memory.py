@@ -8,10 +8,10 @@ from typing import TextIO, TypedDict
 
 import torch
 
-from torchprof_hooks.capture.call_records import CallRecords, Place
-from torchprof_hooks.capture.meters import MemoryMeter, meters_of
-from torchprof_hooks.capture.site import Site
-from torchprof_hooks.capture.tracker import Tracker
+from torchprof_hooks.capture.record.site import Site
+from torchprof_hooks.capture.tracking.call_records import CallRecords, Place
+from torchprof_hooks.capture.tracking.meters import MemoryMeter, meters_of
+from torchprof_hooks.capture.tracking.tracker import Tracker
 from torchprof_hooks.hooks.hook import Hook
 from torchprof_hooks.measure.memory_counter import memory_counter
 from torchprof_hooks.profiles.names import ByteUnit

@@ -6,9 +6,9 @@ import sys
 from collections.abc import Mapping
 from typing import TextIO, TypedDict
 
-from torchprof_hooks.capture.call_records import CallRecords
-from torchprof_hooks.capture.site import Site
-from torchprof_hooks.capture.tracker import Tracker
+from torchprof_hooks.capture.record.site import Site
+from torchprof_hooks.capture.tracking.call_records import CallRecords
+from torchprof_hooks.capture.tracking.tracker import Tracker
 from torchprof_hooks.profiles.names import TimeUnit
 from torchprof_hooks.profiles.options import check_file, keyword_only
 

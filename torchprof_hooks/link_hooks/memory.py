@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import torch
 
-from torchprof_hooks.capture.call_records import Place
-from torchprof_hooks.capture.hook_tracker import make_tracker
-from torchprof_hooks.capture.meters import MemoryMeter
-from torchprof_hooks.capture.site import Site
-from torchprof_hooks.capture.tracker import Tracker
+from torchprof_hooks.capture.record.site import Site
+from torchprof_hooks.capture.tracking.call_records import Place
+from torchprof_hooks.capture.tracking.make_tracker import make_tracker
+from torchprof_hooks.capture.tracking.meters import MemoryMeter
+from torchprof_hooks.capture.tracking.tracker import Tracker
 from torchprof_hooks.hooks.memory import MemoryHook, MemoryHookSummary
 from torchprof_hooks.link_hook import LinkHook
 from torchprof_hooks.profiles.names import (

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from torchprof_hooks.capture.hook_tracker import make_tracker
-from torchprof_hooks.capture.site import Site
-from torchprof_hooks.capture.tracker import Tracker
+from torchprof_hooks.capture.record.site import Site
+from torchprof_hooks.capture.tracking.make_tracker import make_tracker
+from torchprof_hooks.capture.tracking.tracker import Tracker
 from torchprof_hooks.hooks.timer import CallTimes, TimerSummary
 from torchprof_hooks.link_hook import LinkHook
 from torchprof_hooks.profiles.names import (

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from torchprof_hooks.capture.first_call import FirstCall
 from torchprof_hooks.capture.sampling.prices import Level
 from torchprof_hooks.capture.sampling.sampled_steps import SampledSteps
 from torchprof_hooks.capture.sampling.scheduler import Scheduler
+from torchprof_hooks.capture.tracking.first_call import FirstCall
 from torchprof_hooks.measure.device_clock import default_device_clock
 from torchprof_hooks.profiler import Settings, make_tracker
 from torchprof_hooks.program.destination import rank_file, write_report
@@ -29,9 +29,9 @@ from torchprof_hooks.program.flags import Flags
 from torchprof_hooks.program.handover import BEGAN_NS, complain
 
 if TYPE_CHECKING:  # not before they are needed: every program waits for these imports
-    from torchprof_hooks.capture.flop_count import FlopCount
-    from torchprof_hooks.capture.module_names import ModuleNames
-    from torchprof_hooks.capture.tracker import Tracker
+    from torchprof_hooks.capture.functions.flop_count import FlopCount
+    from torchprof_hooks.capture.record.module_names import ModuleNames
+    from torchprof_hooks.capture.tracking.tracker import Tracker
     from torchprof_hooks.profiles.program.compilation import CompilationSummary
     from torchprof_hooks.profiles.program.program_profile import ProgramProfile
     from torchprof_hooks.tracing.memory_step import MemoryStep
@@ -108,7 +108,7 @@ class Recorder:
 
     @cached_property
     def _flop_count(self) -> FlopCount:
-        from torchprof_hooks.capture.flop_count import FlopCount
+        from torchprof_hooks.capture.functions.flop_count import FlopCount
 
         return FlopCount(_PATIENCE_S)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from torchprof_hooks.capture.kineto_session import Hold, kineto_sessions
-from torchprof_hooks.capture.recording import Recording, Window
+from torchprof_hooks.capture.tracing.kineto_session import Hold, kineto_sessions
+from torchprof_hooks.capture.tracing.recording import Recording, Window
 from torchprof_hooks.profiles.trace.memory_replay import MemoryReplay, replay_memory
 from torchprof_hooks.tracing.uninterrupted import uninterrupted
 

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from types import TracebackType
 
-from torchprof_hooks.capture.kineto_session import Hold, kineto_sessions
+from torchprof_hooks.capture.tracing.kineto_session import Hold, kineto_sessions
 from torchprof_hooks.profiles.options import (
     check_either,
     check_flag,

@@ -13,7 +13,7 @@ from typing import BinaryIO, Final, NamedTuple, cast
 
 import torch
 
-from torchprof_hooks.capture.recording import Recording, Window
+from torchprof_hooks.capture.tracing.recording import Recording, Window
 from torchprof_hooks.profiles.trace.step_trace import StepTrace
 from torchprof_hooks.reports.chrome_trace.data_flow import data_flow_events
 from torchprof_hooks.reports.chrome_trace.document import TraceDocument

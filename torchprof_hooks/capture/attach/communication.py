@@ -5,21 +5,22 @@ from __future__ import annotations
 from collections.abc import MutableMapping
 from functools import partial, wraps
 from time import perf_counter_ns
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from torch.compiler import is_dynamo_compiling
 from torch.utils.weak import WeakIdKeyDictionary
 
 from torchprof_hooks.capture.attach.attachments import Attachment, attachments
-from torchprof_hooks.capture.attach.patch import Layer, Make, Patch
-from torchprof_hooks.capture.backward.gradient_reduction import gradient_reduction
-from torchprof_hooks.capture.interruptions import (
+from torchprof_hooks.capture.attach.interruptions import (
     begin_communication,
     communicated,
     communication_failed,
     end_communication,
 )
-from torchprof_hooks.capture.site import Site
+from torchprof_hooks.capture.attach.patch import Layer, Make, Patch
+from torchprof_hooks.capture.attach.tracebacks import leave_out_our_frame
+from torchprof_hooks.capture.backward.gradient_reduction import gradient_reduction
+from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.torch_names.collectives import (
     collective_of,
     collectives,
@@ -36,8 +37,9 @@ from torchprof_hooks.capture.torch_names.collectives import (
 )
 from torchprof_hooks.capture.torch_names.compiler import is_tracing
 from torchprof_hooks.capture.torch_names.place import Function, Place
-from torchprof_hooks.capture.tracebacks import leave_out_our_frame
-from torchprof_hooks.capture.tracker import Tracker
+
+if TYPE_CHECKING:
+    from torchprof_hooks.capture.tracking.tracker import Tracker
 
 #: Results of functional collectives whose names are remembered. Forgetting one costs
 #: its name, and counts it twice.

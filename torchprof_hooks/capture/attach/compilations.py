@@ -6,15 +6,15 @@ import threading
 from typing import TYPE_CHECKING, Final
 
 from torchprof_hooks.capture.attach.attachments import Attachment
-from torchprof_hooks.capture.interruptions import begin_compiling, end_compiling
-from torchprof_hooks.capture.site import Site
+from torchprof_hooks.capture.attach.interruptions import begin_compiling, end_compiling
+from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.torch_names.compiler import (
     unwatch_compilations,
     watch_compilations,
 )
 
 if TYPE_CHECKING:
-    from torchprof_hooks.capture.tracker import Tracker
+    from torchprof_hooks.capture.tracking.tracker import Tracker
 
 
 class Compilations(Attachment):

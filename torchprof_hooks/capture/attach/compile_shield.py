@@ -8,9 +8,9 @@ from typing import Final
 
 from torchprof_hooks.capture.attach.attachments import Attachment, attachments
 from torchprof_hooks.capture.attach.compilations import compilations
+from torchprof_hooks.capture.attach.compiler_exemption import exempt_from_compilation
 from torchprof_hooks.capture.attach.module_hooks import ModuleHooks
 from torchprof_hooks.capture.attach.patch import Layer, Patch
-from torchprof_hooks.capture.compiler_exemption import exempt_from_compilation
 from torchprof_hooks.capture.torch_names.compiler import (
     has_compiled,
     unwatch_compilations,

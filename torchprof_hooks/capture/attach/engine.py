@@ -8,7 +8,7 @@ behind as an attribute), and dates the begin and the end of a pass.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.compiler import is_dynamo_compiling
@@ -26,7 +26,9 @@ from torchprof_hooks.capture.torch_names.compiler import (
     is_tracing,
 )
 from torchprof_hooks.capture.torch_names.place import Function
-from torchprof_hooks.capture.tracker import Tracker
+
+if TYPE_CHECKING:
+    from torchprof_hooks.capture.tracking.tracker import Tracker
 
 
 class EnginePatch(Patch):

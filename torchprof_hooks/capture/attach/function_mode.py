@@ -26,7 +26,7 @@ from torchprof_hooks.capture.torch_names.place import Function
 
 if TYPE_CHECKING:
     from torchprof_hooks.capture.functions.function_calls import FunctionCalls
-    from torchprof_hooks.capture.tracker import Tracker
+    from torchprof_hooks.capture.tracking.tracker import Tracker
 
 
 class ModeOnStack(Attachment):

@@ -6,11 +6,12 @@ from __future__ import annotations
 import sys
 import weakref
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch.compiler import is_dynamo_compiling
 
 from torchprof_hooks.capture.attach.attachments import Attachment, attachments
+from torchprof_hooks.capture.attach.compiler_exemption import exempt_from_compilation
 from torchprof_hooks.capture.attach.function_mode import (
     FunctionMode,
     modes_of_ours,
@@ -18,11 +19,8 @@ from torchprof_hooks.capture.attach.function_mode import (
     take_off_stack,
 )
 from torchprof_hooks.capture.attach.patch import Layer, Patch
-from torchprof_hooks.capture.compiler_exemption import exempt_from_compilation
-from torchprof_hooks.capture.function_names import transformed_name
-from torchprof_hooks.capture.functions.function_calls import FunctionCalls
-from torchprof_hooks.capture.site import Site
-from torchprof_hooks.capture.thread_trackers import ThreadTrackers
+from torchprof_hooks.capture.record.function_names import transformed_name
+from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.torch_names.compiler import (
     compiled_call_on_stack,
     eval_frame_setter,
@@ -34,7 +32,11 @@ from torchprof_hooks.capture.torch_names.custom_functions import (
     Run,
 )
 from torchprof_hooks.capture.torch_names.place import Function
-from torchprof_hooks.capture.tracker import Tracker
+
+if TYPE_CHECKING:
+    from torchprof_hooks.capture.functions.function_calls import FunctionCalls
+    from torchprof_hooks.capture.tracking.thread_trackers import ThreadTrackers
+    from torchprof_hooks.capture.tracking.tracker import Tracker
 
 
 class FunctionTaps:

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from functools import wraps
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from torch.compiler import is_dynamo_compiling
 
-from torchprof_hooks.capture.attach.patch import Layer, Patch
-from torchprof_hooks.capture.interruptions import (
+from torchprof_hooks.capture.attach.interruptions import (
     begin_loading,
     end_loading,
     loading_failed,
 )
-from torchprof_hooks.capture.site import Site
+from torchprof_hooks.capture.attach.patch import Layer, Patch
+from torchprof_hooks.capture.attach.tracebacks import leave_out_our_frame
+from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.torch_names.compiler import is_tracing
 from torchprof_hooks.capture.torch_names.data import LOADER_METHODS, LoaderMethod
 from torchprof_hooks.capture.torch_names.place import Function
-from torchprof_hooks.capture.tracebacks import leave_out_our_frame
-from torchprof_hooks.capture.tracker import Tracker
+
+if TYPE_CHECKING:
+    from torchprof_hooks.capture.tracking.tracker import Tracker
 
 
 class LoaderPatch(Patch):

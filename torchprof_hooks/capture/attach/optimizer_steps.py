@@ -17,11 +17,11 @@ from torch.optim.optimizer import (
 from torch.utils.hooks import RemovableHandle
 
 from torchprof_hooks.capture.attach.attachments import Attachment
+from torchprof_hooks.capture.attach.tracebacks import leave_out_our_frame
 from torchprof_hooks.capture.torch_names.modules import (
     is_optimizer_hook,
     remove_optimizer_hooks,
 )
-from torchprof_hooks.capture.tracebacks import leave_out_our_frame
 
 #: Where an optimizer's step has its closure: among its arguments, behind itself, or
 #: under this name.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import wraps
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from torchprof_hooks.capture.attach.patch import Layer, Patch
 from torchprof_hooks.capture.torch_names.checkpoints import (
@@ -12,7 +12,9 @@ from torchprof_hooks.capture.torch_names.checkpoints import (
 )
 from torchprof_hooks.capture.torch_names.compiler import is_tracing
 from torchprof_hooks.capture.torch_names.place import Function
-from torchprof_hooks.capture.tracker import Tracker
+
+if TYPE_CHECKING:
+    from torchprof_hooks.capture.tracking.tracker import Tracker
 
 
 class RecomputationPatch(Patch):

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 from torch.overrides import TorchFunctionMode
 
 from torchprof_hooks.capture.backward.plan import Move, Owner, Plan
-from torchprof_hooks.capture.site import Site
+from torchprof_hooks.capture.record.site import Site
 
 
 class PassRequest(NamedTuple):

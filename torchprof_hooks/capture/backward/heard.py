@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from torchprof_hooks.capture.backward.backward_pass import BackwardPass, PassRequest
 from torchprof_hooks.capture.backward.gradient_reduction import gradient_reduction
-from torchprof_hooks.capture.site import Site
+from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.profiles.names import WAITING_NAME
 
 if TYPE_CHECKING:
     from torchprof_hooks.capture.core import Cursor
-    from torchprof_hooks.capture.tracker import Tracker
+    from torchprof_hooks.capture.tracking.tracker import Tracker
 
 
 class HeardPasses:

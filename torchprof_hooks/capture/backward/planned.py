@@ -20,7 +20,7 @@ from torchprof_hooks.capture.backward.plan import (
     reachable_nodes,
     shape_of,
 )
-from torchprof_hooks.capture.site import Site
+from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.torch_names.autograd import (
     NodeHookCarrier,
     NodePreHook,
@@ -35,7 +35,7 @@ from torchprof_hooks.profiles.names import PROFILER_NAME, WAITING_NAME
 
 if TYPE_CHECKING:
     from torchprof_hooks.capture.core import Cursor
-    from torchprof_hooks.capture.tracker import Tracker
+    from torchprof_hooks.capture.tracking.tracker import Tracker
 
 #: Numbers of nodes of retained graphs that are remembered as hooked already. Forgetting
 #: one costs a second, idle hook on the node.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from torchprof_hooks.capture.site import Site
+    from torchprof_hooks.capture.record.site import Site
 
 
 class Node:

@@ -20,9 +20,9 @@ from torchprof_hooks.capture.torch_names.autograd import next_sequence_number
 
 if TYPE_CHECKING:
     from torchprof_hooks.capture.backward.backward_pass import BackwardPass
-    from torchprof_hooks.capture.callbacks import LinkCallbacks
-    from torchprof_hooks.capture.meters import Meters
-    from torchprof_hooks.capture.site import Site
+    from torchprof_hooks.capture.record.site import Site
+    from torchprof_hooks.capture.tracking.callbacks import LinkCallbacks
+    from torchprof_hooks.capture.tracking.meters import Meters
 
 #: Numbers of one owned interval: code of the site, low, high (exclusive).
 FIELDS: Final = 3

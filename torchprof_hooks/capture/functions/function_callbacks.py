@@ -12,10 +12,10 @@ from torchprof_hooks.capture.backward.backward_pass import BackwardPass
 from torchprof_hooks.capture.backward.ownership import nodes_behind
 from torchprof_hooks.capture.backward.plan import nodes_within
 from torchprof_hooks.capture.backward.planned import PlannedPasses
-from torchprof_hooks.capture.function_call import FunctionCall
-from torchprof_hooks.capture.function_names import function_name
+from torchprof_hooks.capture.functions.function_call import FunctionCall
 from torchprof_hooks.capture.functions.function_calls import FunctionCalls
-from torchprof_hooks.capture.site import Site
+from torchprof_hooks.capture.record.function_names import function_name
+from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.torch_names.autograd import (
     current_autograd_node,
     next_sequence_number,
@@ -31,7 +31,7 @@ from torchprof_hooks.capture.torch_names.modules import (
 )
 
 if TYPE_CHECKING:
-    from torchprof_hooks.capture.tracker import Tracker
+    from torchprof_hooks.capture.tracking.tracker import Tracker
 
 InData = tuple[torch.Tensor | None, ...]
 

@@ -13,18 +13,18 @@ from torchprof_hooks.capture.attach.attachments import attachments
 from torchprof_hooks.capture.attach.function_mode import ModeOnStack
 from torchprof_hooks.capture.backward.backward_pass import BackwardPass
 from torchprof_hooks.capture.core.span_log import FOLD_AT
-from torchprof_hooks.capture.function_names import (
+from torchprof_hooks.capture.functions.function_sites import FunctionSites
+from torchprof_hooks.capture.record.function_names import (
     function_name,
     lives_as_long_as_torch,
     region_name,
 )
-from torchprof_hooks.capture.functions.function_sites import FunctionSites
-from torchprof_hooks.capture.site import Site
-from torchprof_hooks.capture.thread_calls import STOPS_RECOMPUTATION
+from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.torch_names.autograd import (
     next_sequence_number,
     sequence_number,
 )
+from torchprof_hooks.capture.torch_names.checkpoints import STOPS_RECOMPUTATION
 from torchprof_hooks.capture.torch_names.compiler import (
     CompiledCall,
     is_compiled_module,
@@ -37,7 +37,7 @@ from torchprof_hooks.capture.torch_names.functions import (
 )
 
 if TYPE_CHECKING:
-    from torchprof_hooks.capture.tracker import Tracker
+    from torchprof_hooks.capture.tracking.tracker import Tracker
 
 #: Intervals outside of any module call at which a record is made of them.
 LOOSE_AT: Final = 256

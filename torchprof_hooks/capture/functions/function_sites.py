@@ -6,13 +6,13 @@ from dataclasses import replace
 from types import FunctionType
 from typing import Any, Final
 
-from torchprof_hooks.capture.call_description import describe_call
-from torchprof_hooks.capture.function_names import (
+from torchprof_hooks.capture.functions.call_description import describe_call
+from torchprof_hooks.capture.record.call_tree import CallTree
+from torchprof_hooks.capture.record.function_names import (
     implementation_of,
     implementation_of_node,
 )
-from torchprof_hooks.capture.record.call_tree import CallTree
-from torchprof_hooks.capture.site import Site
+from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.torch_names.functions import shapes_of
 from torchprof_hooks.capture.torch_names.inputs import input_types
 from torchprof_hooks.profiles.modules import ModuleInfo

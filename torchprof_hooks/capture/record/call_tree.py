@@ -7,9 +7,12 @@ from typing import Any, Final
 
 import torch
 
-from torchprof_hooks.capture.module_names import ModuleNames
-from torchprof_hooks.capture.profiled_function import ProfiledFunction, profiled_path
-from torchprof_hooks.capture.site import NO_MODULE, Site
+from torchprof_hooks.capture.record.module_names import ModuleNames
+from torchprof_hooks.capture.record.profiled_function import (
+    ProfiledFunction,
+    profiled_path,
+)
+from torchprof_hooks.capture.record.site import NO_MODULE, Site
 from torchprof_hooks.capture.torch_names.modules import class_name
 from torchprof_hooks.profiles.names import (
     CALLED_PHASES,

@@ -8,15 +8,15 @@ from functools import reduce
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
-from torchprof_hooks.capture.hook_tracker import new_tracker
-from torchprof_hooks.capture.module_names import ModuleNames
+from torchprof_hooks.capture.record.module_names import ModuleNames
+from torchprof_hooks.capture.record.step_counter import StepCounter
 from torchprof_hooks.capture.sampling.prices import Level
-from torchprof_hooks.capture.sampling.step_counter import StepCounter
-from torchprof_hooks.capture.tracker import Tracker
+from torchprof_hooks.capture.tracking.make_tracker import new_tracker
+from torchprof_hooks.capture.tracking.tracker import Tracker
 from torchprof_hooks.profiles.step_times import StepTimes
 
 if TYPE_CHECKING:  # it takes long to import, and is needed when all is over
-    from torchprof_hooks.capture.flop_count import FlopCount
+    from torchprof_hooks.capture.functions.flop_count import FlopCount
     from torchprof_hooks.profiles.profile import Profile
     from torchprof_hooks.profiles.program.strata import Strata, Stratum
 

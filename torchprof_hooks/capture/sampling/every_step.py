@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from torchprof_hooks.capture.attach.attachments import attachments
 from torchprof_hooks.capture.attach.optimizer_steps import optimizer_hooks
 from torchprof_hooks.capture.sampling.step_detector import StepDetector
-from torchprof_hooks.capture.tap import Tap
-from torchprof_hooks.capture.tracker import Tracker
+from torchprof_hooks.capture.tracking.tap import Tap
+from torchprof_hooks.capture.tracking.tracker import Tracker
 
 if TYPE_CHECKING:  # imported when a profile is asked for
     from torchprof_hooks.profiles.profile import Profile

@@ -9,12 +9,12 @@ from typing import Any, ClassVar, Final
 import torch
 
 from torchprof_hooks.capture.attach.attachments import Attachment
-from torchprof_hooks.capture.module_tap import UncopiedHook
-from torchprof_hooks.capture.site import Site
+from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.torch_names.modules import (
     own_hook_number,
     remove_own_hook,
 )
+from torchprof_hooks.capture.tracking.module_tap import UncopiedHook
 
 #: What a hook calls.
 Told = Callable[..., object]

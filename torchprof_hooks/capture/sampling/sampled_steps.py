@@ -16,6 +16,7 @@ from torchprof_hooks.capture.attach.optimizer_steps import optimizer_hooks
 from torchprof_hooks.capture.core import hooks_of
 from torchprof_hooks.capture.optimizers import read_optimizer
 from torchprof_hooks.capture.precision import leaves_tf32_unused
+from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.sampling.books import Book, Books, MakeTracker
 from torchprof_hooks.capture.sampling.every_step import tell_of_step
 from torchprof_hooks.capture.sampling.prices import Ended, Level, Run
@@ -27,12 +28,11 @@ from torchprof_hooks.capture.sampling.step_detector import (
     made_graph,
 )
 from torchprof_hooks.capture.sampling.step_taps import StepTaps
-from torchprof_hooks.capture.site import Site
 from torchprof_hooks.capture.torch_names.modules import is_module_call_on_stack
 from torchprof_hooks.profiles.program.program_facts import OptimizerFacts, ProgramFacts
 
 if TYPE_CHECKING:  # it takes long to import, and is needed when all is over
-    from torchprof_hooks.capture.flop_count import FlopCount
+    from torchprof_hooks.capture.functions.flop_count import FlopCount
     from torchprof_hooks.profiles.profile import Profile
     from torchprof_hooks.profiles.program.strata import Strata
 

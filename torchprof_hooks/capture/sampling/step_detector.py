@@ -9,14 +9,14 @@ from typing import Any, Final
 
 import torch
 
+from torchprof_hooks.capture.record.site import Site
+from torchprof_hooks.capture.record.step_counter import StepCounter
 from torchprof_hooks.capture.sampling.optimizer_rounds import OptimizerRounds
-from torchprof_hooks.capture.sampling.step_counter import StepCounter
 from torchprof_hooks.capture.sampling.steps_without_optimizer import (
     StepsWithoutOptimizer,
 )
-from torchprof_hooks.capture.site import Site
 from torchprof_hooks.capture.torch_names.autograd import next_sequence_number
-from torchprof_hooks.capture.tracker import Tracker
+from torchprof_hooks.capture.tracking.tracker import Tracker
 
 #: Calls that made a graph of which no backward pass was seen, or passes that no
 #: optimizer came after, until they are taken for something else than one training step:

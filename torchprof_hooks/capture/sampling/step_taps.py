@@ -7,10 +7,10 @@ from collections.abc import Callable
 from torchprof_hooks.capture.attach.attachments import attachments
 from torchprof_hooks.capture.attach.export_shield import script_patch
 from torchprof_hooks.capture.core import hooks_of
+from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.sampling.root_hooks import RootHooks, Roots
-from torchprof_hooks.capture.site import Site
-from torchprof_hooks.capture.tap import Tap
-from torchprof_hooks.capture.tracker import Tracker
+from torchprof_hooks.capture.tracking.tap import Tap
+from torchprof_hooks.capture.tracking.tracker import Tracker
 
 
 class StepTaps:

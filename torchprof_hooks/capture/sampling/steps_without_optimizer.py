@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from torchprof_hooks.capture.sampling.step_counter import StepCounter
-from torchprof_hooks.capture.site import Site
+from torchprof_hooks.capture.record.site import Site
+from torchprof_hooks.capture.record.step_counter import StepCounter
 from torchprof_hooks.capture.torch_names.optimizers import any_optimizer_made
 
 #: Steps without any optimizer after which none is expected, although one was made.

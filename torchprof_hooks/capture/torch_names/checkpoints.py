@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import Any, Final
 
 from torchprof_hooks.capture.torch_names.place import Place
+
+#: A recomputed forward is left by this exception as soon as torch's non-reentrant
+#: checkpoint has what it needs. That is not a failure.
+STOPS_RECOMPUTATION: Final = "_StopRecomputationError"
 
 
 def beginning_of_recomputation() -> Place:

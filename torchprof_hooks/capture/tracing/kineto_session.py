@@ -14,13 +14,13 @@ import torch
 
 from torchprof_hooks.capture.attach.open_ranges import OpenRanges
 from torchprof_hooks.capture.attach.other_profilers import OtherProfilers
-from torchprof_hooks.capture.recording import Recording, Window
-from torchprof_hooks.capture.step_recorder import StepRecorder
-from torchprof_hooks.capture.tap import Tap
 from torchprof_hooks.capture.torch_names.profiler import (
     is_profiler_active,
     make_profiler,
 )
+from torchprof_hooks.capture.tracing.recording import Recording, Window
+from torchprof_hooks.capture.tracing.step_recorder import StepRecorder
+from torchprof_hooks.capture.tracking.tap import Tap
 
 #: Seconds that a profiler in another thread waits for the end of a session: only the
 #: thread that has started it can end it, and two at a time make torch crash.

@@ -6,7 +6,7 @@ from __future__ import annotations
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Final
 
-from torchprof_hooks.capture.site import Site
+from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.profiles.names import (
     COMPILING_NAME,
     DATA_NAME,
@@ -14,7 +14,7 @@ from torchprof_hooks.profiles.names import (
 )
 
 if TYPE_CHECKING:
-    from torchprof_hooks.capture.tracker import Tracker
+    from torchprof_hooks.capture.tracking.tracker import Tracker
 
 #: Phases of entries that nothing is told apart in.
 _WHOLE_PHASES: Final = ("data", "waiting", "communication")

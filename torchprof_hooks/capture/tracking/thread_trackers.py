@@ -12,7 +12,7 @@ from torchprof_hooks.capture.core import Hook, hooks_of
 from torchprof_hooks.capture.torch_names.autograd import (
     current_graph_task,
 )
-from torchprof_hooks.capture.tracker import Tracker
+from torchprof_hooks.capture.tracking.tracker import Tracker
 
 
 class ThreadTrackers:

@@ -20,10 +20,11 @@ from torchprof_hooks.capture.backward.ownership import (
 )
 from torchprof_hooks.capture.backward.passes import Passes
 from torchprof_hooks.capture.core import Cursor
-from torchprof_hooks.capture.module_names import ModuleNames
 from torchprof_hooks.capture.record.call_tree import CallTree
-from torchprof_hooks.capture.site import NO_MODULE, Site
+from torchprof_hooks.capture.record.module_names import ModuleNames
+from torchprof_hooks.capture.record.site import NO_MODULE, Site
 from torchprof_hooks.capture.torch_names.autograd import next_sequence_number
+from torchprof_hooks.capture.torch_names.checkpoints import STOPS_RECOMPUTATION
 from torchprof_hooks.capture.torch_names.compiler import (
     is_compiled_module,
     is_tracing,
@@ -31,9 +32,6 @@ from torchprof_hooks.capture.torch_names.compiler import (
 from torchprof_hooks.capture.torch_names.modules import owners_on_stack
 from torchprof_hooks.profiles.names import CALLED_PHASES, Phase
 
-#: torch's non-reentrant checkpoint leaves a recomputed forward by this exception as
-#: soon as it has what it needs. That is not a failure.
-STOPS_RECOMPUTATION: Final = "_StopRecomputationError"
 #: What no thread is numbered.
 _NO_THREAD: Final = -1
 

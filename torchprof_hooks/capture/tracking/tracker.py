@@ -13,17 +13,17 @@ from torch.compiler import is_dynamo_compiling
 from torchprof_hooks.capture.backward.backward_pass import BackwardPass, PassRequest
 from torchprof_hooks.capture.backward.gradient_reduction import gradient_reduction
 from torchprof_hooks.capture.backward.passes import Passes
-from torchprof_hooks.capture.callbacks import LinkCallbacks
 from torchprof_hooks.capture.functions.function_calls import FunctionCalls
-from torchprof_hooks.capture.meters import Meter, Meters
-from torchprof_hooks.capture.module_names import ModuleNames
-from torchprof_hooks.capture.site import Site
-from torchprof_hooks.capture.thread_calls import ThreadCalls
+from torchprof_hooks.capture.record.module_names import ModuleNames
+from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.torch_names.autograd import (
     current_graph_task,
     passes_on_stack,
 )
 from torchprof_hooks.capture.torch_names.modules import is_loading_on_stack
+from torchprof_hooks.capture.tracking.callbacks import LinkCallbacks
+from torchprof_hooks.capture.tracking.meters import Meter, Meters
+from torchprof_hooks.capture.tracking.thread_calls import ThreadCalls
 from torchprof_hooks.profiles.names import BACKWARD_NAME, OUTSIDE_NAME
 
 

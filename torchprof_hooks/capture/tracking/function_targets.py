@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from torchprof_hooks.capture.attach.function_taps import function_taps
 from torchprof_hooks.capture.functions.function_calls import FunctionCalls
-from torchprof_hooks.capture.thread_trackers import ThreadTrackers
-from torchprof_hooks.capture.tracker import Tracker
+from torchprof_hooks.capture.tracking.thread_trackers import ThreadTrackers
+from torchprof_hooks.capture.tracking.tracker import Tracker
 
 
 class TargetTap:

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import torch
 
-from torchprof_hooks.capture.callers import place_of_caller
-from torchprof_hooks.capture.profiled_function import ProfiledFunction
+from torchprof_hooks.capture.record.profiled_function import ProfiledFunction
+from torchprof_hooks.capture.record.source_location import place_of_caller
 from torchprof_hooks.capture.torch_names.compiler import (
     is_compiled_module,
 )

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from torchprof_hooks.capture.site import Site
+from torchprof_hooks.capture.record.site import Site
 
 
 class ProfiledFunction(torch.nn.Module):

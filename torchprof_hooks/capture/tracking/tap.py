@@ -23,8 +23,8 @@ from torchprof_hooks.capture.attach.module_hooks import ModuleHooks
 from torchprof_hooks.capture.attach.optimizer_steps import optimizer_hooks
 from torchprof_hooks.capture.attach.recomputation import recomputation_patches
 from torchprof_hooks.capture.core import hooks_of
-from torchprof_hooks.capture.thread_trackers import ThreadTrackers
-from torchprof_hooks.capture.tracker import Tracker
+from torchprof_hooks.capture.tracking.thread_trackers import ThreadTrackers
+from torchprof_hooks.capture.tracking.tracker import Tracker
 
 #: What is told to trackers of modules.
 _OF_TRACKERS: Final[tuple[Attachment, ...]] = (

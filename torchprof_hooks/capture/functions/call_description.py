@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 import torch
 
-from torchprof_hooks.capture.function_names import is_function_of_torch
+from torchprof_hooks.capture.record.function_names import is_function_of_torch
 from torchprof_hooks.capture.torch_names.inputs import TensorKind, tensor_kind
 
 #: Values that keep nothing alive, and are not changed by anybody.

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from torchprof_hooks.capture.calibration import CallCost, Costs, calibration_of
-from torchprof_hooks.capture.site import Site
-from torchprof_hooks.capture.tracker import Tracker
+from torchprof_hooks.capture.overhead.calibration import CallCost, Costs, calibration_of
+from torchprof_hooks.capture.record.site import Site
+from torchprof_hooks.capture.tracking.tracker import Tracker
 from torchprof_hooks.profiles.names import CALLED_PHASES, Phase
 
 #: Own time of a call up to which caches stay warm, and from which on they are cold: so

@@ -17,16 +17,16 @@ import numpy as np
 import torch
 
 from torchprof_hooks.capture.functions.function_calls import FunctionCalls
-from torchprof_hooks.capture.hook_tracker import new_tracker
-from torchprof_hooks.capture.meters import Meters
-from torchprof_hooks.capture.tracker import Tracker
-from torchprof_hooks.capture.trial_model import LAYERS, Times, trial_input
-from torchprof_hooks.capture.trial_runs import (
+from torchprof_hooks.capture.overhead.trial_model import LAYERS, Times, trial_input
+from torchprof_hooks.capture.overhead.trial_runs import (
     MeasuredRuns,
     TrialRuns,
     mode_of,
     shortest,
 )
+from torchprof_hooks.capture.tracking.make_tracker import new_tracker
+from torchprof_hooks.capture.tracking.meters import Meters
+from torchprof_hooks.capture.tracking.tracker import Tracker
 
 #: Of each layer the fastest of these rounds counts, as other programs may disturb the
 #: rest; and of the layers the median: all rounds of one may have been disturbed, and

@@ -11,8 +11,13 @@ import torch
 
 from torchprof_hooks.capture.backward.backward_pass import PassRequest
 from torchprof_hooks.capture.core import hooks_of
-from torchprof_hooks.capture.tracker import Tracker
-from torchprof_hooks.capture.trial_model import Layer, LayerTimes, Times, TrialModel
+from torchprof_hooks.capture.overhead.trial_model import (
+    Layer,
+    LayerTimes,
+    Times,
+    TrialModel,
+)
+from torchprof_hooks.capture.tracking.tracker import Tracker
 
 
 class TrialRuns:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import weakref
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from torchprof_hooks.capture.call_description import CallDescription
 from torchprof_hooks.capture.core import Node
 from torchprof_hooks.profiles.names import CALLED_PHASES, Phase
+
+if TYPE_CHECKING:
+    from torchprof_hooks.capture.functions.call_description import CallDescription
 
 #: `Site.key` of sites that are not a module call.
 NO_MODULE: Final = 0

@@ -10,7 +10,7 @@ import torch
 from torch.compiler import is_dynamo_compiling
 
 from torchprof_hooks.capture.attach.module_hooks import ModuleHooks
-from torchprof_hooks.capture.tap import hide_modules, show_modules
+from torchprof_hooks.capture.tracking.tap import hide_modules, show_modules
 
 
 class FirstCall:

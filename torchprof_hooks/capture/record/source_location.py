@@ -11,7 +11,7 @@ import torch
 
 _PACKAGES: Final = tuple(
     os.path.dirname(str(path)) + os.sep
-    for path in (vars(torch)["__file__"], os.path.dirname(__file__))
+    for path in (vars(torch)["__file__"], os.path.dirname(os.path.dirname(__file__)))
 )
 
 

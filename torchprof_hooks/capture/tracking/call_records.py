@@ -7,10 +7,10 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from torchprof_hooks.capture.call_history import CallHistory
 from torchprof_hooks.capture.core.span_log import Int64s
-from torchprof_hooks.capture.site import Site
-from torchprof_hooks.capture.tracker import Tracker
+from torchprof_hooks.capture.record.call_history import CallHistory
+from torchprof_hooks.capture.record.site import Site
+from torchprof_hooks.capture.tracking.tracker import Tracker
 
 
 class Log(Protocol):

@@ -6,27 +6,27 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from torchprof_hooks.capture.core.span_log import Int64s
-from torchprof_hooks.capture.declarations import (
+from torchprof_hooks.capture.functions.operator_schemas import (
     TRAINING,
     UNDECLARED_WRITES,
     changes_view,
     is_view,
     written_inputs,
 )
-from torchprof_hooks.capture.event_tensors import (
-    ViewTypes,
-    first_tensor,
-    tensors_among,
-    type_of,
-)
-from torchprof_hooks.capture.site import Site
-from torchprof_hooks.capture.step_recorder import TrackedPass
+from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.torch_names.profiler import (
     ALLOCATION,
     NODE_SCOPE,
     OPERATION,
     USER_SCOPE,
 )
+from torchprof_hooks.capture.tracing.event_tensors import (
+    ViewTypes,
+    first_tensor,
+    tensors_among,
+    type_of,
+)
+from torchprof_hooks.capture.tracing.step_recorder import TrackedPass
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.trace.step_trace import (
     Allocation,

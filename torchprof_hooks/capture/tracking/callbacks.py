@@ -6,9 +6,9 @@ import sys
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from torchprof_hooks.capture.link_call import LinkCall
-from torchprof_hooks.capture.site import Site
+from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.torch_names.modules import caller_kwargs
+from torchprof_hooks.capture.tracking.link_call import LinkCall
 
 
 class Callbacks(Protocol):

@@ -10,17 +10,20 @@ import torch
 
 from torchprof_hooks.capture.backward.passes import Passes, make_passes
 from torchprof_hooks.capture.backward.planned import PlannedPasses
-from torchprof_hooks.capture.callbacks import Callbacks, LinkCallbacks
-from torchprof_hooks.capture.function_targets import is_on_function, taps_of_function
 from torchprof_hooks.capture.functions.function_callbacks import (
     CalledBackFunctions,
     FunctionCallbacks,
 )
 from torchprof_hooks.capture.functions.function_calls import FunctionCalls
-from torchprof_hooks.capture.meters import Meter
-from torchprof_hooks.capture.module_names import ModuleNames
-from torchprof_hooks.capture.module_tap import module_taps
-from torchprof_hooks.capture.tracker import Tracker
+from torchprof_hooks.capture.record.module_names import ModuleNames
+from torchprof_hooks.capture.tracking.callbacks import Callbacks, LinkCallbacks
+from torchprof_hooks.capture.tracking.function_targets import (
+    is_on_function,
+    taps_of_function,
+)
+from torchprof_hooks.capture.tracking.meters import Meter
+from torchprof_hooks.capture.tracking.module_tap import module_taps
+from torchprof_hooks.capture.tracking.tracker import Tracker
 
 Callback = TypeVar("Callback", bound=Callable[..., Any])
 

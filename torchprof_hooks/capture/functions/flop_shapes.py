@@ -14,7 +14,7 @@ from math import prod
 from types import BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType
 from typing import Any, Final, NamedTuple
 
-from torchprof_hooks.capture.call_description import CallDescription, Items
+from torchprof_hooks.capture.functions.call_description import CallDescription, Items
 from torchprof_hooks.capture.torch_names.flop_mode import formula_of, is_pointwise
 from torchprof_hooks.capture.torch_names.inputs import TensorKind
 

@@ -8,8 +8,8 @@ from time import perf_counter_ns
 from typing import Any, Final, Protocol, TypeVar
 
 from torchprof_hooks.capture.core import Cursor
-from torchprof_hooks.capture.memory_log import FOLD_AT, MemoryLog
-from torchprof_hooks.capture.site import Site
+from torchprof_hooks.capture.record.memory_log import FOLD_AT, MemoryLog
+from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.measure.device_clock import DeviceClock
 from torchprof_hooks.measure.memory_counter import MemoryCounter, Reading
 

@@ -13,9 +13,13 @@ from typing import Any, Final
 
 import torch
 
-from torchprof_hooks.capture.call_description import CallDescription, Items
-from torchprof_hooks.capture.flop_shapes import NOTHING, Flops, flops_by_shapes
-from torchprof_hooks.capture.site import Site
+from torchprof_hooks.capture.functions.call_description import CallDescription, Items
+from torchprof_hooks.capture.functions.flop_shapes import (
+    NOTHING,
+    Flops,
+    flops_by_shapes,
+)
+from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.torch_names.flop_mode import (
     FlopMode,
     TooManyOperatorsError,

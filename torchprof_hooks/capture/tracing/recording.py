@@ -12,10 +12,14 @@ from pathlib import Path
 from threading import get_native_id
 from typing import Any, NamedTuple
 
-from torchprof_hooks.capture.step_recorder import TrackedStep
 from torchprof_hooks.capture.torch_names.profiler import event_tree, system_threads
-from torchprof_hooks.capture.trace_reader import EventReader, read_modules, read_passes
-from torchprof_hooks.capture.tracker import Tracker
+from torchprof_hooks.capture.tracing.step_recorder import TrackedStep
+from torchprof_hooks.capture.tracing.trace_reader import (
+    EventReader,
+    read_modules,
+    read_passes,
+)
+from torchprof_hooks.capture.tracking.tracker import Tracker
 from torchprof_hooks.profiles.trace.step_trace import StepTrace
 
 

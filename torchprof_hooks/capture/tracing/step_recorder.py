@@ -11,7 +11,7 @@ import numpy as np
 from torchprof_hooks.capture.backward.planned import PlannedPasses
 from torchprof_hooks.capture.core.span_log import FIELDS, Int64s
 from torchprof_hooks.capture.torch_names.autograd import NO_SEQUENCE_NUMBER
-from torchprof_hooks.capture.tracker import Tracker
+from torchprof_hooks.capture.tracking.tracker import Tracker
 from torchprof_hooks.profiles.trace.step_trace import LEAF_NODE
 
 

@@ -1,0 +1,1 @@
+"""What measuring costs, and whose time that is in."""

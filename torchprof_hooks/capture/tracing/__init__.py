@@ -1,0 +1,1 @@
+"""Traced steps: sessions of torch's profiler, and reading them."""

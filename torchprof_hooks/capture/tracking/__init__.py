@@ -1,0 +1,1 @@
+"""What follows one thread, and how it is connected with torch."""
