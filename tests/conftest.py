@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, settings
 from tests.fake_clock import FakeClock, fake_clock
 from tests.registered import registered
 from tests.thorough import IS_THOROUGH
+from torchprof_hooks.capture.backward import ownership
 
 #: No test may depend on how busy the machine is.
 settings.register_profile(
@@ -45,6 +46,13 @@ def ticking(clock: FakeClock) -> FakeClock:
     """A `clock` that reading moves by a microsecond: no two moments are the same."""
     clock.cost_per_reading_ns = 1_000
     return clock
+
+
+@pytest.fixture
+def small_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few steps fill the tables of records that are kept for a while."""
+    monkeypatch.setattr(ownership, "NEWEST_RECORDS", 4)
+    monkeypatch.setattr(ownership, "LOOSE_BYTES_KEPT", 1 << 12)
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import pytest
 
 from torchprof_hooks import profile
-from torchprof_hooks.capture.backward import ownership
 from torchprof_hooks.capture.core import CORE
 from torchprof_hooks.profiler import Profiler
 
@@ -40,8 +39,6 @@ OBJECTS_IN_LOG = {
     "function timer": 3,
 }
 
-#: Tables of records that are kept for a while: so small that a few steps fill them.
-RECORDS, LOOSE_BYTES = 4, 1 << 12
 WARM_UP = 30
 #: Steps in which something kept of each would be seen.
 STEPS = 150
@@ -74,9 +71,7 @@ def comparable(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def traced(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(ownership, "NEWEST_RECORDS", RECORDS)
-    monkeypatch.setattr(ownership, "LOOSE_BYTES_KEPT", LOOSE_BYTES)
+def traced(small_tables: None) -> Iterator[None]:
     gc.collect()
     gc.freeze()  # what was there before need not be looked at again
     tracemalloc.start()
