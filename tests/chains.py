@@ -22,6 +22,7 @@ from torchprof_hooks import (
     link_hooks,
     profile,
 )
+from torchprof_hooks.hooks import measuring
 from torchprof_hooks.measure.device_clock import EventClock
 from torchprof_hooks.measure.memory_counter import Reading
 
@@ -119,7 +120,7 @@ def make_comparable(monkeypatch: pytest.MonkeyPatch) -> None:
     that is taken and given back by others."""
     monkeypatch.delitem(sys.modules, "torch._dynamo.compiled_autograd", raising=False)
     steady = lambda device: SteadyMemory()  # noqa: E731
-    monkeypatch.setattr(torchprof_hooks.profiler, "memory_counter", steady)
+    monkeypatch.setattr(measuring, "memory_counter", steady)
     for module in (torchprof_hooks.profiler, torchprof_hooks.function_hooks.timer):
         monkeypatch.setattr(module, "default_device_clock", lambda: None)
 

@@ -87,10 +87,6 @@ CROWDED = {"capture/torch_names", "capture/attach"}
 #: capture/ is being rebuilt: until then, this is its limit.
 LONGEST_FILE_IN_CAPTURE = 400
 LONG_FILES = {
-    "profiler.py",
-    "profiles/program/compilation.py",
-    "profiles/program/strata.py",
-    "program/file_tools.py",
     "program/recorder.py",
     "tracing/profiler_hook.py",
 }

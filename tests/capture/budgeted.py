@@ -19,7 +19,8 @@ from torchprof_hooks.capture.sampling.prices import Ended, Level, Run
 from torchprof_hooks.capture.sampling.sampled_steps import SampledSteps
 from torchprof_hooks.capture.sampling.scheduler import Scheduler
 from torchprof_hooks.capture.tracking.tracker import Tracker
-from torchprof_hooks.profiler import Profiler, Settings, make_tracker
+from torchprof_hooks.hooks.measuring import Settings, make_tracker
+from torchprof_hooks.profiler import Profiler
 
 
 class Fixed(Scheduler):

@@ -14,8 +14,9 @@ import torchprof_hooks
 from tests.fake_clock import burn
 from torchprof_hooks import Profile
 from torchprof_hooks.capture.tracking import meters
+from torchprof_hooks.hooks.measuring import Settings
 from torchprof_hooks.measure.device_clock import EventClock
-from torchprof_hooks.profiler import Profiler, Settings
+from torchprof_hooks.profiler import Profiler
 
 
 class FakeStream:

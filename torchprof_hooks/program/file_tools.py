@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial, reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 from torchprof_hooks.profiles.compare import compare
 from torchprof_hooks.profiles.files import profile_file
 from torchprof_hooks.profiles.files.writing import replaced_file
-from torchprof_hooks.profiles.names import GROUPINGS, SORT_KEYS, Grouping
-from torchprof_hooks.profiles.options import check_share
+from torchprof_hooks.profiles.names import Grouping
 from torchprof_hooks.profiles.profile import Profile
+from torchprof_hooks.program.file_options import file_parser
 from torchprof_hooks.reports import comparison, row_table, text
 from torchprof_hooks.reports.export.rows import render_csv, render_json
 from torchprof_hooks.reports.export.stacks import render_collapsed, render_speedscope
@@ -25,9 +24,6 @@ from torchprof_hooks.reports.table import plural
 from torchprof_hooks.reports.units import best_time
 
 T = TypeVar("T")
-
-if TYPE_CHECKING:
-    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
 
 #: Exit codes besides 0.
 SLOWER: Final = 1
@@ -55,126 +51,17 @@ class _ToolError(Exception):
 
 
 def main(argv: Sequence[str]) -> int:
-    """The three commands by themselves; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="torchprof_hooks")
-    add_parsers(parser.add_subparsers(required=True, metavar="command"))
-    return run(parser.parse_args(argv))
-
-
-def run(args: argparse.Namespace) -> int:
-    """Do what was asked for and return the exit code. A file that cannot be read or
-    written is one line on standard error, and exit code 2."""
+    """Do what the arguments ask for and return the exit code. A file that cannot be
+    read or written is one line on standard error, and exit code 2."""
+    args = file_parser().parse_args(argv)
     try:
-        code: int = args.command(args)
+        return _COMMANDS[args.command](args)
     except _ToolError as error:
         line = " ".join(str(error).splitlines())
         if len(line) > _LONGEST_MESSAGE:
             line = line[:_LONGEST_MESSAGE] + "..."
         print(f"torchprof_hooks: {line}", file=sys.stderr)
         return TROUBLE
-    return code
-
-
-def add_parsers(subparsers: Subparsers) -> None:
-    """Add the commands. What is parsed is for `run`."""
-    _add_show(subparsers)
-    _add_compare(subparsers)
-    _add_merge(subparsers)
-
-
-def _add_show(subparsers: Subparsers) -> None:
-    parser = subparsers.add_parser(
-        "show",
-        help="print a profile, or turn it into another format",
-        description="Print a profile. Stacks (speedscope, collapsed) are for flame "
-        "graphs: own times in nanoseconds. A report is that of a whole program, as it "
-        "was printed when it ended. A page (html) is for a browser.",
-    )
-    parser.add_argument("file", type=Path)
-    _add_by(parser, "rows are one per module, class, function or call site")
-    formats = ("text", _REPORT, _HTML, *_ROW_FORMATS, *_STACK_FORMATS)
-    parser.add_argument("--format", choices=formats, default="text")
-    _add_output(parser)
-    parser.add_argument(
-        "--raw",
-        action="store_true",
-        help="times as they were measured, with what measuring took of them",
-    )
-    _add_max_rows(parser)
-    parser.add_argument(
-        "--sort-by",
-        choices=SORT_KEYS,
-        help="the column by which rows of a text table are chosen and sorted",
-    )
-    parser.set_defaults(command=_show)
-
-
-def _add_compare(subparsers: Subparsers) -> None:
-    parser = subparsers.add_parser(
-        "compare",
-        help="what became slower between two profiles",
-        description="Compare the mean time of a call, row by row. The exit code is 1 "
-        "if any became slower, by more than --fail-above and by more than chance "
-        "explains. Runs differ by more than what is seen within each: merge a few of "
-        "them on either side, and compare these.",
-    )
-    parser.add_argument("old", type=Path)
-    parser.add_argument("new", type=Path)
-    _add_by(parser, "compare modules (the default), classes, functions or call sites")
-    parser.add_argument(
-        "--fail-above",
-        type=_threshold,
-        default="5%",
-        metavar="SHARE",
-        help='what a row may become slower: "5%%" (the default), "2.5%%" or 0.025',
-    )
-    parser.add_argument("--format", choices=("text", _HTML), default="text")
-    _add_output(parser)
-    _add_max_rows(parser)
-    parser.set_defaults(command=_compare)
-
-
-def _add_merge(subparsers: Subparsers) -> None:
-    parser = subparsers.add_parser(
-        "merge",
-        help="add profiles up, of several runs or ranks",
-        description="Add up profiles of several runs or ranks into one file.",
-    )
-    parser.add_argument("files", type=Path, nargs="+", metavar="file")
-    parser.add_argument("-o", "--output", type=Path, required=True, metavar="file")
-    parser.set_defaults(command=_merge)
-
-
-def _add_by(parser: argparse.ArgumentParser, meaning: str) -> None:
-    parser.add_argument("--by", choices=GROUPINGS, help=meaning)
-
-
-def _add_output(parser: argparse.ArgumentParser) -> None:
-    meaning = "write to this file (default: standard output)"
-    parser.add_argument("-o", "--output", type=Path, metavar="file", help=meaning)
-
-
-def _add_max_rows(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--max-rows",
-        type=_positive,
-        metavar="N",
-        help="rows of each table (default: 40 modules, 20 functions, 10 call sites)",
-    )
-
-
-def _threshold(written: str) -> float:
-    try:
-        return check_share("it", written)
-    except ValueError as error:
-        message = str(error).removeprefix("it ")  # argparse has named the option
-        raise argparse.ArgumentTypeError(message) from None
-
-
-def _positive(written: str) -> int:
-    if not re.fullmatch(r"0*[1-9]\d{0,8}", written, re.ASCII):
-        raise argparse.ArgumentTypeError(f"{written!r} is not a positive number")
-    return int(written)
 
 
 def _show(args: argparse.Namespace) -> int:
@@ -298,3 +185,10 @@ def _write(output: str) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if not isinstance(error, BrokenPipeError):
             raise _ToolError(f"cannot write the output: {error.strerror}") from None
+
+
+_COMMANDS: Final[Mapping[str, Callable[[argparse.Namespace], int]]] = {
+    "show": _show,
+    "compare": _compare,
+    "merge": _merge,
+}

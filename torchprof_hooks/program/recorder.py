@@ -22,8 +22,8 @@ from torchprof_hooks.capture.sampling.prices import Level
 from torchprof_hooks.capture.sampling.sampled_steps import SampledSteps
 from torchprof_hooks.capture.sampling.scheduler import Scheduler
 from torchprof_hooks.capture.tracking.first_call import FirstCall
+from torchprof_hooks.hooks.measuring import Settings, make_tracker
 from torchprof_hooks.measure.device_clock import default_device_clock
-from torchprof_hooks.profiler import Settings, make_tracker
 from torchprof_hooks.program.destination import rank_file, write_report
 from torchprof_hooks.program.flags import Flags
 from torchprof_hooks.program.handover import BEGAN_NS, complain

@@ -14,23 +14,17 @@ from torchprof_hooks.profiles.files.fields import OPTIONAL, Count
 from torchprof_hooks.profiles.names import (
     BACKWARD_NAME,
     BACKWARD_PHASES,
-    ENGINE_NAME,
     OUTSIDE_NAME,
-    UNSAMPLED_NAME,
     Phase,
 )
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.program.unseen_steps import (
-    UNSAMPLED_INFO,
     imagined,
+    not_looked_into,
     scaled,
 )
 from torchprof_hooks.profiles.step_times import StepTimes
 from torchprof_hooks.profiles.totals import Totals
-
-#: Phases of a call, in a part of the program that was looked at as a whole.
-_INSIDE: Final = ("forward", *BACKWARD_PHASES)
-
 
 Part = tuple[str, Phase]
 
@@ -139,7 +133,7 @@ class Strata:
             if stratum is self.counted and found.wall_ns:
                 yield imagined(found, Profile())
             else:
-                yield _not_looked_into(found) if is_coarse else found
+                yield not_looked_into(found) if is_coarse else found
 
 
 def _merged(profiles: Iterable[Profile]) -> Profile:
@@ -205,7 +199,7 @@ def _divided(all_steps: Stratum, seen: Stratum) -> Profile:
             is_function = pattern.modules[key[0][-1]].kind == "function"
             cells[key] = scaled(totals, factors[part][is_function], shares[part])
     _add_rounding(cells, pattern, wanted)
-    coarse = _not_looked_into(profile)
+    coarse = not_looked_into(profile)
     for key, totals in coarse.cells.items():
         part = _part(coarse, key)
         if not found[part]:  # never seen from close by
@@ -242,20 +236,3 @@ def _share_of_calls(all_steps: Stratum, seen: Stratum, part: Part) -> float:
         stratum.profile.cells.get(key, Totals()).calls for stratum in (all_steps, seen)
     )
     return whole / known if known else all_steps.steps / max(seen.steps, 1)
-
-
-def _not_looked_into(profile: Profile) -> Profile:
-    """The same profile with the time inside of modules and of backward on a row of its
-    own. Calls stay where they are."""
-    cells: dict[CellKey, Totals] = {}
-
-    for (path, phase), totals in profile.cells.items():
-        if phase not in _INSIDE:
-            add_cell(cells, (path, phase), totals)
-            continue
-        around = path[:-1] if path[-1] in (BACKWARD_NAME, ENGINE_NAME) else path
-        add_cell(cells, (path, phase), totals.without_time())
-        inside = (*around, UNSAMPLED_NAME)
-        add_cell(cells, (inside, phase), totals.without_calls())
-    infos = {**profile.modules, UNSAMPLED_NAME: UNSAMPLED_INFO}
-    return replace(profile, cells=cells, modules=infos)

@@ -1,13 +1,19 @@
-"""Estimates steps of which only the end was seen, by steps that were measured."""
+"""Steps that were not looked into: their time is on a row of its own, or is estimated
+by steps that were measured."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from torchprof_hooks.profiles.cells import CellKey
+from torchprof_hooks.profiles.cells import CellKey, add_cell
 from torchprof_hooks.profiles.modules import ModuleInfo
-from torchprof_hooks.profiles.names import UNSAMPLED_NAME
+from torchprof_hooks.profiles.names import (
+    BACKWARD_NAME,
+    BACKWARD_PHASES,
+    ENGINE_NAME,
+    UNSAMPLED_NAME,
+)
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.step_times import StepTimes
 from torchprof_hooks.profiles.totals import Totals
@@ -29,6 +35,8 @@ _OF_FEW_STEPS: Final = ("profiler", "compiling")
 #: Steps that take this many times as long as the longest measured one are not estimated
 #: by measured steps.
 _MUCH_LONGER: Final = 2
+#: Phases of a call, in a part of the program that was looked at as a whole.
+_INSIDE: Final = ("forward", *BACKWARD_PHASES)
 
 
 class _Known(NamedTuple):
@@ -135,3 +143,20 @@ def _add_rest(cells: dict[CellKey, Totals], wall_ns: int) -> None:
         key = max(cells, key=lambda key: cells[key].self_ns)
     known = cells.get(key, Totals())
     cells[key] = replace(known, self_ns=known.self_ns + rest_ns)
+
+
+def not_looked_into(profile: Profile) -> Profile:
+    """The same profile with the time inside of modules and of backward on a row of its
+    own. Calls stay where they are."""
+    cells: dict[CellKey, Totals] = {}
+
+    for (path, phase), totals in profile.cells.items():
+        if phase not in _INSIDE:
+            add_cell(cells, (path, phase), totals)
+            continue
+        around = path[:-1] if path[-1] in (BACKWARD_NAME, ENGINE_NAME) else path
+        add_cell(cells, (path, phase), totals.without_time())
+        inside = (*around, UNSAMPLED_NAME)
+        add_cell(cells, (inside, phase), totals.without_calls())
+    infos = {**profile.modules, UNSAMPLED_NAME: UNSAMPLED_INFO}
+    return replace(profile, cells=cells, modules=infos)

@@ -1,0 +1,103 @@
+"""Measures one thread for `profile`: the blocks that it measures, and its trackers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+
+from torchprof_hooks.capture.attach.blocks import Block, Held
+from torchprof_hooks.capture.functions.function_calls import FunctionCalls
+from torchprof_hooks.capture.record.module_names import ModuleNames
+from torchprof_hooks.capture.sampling.every_step import EveryStep
+from torchprof_hooks.capture.tracking.make_tracker import new_tracker
+from torchprof_hooks.capture.tracking.meters import DeviceMeter, MemoryMeter, Meter
+from torchprof_hooks.capture.tracking.tracker import Tracker
+from torchprof_hooks.measure.device_clock import DeviceClock
+from torchprof_hooks.measure.memory_counter import memory_counter
+from torchprof_hooks.profiles.errors import MemoryUnavailableError
+
+if TYPE_CHECKING:
+    from torchprof_hooks.capture.sampling.sampled_steps import SampledSteps
+    from torchprof_hooks.profiles.profile import Profile
+
+
+class Settings(NamedTuple):
+    """The options of `profile`, checked."""
+
+    functions: bool = False
+    memory: bool | str | torch.device = False
+    device_clock: DeviceClock | None = None
+    max_overhead: float | None = None
+
+
+class ThreadRounds:
+    """The measured blocks of one thread, one after the other. A block inside another
+    one of the same profiler is a part of that."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._blocks: list[Block] = []
+        self._steps = _make_steps(settings)
+
+    @property
+    def is_entered(self) -> bool:
+        return bool(self._open_blocks())
+
+    def enter(self, profiler: object, held: Held | None) -> None:
+        self._blocks = self._open_blocks()
+        is_inner = bool(self._blocks)
+        block = Block(profiler, held, self._close_block)
+        self._blocks.append(block)
+        block.begin(_do_nothing if is_inner else self._steps.start)
+
+    def leave(self, by_exception: bool) -> None:
+        self._open_blocks()[-1].end(by_exception)
+        self._blocks = self._open_blocks()
+
+    def _open_blocks(self) -> list[Block]:
+        return [block for block in self._blocks if not block.has_ended]
+
+    def _close_block(self, by_exception: bool) -> None:
+        if len(self._open_blocks()) == 1:
+            self._steps.stop(by_exception)
+
+    def snapshot(self) -> Profile:
+        return self._steps.profile()
+
+
+def _do_nothing() -> None:
+    """An inner block is a part of the outer one."""
+
+
+def _make_steps(settings: Settings) -> EveryStep | SampledSteps:
+    """Measures this thread: all of its steps, or some of them."""
+    if settings.max_overhead is None:
+        return EveryStep(*make_tracker(settings))
+    from torchprof_hooks.capture.sampling.prices import Level
+    from torchprof_hooks.capture.sampling.sampled_steps import SampledSteps
+    from torchprof_hooks.capture.sampling.scheduler import Scheduler
+
+    top = Level.FUNCTIONS if settings.functions else Level.MODULES
+    scheduler = Scheduler(settings.max_overhead, (Level.STEPS, top))
+    return SampledSteps(lambda _, names: make_tracker(settings, names), scheduler)
+
+
+def make_tracker(
+    settings: Settings, names: ModuleNames | None = None
+) -> tuple[Tracker, str]:
+    """A tracker for this thread, and the reason why it cannot measure memory if that
+    was asked for, else ""."""
+    meters: list[Meter] = []
+    unmeasured = ""
+    if settings.device_clock is not None:
+        meters.append(DeviceMeter(settings.device_clock))
+    if settings.memory:
+        device = None if settings.memory is True else settings.memory
+        try:
+            meters.append(MemoryMeter(memory_counter(device)))
+        except MemoryUnavailableError as error:
+            unmeasured = str(error)
+    functions = None
+    if settings.functions:
+        functions = FunctionCalls(by_shapes=True, counts_flops=True)
+    return new_tracker(names, functions=functions, meters=meters), unmeasured

@@ -1,0 +1,120 @@
+"""The options of the commands for files: ``show``, ``compare`` and ``merge``."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from torchprof_hooks.profiles.names import GROUPINGS, SORT_KEYS
+from torchprof_hooks.profiles.options import check_share
+
+if TYPE_CHECKING:
+    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
+
+_FORMATS: Final = ("text", "report", "html", "json", "csv", "speedscope", "collapsed")
+
+
+def file_parser() -> argparse.ArgumentParser:
+    """Parses the three commands; the result has the name of one as `command`."""
+    parser = argparse.ArgumentParser(prog="torchprof_hooks")
+    subparsers = parser.add_subparsers(required=True, metavar="command")
+    _add_show(subparsers)
+    _add_compare(subparsers)
+    _add_merge(subparsers)
+    return parser
+
+
+def _add_show(subparsers: Subparsers) -> None:
+    parser = subparsers.add_parser(
+        "show",
+        help="print a profile, or turn it into another format",
+        description="Print a profile. Stacks (speedscope, collapsed) are for flame "
+        "graphs: own times in nanoseconds. A report is that of a whole program, as it "
+        "was printed when it ended. A page (html) is for a browser.",
+    )
+    parser.add_argument("file", type=Path)
+    _add_by(parser, "rows are one per module, class, function or call site")
+    parser.add_argument("--format", choices=_FORMATS, default="text")
+    _add_output(parser)
+    parser.add_argument(
+        "--raw",
+        action="store_true",
+        help="times as they were measured, with what measuring took of them",
+    )
+    _add_max_rows(parser)
+    parser.add_argument(
+        "--sort-by",
+        choices=SORT_KEYS,
+        help="the column by which rows of a text table are chosen and sorted",
+    )
+    parser.set_defaults(command="show")
+
+
+def _add_compare(subparsers: Subparsers) -> None:
+    parser = subparsers.add_parser(
+        "compare",
+        help="what became slower between two profiles",
+        description="Compare the mean time of a call, row by row. The exit code is 1 "
+        "if any became slower, by more than --fail-above and by more than chance "
+        "explains. Runs differ by more than what is seen within each: merge a few of "
+        "them on either side, and compare these.",
+    )
+    parser.add_argument("old", type=Path)
+    parser.add_argument("new", type=Path)
+    _add_by(parser, "compare modules (the default), classes, functions or call sites")
+    parser.add_argument(
+        "--fail-above",
+        type=_threshold,
+        default="5%",
+        metavar="SHARE",
+        help='what a row may become slower: "5%%" (the default), "2.5%%" or 0.025',
+    )
+    parser.add_argument("--format", choices=("text", "html"), default="text")
+    _add_output(parser)
+    _add_max_rows(parser)
+    parser.set_defaults(command="compare")
+
+
+def _add_merge(subparsers: Subparsers) -> None:
+    parser = subparsers.add_parser(
+        "merge",
+        help="add profiles up, of several runs or ranks",
+        description="Add up profiles of several runs or ranks into one file.",
+    )
+    parser.add_argument("files", type=Path, nargs="+", metavar="file")
+    parser.add_argument("-o", "--output", type=Path, required=True, metavar="file")
+    parser.set_defaults(command="merge")
+
+
+def _add_by(parser: argparse.ArgumentParser, meaning: str) -> None:
+    parser.add_argument("--by", choices=GROUPINGS, help=meaning)
+
+
+def _add_output(parser: argparse.ArgumentParser) -> None:
+    meaning = "write to this file (default: standard output)"
+    parser.add_argument("-o", "--output", type=Path, metavar="file", help=meaning)
+
+
+def _add_max_rows(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--max-rows",
+        type=_positive,
+        metavar="N",
+        help="rows of each table (default: 40 modules, 20 functions, 10 call sites)",
+    )
+
+
+def _threshold(written: str) -> float:
+    try:
+        return check_share("it", written)
+    except ValueError as error:
+        message = str(error).removeprefix("it ")  # argparse has named the option
+        raise argparse.ArgumentTypeError(message) from None
+
+
+def _positive(written: str) -> int:
+    if not re.fullmatch(r"0*[1-9]\d{0,8}", written, re.ASCII):
+        raise argparse.ArgumentTypeError(f"{written!r} is not a positive number")
+    return int(written)
