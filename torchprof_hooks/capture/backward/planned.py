@@ -100,13 +100,14 @@ class PlannedPasses:
     ) -> None:
         """A pass of `tracker` is about to begin."""
         if self.divides:
+            read_before_ns = started.base.reading_ns
             planning = tracker.entry_site(PROFILER_NAME, "profiler")
             tracker.open_entry(planning)
             # And let go of the nodes, which takes time.
             is_hooked = self._hook_moves(tracker, started, request)
             tracker.close_entry(planning)
             if is_hooked and started.opened_base:
-                _engine_begins(tracker, started)
+                _engine_begins(tracker, started, read_before_ns)
         elif request.roots:
             self._hooks.put_in_front_of(request.roots)
         tracker.passes.append(started)
@@ -271,8 +272,14 @@ class PlannedPasses:
             self._callbacks.moved(move.closes, move.opens, running.failed)
 
 
-def _engine_begins(tracker: Tracker, started: BackwardPass) -> None:
-    """Last of all that is done before a pass: none of that is its time."""
+def _engine_begins(
+    tracker: Tracker, started: BackwardPass, read_before_ns: int
+) -> None:
+    """Last of all that is done before a pass: none of that is its time, nor what
+    reading meters around the planning took."""
+    base = started.base
+    base.caller.reading_ns += base.reading_ns - read_before_ns
+    base.reading_ns = read_before_ns
     site = tracker.tree.engine_site(started.base)
     started.owner = started.engine = Owner(site, -1, started.whole)
     site.low = next_sequence_number()
