@@ -15,6 +15,7 @@ from torch.optim import Optimizer
 from torch.utils import checkpoint
 from torch.utils.data import DataLoader, dataloader
 
+from torchprof_hooks.capture.core import CORE
 from torchprof_hooks.capture.torch_names.collectives import (
     collectives,
     functional_collectives,
@@ -102,6 +103,7 @@ def registered() -> dict[str, object]:
         **tables,
         **{what: Place(*place).read() for what, place in REPLACED.items()},
         **_compiler(),
+        "tensors are counted": CORE.module is not None and CORE.module.counts_tensors(),
         "function modes": torch._C._len_torch_function_stack(),
         "torch functions are on": torch._C._is_torch_function_enabled(),
         "profile function": sys.getprofile(),

@@ -20,13 +20,13 @@ from torchprof_hooks.capture.attach.blocks import (
     heal,
     held_for,
 )
+from torchprof_hooks.capture.tracking.tensor_memory import memory_counter
 from torchprof_hooks.hooks.measuring import Settings, ThreadRounds
 from torchprof_hooks.measure.device_clock import (
     DeviceClock,
     check_clock,
     default_device_clock,
 )
-from torchprof_hooks.measure.memory_counter import memory_counter
 from torchprof_hooks.profiles.errors import MemoryUnavailableError
 from torchprof_hooks.profiles.options import (
     check_flag,

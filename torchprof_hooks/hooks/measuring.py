@@ -11,10 +11,10 @@ from torchprof_hooks.capture.functions.function_calls import FunctionCalls
 from torchprof_hooks.capture.record.module_names import ModuleNames
 from torchprof_hooks.capture.sampling.every_step import EveryStep
 from torchprof_hooks.capture.tracking.make_tracker import new_tracker
-from torchprof_hooks.capture.tracking.meters import DeviceMeter, MemoryMeter, Meter
+from torchprof_hooks.capture.tracking.meters import DeviceMeter, Meter, memory_meter
+from torchprof_hooks.capture.tracking.tensor_memory import memory_counter
 from torchprof_hooks.capture.tracking.tracker import Tracker
 from torchprof_hooks.measure.device_clock import DeviceClock
-from torchprof_hooks.measure.memory_counter import memory_counter
 from torchprof_hooks.profiles.errors import MemoryUnavailableError
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def make_tracker(
     if settings.memory:
         device = None if settings.memory is True else settings.memory
         try:
-            meters.append(MemoryMeter(memory_counter(device)))
+            meters.append(memory_meter(memory_counter(device)))
         except MemoryUnavailableError as error:
             unmeasured = str(error)
     functions = None

@@ -10,10 +10,10 @@ import torch
 
 from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.tracking.call_records import CallRecords, Place
-from torchprof_hooks.capture.tracking.meters import MemoryMeter, meters_of
+from torchprof_hooks.capture.tracking.meters import MemoryMeter, memory_meter, meters_of
+from torchprof_hooks.capture.tracking.tensor_memory import memory_counter
 from torchprof_hooks.capture.tracking.tracker import Tracker
 from torchprof_hooks.hooks.hook import Hook
-from torchprof_hooks.measure.memory_counter import memory_counter
 from torchprof_hooks.profiles.names import ByteUnit
 from torchprof_hooks.profiles.options import check_file, keyword_only
 
@@ -106,7 +106,7 @@ class MemoryHook(Hook):
         print(report, file=file or sys.stdout)
 
     def _new_meter(self) -> MemoryMeter:
-        return MemoryMeter(memory_counter(self._device))
+        return memory_meter(memory_counter(self._device))
 
     def _follow(self, tracker: Tracker) -> None:
         (meter,) = meters_of(tracker, MemoryMeter)
@@ -155,7 +155,12 @@ class MemoryHook(Hook):
 
     def _note(self) -> str:
         counter = memory_counter(self._device)
-        if counter.is_net:
+        if counter.name == "cpu" and not counter.is_net:
+            kind = (
+                "of tensors on the CPU, by the thread that calls, to the byte, gross: "
+                "freed bytes count too"
+            )
+        elif counter.is_net:
             kind = (
                 "of this process (C allocator), net: freed bytes are subtracted; peaks "
                 "are lower bounds, read where calls begin and end"

@@ -183,11 +183,14 @@ def _libc_name() -> str:
 
 
 def memory_counter(
-    device: str | torch.device | None = None, option: str = "device"
+    device: str | torch.device | None = None,
+    option: str = "device",
+    of_cpu: Callable[[], MemoryCounter] = CpuMemoryCounter,
 ) -> MemoryCounter:
     """The counter of a device: ``"cpu"``, ``"cuda"`` or ``"cuda:1"``.
 
     option: what the user calls the device, for errors.
+    of_cpu: makes that of the CPU.
 
     Without a device it is CUDA's current one if the program has initialised CUDA, else
     the CPU. Does not initialise CUDA.
@@ -198,11 +201,11 @@ def memory_counter(
     """
     if device is None:
         if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-            return CpuMemoryCounter()
+            return of_cpu()
         device = torch.device("cuda", torch.cuda.current_device())
     place = _parse(device, option)
     if place.type == "cpu":
-        return CpuMemoryCounter()
+        return of_cpu()
     if not torch.backends.cuda.is_built():  # type: ignore[no-untyped-call]
         raise MemoryUnavailableError(
             f"the memory of {place} cannot be measured: this torch is built without "

@@ -14,8 +14,8 @@ class MemoryTotals:
     """The memory of calls of one kind, in bytes.
 
     used_bytes: handed out by the allocator during the calls. Freed bytes count all the
-        same on a device (gross); on the CPU they are subtracted (net), so that it can
-        be negative.
+        same (gross); where only the C allocator could be asked, they are subtracted
+        (net), so that it can be negative.
     acquired_bytes: taken by the allocator from the device, or from the system.
     retained_bytes: bytes in use when the calls returned less those in use when they
         began: what forward leaves behind, mostly for backward. Other phases free memory
@@ -76,8 +76,8 @@ class MemorySummary:
     @property
     def peaks_are_lower_bounds(self) -> bool:
         """Whether levels were read only where calls begin and end, so that peaks in
-        between are missed. That is so on the CPU, whose allocator keeps no peak."""
-        return "cpu" in self.source.split(", ")
+        between are missed. That is so with the C allocator, which keeps no peak."""
+        return self.is_net and "cpu" in self.source.split(", ")
 
     def merge(self, other: MemorySummary) -> MemorySummary:
         """Both runs as one, whatever their order: the higher peak with its call."""

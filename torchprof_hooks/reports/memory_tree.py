@@ -104,7 +104,8 @@ def _heading(profile: Profile, memory: MemorySummary) -> str:
 
 def _source(memory: MemorySummary) -> str:
     if not memory.is_net:
-        return f"{memory.source} (gross)"
+        tensors = "tensors on the CPU, by the threads that were measured"
+        return f"{memory.source.replace('cpu', tensors)} (gross)"
     net = "net: freed bytes are subtracted"
     if memory.source == "cpu":
         return f"the process (C allocator, {net})"

@@ -26,6 +26,8 @@ from torch.version import __version__ as TORCH_VERSION
 #: What the module calls itself.
 NAME: Final = "torchprof_hooks_native"
 SOURCE: Final = Path(__file__).with_name("native.cpp")
+#: What it is made of besides.
+_HEADERS: Final = SOURCE.with_suffix("")
 #: Seconds that a compiler may do nothing until it is taken to hang. It needs 5 to 15 on
 #: one core, of which it may get a hundredth where much else runs.
 PATIENCE_S: Final = 60.0
@@ -67,10 +69,14 @@ def cached_path() -> Path:
         sys.version,
         _compiler(),
         " ".join(_FLAGS),
-        SOURCE.read_text(encoding="utf-8"),
+        *(path.read_text(encoding="utf-8") for path in _sources()),
     )
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
     return _own_folder() / f"{NAME}-{key}.so"
+
+
+def _sources() -> list[Path]:
+    return [SOURCE, *sorted(_HEADERS.glob("*.h"))]
 
 
 def build(path: Path) -> None:

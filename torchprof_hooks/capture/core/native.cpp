@@ -16,6 +16,9 @@
 #include <ATen/record_function.h>
 #include <torch/csrc/api/include/torch/version.h>
 
+#include "native/memory.h"
+#include "native/tools.h"
+
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
@@ -66,37 +69,6 @@ inline Nanoseconds clock_ns() {
 inline int64_t next_number() {
   return int64_t(at::sequence_number::peek());
 }
-
-// ---------------------------------------------------------------- small tools
-
-// Is held for some instructions, and never while waiting for the interpreter's lock.
-class SpinLock {
- public:
-  void lock() {
-    while (flag_.test_and_set(std::memory_order_acquire)) {
-    }
-  }
-  void unlock() { flag_.clear(std::memory_order_release); }
-
- private:
-  std::atomic_flag flag_ = ATOMIC_FLAG_INIT;
-};
-
-using Locked = std::lock_guard<SpinLock>;
-
-// A reference that is given back.
-class Owned {
- public:
-  explicit Owned(PyObject* object) : object_(object) {}
-  Owned(const Owned&) = delete;
-  Owned& operator=(const Owned&) = delete;
-  ~Owned() { Py_XDECREF(object_); }
-  PyObject* get() const { return object_; }
-  explicit operator bool() const { return object_ != nullptr; }
-
- private:
-  PyObject* object_;
-};
 
 // Interned names of what is called in Python.
 struct Names {
@@ -1333,6 +1305,50 @@ PyObject* runs_task(PyObject* self, PyObject* number) {
   Py_RETURN_FALSE;
 }
 
+// ---------------------------------------------------------------- TensorReader
+
+// Reads what one thread takes for tensors on the CPU: that which reads first.
+struct TensorReader {
+  PyObject_HEAD
+  memory::Reader reader;
+};
+
+PyTypeObject* reader_type;
+
+PyObject* reader_new(PyTypeObject* type, PyObject*, PyObject*) {
+  PyObject* self = type->tp_alloc(type, 0);
+  if (self != nullptr) new (&reinterpret_cast<TensorReader*>(self)->reader) memory::Reader();
+  return self;
+}
+
+void reader_dealloc(PyObject* self) {
+  PyTypeObject* type = Py_TYPE(self);
+  memory::Reader& reader = reinterpret_cast<TensorReader*>(self)->reader;
+  if (reader.account != nullptr) reader.account->remove_reader(&reader);
+  type->tp_free(self);
+  Py_DECREF(type);
+}
+
+// used, acquired (the same: torch keeps nothing), level, peak since the last time.
+PyObject* reader_read(PyObject* self, PyObject*) {
+  memory::Reader& reader = reinterpret_cast<TensorReader*>(self)->reader;
+  if (reader.account == nullptr) memory::Accounts::here().add_reader(&reader);
+  memory::Reading now = reader.account->read(&reader);
+  return Py_BuildValue("LLLL", (long long)now.used, (long long)now.used, (long long)now.level,
+                       (long long)now.peak);
+}
+
+// Has tensors on the CPU counted from now on, or not any more. Whether they are.
+PyObject* count_tensors(PyObject*, PyObject* does) {
+  int is_wanted = PyObject_IsTrue(does);
+  if (is_wanted < 0) return nullptr;
+  return PyBool_FromLong(memory::allocator().count(is_wanted));
+}
+
+PyObject* counts_tensors(PyObject*, PyObject*) {
+  return PyBool_FromLong(memory::allocator().is_counting());
+}
+
 // ---------------------------------------------------------------- module
 
 PyObject* set_clock(PyObject*, PyObject* clock) {
@@ -1378,6 +1394,9 @@ PyGetSetDef log_getset[] = {{"calls", log_sums<&Sums::calls>, nullptr, nullptr, 
                             {nullptr, nullptr, nullptr, nullptr, nullptr}};
 
 PyMethodDef log_methods[] = {{"fold", log_fold, METH_NOARGS, nullptr}, {nullptr, nullptr, 0, nullptr}};
+
+PyMethodDef reader_methods[] = {{"read", reader_read, METH_NOARGS, nullptr},
+                                {nullptr, nullptr, 0, nullptr}};
 
 PyGetSetDef record_getset[] = {
     {"low", record_number<&Intervals::low>, nullptr, nullptr, nullptr},
@@ -1454,6 +1473,10 @@ PyType_Slot log_slots[] = {SLOT(Py_tp_new, log_new),
                            SLOT(Py_tp_getset, log_getset),
                            SLOT(Py_tp_methods, log_methods),
                            {0, nullptr}};
+PyType_Slot reader_slots[] = {SLOT(Py_tp_new, reader_new),
+                              SLOT(Py_tp_dealloc, reader_dealloc),
+                              SLOT(Py_tp_methods, reader_methods),
+                              {0, nullptr}};
 PyType_Slot record_slots[] = {
     SLOT(Py_tp_dealloc, record_dealloc), SLOT(Py_tp_getset, record_getset), {0, nullptr}};
 PyType_Slot cursor_slots[] = {SLOT(Py_tp_new, cursor_new),
@@ -1470,10 +1493,14 @@ constexpr unsigned kWithCycles = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_T
 PyType_Spec node_spec = {MODULE "Node", sizeof(Node), 0, kWithCycles, node_slots};
 PyType_Spec children_spec = {MODULE "Children", sizeof(ChildrenView), 0, Py_TPFLAGS_DEFAULT, children_slots};
 PyType_Spec log_spec = {MODULE "Log", sizeof(Log), 0, kWithCycles, log_slots};
+PyType_Spec reader_spec = {MODULE "TensorReader", sizeof(TensorReader), 0, Py_TPFLAGS_DEFAULT, reader_slots};
 PyType_Spec record_spec = {MODULE "Record", sizeof(Record), 0, Py_TPFLAGS_DEFAULT, record_slots};
 PyType_Spec cursor_spec = {MODULE "Cursor", sizeof(Cursor), 0, kWithCycles, cursor_slots};
 
-PyMethodDef module_methods[] = {{"set_clock", set_clock, METH_O, nullptr}, {nullptr, nullptr, 0, nullptr}};
+PyMethodDef module_methods[] = {{"set_clock", set_clock, METH_O, nullptr},
+                                {"count_tensors", count_tensors, METH_O, nullptr},
+                                {"counts_tensors", counts_tensors, METH_NOARGS, nullptr},
+                                {nullptr, nullptr, 0, nullptr}};
 
 PyModuleDef module_definition = {
     PyModuleDef_HEAD_INIT, "torchprof_hooks_native", nullptr, -1, module_methods, nullptr, nullptr, nullptr, nullptr};
@@ -1507,9 +1534,11 @@ PyMODINIT_FUNC PyInit_torchprof_hooks_native() {
   node_type = add_type(module, &node_spec, "Node");
   children_type = add_type(module, &children_spec, "Children");
   log_type = add_type(module, &log_spec, "Log");
+  reader_type = add_type(module, &reader_spec, "TensorReader");
   record_type = add_type(module, &record_spec, "Record");
   cursor_type = add_type(module, &cursor_spec, "Cursor");
-  if (!node_type || !children_type || !log_type || !record_type || !cursor_type) return nullptr;
+  if (!node_type || !children_type || !log_type || !reader_type || !record_type || !cursor_type)
+    return nullptr;
   // A binary for another torch loads without a word, and reads garbage.
   PyModule_AddStringConstant(module, "torch_version", TORCH_VERSION);
   return module;

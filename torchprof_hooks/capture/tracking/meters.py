@@ -10,6 +10,7 @@ from typing import Any, Final, Protocol, TypeVar
 from torchprof_hooks.capture.core import Cursor
 from torchprof_hooks.capture.record.memory_log import FOLD_AT, MemoryLog
 from torchprof_hooks.capture.record.site import Site
+from torchprof_hooks.capture.tracking.tensor_memory import TensorCounter
 from torchprof_hooks.measure.device_clock import DeviceClock
 from torchprof_hooks.measure.memory_counter import MemoryCounter, Reading
 
@@ -145,6 +146,46 @@ class MemoryMeter:
     def settle(self) -> None:
         """See `Meter.settle`."""
         self.log.fold()
+
+
+class TensorMeter(MemoryMeter):
+    """Reads what the native core counts. It keeps the highest level between any two
+    readings, so that within each call is exact.
+
+    high_water_bytes: the highest level of the run, above that at its begin.
+    """
+
+    counter: TensorCounter
+
+    def __init__(self, counter: TensorCounter) -> None:
+        super().__init__(counter)
+        self._level_at_begin: int | None = None
+
+    def start(self) -> None:
+        """See `Meter.start`. Which thread does this, or reads, is counted."""
+        level = self.counter.read()[2]
+        if self._level_at_begin is None:
+            self._level_at_begin = level
+
+    def read(self, owner: Site) -> Reading:
+        """See `Meter.read`."""
+        if self._level_at_begin is None:
+            self.start()
+        reading = self.counter.read()
+        peak = reading[3]
+        owner.peak_bytes = max(owner.peak_bytes, peak)
+        rise = peak - (self._level_at_begin or 0)
+        if rise > self.high_water_bytes:
+            self.high_water_bytes = rise
+            self.blamed = owner
+        return reading
+
+
+def memory_meter(counter: MemoryCounter) -> MemoryMeter:
+    """What adds up the readings of `counter`."""
+    if isinstance(counter, TensorCounter):
+        return TensorMeter(counter)
+    return MemoryMeter(counter)
 
 
 SomeMeter = TypeVar("SomeMeter")

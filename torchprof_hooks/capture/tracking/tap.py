@@ -23,6 +23,8 @@ from torchprof_hooks.capture.attach.module_hooks import ModuleHooks
 from torchprof_hooks.capture.attach.optimizer_steps import optimizer_hooks
 from torchprof_hooks.capture.attach.recomputation import recomputation_patches
 from torchprof_hooks.capture.core import hooks_of
+from torchprof_hooks.capture.tracking.meters import TensorMeter, meters_of
+from torchprof_hooks.capture.tracking.tensor_memory import counted_tensors
 from torchprof_hooks.capture.tracking.thread_trackers import ThreadTrackers
 from torchprof_hooks.capture.tracking.tracker import Tracker
 
@@ -60,6 +62,8 @@ class Tap:
         if tracker.measures_backward:
             self._show_backward()
         if tracker.meters is not None:
+            if meters_of(tracker, TensorMeter):
+                attachments.attach(counted_tensors, tracker)
             tracker.meters.start(tracker)
         if tracker.follows_functions:
             function_taps.show_functions(tracker, self)
@@ -86,6 +90,8 @@ class Tap:
         tracker.abort_all(by_exception)
         for attachment in _OF_TRACKERS:
             attachments.detach(attachment, tracker)
+        if tracker.meters is not None:
+            attachments.detach(counted_tensors, tracker)
 
 
 def show_modules(hooks: ModuleHooks, user: object) -> None:

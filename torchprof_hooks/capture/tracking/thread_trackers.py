@@ -12,6 +12,8 @@ from torchprof_hooks.capture.core import Hook, hooks_of
 from torchprof_hooks.capture.torch_names.autograd import (
     current_graph_task,
 )
+from torchprof_hooks.capture.tracking.meters import TensorMeter, meters_of
+from torchprof_hooks.capture.tracking.tensor_memory import counted_tensors
 from torchprof_hooks.capture.tracking.tracker import Tracker
 
 
@@ -80,10 +82,13 @@ class _SeenPasses(Attachment):
     def put_on(self) -> None:
         for tracker in self._trackers():
             attachments.attach(engine_patch, tracker)
+            if meters_of(tracker, TensorMeter):
+                attachments.attach(counted_tensors, tracker)
 
     def take_off(self) -> bool:
         for tracker in self._trackers():
             attachments.detach(engine_patch, tracker)
+            attachments.detach(counted_tensors, tracker)
         return True
 
     def _trackers(self) -> list[Tracker]:
@@ -104,3 +109,4 @@ class _Lifetime:
         if threads is not None and not threads.keeps_ended:
             threads.trackers = [t for t in threads.trackers if t is not self._tracker]
         attachments.detach(engine_patch, self._tracker)
+        attachments.detach(counted_tensors, self._tracker)

@@ -1,0 +1,314 @@
+"""Memory of tensors on the CPU, to the byte."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from tests.cores import NATIVE_CORE
+from tests.helpers import in_thread
+from torchprof_hooks import Profile, add_hook, delete_hook, profile
+from torchprof_hooks.capture.attach.attachments import attachments
+from torchprof_hooks.capture.core import CORE
+from torchprof_hooks.capture.tracking.tensor_memory import (
+    counted_tensors,
+    memory_counter,
+)
+from torchprof_hooks.link_hooks import MemoryProfileHook
+from torchprof_hooks.profiles.memory import MemoryTotals
+from torchprof_hooks.reports.text import render
+
+pytestmark = NATIVE_CORE
+
+KIB = 1024
+
+
+def taken(kibibytes: int) -> torch.Tensor:
+    """A tensor that takes so much, and nothing else."""
+    return torch.empty(kibibytes * KIB, dtype=torch.uint8)
+
+
+class Takes(nn.Module):
+    """In forward: keeps 1 KiB, and takes and frees 4 and 2 KiB, one after the other; in
+    backward, it takes and frees 16 KiB."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.kept = taken(1)
+        taken(4)
+        taken(2)
+        result: torch.Tensor = _TakesInBackward.apply(x)
+        return result
+
+
+class _TakesInBackward(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        taken(16)
+        return gradient
+
+
+def memory_of(found: Profile, name: str, phase: Any = "forward") -> MemoryTotals:
+    (memory,) = (
+        totals.memory
+        for (path, its_phase), totals in found.cells.items()
+        if (path[-1], its_phase) == (name, phase)
+    )
+    return memory
+
+
+def whole_calls(found: Profile, phase: Any) -> list[MemoryTotals]:
+    """Of a Sequential and the modules in it, with what is called inside of each."""
+    rows = (row for row in found.rows() if row.name.startswith("Sequential"))
+    return [row.phases[phase].memory_cumulative for row in rows]
+
+
+X = torch.ones(1)
+
+
+@pytest.mark.parametrize("functions", [False, True])
+def test_bytes_and_peaks_of_modules_are_exact(functions: bool) -> None:
+    net = nn.Sequential(Takes(), Takes())
+    with profile(memory=True, functions=functions) as prof:
+        x = X.clone().requires_grad_()
+        taken(100)  # of nobody
+        torch.autograd.grad(net(x), x)
+    by_modules = prof.profile.rows()
+    forward = [
+        r.phases["forward"].memory_cumulative
+        for r in by_modules
+        if r.name.startswith("Seq")
+    ]
+    assert [m.used_bytes for m in forward] == [14 * KIB, 7 * KIB, 7 * KIB]
+    assert [m.acquired_bytes for m in forward] == [14 * KIB, 7 * KIB, 7 * KIB]
+    assert [m.peak_bytes for m in forward] == [6 * KIB, 5 * KIB, 5 * KIB]
+    assert [m.retained_bytes for m in forward] == [2 * KIB, KIB, KIB]
+    backward = [
+        r.phases["backward"].memory_cumulative
+        for r in by_modules
+        if r.name.startswith("Seq")
+    ]
+    assert [m.used_bytes for m in backward] == [32 * KIB, 16 * KIB, 16 * KIB]
+    assert [m.peak_bytes for m in backward] == [16 * KIB] * 3
+
+
+def test_recomputation_has_its_own() -> None:
+    net = nn.Sequential(Takes())
+    with profile(memory=True) as prof:
+        x = X.clone().requires_grad_()
+        loss: Any = checkpoint(net, x, use_reentrant=True)
+        loss.backward()
+    assert memory_of(prof.profile, "Sequential.0", "recompute").used_bytes == 7 * KIB
+    backward = memory_of(prof.profile, "Sequential.0", "backward")
+    assert backward.used_bytes == 16 * KIB + 4  # with the leaf's gradient
+
+
+def test_functions_have_theirs() -> None:
+    with profile(memory=True, functions=True) as prof:
+        torch.ones(256)
+        x = torch.ones(256).add(1)
+        del x
+    assert memory_of(prof.profile, "ones()").used_bytes == 2 * KIB
+    assert memory_of(prof.profile, "add(256)").peak_bytes >= KIB
+
+
+def test_another_threads_bytes_are_its_own() -> None:
+    class Waits(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            in_thread(lambda: taken(64).numel())
+            return x
+
+    with profile(memory=True) as prof:
+        Waits()(X)
+    assert memory_of(prof.profile, "Waits") == MemoryTotals()
+
+
+def test_the_report_says_what_was_counted() -> None:
+    with profile(memory=True) as prof:
+        Takes()(X)
+    found = prof.profile
+    assert found.memory is not None
+    assert (found.memory.source, found.memory.is_net) == ("cpu", False)
+    assert found.memory.peak_bytes == 5 * KIB
+    assert found.memory.peak_path == ("Takes",)
+    assert "tensors on the CPU, by the threads that were measured (gross)" in " ".join(
+        render(found).split()
+    )
+
+
+def test_hooks_are_told_the_same() -> None:
+    module, here, of_one = Takes(), MemoryProfileHook("cpu"), MemoryProfileHook("cpu")
+    with here:
+        Takes()(X)
+    add_hook(module, of_one)
+    try:
+        nn.Sequential(module)(X)
+    finally:
+        delete_hook(module, of_one.name)
+    for hook in (here, of_one):
+        (sums,) = hook.summary().values()
+        assert sums["used_bytes"] == 7 * KIB
+        assert sums["peak_bytes"] == 5 * KIB
+        ((_, used, acquired, depth),) = hook.call_history
+        assert (used, acquired, depth) == (7 * KIB, 7 * KIB, 0)
+
+
+# Others who listen
+
+
+def allocated_by_torchs(profiler: Any) -> int:
+    """Bytes that torch's profiler says were taken for tensors."""
+    return sum(
+        event.cpu_memory_usage
+        for event in profiler.events()
+        if event.name == "aten::empty"
+    )
+
+
+def torchs() -> Any:
+    return torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
+    )
+
+
+@pytest.fixture
+def both() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+@pytest.mark.parametrize("order", ["inside", "around", "across", "across, ours first"])
+def test_torchs_profiler_has_its_numbers_too(order: str) -> None:
+    ours, other, module = profile(memory=True), torchs(), Takes()
+    first, second = (other, ours) if order in ("inside", "across") else (ours, other)
+    first.__enter__()
+    second.__enter__()
+    module(X)
+    for one in (first, second) if order.startswith("across") else (second, first):
+        one.__exit__(None, None, None)
+    assert memory_of(ours.profile, "Takes").used_bytes == 7 * KIB
+    assert allocated_by_torchs(other) == 7 * KIB
+
+
+def test_torchs_profiler_before_and_after() -> None:
+    module = Takes()
+    with torchs() as before:
+        module(X)
+    with profile(memory=True) as ours:
+        module(X)
+    with torchs() as after:
+        module(X)
+    assert memory_of(ours.profile, "Takes").used_bytes == 7 * KIB
+    assert allocated_by_torchs(before) == allocated_by_torchs(after) == 7 * KIB
+
+
+# What is left behind
+
+
+def counts() -> bool:
+    assert CORE.module is not None
+    return bool(CORE.module.counts_tensors())
+
+
+def test_nothing_is_counted_when_nobody_asks() -> None:
+    assert not counts()
+    with profile():
+        assert not counts()
+    with profile(memory=True):
+        assert counts()
+        with profile(memory=True):
+            pass
+        assert counts()
+    assert not counts()
+
+
+def test_tensors_outlive_the_count() -> None:
+    with profile(memory=True):
+        tensors = [taken(1) for _ in range(100)]
+        storage = tensors[0].untyped_storage()
+    storage.resize_(4 * KIB)
+    tensors.append(tensors[0].clone())
+    del tensors[1:50]
+    with profile(memory=True) as prof:
+        del tensors
+        module = Takes()
+        module(X)
+    assert memory_of(prof.profile, "Takes").used_bytes == 7 * KIB
+
+
+def test_what_a_thread_has_taken_another_may_free() -> None:
+    tensors: list[torch.Tensor] = []
+    with profile(memory=True) as prof:
+        in_thread(lambda: tensors.append(taken(64)))
+        tensors.clear()
+        Takes()(X)
+    assert memory_of(prof.profile, "Takes").used_bytes == 7 * KIB
+
+
+def test_threads_that_come_and_go() -> None:
+    meters: list[Any] = []
+
+    def work() -> None:
+        meter = memory_counter("cpu")
+        start = meter.read()
+        kept = taken(3)
+        taken(5)
+        end = meter.read()
+        meters.append([b - a for a, b in zip(start, end, strict=True)])
+        del kept
+
+    class User: ...
+
+    user = User()
+    attachments.attach(counted_tensors, user)
+    for _ in range(20):
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    attachments.detach(counted_tensors, user)
+    assert meters == [[8 * KIB, 8 * KIB, 3 * KIB, 8 * KIB]] * 80
+
+
+def test_a_fork_goes_on() -> None:
+    with profile(memory=True):
+        kept = taken(1)
+        child = os.fork()
+        if not child:
+            del kept
+            taken(2)
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+    assert status == 0
+
+
+def test_nothing_is_kept_alive() -> None:
+    def measured() -> None:
+        with profile(memory=True) as prof:
+            Takes()(X)
+        del prof
+
+    measured()
+    gc.collect()
+    gc.disable()
+    try:
+        before = len(gc.get_objects())
+        for _ in range(3):
+            measured()
+        gc.collect()
+        assert len(gc.get_objects()) - before < 50
+    finally:
+        gc.enable()
