@@ -101,6 +101,8 @@ def test_same_results(way: Callable[[], Any]) -> None:
     assert sum(row.self_ns for row in prof.profile.rows()) == prof.profile.wall_ns
 
 
+# Torch 2.8 itself makes numbers of tensors with gradients there.
+@pytest.mark.filterwarnings("ignore:Converting a tensor with requires_grad")
 def test_optimizer_that_runs_the_model_itself() -> None:
     model = nn.Sequential(Work(1, 2), Work(2, 3))
     optimizer = torch.optim.LBFGS(model.parameters(), max_iter=2)
