@@ -173,13 +173,21 @@ STATES: dict[str, Callable[[], AbstractContextManager[Any]]] = {
 }
 
 
+def device_that_is_set() -> torch.device | None:
+    """None where torch 2.8 cannot tell: one was set and is set no more."""
+    try:
+        return torch.get_default_device()
+    except AttributeError:
+        return None
+
+
 def what_is_set() -> tuple[object, ...]:
     return (
         torch.is_grad_enabled(),
         torch.is_inference_mode_enabled(),
         torch.is_autocast_enabled("cpu"),
         torch.get_default_dtype(),
-        torch.empty(0).device,  # what asks for the default one fails on torch 2.8
+        device_that_is_set(),
         torch._C._len_torch_function_stack(),
         len(torch_module._global_forward_hooks),
     )
