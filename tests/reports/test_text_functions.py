@@ -128,7 +128,7 @@ def test_used_and_peak_are_shown_if_memory_was_measured() -> None:
         memory=MemorySummary("cuda:0"),
     )
     _, functions, call_sites, _ = sections(profile)
-    _, on_cpu, *_ = sections(replace(profile, memory=MemorySummary("cpu")))
+    _, on_cpu, *_ = sections(replace(profile, memory=MemorySummary("cpu", is_net=True)))
 
     assert on_cpu.splitlines()[:2] == [
         "functions: own time, without the calls that they make; used: own bytes per "
