@@ -274,8 +274,9 @@ def test_a_subclass_gets_callbacks_and_bytes(memory: FakeMemory) -> None:
             announced.append(args.path)
 
     announced: list[str] = []
+    net = Net(memory)  # callbacks are given modules: they have to live until then
     with Announcing(by="module") as hook:
-        Net(memory)(x()).sum().backward()
+        net(x()).sum().backward()
 
     assert announced == ["Net.b", "Net.a", "Net"]
     assert hook.call_history == HISTORY
