@@ -209,3 +209,23 @@ def test_a_hook_may_call_functions() -> None:
     assert sums == [6.0] * 5
     mine = [e for e in hook.events if e.endswith("exp")]
     assert mine == [*forward("exp"), *backward("exp")]
+
+
+def test_a_hook_may_keep_what_it_is_given() -> None:
+    """Also tensors that only the graph has held until then, and that outlive it."""
+
+    class Keeper(FunctionHook):
+        name = "Keeper"
+
+        def __init__(self) -> None:
+            self.kept: list[torch.Tensor] = []
+
+        def backward_preprocess(
+            self, function: FunctionCall, in_data: Tensors, out_grad: Tensors
+        ) -> None:
+            self.kept += [each for each in (*in_data, *out_grad) if each is not None]
+
+    with Keeper() as hook:
+        x().exp().sin().sum().backward()
+    sums = [float(tensor.detach().sum()) for tensor in hook.kept]
+    assert len(sums) == 6

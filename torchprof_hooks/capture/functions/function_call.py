@@ -7,6 +7,8 @@ from collections.abc import Iterable
 
 import torch
 
+from torchprof_hooks.capture.torch_names.functions import referred_tensor
+
 
 class FunctionCall:
     """One call of a function.
@@ -53,7 +55,7 @@ class FunctionCall:
     @property
     def in_data(self) -> tuple[torch.Tensor | None, ...]:
         """The input tensors that are still alive, None for the others."""
-        return tuple(reference() for reference in self._inputs)
+        return tuple(map(referred_tensor, self._inputs))
 
     def __repr__(self) -> str:
         return (

@@ -23,6 +23,7 @@ from torchprof_hooks.capture.torch_names.autograd import (
 )
 from torchprof_hooks.capture.torch_names.compiler import CompiledCall
 from torchprof_hooks.capture.torch_names.functions import (
+    referred_tensor,
     shapes_of,
     tensors_in,
 )
@@ -62,7 +63,7 @@ class _OpenBackward:
     @property
     def out_grad(self) -> InData:
         """The gradients that are still alive."""
-        return tuple(None if g is None else g() for g in self._gradients)
+        return tuple(None if g is None else referred_tensor(g) for g in self._gradients)
 
 
 class _Gradients:

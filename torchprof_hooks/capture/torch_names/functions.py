@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import weakref
+from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Any, Final
 
@@ -129,6 +130,20 @@ _INPUT_DEPTH: Final = 3
 _INPUTS_SEARCHED: Final = 256
 _SEARCHED: Final = (torch.Tensor, list, tuple)
 _PLAIN: Final = (torch.Tensor, torch.nn.Parameter)
+
+
+def referred_tensor(reference: weakref.ref[torch.Tensor]) -> torch.Tensor | None:
+    """What a weak reference refers to. Before torch 2.10, a tensor that only C++ held
+    until then dies with what held it, unless torch is told that Python has it again."""
+    tensor = reference()
+    if tensor is not None and _holds_again is not None:
+        _holds_again(tensor)
+    return tensor
+
+
+_holds_again: Final[Callable[[torch.Tensor], object] | None] = getattr(
+    torch.Tensor, "_fix_weakref", None
+)
 
 
 def _shape(tensor: torch.Tensor) -> Shape:
