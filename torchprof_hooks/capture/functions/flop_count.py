@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Sequence
-from contextlib import suppress
 from functools import lru_cache
 from math import inf
 from time import perf_counter_ns
@@ -107,8 +106,11 @@ class FlopCount:
                         self.left_out.add(getattr(call.function, "__name__", "?"))
 
         thread = threading.Thread(target=run)
-        with suppress(RuntimeError):  # no more threads, as the interpreter shuts down
+        try:
             thread.start()
+        except RuntimeError:  # since Python 3.12 there are none at the program's exit
+            run()
+        else:
             thread.join()
 
     def _run(self, call: CallDescription) -> bool:
