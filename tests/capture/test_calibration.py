@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
@@ -154,9 +155,17 @@ def default_dtype(dtype: torch.dtype) -> AbstractContextManager[None]:
     return stack  # type: ignore[return-value]
 
 
+def forget_default_device() -> None:
+    """As if none had ever been set: torch 2.8 cannot tell any more which one is there
+    once one was set and is set no more."""
+    torch.set_default_device(None)
+    with contextlib.suppress(AttributeError):
+        del torch._GLOBAL_DEVICE_CONTEXT.device_context
+
+
 def default_device(name: str) -> AbstractContextManager[None]:
     stack = ExitStack()
-    stack.callback(torch.set_default_device, None)
+    stack.callback(forget_default_device)
     torch.set_default_device(name)
     return stack  # type: ignore[return-value]
 
@@ -173,21 +182,13 @@ STATES: dict[str, Callable[[], AbstractContextManager[Any]]] = {
 }
 
 
-def device_that_is_set() -> torch.device | None:
-    """None where torch 2.8 cannot tell: one was set and is set no more."""
-    try:
-        return torch.get_default_device()
-    except AttributeError:
-        return None
-
-
 def what_is_set() -> tuple[object, ...]:
     return (
         torch.is_grad_enabled(),
         torch.is_inference_mode_enabled(),
         torch.is_autocast_enabled("cpu"),
         torch.get_default_dtype(),
-        device_that_is_set(),
+        torch.get_default_device(),
         torch._C._len_torch_function_stack(),
         len(torch_module._global_forward_hooks),
     )

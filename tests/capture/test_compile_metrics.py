@@ -208,6 +208,9 @@ def test_recompiles(breaking: Readings) -> None:
 
 
 def test_code_that_could_not_be_compiled(breaking: Readings) -> None:
+    if not tells_of_each_graph():
+        assert breaking["all"].failures == ()
+        return
     (failure,) = breaking["all"].failures
     assert (failure.function, failure.times) == ("given_up", 1)
     assert "graph_break()" in failure.reasons[0]
@@ -282,11 +285,23 @@ def trained_twice(
     return cold["all"], warm["all"]
 
 
+def answer(cache: str) -> str:
+    """Of a cache, as far as torch says what it was for which graph."""
+    return cache if tells_of_each_graph() else ""
+
+
+def tells_of_each_graph() -> bool:
+    """Whether torch's records say what caches answered, and what could not be compiled
+    for a graph break in a loop. Those of 2.8 and 2.10 do not, those of 2.13 do."""
+    records: Any = pytest.importorskip("torch._dynamo.utils").CompilationMetrics
+    return hasattr(records, "inductor_fx_local_cache_miss_count")
+
+
 def check_cold(summary: CompilationSummary, where: str) -> dict[str, CompileStage]:
     """That everything is compiled; the parts of Inductor."""
     assert [(graph.kind, graph.cache) for graph in summary.graphs] == [
-        ("forward", "miss"),
-        ("backward", "miss"),
+        ("forward", answer("miss")),
+        ("backward", answer("miss")),
     ]
     assert {graph.place for graph in summary.graphs} == {where}
     assert CacheUse("FX graphs", 0, 2) in summary.caches
@@ -298,13 +313,14 @@ def check_cold(summary: CompilationSummary, where: str) -> dict[str, CompileStag
         *("pre-grad passes", "joint passes", "post-grad passes", "lowering"),
         *("generating code", "loading compiled modules"),
     } == set(parts)
-    assert "remove_noop_ops" in names(parts["post-grad passes"].parts)
+    if tells_of_each_graph():
+        assert "remove_noop_ops" in names(parts["post-grad passes"].parts)
     return parts
 
 
 def check_warm(summary: CompilationSummary) -> None:
     assert {graph.cache for graph in summary.graphs if graph.kind == "forward"} == {
-        "hit"
+        answer("hit")
     }
     assert CacheUse("FX graphs", 2, 0) in summary.caches
     inductor = next(each for each in summary.stages if each.name == "Inductor")

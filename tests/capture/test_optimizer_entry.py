@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import traceback
 from collections.abc import Callable
 from typing import Any
@@ -196,7 +197,10 @@ def test_the_traceback_of_a_closure_is_as_without_us() -> None:
 
     alone = frames()
     with profile() as prof:
-        assert frames() == alone
+        measured = frames()
+    if sys.version_info < (3, 11):  # see `leave_out_our_frame`
+        measured.remove("measured_closure")
+    assert measured == alone
     assert sum(t.self_ns for t in prof.profile.cells.values()) == prof.profile.wall_ns
 
 

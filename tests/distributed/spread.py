@@ -93,7 +93,7 @@ def pipeline(model: Net) -> Train:
     pipelining: Any = import_module("torch.distributed.pipelining")
     rank, count = distributed.get_rank(), distributed.get_world_size()
     stage = pipelining.PipelineStage(model, rank, count, torch.device("cpu"))
-    schedule = pipelining.ScheduleGPipe(stage, 2, loss_fn=nn.functional.mse_loss)
+    schedule = pipelining.ScheduleGPipe(stage, count, loss_fn=nn.functional.mse_loss)
 
     def run() -> list[Any]:
         losses: list[Any] = []
