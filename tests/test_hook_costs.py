@@ -102,36 +102,36 @@ CALLS_PER_LINK = NATIVE_CALLS_PER_LINK if IS_NATIVE else PYTHON_CALLS_PER_LINK
 #: with a record of what it owns; planning; being told of the end of the last node; and
 #: counting the step, here in the forward after it, since no optimizer steps.
 PYTHON_CALLS_PER_STEP = {
-    "profile()": Costs(67, 138),
-    "profile() beside a device": Costs(72, 148),
-    "profile(memory=True)": Costs(83, 191),
-    "profile(memory=True) beside a device": Costs(88, 201),
-    "profile(functions=True)": Costs(67, 175),
-    "profile(functions=True) beside a device": Costs(72, 185),
+    "profile()": Costs(67, 140),
+    "profile() beside a device": Costs(72, 150),
+    "profile(memory=True)": Costs(83, 193),
+    "profile(memory=True) beside a device": Costs(88, 203),
+    "profile(functions=True)": Costs(67, 177),
+    "profile(functions=True) beside a device": Costs(72, 187),
     "link timer": Costs(12, 0),
-    "link timer with backward": Costs(40, 130),
+    "link timer with backward": Costs(40, 132),
     "link timer on each module": Costs(23, 0),
-    "link callbacks": Costs(50, 144),
-    "function timer": Costs(0, 160),
-    "function callbacks": Costs(0, 188),
-    "profile() in another thread": Costs(10, 12),
+    "link callbacks": Costs(50, 146),
+    "function timer": Costs(0, 162),
+    "function callbacks": Costs(0, 190),
+    "profile() in another thread": Costs(10, 14),
 }
 
 #: The same with the native core. Passes are not planned.
 NATIVE_CALLS_PER_STEP = {
-    "profile()": Costs(44, 56),
-    "profile() beside a device": Costs(48, 60),
-    "profile(memory=True)": Costs(77, 96),
-    "profile(memory=True) beside a device": Costs(81, 100),
-    "profile(functions=True)": Costs(44, 79),
-    "profile(functions=True) beside a device": Costs(48, 83),
+    "profile()": Costs(44, 58),
+    "profile() beside a device": Costs(48, 62),
+    "profile(memory=True)": Costs(77, 98),
+    "profile(memory=True) beside a device": Costs(81, 102),
+    "profile(functions=True)": Costs(44, 81),
+    "profile(functions=True) beside a device": Costs(48, 85),
     "link timer": Costs(0, 0),
-    "link timer with backward": Costs(16, 47),
+    "link timer with backward": Costs(16, 49),
     "link timer on each module": Costs(13, 0),
-    "link callbacks": Costs(30, 130),
-    "function timer": Costs(0, 70),
-    "function callbacks": Costs(0, 174),
-    "profile() in another thread": Costs(0, 12),
+    "link callbacks": Costs(30, 132),
+    "function timer": Costs(0, 72),
+    "function callbacks": Costs(0, 176),
+    "profile() in another thread": Costs(0, 14),
 }
 CALLS_PER_STEP = NATIVE_CALLS_PER_STEP if IS_NATIVE else PYTHON_CALLS_PER_STEP
 
@@ -280,15 +280,16 @@ def test_calls(name: str) -> None:
     short = count_step(CASES[name], SHORT, count_calls)
     long = count_step(CASES[name], LONG, count_calls)
     links = list(map(per_link, short, long))
-    expected = CALLS_PER_LINK[name]
+    expected, at_most = CALLS_PER_LINK[name], CALLS_PER_STEP[name]
     if name == "function callbacks" and READS_OF_NODES_ARE_SEEN:
         expected = expected._replace(backward=expected.backward + 2)
+        at_most = at_most._replace(backward=at_most.backward + 2)
     assert Costs(*map(total, links)) == expected, listed(*links)
     rests = [
         Counter({n: calls - SHORT * link[n] for n, calls in counts.items()})
         for counts, link in zip(short, links, strict=True)
     ]
-    found, at_most = Costs(*map(total, rests)), CALLS_PER_STEP[name]
+    found = Costs(*map(total, rests))
     is_kept = found.forward <= at_most.forward and found.backward <= at_most.backward
     assert is_kept, f"{found} of a step, but at most {at_most}:\n{listed(*rests)}"
 

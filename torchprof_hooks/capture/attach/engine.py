@@ -15,6 +15,11 @@ from torch.compiler import is_dynamo_compiling
 
 from torchprof_hooks.capture.attach.patch import Layer, Patch
 from torchprof_hooks.capture.backward.backward_pass import NO_REQUEST, PassRequest
+from torchprof_hooks.capture.core import (
+    on_unseen_pass,
+    seen_pass_begins,
+    seen_pass_ends,
+)
 from torchprof_hooks.capture.torch_names.autograd import (
     NO_SEQUENCE_NUMBER,
     engine_entry,
@@ -36,10 +41,27 @@ class EnginePatch(Patch):
 
     torch has no hook for that, so while any of them listens, the function through which
     Python enters the engine is replaced by one that tells them and then does the same.
+    Of passes that are started elsewhere, by TorchScript or an extension in C++, they
+    are told when the first node runs, if the core hears of nodes.
     """
 
     def __init__(self) -> None:
         super().__init__(engine_entry, self._make_entry)
+
+    def put_on(self) -> None:
+        """Replace the function, if this torch has it."""
+        super().put_on()
+        on_unseen_pass(self._hear if self.is_on else None)
+
+    def take_off(self) -> bool:
+        """Put it back, unless it is somebody else's by now."""
+        on_unseen_pass(None)
+        return super().take_off()
+
+    def _hear(self) -> None:
+        if not (is_dynamo_compiling() or is_tracing() or is_compiled_autograd_on()):
+            for tracker in self._trackers_here():
+                tracker.begin_unseen_pass()
 
     def _trackers_here(self) -> list[Tracker]:
         living = (reference() for reference in self._users)
@@ -57,6 +79,7 @@ class EnginePatch(Patch):
             begun: list[tuple[Tracker, int]] = []
             results: Any = None
             failed = True
+            seen_before = seen_pass_begins()
             try:
                 for tracker in self._trackers_here():
                     begun.append((tracker, len(tracker.passes)))
@@ -68,6 +91,7 @@ class EnginePatch(Patch):
                 failed = False
                 return results
             finally:
+                seen_pass_ends(seen_before)
                 _end(begun, results, failed)
 
         return run_measured_backward

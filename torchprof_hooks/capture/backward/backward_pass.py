@@ -40,6 +40,7 @@ class BackwardPass:
     engine: the owner until the first node runs, if that is told apart.
     task, thread: the engine's number for the pass, and where it was started.
     failed: whether it ended by an exception.
+    from_python: whether it was started there.
     ran_nodes: whether the engine is known to have run all nodes.
     resumed: the mode that was put back in place for as long as the pass runs.
     """
@@ -48,6 +49,7 @@ class BackwardPass:
         "base",
         "engine",
         "failed",
+        "from_python",
         "makes_graph",
         "moves",
         "opened_base",
@@ -59,10 +61,17 @@ class BackwardPass:
         "whole",
     )
 
-    def __init__(self, base: Site, opened_base: bool, makes_graph: bool) -> None:
+    def __init__(
+        self,
+        base: Site,
+        opened_base: bool,
+        makes_graph: bool,
+        from_python: bool = True,
+    ) -> None:
         self.base = base
         self.opened_base = opened_base
         self.makes_graph = makes_graph
+        self.from_python = from_python
         self.failed = False
         self.whole = self.owner = Owner(base, -1, None)
         self.engine: Owner | None = None

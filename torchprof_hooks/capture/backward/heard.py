@@ -42,7 +42,9 @@ class HeardPasses:
             elif not tracker.passes:
                 tracker.keep_loose()
             base, opens_it = started.base, started.opened_base
-            engine = tracker.tree.engine_site(base) if opens_it else None
+            # What was heard late has begun to run its nodes.
+            is_new = opens_it and started.from_python
+            engine = tracker.tree.engine_site(base) if is_new else None
             names_nodes = tracker.names_nodes
             tracker.enter_pass(
                 base, True, started.makes_graph, names_nodes, calls, engine=engine

@@ -17,12 +17,29 @@ CORE = choose()
 if TYPE_CHECKING or CORE.module is None:
     from torchprof_hooks.capture.core.node import Node
     from torchprof_hooks.capture.core.python import Cursor, Hook, hooks_of
+    from torchprof_hooks.capture.core.unseen_passes import (
+        on_unseen_pass,
+        seen_pass_begins,
+        seen_pass_ends,
+    )
 else:
     Node, Cursor = CORE.module.Node, CORE.module.Cursor
+    on_unseen_pass = CORE.module.on_unseen_pass
+    seen_pass_begins = CORE.module.seen_pass_begins
+    seen_pass_ends = CORE.module.seen_pass_ends
     Hook = Callable[..., None]
 
     def hooks_of(cursor):  # noqa: D103
         return cursor.forward_pre, cursor.forward_post
 
 
-__all__ = ["CORE", "Cursor", "Hook", "Node", "hooks_of"]
+__all__ = [
+    "CORE",
+    "Cursor",
+    "Hook",
+    "Node",
+    "hooks_of",
+    "on_unseen_pass",
+    "seen_pass_begins",
+    "seen_pass_ends",
+]

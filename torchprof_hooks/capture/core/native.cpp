@@ -14,6 +14,7 @@
 
 #include <ATen/SequenceNumber.h>
 #include <ATen/record_function.h>
+#include <c10/util/SmallVector.h>
 #include <torch/csrc/api/include/torch/version.h>
 
 #include "native/memory.h"
@@ -24,6 +25,7 @@
 #include <cstdint>
 #include <cstring>
 #include <ctime>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -586,6 +588,17 @@ struct Pass {
   bool has_begun() const { return open.empty() || open.front().interval != kEngine; }
 };
 
+struct Cursor;
+
+// The passes of one cursor that run, the innermost last. Outlives the cursor: the engine
+// may be about to tell of a node in another thread when the last of them ends.
+struct Running {
+  Cursor* cursor;  // lives while there are passes
+  pthread_t thread;  // that has begun the outermost
+  std::recursive_mutex mutex;
+  std::deque<Pass> passes;  // a pass stays where it is while others begin inside of it
+};
+
 struct Cursor {
   PyObject_HEAD
   long thread;  // -1: has ended
@@ -597,16 +610,15 @@ struct Cursor {
   char gives_time_back, owns_nodes, reads_meters, watches;
   std::vector<int64_t> intervals;
   std::unordered_map<uint64_t, Records> records;  // by the thread that made the nodes
-  std::vector<Pass> running;
-  std::recursive_mutex mutex;  // of the passes and records
-  PyObject* raised;            // by Python where nothing can be raised, or null
+  std::shared_ptr<Running> running;  // its mutex is that of the records, too
+  PyObject* raised;                  // by Python where nothing can be raised, or null
 };
 
 PyTypeObject* cursor_type;
 
-// Those with a pass that runs; each is referred to for as long.
+// Of all cursors with a pass that runs.
 std::mutex running_mutex;
-std::vector<Cursor*> running_cursors;
+std::vector<std::shared_ptr<Running>> all_running;
 
 Cursor* cursor_of(PyObject* self) { return reinterpret_cast<Cursor*>(self); }
 PyObject* object(Node* node) { return reinterpret_cast<PyObject*>(node); }
@@ -617,8 +629,8 @@ PyObject* cursor_new(PyTypeObject* type, PyObject*, PyObject*) {
   Cursor* cursor = cursor_of(self);
   new (&cursor->intervals) std::vector<int64_t>();
   new (&cursor->records) std::unordered_map<uint64_t, Records>();
-  new (&cursor->running) std::vector<Pass>();
-  new (&cursor->mutex) std::recursive_mutex();
+  new (&cursor->running) std::shared_ptr<Running>(std::make_shared<Running>());
+  cursor->running->cursor = cursor;
   cursor->thread = long(PyThread_get_thread_ident());
   cursor->sites = PyList_New(0);
   cursor->passes = PyList_New(0);
@@ -665,8 +677,7 @@ void cursor_dealloc(PyObject* self) {
   Cursor* cursor = cursor_of(self);
   cursor->intervals.~vector();
   cursor->records.~unordered_map();
-  cursor->running.~vector();
-  cursor->mutex.~recursive_mutex();
+  cursor->running.~shared_ptr();
   type->tp_free(self);
   Py_DECREF(type);
 }
@@ -946,19 +957,19 @@ PyObject* interval_count(PyObject* self, void*) {
 // former may wait for the latter.
 class PassLock {
  public:
-  explicit PassLock(Cursor* cursor) : cursor_(cursor) {
-    if (!cursor->mutex.try_lock()) {
+  explicit PassLock(Cursor* cursor) : running_(cursor->running) {
+    if (!running_->mutex.try_lock()) {
       Py_BEGIN_ALLOW_THREADS
-      cursor->mutex.lock();
+      running_->mutex.lock();
       Py_END_ALLOW_THREADS
     }
   }
   PassLock(const PassLock&) = delete;
   PassLock& operator=(const PassLock&) = delete;
-  ~PassLock() { cursor_->mutex.unlock(); }
+  ~PassLock() { running_->mutex.unlock(); }
 
  private:
-  Cursor* cursor_;
+  std::shared_ptr<Running> running_;
 };
 
 PyObject* add_record(PyObject* self, PyObject* args) {
@@ -1142,36 +1153,67 @@ void node_begins(Cursor* cursor, Pass& pass, const at::RecordFunction& node) {
 
 // Those whose pass runs the node that begins or ends in this thread: the engine runs
 // parts of a pass in a thread of the device's.
+// Whether there are any.
 template <class Function>
-void each_running(const at::RecordFunction& node, Function function) {
-  Cursor* found[8];
-  size_t count = 0;
-  bool is_elsewhere = true;
+bool each_running(const at::RecordFunction& node, Function function) {
+  c10::SmallVector<std::shared_ptr<Running>, 4> found;
   pthread_t thread = pthread_self();
+  bool is_elsewhere = false;
   {
     std::lock_guard<std::mutex> locked(running_mutex);
-    for (Cursor* cursor : running_cursors) {
-      if (count < sizeof(found) / sizeof(*found)) found[count++] = cursor;
-      is_elsewhere &= !pthread_equal(cursor->running.front().thread, thread);
-    }
+    for (const auto& one : all_running)
+      if (pthread_equal(one->thread, thread)) found.push_back(one);
+    is_elsewhere = found.empty();
+    if (is_elsewhere) found.append(all_running.begin(), all_running.end());
   }
   int task = torch::autograd::get_current_graph_task_id();
-  for (size_t place = 0; place < count; place++) {
-    Cursor* cursor = found[place];
-    std::lock_guard<std::recursive_mutex> locked(cursor->mutex);
-    if (cursor->running.empty()) continue;
-    Pass& pass = cursor->running.back();
+  bool is_any = false;
+  for (const auto& running : found) {
+    std::lock_guard<std::recursive_mutex> locked(running->mutex);
+    if (running->passes.empty()) continue;  // ended meanwhile
+    Pass& pass = running->passes.back();
     bool is_here = pthread_equal(pass.thread, thread);
     bool may_be_its = is_here || (is_elsewhere && node.forwardThreadId() == pass.made_by);
     if (pass.task == -1 && may_be_its) pass.task = task;
-    if (is_here || pass.task == task) function(cursor, pass);
+    if (!is_here && pass.task != task) continue;
+    is_any = true;
+    function(running->cursor, pass);
   }
+  return is_any;
+}
+
+// Passes that others start than Python: `unseen` is told of each, once.
+PyObject* unseen = nullptr;
+thread_local int seen_passes = 0;     // that run in this thread, and came from Python
+thread_local int last_told_task = -1;
+
+// Whether anybody was told just now.
+bool tell_of_unseen_pass() {
+  if (unseen == nullptr || seen_passes != 0) return false;
+  int task = torch::autograd::get_current_graph_task_id();
+  if (task == last_told_task) return false;
+  last_told_task = task;
+  PyGILState_STATE state = PyGILState_Ensure();
+  if (unseen != nullptr) {
+    Owned called(Py_NewRef(unseen));
+    Owned done(PyObject_CallNoArgs(called.get()));
+    // No exception can pass here: an interrupt comes again.
+    if (!done && PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) {
+      PyErr_Clear();
+      PyErr_SetInterrupt();
+    } else if (!done) {
+      PyErr_WriteUnraisable(called.get());
+    }
+  }
+  PyGILState_Release(state);
+  return true;
 }
 
 std::unique_ptr<at::ObserverContext> at_node_start(const at::RecordFunction& node) {
-  each_running(node, [&](Cursor* cursor, Pass& pass) {
+  auto begins = [&](Cursor* cursor, Pass& pass) {
     if (pass.divides) node_begins(cursor, pass, node);
-  });
+  };
+  if (!each_running(node, begins) && tell_of_unseen_pass()) each_running(node, begins);
   return nullptr;
 }
 
@@ -1184,15 +1226,39 @@ void at_node_end(const at::RecordFunction& node, at::ObserverContext*) {
 
 at::CallbackHandle node_callback = 0;
 
+// While passes run, or may be begun by others than Python. `running_mutex` is held.
 void watch_nodes() {
-  if (node_callback == 0)
+  bool is_wanted = unseen != nullptr || !all_running.empty();
+  if (is_wanted && node_callback == 0) {
     node_callback = at::addGlobalCallback(at::RecordFunctionCallback(at_node_start, at_node_end)
                                               .scopes({at::RecordScope::BACKWARD_FUNCTION}));
+  } else if (!is_wanted && node_callback != 0) {
+    at::removeCallback(node_callback);
+    node_callback = 0;
+  }
 }
 
-void unwatch_nodes() {
-  if (node_callback != 0) at::removeCallback(node_callback);
-  node_callback = 0;
+PyObject* on_unseen_pass(PyObject*, PyObject* callback) {
+  std::lock_guard<std::mutex> locked(running_mutex);
+  PyObject* before = unseen;
+  unseen = callback == Py_None ? nullptr : Py_NewRef(callback);
+  watch_nodes();
+  Py_XDECREF(before);
+  Py_RETURN_NONE;
+}
+
+// Returns what `seen_pass_ends` is to be given.
+PyObject* seen_pass_begins(PyObject*, PyObject*) {
+  bool is_outermost = torch::autograd::get_current_graph_task_id() == -1;
+  int before = is_outermost ? 0 : seen_passes;  // an interrupt may have kept one from ending
+  seen_passes = before + 1;
+  return PyLong_FromLong(before);
+}
+
+PyObject* seen_pass_ends(PyObject*, PyObject* before) {
+  seen_passes = int(PyLong_AsLong(before));
+  if (PyErr_Occurred()) return nullptr;
+  Py_RETURN_NONE;
 }
 
 // Last of all that is done before a pass, which begins here: none of that is its time.
@@ -1207,8 +1273,8 @@ void engine_begins(Cursor* cursor, Pass& pass, Node* engine) {
 PyObject* engine_ends(PyObject* self, PyObject*) {
   Cursor* cursor = cursor_of(self);
   PassLock locked(cursor);
-  if (cursor->running.empty() || cursor->running.back().has_begun()) Py_RETURN_NONE;
-  move(cursor, cursor->running.back(), 0, {}, clock_ns());
+  if (cursor->running->passes.empty() || cursor->running->passes.back().has_begun()) Py_RETURN_NONE;
+  move(cursor, cursor->running->passes.back(), 0, {}, clock_ns());
   if (raise_again(cursor)) return nullptr;
   Py_RETURN_NONE;
 }
@@ -1237,22 +1303,25 @@ PyObject* enter_pass(PyObject* self, PyObject* args, PyObject* keywords) {
     pass.calls = std::make_shared<Intervals>(numbers);
   }
   PassLock locked(cursor);
-  cursor->running.push_back(std::move(pass));
-  std::lock_guard<std::mutex> registering(running_mutex);
   Py_INCREF(self);  // for as long as it runs
-  if (cursor->running.size() == 1) running_cursors.push_back(cursor);
-  watch_nodes();
-  if (engine != Py_None) engine_begins(cursor, cursor->running.back(), reinterpret_cast<Node*>(engine));
+  cursor->running->passes.push_back(std::move(pass));
+  if (cursor->running->passes.size() == 1) {
+    std::lock_guard<std::mutex> registering(running_mutex);
+    cursor->running->thread = pthread_self();
+    all_running.push_back(cursor->running);
+    watch_nodes();
+  }
+  if (engine != Py_None) engine_begins(cursor, cursor->running->passes.back(), reinterpret_cast<Node*>(engine));
   Py_RETURN_NONE;
 }
 
 void forget_pass(Cursor* cursor) {
-  cursor->running.pop_back();
+  cursor->running->passes.pop_back();
+  if (!cursor->running->passes.empty()) return;
   std::lock_guard<std::mutex> registering(running_mutex);
-  if (!cursor->running.empty()) return;
-  running_cursors.erase(std::remove(running_cursors.begin(), running_cursors.end(), cursor),
-                        running_cursors.end());
-  if (running_cursors.empty()) unwatch_nodes();
+  all_running.erase(std::remove(all_running.begin(), all_running.end(), cursor->running),
+                    all_running.end());
+  watch_nodes();
 }
 
 // Ends the pass that began last: closes what is open of it when its last node ended, and
@@ -1262,8 +1331,8 @@ PyObject* leave_pass(PyObject* self, PyObject* args) {
   if (!PyArg_ParseTuple(args, "|p", &failed)) return nullptr;
   Cursor* cursor = cursor_of(self);
   PassLock locked(cursor);
-  if (cursor->running.empty()) Py_RETURN_NONE;
-  Pass& pass = cursor->running.back();
+  if (cursor->running->passes.empty()) Py_RETURN_NONE;
+  Pass& pass = cursor->running->passes.back();
   Nanoseconds end_ns = 0;
   if (pass.ended_ns != 0)
     end_ns = failed ? clock_ns() : pass.ended_ns + cursor->entered_ns - pass.entered_ns;
@@ -1279,20 +1348,20 @@ PyObject* leave_pass(PyObject* self, PyObject* args) {
 PyObject* drop_pass(PyObject* self, PyObject*) {
   Cursor* cursor = cursor_of(self);
   PassLock locked(cursor);
-  if (cursor->running.empty()) Py_RETURN_NONE;
+  if (cursor->running->passes.empty()) Py_RETURN_NONE;
   forget_pass(cursor);
   Py_DECREF(self);
   Py_RETURN_NONE;
 }
 
 PyObject* open_backward(PyObject* self, void*) {
-  const std::vector<Pass>& running = cursor_of(self)->running;
+  const std::deque<Pass>& running = cursor_of(self)->running->passes;
   bool are_calls = !running.empty() && running.back().has_begun();
   return PyLong_FromSize_t(are_calls ? running.back().open.size() : 0);
 }
 
 PyObject* pass_owner(PyObject* self, void*) {
-  const std::vector<Pass>& running = cursor_of(self)->running;
+  const std::deque<Pass>& running = cursor_of(self)->running->passes;
   if (running.empty()) Py_RETURN_NONE;
   return Py_NewRef(object(running.back().owner()));
 }
@@ -1300,7 +1369,7 @@ PyObject* pass_owner(PyObject* self, void*) {
 PyObject* runs_task(PyObject* self, PyObject* number) {
   long task = PyLong_AsLong(number);
   if (task == -1 && PyErr_Occurred()) return nullptr;
-  for (const Pass& pass : cursor_of(self)->running)
+  for (const Pass& pass : cursor_of(self)->running->passes)
     if (pass.task == task && task != -1) Py_RETURN_TRUE;
   Py_RETURN_FALSE;
 }
@@ -1500,6 +1569,9 @@ PyType_Spec cursor_spec = {MODULE "Cursor", sizeof(Cursor), 0, kWithCycles, curs
 PyMethodDef module_methods[] = {{"set_clock", set_clock, METH_O, nullptr},
                                 {"count_tensors", count_tensors, METH_O, nullptr},
                                 {"counts_tensors", counts_tensors, METH_NOARGS, nullptr},
+                                {"on_unseen_pass", on_unseen_pass, METH_O, nullptr},
+                                {"seen_pass_begins", seen_pass_begins, METH_NOARGS, nullptr},
+                                {"seen_pass_ends", seen_pass_ends, METH_O, nullptr},
                                 {nullptr, nullptr, 0, nullptr}};
 
 PyModuleDef module_definition = {

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 
+from torchprof_hooks.capture.core import seen_pass_begins, seen_pass_ends
 from torchprof_hooks.capture.torch_names.autograd import run_engine
 from torchprof_hooks.capture.torch_names.modules import call_without_global_hooks
 
@@ -110,7 +111,11 @@ class TrialModel(_Quiet):
         """Run the backward of a forward that stopped. Returns the nanoseconds of the
         layers in it, but for the last one."""
         self.stamps = []
-        run_engine(output, torch.ones_like(output))
+        before = seen_pass_begins()  # and nobody else is to hear of it
+        try:
+            run_engine(output, torch.ones_like(output))
+        finally:
+            seen_pass_ends(before)
         stamps = np.array(self.stamps)
         times: Times = stamps[2::2] - stamps[1:-1:2]
         return times

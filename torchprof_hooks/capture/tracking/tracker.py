@@ -10,13 +10,18 @@ from typing import Any
 import torch
 from torch.compiler import is_dynamo_compiling
 
-from torchprof_hooks.capture.backward.backward_pass import BackwardPass, PassRequest
+from torchprof_hooks.capture.backward.backward_pass import (
+    NO_REQUEST,
+    BackwardPass,
+    PassRequest,
+)
 from torchprof_hooks.capture.backward.gradient_reduction import gradient_reduction
 from torchprof_hooks.capture.backward.passes import Passes
 from torchprof_hooks.capture.functions.function_calls import FunctionCalls
 from torchprof_hooks.capture.record.module_names import ModuleNames
 from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.torch_names.autograd import (
+    at_end_of_nodes,
     current_graph_task,
     passes_on_stack,
 )
@@ -108,7 +113,22 @@ class Tracker(ThreadCalls):
 
     # Backward passes
 
-    def begin_pass(self, request: PassRequest) -> None:
+    def begin_unseen_pass(self) -> None:
+        """A backward pass has begun that was not started from Python: its first node is
+        about to run."""
+        if self.passes:
+            return  # it is a part of that
+        request = NO_REQUEST._replace(makes_graph=torch.is_grad_enabled())
+        self.begin_pass(request, from_python=False)
+        if self.passes:
+            [begun] = self.passes
+            at_end_of_nodes(lambda: self._end_unseen_pass(begun))
+
+    def _end_unseen_pass(self, begun: BackwardPass) -> None:
+        if begun in self.passes:
+            self.end_pass(None, failed=False)
+
+    def begin_pass(self, request: PassRequest, from_python: bool = True) -> None:
         """A backward pass is about to begin."""
         if self.backward is None:
             return
@@ -120,7 +140,9 @@ class Tracker(ThreadCalls):
             if found.phase != "backward":
                 base = self.tree.entry_site(found, BACKWARD_NAME, "backward")
                 self.open_entry(base)
-            started = BackwardPass(base, base is not found, request.makes_graph)
+            started = BackwardPass(
+                base, base is not found, request.makes_graph, from_python
+            )
             self.backward.begin(self, started, request)
         except BaseException:  # an interrupt: leave nothing open, and pass it on
             self.abort_down_to(found, perf_counter_ns())
@@ -157,6 +179,8 @@ class Tracker(ThreadCalls):
         """Also ends passes that an interrupt kept from being ended."""
         if self.passes and get_ident() == self.thread:
             alive = passes_on_stack()
+            if current_graph_task() != -1:  # those that are on no stack of Python's
+                alive += sum(not running.from_python for running in self.passes)
             while len(self.passes) > alive:
                 self.abort_down_to(self.passes[-1].base, self.last_stamp_ns())
                 dead = self._drop_pass()
