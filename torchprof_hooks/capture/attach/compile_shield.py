@@ -16,7 +16,7 @@ from torchprof_hooks.capture.torch_names.compiler import (
     unwatch_compilations,
     watch_compilations,
 )
-from torchprof_hooks.capture.torch_names.modules import (
+from torchprof_hooks.capture.torch_names.hook_tables import (
     check_for_global_hooks,
     has_other_global_hooks,
     hide_global_hooks,

@@ -13,7 +13,7 @@ from torchprof_hooks.capture.torch_names.exporting import (
     export_contexts,
     script_module_maker,
 )
-from torchprof_hooks.capture.torch_names.modules import (
+from torchprof_hooks.capture.torch_names.hook_tables import (
     hide_global_hooks,
     hide_hooks_of,
 )
@@ -74,7 +74,7 @@ def _make_scripting(original: Function, layer: Layer) -> Function:
         try:
             return original(nn_module, *args, **kwargs)
         finally:
-            show()
+            show(numbers)
 
     return create_script_module
 

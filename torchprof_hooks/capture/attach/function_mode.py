@@ -22,6 +22,7 @@ from torchprof_hooks.capture.torch_names.functions import (
     push_function_mode,
     remove_function_mode,
 )
+from torchprof_hooks.capture.torch_names.modules import frames_from
 from torchprof_hooks.capture.torch_names.place import Function
 
 if TYPE_CHECKING:
@@ -144,12 +145,10 @@ def show_modes(modes: Sequence[FunctionMode]) -> None:
 
 def _is_handling(mode: FunctionMode) -> bool:
     """Whether `mode` handles a call at the moment, in this thread."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        if frame.f_code is _HANDLER and frame.f_locals.get("self") is mode:
-            return True
-        frame = frame.f_back
-    return False
+    return any(
+        frame.f_code is _HANDLER and frame.f_locals.get("self") is mode
+        for frame in frames_from(sys._getframe(1))
+    )
 
 
 #: How many events after its call a mode may take to come back, about.

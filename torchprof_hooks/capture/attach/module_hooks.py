@@ -9,7 +9,7 @@ from torch.nn.modules.module import (
 from torch.utils.hooks import RemovableHandle
 
 from torchprof_hooks.capture.attach.attachments import Attachment
-from torchprof_hooks.capture.torch_names.modules import (
+from torchprof_hooks.capture.torch_names.hook_tables import (
     global_hook_numbers,
     remove_global_hooks,
 )

@@ -6,7 +6,7 @@ import functools
 import sys
 import weakref
 from collections.abc import Callable
-from types import CodeType, FrameType
+from types import CodeType
 from typing import Any, Final, Protocol
 
 from torch.compiler import is_dynamo_compiling
@@ -18,10 +18,11 @@ from torch.utils.hooks import RemovableHandle
 
 from torchprof_hooks.capture.attach.attachments import Attachment
 from torchprof_hooks.capture.attach.tracebacks import leave_out_our_frame
-from torchprof_hooks.capture.torch_names.modules import (
+from torchprof_hooks.capture.torch_names.hook_tables import (
     is_optimizer_hook,
     remove_optimizer_hooks,
 )
+from torchprof_hooks.capture.torch_names.modules import frames_from
 
 #: Where an optimizer's step has its closure: among its arguments, behind itself, or
 #: under this name.
@@ -141,13 +142,11 @@ class OptimizerHooks(Attachment):
 
 def _is_running(codes: tuple[CodeType, ...]) -> bool:
     """Whether any thread is running one of these."""
-    for innermost in sys._current_frames().values():
-        frame: FrameType | None = innermost
-        while frame is not None:
-            if frame.f_code in codes:
-                return True
-            frame = frame.f_back
-    return False
+    return any(
+        frame.f_code in codes
+        for innermost in sys._current_frames().values()
+        for frame in frames_from(innermost)
+    )
 
 
 _HOOKS: Final = OptimizerHooks._pre.__code__, OptimizerHooks._post.__code__

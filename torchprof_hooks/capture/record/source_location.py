@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-from types import FrameType
 from typing import Final
 
 import torch
+
+from torchprof_hooks.capture.torch_names.modules import frames_from
 
 _PACKAGES: Final = tuple(
     os.path.dirname(str(path)) + os.sep
@@ -18,10 +19,8 @@ _PACKAGES: Final = tuple(
 def place_of_caller() -> str:
     """File and line of the innermost code that is neither torch's nor ours:
     "train.py:42"; "" if there is none."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        code = frame.f_code
-        if not code.co_filename.startswith((*_PACKAGES, "<")):
-            return f"{os.path.basename(code.co_filename)}:{frame.f_lineno}"
-        frame = frame.f_back
+    for frame in frames_from(sys._getframe(1)):
+        file = frame.f_code.co_filename
+        if not file.startswith((*_PACKAGES, "<")):
+            return f"{os.path.basename(file)}:{frame.f_lineno}"
     return ""

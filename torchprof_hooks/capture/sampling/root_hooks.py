@@ -10,7 +10,7 @@ import torch
 
 from torchprof_hooks.capture.attach.attachments import Attachment
 from torchprof_hooks.capture.record.site import Site
-from torchprof_hooks.capture.torch_names.modules import (
+from torchprof_hooks.capture.torch_names.hook_tables import (
     own_hook_number,
     remove_own_hook,
 )

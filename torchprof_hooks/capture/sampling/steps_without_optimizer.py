@@ -6,7 +6,7 @@ from typing import Final
 
 from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.record.step_counter import StepCounter
-from torchprof_hooks.capture.torch_names.optimizers import any_optimizer_made
+from torchprof_hooks.capture.torch_names.modules import any_optimizer_made
 
 #: Steps without any optimizer after which none is expected, although one was made.
 NO_OPTIMIZER_STEPS: Final = 256

@@ -5,13 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from threading import get_ident
-from types import FrameType
 from typing import Any, Final
 
 import torch
 from torch import autograd
 
 from torchprof_hooks.capture.torch_names.canary import Canary
+from torchprof_hooks.capture.torch_names.modules import frames_from
 from torchprof_hooks.capture.torch_names.place import Place
 
 #: What ``AccumulateGrad`` nodes report in place of a sequence number.
@@ -157,14 +157,11 @@ def _engine_entry() -> Place:
 
 def passes_on_stack() -> int:
     """How many backward passes on this thread's Python stack have begun to run."""
-    passes = 0
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        passes += frame.f_code.co_filename == autograd.graph.__file__ and (
-            frame.f_code.co_name == "_engine_run_backward"
-        )
-        frame = frame.f_back
-    return passes
+    return sum(
+        frame.f_code.co_name == "_engine_run_backward"
+        and frame.f_code.co_filename == autograd.graph.__file__
+        for frame in frames_from(sys._getframe(1))
+    )
 
 
 def run_engine(output: torch.Tensor, gradient: torch.Tensor) -> None:

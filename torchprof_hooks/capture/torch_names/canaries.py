@@ -22,10 +22,12 @@ from torchprof_hooks.capture.torch_names.custom_functions import CUSTOM_FUNCTION
 from torchprof_hooks.capture.torch_names.data import BATCHES
 from torchprof_hooks.capture.torch_names.flop_mode import flop_formulas
 from torchprof_hooks.capture.torch_names.functions import FUNCTIONS
-from torchprof_hooks.capture.torch_names.modules import (
-    caller_kwargs,
+from torchprof_hooks.capture.torch_names.hook_tables import (
     global_hook_numbers,
     is_optimizer_hook,
+)
+from torchprof_hooks.capture.torch_names.modules import (
+    caller_kwargs,
     modules_on_stack,
     owners_on_stack,
 )

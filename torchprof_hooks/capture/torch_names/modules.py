@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType, FunctionType
 from typing import Any, Final, cast
 
 import torch
-
-from torchprof_hooks.capture.torch_names.place import Place
 
 
 class _OpenRegions(threading.local):
@@ -75,7 +73,7 @@ def caller_kwargs() -> dict[str, Any]:
     Global pre-hooks are not given them, so they are read from the frame of
     ``torch.nn.Module._call_impl``. If torch arranges that differently: no keywords.
     """
-    frame: FrameType | None = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)  # hot: not by `frames_from`
     while frame is not None:
         if frame.f_code is begin_region.__code__:
             break
@@ -91,83 +89,69 @@ def owners_on_stack() -> list[int]:
     return [id(owner) for owner in _owners_on_stack()]
 
 
-def is_loading_on_stack() -> bool:
-    """Whether this thread is loading data: whether one of the methods that we put in
-    place of torch's is on its Python stack."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        code = frame.f_code
-        if code.co_name == "load_measured" and code.co_filename == _LOADERS_FILE:
-            return True
-        frame = frame.f_back
-    return False
-
-
 def modules_on_stack() -> list[torch.nn.Module]:
     """The modules whose call is on this thread's Python stack, outermost first."""
     return [o for o in _owners_on_stack() if isinstance(o, torch.nn.Module)]
 
 
+def is_loading_on_stack() -> bool:
+    """Whether this thread is loading data: whether one of the methods that we put in
+    place of torch's is on its Python stack."""
+    return any(_kind(frame) == _LOADING for frame in frames_from(sys._getframe(1)))
+
+
 def is_module_call_on_stack() -> bool:
     """Whether the call of a module is on this thread's Python stack."""
-    frame: FrameType | None = sys._getframe(1)
+    return any(_kind(frame) == _CALLING for frame in frames_from(sys._getframe(1)))
+
+
+def frames_from(frame: FrameType | None) -> Iterator[FrameType]:
+    """This frame of a Python stack and those around it, innermost first."""
     while frame is not None:
-        code = frame.f_code
-        if code.co_name == "_call_impl" and code.co_filename == _MODULE_FILE:
-            return True
+        yield frame
         frame = frame.f_back
-    return False
 
 
 def _owners_on_stack() -> list[object]:
     owners: list[object] = []
-    frame: FrameType | None = sys._getframe(2)
-    while frame is not None:
-        code = frame.f_code
-        variable = _CALLING_CODE.get((code.co_name, code.co_filename))
+    for frame in frames_from(sys._getframe(2)):
+        variable = _OWNERS.get(_kind(frame))
         if variable is not None:
             owners.append(frame.f_locals.get(variable))
-        frame = frame.f_back
     owners.reverse()
     for position, module in _open_regions.entered:  # of which no frame tells
         owners.insert(position, module)
     return owners
 
 
-_MODULE_FILE = torch.nn.Module.__call__.__code__.co_filename
+def _kind(frame: FrameType) -> tuple[str, str]:
+    """Name and file of the function that runs in a frame."""
+    return frame.f_code.co_name, frame.f_code.co_filename
 
-_LOADERS_FILE = str(Path(__file__).parents[1] / "attach" / "loaders.py")
+
+_MODULE_FILE = torch.nn.Module.__call__.__code__.co_filename
 
 _OPTIMIZER_FILE = torch.optim.Optimizer.profile_hook_step.__code__.co_filename
 
-#: Functions that call what an owner does, and the variable that holds the owner. The
-#: last one is ours, in place of methods of torch.
-_CALLING_CODE = {
-    ("_call_impl", _MODULE_FILE): "self",
+_CALLING: Final = ("_call_impl", _MODULE_FILE)
+
+#: Ours, in place of methods of torch.
+_LOADING: Final = (
+    "load_measured",
+    str(Path(__file__).parents[1] / "attach" / "loaders.py"),
+)
+
+#: Functions that call what an owner does, and the variable that holds the owner.
+_OWNERS: Final = {
+    _CALLING: "self",
     ("wrapper", _OPTIMIZER_FILE): "self",
-    ("load_measured", _LOADERS_FILE): "source",
+    _LOADING: "source",
 }
 
 
 def pre_hooks_of(module: torch.nn.Module) -> list[Any]:
     """The forward pre-hooks in a module's own table."""
     return list(module._forward_pre_hooks.values())
-
-
-def own_hook_number(module: torch.nn.Module, hook: Any) -> int | None:
-    """The number of `hook` in a module's own tables, None if it is not there."""
-    for name in _OWN_HOOK_TABLES:
-        for number, known in list(vars(module).get(name, {}).items()):
-            if known is hook:
-                return int(number)
-    return None
-
-
-def remove_own_hook(module: torch.nn.Module, hook: Any) -> None:
-    """Take `hook` out of a module's own tables."""
-    number = own_hook_number(module, hook)
-    for name in _OWN_HOOK_TABLES:
-        vars(module).get(name, {}).pop(number, None)
 
 
 def original_module(module: torch.nn.Module) -> torch.nn.Module:
@@ -191,92 +175,6 @@ def class_name(module: torch.nn.Module) -> str:
     return type(module).__name__
 
 
-def hide_global_hooks(ids: set[int]) -> Callable[[set[int]], None]:
-    """Take hooks on all modules, those with these numbers, out of torch's tables.
-    Returns what puts back those of them that it is given, in their old places. Where
-    torch keeps other tables, they stay where they are."""
-    namespace = vars(torch.nn.modules.module)
-    tables = [namespace[name] for name in _HOOK_TABLES if name in namespace]
-    before = [list(table.items()) for table in tables]
-    for table in tables:
-        for number in ids & table.keys():
-            del table[number]
-
-    def show(wanted: set[int]) -> None:
-        for table, hooks in zip(tables, before, strict=True):
-            known = [number for number, _ in hooks]
-            added = [number for number in table if number not in known]
-            table.update((n, hook) for n, hook in hooks if n in wanted & ids)
-            # Moved one by one: at no moment does another thread miss one of the user's.
-            for number in (*known, *added):
-                if number in table:
-                    table.move_to_end(number)
-
-    return show
-
-
-def remove_global_hooks(hooks: Sequence[Any]) -> None:
-    """Take these out of the tables of hooks on all modules, wherever they are."""
-    namespace = vars(torch.nn.modules.module)
-    tables = [namespace[name] for name in _HOOK_TABLES if name in namespace]
-    for number in global_hook_numbers(hooks):
-        for table in (*tables, *_settings_of_hooks()):
-            table.pop(number, None)
-
-
-def global_hook_numbers(hooks: Sequence[Any]) -> set[int]:
-    """The numbers under which torch has these hooks on all modules. None where it keeps
-    other tables."""
-    namespace = vars(torch.nn.modules.module)
-    return {
-        number
-        for name in _HOOK_TABLES
-        for number, hook in list(namespace.get(name, {}).items())
-        if any(hook is ours for ours in hooks)
-    }
-
-
-def _settings_of_hooks() -> list[dict[int, bool]]:
-    """What torch keeps of hooks, by their numbers, besides these themselves."""
-    namespace = vars(torch.nn.modules.module)
-    return [namespace[name] for name in _HOOK_SETTINGS if name in namespace]
-
-
-def check_for_global_hooks() -> Place:
-    """Where torch.compile's modules ask whether there are hooks on all modules, to warn
-    of them. Where torch asks in another way, users may see that warning."""
-    return Place(torch.nn.modules.module, "_has_any_global_hook")
-
-
-def has_other_global_hooks(numbers: set[int]) -> bool:
-    """Whether there are hooks on all modules but those with these numbers."""
-    namespace = vars(torch.nn.modules.module)
-    tables = (*_HOOK_TABLES, *_HOOK_SETTINGS, *_BACKWARD_TABLES)
-    return any(namespace.get(name, {}).keys() - numbers for name in tables)
-
-
-def is_optimizer_hook(hook: Any) -> bool:
-    """Whether `hook` is on all optimizers. Assumes not where torch keeps other
-    tables."""
-    tables = _optimizer_tables()
-    return any(hook is known for table in tables for known in table.values())
-
-
-def remove_optimizer_hooks(hooks: Sequence[Any]) -> None:
-    """Take these hooks off all optimizers."""
-    for table in _optimizer_tables():
-        for number, known in list(table.items()):
-            if any(known is hook for hook in hooks):
-                table.pop(number, None)
-
-
-def _optimizer_tables() -> list[dict[int, Any]]:
-    # There is no such module any more when the interpreter is ending.
-    module = sys.modules.get(torch.optim.Optimizer.__module__)
-    namespace = {} if module is None else vars(module)
-    return [namespace[name] for name in _OPTIMIZER_TABLES if name in namespace]
-
-
 def call_without_global_hooks() -> Callable[..., Any]:
     """A method for modules of our own, in place of ``torch.nn.Module._call_impl``, that
     does the same but finds torch's tables of hooks on all modules empty: other threads
@@ -295,42 +193,12 @@ def call_without_global_hooks() -> Callable[..., Any]:
     return FunctionType(code.replace(), {**names, **{name: {} for name in tables}})
 
 
-def hide_hooks_of(
-    module: torch.nn.Module, numbers: Collection[int]
-) -> Callable[[], None]:
-    """Take hooks with these numbers out of the tables of `module` and all in it.
-    Returns what puts them back, in their old places.
-    """
-    before: list[tuple[dict[int, Any], list[tuple[int, Any]]]] = []
-    for each in module.modules():
-        for name in _OWN_HOOK_TABLES:
-            table = vars(each).get(name, {})
-            if any(number in table for number in numbers):
-                before.append((table, list(table.items())))
-                for number in numbers:
-                    table.pop(number, None)
-
-    def show() -> None:
-        for table, hooks in before:
-            known = {number for number, _ in hooks}
-            added = [(n, hook) for n, hook in table.items() if n not in known]
-            kept = [(n, h) for n, h in hooks if n in numbers or n in table]
-            table.clear()
-            table.update([*kept, *added])
-
-    return show
-
-
-_OWN_HOOK_TABLES = (
-    "_forward_pre_hooks",
-    "_forward_pre_hooks_with_kwargs",
-    "_forward_hooks",
-    "_forward_hooks_always_called",
-)
-_HOOK_TABLES = ("_global_forward_pre_hooks", "_global_forward_hooks")
-_HOOK_SETTINGS = (
-    "_global_forward_hooks_always_called",
-    "_global_forward_hooks_with_kwargs",
-)
-_BACKWARD_TABLES = ("_global_backward_pre_hooks", "_global_backward_hooks")
-_OPTIMIZER_TABLES = ("_global_optimizer_pre_hooks", "_global_optimizer_post_hooks")
+def any_optimizer_made() -> bool:
+    """Whether an optimizer of torch's was ever made in this process: the first of each
+    class has its ``step`` replaced by one that calls hooks, which has this mark. Where
+    torch marks them differently: False, and gradients that are accumulated before the
+    first step of an optimizer count as a step each."""
+    kinds: list[type] = [torch.optim.Optimizer]
+    for kind in kinds:
+        kinds.extend(kind.__subclasses__())
+    return any(getattr(kind.__dict__.get("step"), "hooked", False) for kind in kinds)
