@@ -83,7 +83,7 @@ LONGEST_FUNCTION = 40
 DEEPEST_CLASS = 2
 
 #: Folders with more files.
-CROWDED = {"capture/torch_names", "capture/attach"}
+CROWDED = {"capture/torch_names"}
 #: capture/ is being rebuilt: until then, this is its limit.
 LONGEST_FILE_IN_CAPTURE = 400
 LONG_FILES = {

@@ -42,6 +42,11 @@ class Attachment:
         """Whether there are any."""
         return any(reference() is not None for reference in self._users)
 
+    def trackers_here(self) -> list[Any]:
+        """Those users, where all are trackers, that the running thread works for."""
+        living = (reference() for reference in self._users)
+        return [user for user in living if user is not None and user.works_here()]
+
     def users_changed(self) -> None:
         """Somebody has come or gone."""
 

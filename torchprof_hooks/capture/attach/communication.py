@@ -17,8 +17,7 @@ from torchprof_hooks.capture.attach.interruptions import (
     communication_failed,
     end_communication,
 )
-from torchprof_hooks.capture.attach.patch import Layer, Make, Patch
-from torchprof_hooks.capture.attach.tracebacks import leave_out_our_frame
+from torchprof_hooks.capture.attach.patch import Layer, Make, Patch, leave_out_our_frame
 from torchprof_hooks.capture.backward.gradient_reduction import gradient_reduction
 from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.torch_names.collectives import (
@@ -101,7 +100,7 @@ class CommunicationPatches(Attachment):
             (reducer_method("prepare_for_backward"), _make_prepare),
             (reducer_method("_rebuild_buckets"), self._make_rebuild),
         ]
-        return [Patch(partial(_same, place), make) for place, make in makes]
+        return [Patch(place, make) for place, make in makes]
 
     # What takes the place of torch's functions
 
@@ -200,7 +199,7 @@ class CommunicationPatches(Attachment):
             start_ns = perf_counter_ns()
             was_rebuilt = original(*args, **kwargs)
             if was_rebuilt and layer.is_on:  # the first process has told the others how
-                for tracker in self._trackers_here():
+                for tracker in self.trackers_here():
                     communicated(tracker, "broadcast", start_ns)
             return was_rebuilt
 
@@ -213,7 +212,7 @@ class CommunicationPatches(Attachment):
             return original(*args, **kwargs)
         begun: list[tuple[Tracker, Site]] = []
         try:
-            for tracker in self._trackers_here():
+            for tracker in self.trackers_here():
                 site = begin_communication(tracker, name, is_call)
                 if site is not None:
                     begun.append((tracker, site))
@@ -226,10 +225,6 @@ class CommunicationPatches(Attachment):
         for tracker, site in reversed(begun):
             end_communication(tracker, site)
         return result
-
-    def _trackers_here(self) -> list[Tracker]:
-        living = (reference() for reference in self._users)
-        return [t for t in living if t is not None and t.works_here()]
 
 
 class OperatorStandIn:
@@ -256,10 +251,6 @@ def _make_prepare(original: Function, layer: Layer) -> Function:
         return original(*args, **kwargs)
 
     return prepare_for_backward
-
-
-def _same(place: Place) -> Place:
-    return place
 
 
 #: All there are.

@@ -1,4 +1,5 @@
-"""Tells trackers when a backward pass begins and ends.
+"""Tells trackers when a backward pass begins and ends, and when a checkpoint computes
+something again in one.
 
 Starting from what the engine is asked to run, rather than from the outputs of modules,
 finds all nodes whatever those outputs look like (objects of the user's own, a loss left
@@ -7,8 +8,9 @@ behind as an attribute), and dates the begin and the end of a pass.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch.compiler import is_dynamo_compiling
@@ -26,11 +28,15 @@ from torchprof_hooks.capture.torch_names.autograd import (
     node_of,
     sequence_number,
 )
+from torchprof_hooks.capture.torch_names.checkpoints import (
+    beginning_of_recomputation,
+    end_of_recomputation,
+)
 from torchprof_hooks.capture.torch_names.compiler import (
     is_compiled_autograd_on,
     is_tracing,
 )
-from torchprof_hooks.capture.torch_names.place import Function
+from torchprof_hooks.capture.torch_names.place import Function, Place
 
 if TYPE_CHECKING:
     from torchprof_hooks.capture.tracking.tracker import Tracker
@@ -60,12 +66,8 @@ class EnginePatch(Patch):
 
     def _hear(self) -> None:
         if not (is_dynamo_compiling() or is_tracing() or is_compiled_autograd_on()):
-            for tracker in self._trackers_here():
+            for tracker in self.trackers_here():
                 tracker.begin_unseen_pass()
-
-    def _trackers_here(self) -> list[Tracker]:
-        living = (reference() for reference in self._users)
-        return [t for t in living if t is not None and t.works_here()]
 
     def _make_entry(self, run_backward: Function, layer: Layer) -> Function:
         def run_measured_backward(outputs: Any, *args: Any, **kwargs: Any) -> Any:
@@ -81,7 +83,7 @@ class EnginePatch(Patch):
             failed = True
             seen_before = seen_pass_begins()
             try:
-                for tracker in self._trackers_here():
+                for tracker in self.trackers_here():
                     begun.append((tracker, len(tracker.passes)))
                     passes = tracker.backward
                     looks = passes is not None and passes.looks_at_nodes
@@ -140,5 +142,42 @@ def _node(edge: Any) -> Any:
     return node_of(edge) if isinstance(edge, torch.Tensor) else edge.node
 
 
-#: The one there is.
-engine_patch = EnginePatch()
+class RecomputationPatch(Patch):
+    """Where torch's non-reentrant checkpoint begins, or ends, to compute again what a
+    node asks for; its users are trackers.
+
+    What is called in between is seen in other ways. But what torch does around that
+    (random states, autocast, checks) would be the time of the node that asked.
+    """
+
+    def __init__(self, find: Callable[[], Place], is_begin: bool) -> None:
+        super().__init__(find, self._make_told)
+        self._is_begin = is_begin
+
+    def _make_told(self, original: Function, layer: Layer) -> Function:
+        @wraps(original)
+        def told_of_recomputation(*args: Any, **kwargs: Any) -> Any:
+            if self._is_begin:
+                self._tell(layer)
+            result = original(*args, **kwargs)
+            if not self._is_begin:
+                self._tell(layer)
+            return result
+
+        return told_of_recomputation
+
+    def _tell(self, layer: Layer) -> None:
+        if layer.is_on and not is_tracing():
+            for tracker in self.trackers_here():
+                if self._is_begin:
+                    tracker.begin_recomputation()
+                else:
+                    tracker.end_recomputation()
+
+
+#: All there are.
+engine_patch: Final = EnginePatch()
+recomputation_patches: Final = (
+    RecomputationPatch(beginning_of_recomputation, is_begin=True),
+    RecomputationPatch(end_of_recomputation, is_begin=False),
+)

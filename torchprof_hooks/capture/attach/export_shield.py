@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from torchprof_hooks.capture.attach.attachments import Attachment
-from torchprof_hooks.capture.attach.module_hooks import ModuleHooks
+from torchprof_hooks.capture.attach.module_hooks import numbers_of
 from torchprof_hooks.capture.attach.patch import Layer, Patch
-from torchprof_hooks.capture.torch_names.exporting import (
+from torchprof_hooks.capture.torch_names.compiler import (
     export_contexts,
     script_module_maker,
 )
@@ -54,22 +54,18 @@ class ExportShield(Attachment):
     def _exporting(self, *args: Any, **kwargs: Any) -> Iterator[Any]:
         assert self._original is not None
         with self._original(*args, **kwargs) as entered:
-            show = hide_global_hooks(self._numbers())
+            show = hide_global_hooks(numbers_of(self.users))
             try:
                 yield entered
             finally:
-                show(self._numbers())
-
-    def _numbers(self) -> set[int]:
-        hooks = [user for user in self.users if isinstance(user, ModuleHooks)]
-        return {number for pair in hooks for number in pair.numbers}
+                show(numbers_of(self.users))
 
 
 def _make_scripting(original: Function, layer: Layer) -> Function:
     def create_script_module(nn_module: Any, *args: Any, **kwargs: Any) -> Any:
         if not layer.is_on:
             return original(nn_module, *args, **kwargs)
-        numbers = {n for user in script_patch.users for n in user.numbers}
+        numbers = numbers_of(script_patch.users)
         show = hide_hooks_of(nn_module, numbers)
         try:
             return original(nn_module, *args, **kwargs)

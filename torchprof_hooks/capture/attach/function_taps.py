@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from torch.compiler import is_dynamo_compiling
 
 from torchprof_hooks.capture.attach.attachments import Attachment, attachments
-from torchprof_hooks.capture.attach.compiler_exemption import exempt_from_compilation
+from torchprof_hooks.capture.attach.compiling import exempt_from_compilation
 from torchprof_hooks.capture.attach.function_mode import (
     FunctionMode,
     modes_of_ours,
@@ -165,11 +165,6 @@ class _CompiledRegions(Patch):
         super().__init__(eval_frame_setter, self._make_setter)
         # By the frame of torch.compile that runs it, which lives until its end.
         self._open: dict[int, _OpenRegion] = {}
-
-    def trackers_here(self) -> list[Tracker]:
-        """The trackers of all functions that the running thread works for."""
-        living = (reference() for reference in self._users)
-        return [t for t in living if t is not None and t.works_here()]
 
     def _make_setter(self, original: Function, layer: Layer) -> Function:
         def set_eval_frame(callback: Any) -> Any:

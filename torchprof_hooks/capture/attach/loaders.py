@@ -12,8 +12,7 @@ from torchprof_hooks.capture.attach.interruptions import (
     end_loading,
     loading_failed,
 )
-from torchprof_hooks.capture.attach.patch import Layer, Patch
-from torchprof_hooks.capture.attach.tracebacks import leave_out_our_frame
+from torchprof_hooks.capture.attach.patch import Layer, Patch, leave_out_our_frame
 from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.torch_names.compiler import is_tracing
 from torchprof_hooks.capture.torch_names.data import LOADER_METHODS, LoaderMethod
@@ -36,10 +35,6 @@ class LoaderPatch(Patch):
         super().__init__(method.find, self._make_method)
         self._gives_batches = method.gives_batches
 
-    def _trackers_here(self) -> list[Tracker]:
-        living = (reference() for reference in self._users)
-        return [t for t in living if t is not None and t.works_here()]
-
     def _make_method(self, original: Function, layer: Layer) -> Function:
         @wraps(original)
         def load_measured(source: Any, *args: Any, **kwargs: Any) -> Any:
@@ -47,7 +42,7 @@ class LoaderPatch(Patch):
                 return original(source, *args, **kwargs)
             begun: list[tuple[Tracker, Site]] = []
             try:
-                for tracker in self._trackers_here():
+                for tracker in self.trackers_here():
                     site = begin_loading(tracker, source, self._gives_batches)
                     if site is not None:
                         begun.append((tracker, site))

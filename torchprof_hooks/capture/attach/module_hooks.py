@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 from torch.nn.modules.module import (
     register_module_forward_hook,
     register_module_forward_pre_hook,
@@ -53,3 +56,9 @@ class ModuleHooks(Attachment):
         self._handles.clear()
         remove_global_hooks(self._hooks)  # whose handles an interrupt has lost
         return True
+
+
+def numbers_of(hooks: Iterable[Any]) -> set[int]:
+    """The numbers of all these hooks in torch's tables: `ModuleHooks`, or others that
+    know theirs."""
+    return {number for each in hooks for number in each.numbers}

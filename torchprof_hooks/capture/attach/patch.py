@@ -30,13 +30,14 @@ class Patch(Attachment):
     Where somebody else replaces it after us, it stays as they want it: what they put
     there calls ours.
 
-    find: where it is; asked again each time, for torch imports some modules late.
+    find: where it is; a function is asked again each time, for torch imports some
+        modules late.
     make: makes what takes its place.
     """
 
-    def __init__(self, find: Callable[[], Place], make: Make) -> None:
+    def __init__(self, find: Place | Callable[[], Place], make: Make) -> None:
         super().__init__()
-        self._find = find
+        self._find = find if callable(find) else lambda: find
         self._make = make
         self._original: Function | None = None
         self._ours: Any = None
@@ -68,3 +69,11 @@ class Patch(Attachment):
         if self._original is not None and place.read() is self._ours:
             place.write(self._original)
         return True
+
+
+def leave_out_our_frame(error: BaseException) -> None:
+    """Let the caller, which is about to raise `error` again, not be seen in the user's
+    traceback: a bare ``raise`` takes what is in the exception. Before Python 3.11 it
+    does not, and the frame is seen."""
+    if error.__traceback__ is not None:
+        error.__traceback__ = error.__traceback__.tb_next

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from torchprof_hooks.capture.attach.attachments import attachments
-from torchprof_hooks.capture.attach.compile_shield import compile_shield
+from torchprof_hooks.capture.attach.compiling import compile_shield
 from torchprof_hooks.capture.attach.optimizer_steps import optimizer_hooks
 from torchprof_hooks.capture.core import hooks_of
 from torchprof_hooks.capture.optimizers import read_optimizer

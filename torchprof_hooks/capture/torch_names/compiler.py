@@ -1,10 +1,10 @@
-"""Private names of ``torch.compile``."""
+"""Private names of ``torch.compile``, ``torch.export`` and ``torch.jit``."""
 
 from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from types import CodeType
 from typing import Any, Final, NamedTuple
 
@@ -202,3 +202,25 @@ COMPILED_CALLS: Final = Canary(
     ("_maybe_set_eval_frame", _ABOUT_TO_RUN),
     _are_calls_recognised,
 )
+
+
+#: The module that has the context in which torch.export traces, and those that take it
+#: from there by name.
+_EXPORTING: Final = (
+    "torch._export.utils",
+    "torch._dynamo.functional_export",
+    "torch.export._trace",
+)
+
+
+def export_contexts() -> Iterator[Place]:
+    """Where the function is kept that makes the context in which torch.export traces a
+    model, as far as it has been imported. torch has no hook for that."""
+    for name in _EXPORTING:
+        if name in sys.modules:
+            yield Place(sys.modules[name], "_compiling_state_context")
+
+
+def script_module_maker() -> Place:
+    """The function that makes a script module of a module and all in it."""
+    return Place(sys.modules.get("torch.jit._recursive"), "create_script_module")

@@ -12,8 +12,7 @@ from typing import Final
 
 import torch
 
-from torchprof_hooks.capture.attach.open_ranges import OpenRanges
-from torchprof_hooks.capture.attach.other_profilers import OtherProfilers
+from torchprof_hooks.capture.attach.torch_profiler import OpenRanges, OtherProfilers
 from torchprof_hooks.capture.torch_names.profiler import (
     is_profiler_active,
     make_profiler,

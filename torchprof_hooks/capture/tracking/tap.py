@@ -10,18 +10,17 @@ from torch.compiler import is_dynamo_compiling
 
 from torchprof_hooks.capture.attach.attachments import Attachment, attachments
 from torchprof_hooks.capture.attach.communication import communication_patches
-from torchprof_hooks.capture.attach.compilations import compilations
-from torchprof_hooks.capture.attach.compile_shield import (
+from torchprof_hooks.capture.attach.compiling import (
+    compilations,
     compile_shield,
     hushed_warning,
 )
-from torchprof_hooks.capture.attach.engine import engine_patch
+from torchprof_hooks.capture.attach.engine import engine_patch, recomputation_patches
 from torchprof_hooks.capture.attach.export_shield import export_shield
 from torchprof_hooks.capture.attach.function_taps import function_taps
 from torchprof_hooks.capture.attach.loaders import loader_patches
 from torchprof_hooks.capture.attach.module_hooks import ModuleHooks
 from torchprof_hooks.capture.attach.optimizer_steps import optimizer_hooks
-from torchprof_hooks.capture.attach.recomputation import recomputation_patches
 from torchprof_hooks.capture.core import hooks_of
 from torchprof_hooks.capture.tracking.meters import TensorMeter, meters_of
 from torchprof_hooks.capture.tracking.tensor_memory import counted_tensors

@@ -11,7 +11,7 @@ from typing import Final
 
 import torch
 
-from torchprof_hooks.capture.attach.compile_shield import compile_shield
+from torchprof_hooks.capture.attach.compiling import compile_shield
 from torchprof_hooks.capture.backward.ownership import (
     FIELDS,
     Interval,

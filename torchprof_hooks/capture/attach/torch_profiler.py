@@ -1,8 +1,10 @@
-"""Profilers of torch's that are not ours."""
+"""What programs do with torch's profiler while we may use it: profilers of their own,
+and ranges that they mark."""
 
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial, wraps
@@ -10,10 +12,12 @@ from typing import Any, Final
 
 from torchprof_hooks.capture.attach.attachments import attachments
 from torchprof_hooks.capture.attach.patch import Layer, Patch
-from torchprof_hooks.capture.torch_names.place import Function, Place
+from torchprof_hooks.capture.torch_names.place import Function
 from torchprof_hooks.capture.torch_names.profiler import (
     PROFILER_BEGINS,
     PROFILER_ENDS,
+    begin_range,
+    end_range,
     is_one_prepared,
     is_profiler_active,
 )
@@ -35,7 +39,7 @@ class OtherProfilers:
         self._before_others = before_others
         self._own = threading.local()
         self._patches: Final = [
-            Patch(partial(_itself, place), partial(self._watching, is_end=is_end))
+            Patch(place, partial(self._watching, is_end=is_end))
             for is_end, places in ((False, PROFILER_BEGINS), (True, PROFILER_ENDS))
             for place in places
         ]
@@ -86,5 +90,56 @@ class OtherProfilers:
         return watching
 
 
-def _itself(place: Place) -> Place:
-    return place
+class OpenRanges:
+    """Ends ranges that are open when a recording ends.
+
+    A range that begins while one session of torch's profiler runs and ends while
+    another does makes torch write to memory that it has freed (seen with 2.13: the
+    program crashes some time later). Ended early, as far as torch is concerned, it
+    lasts until the end of the recording, and ending it again does nothing.
+    """
+
+    def __init__(self) -> None:
+        self._open: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._patches = (
+            Patch(begin_range, self._watched_enter),
+            Patch(end_range, self._watched_exit),
+        )
+
+    def watch(self, user: object) -> None:
+        """A recording is about to begin: look for as long as `user` lives, or until
+        `unwatch`."""
+        for patch in self._patches:
+            attachments.attach(patch, user)
+
+    def unwatch(self, user: object) -> None:
+        """Do not look any longer."""
+        for patch in self._patches:
+            attachments.detach(patch, user)
+
+    def end(self, user: object) -> None:
+        """It is about to end."""
+        self.unwatch(user)
+        for marked in list(self._open):
+            if getattr(marked, "record", None) is not None:  # it has begun
+                marked.__exit__(None, None, None)
+        self._open.clear()
+
+    def _watched_enter(self, enter: Function, layer: Layer) -> Function:
+        opened = self._open
+
+        def watched_enter(marked: Any) -> Any:
+            if layer.is_on:
+                opened.add(marked)  # first: an interrupt may come in between
+            return enter(marked)
+
+        return watched_enter
+
+    def _watched_exit(self, leave: Function, layer: Layer) -> Function:
+        opened = self._open
+
+        def watched_exit(marked: Any, *error: Any) -> Any:
+            opened.discard(marked)
+            return leave(marked, *error)
+
+        return watched_exit

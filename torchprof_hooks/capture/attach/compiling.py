@@ -1,0 +1,186 @@
+"""What torch.compile must not meet of ours, and what it tells us: when it compiles."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from types import CodeType, FunctionType, ModuleType
+from typing import TYPE_CHECKING, Final
+
+from torchprof_hooks.capture.attach.attachments import Attachment, attachments
+from torchprof_hooks.capture.attach.interruptions import begin_compiling, end_compiling
+from torchprof_hooks.capture.attach.module_hooks import numbers_of
+from torchprof_hooks.capture.attach.patch import Layer, Patch
+from torchprof_hooks.capture.record.site import Site
+from torchprof_hooks.capture.torch_names.compiler import (
+    has_compiled,
+    is_compiler_loaded,
+    keep_compiler_out_of,
+    unwatch_compilations,
+    watch_compilations,
+)
+from torchprof_hooks.capture.torch_names.hook_tables import (
+    Show,
+    check_for_global_hooks,
+    has_other_global_hooks,
+    hide_global_hooks,
+)
+from torchprof_hooks.capture.torch_names.place import Function
+
+if TYPE_CHECKING:
+    from torchprof_hooks.capture.tracking.tracker import Tracker
+
+_PACKAGE: Final = __name__.partition(".")[0]
+
+#: The modules of ours that were exempted, and how many modules there were in all by
+#: then: looking through them takes longer than entering a hook may.
+_exempted: set[str] = set()
+_modules_seen = 0
+
+
+def exempt_from_compilation() -> None:
+    """Have torch.compile leave the code of this package alone, if it is in use.
+
+    Where it gives up on a function of the user's, it goes on to compile whatever that
+    calls, piece by piece: our hooks too, and the functions that are measured in them.
+    """
+    global _modules_seen  # noqa: PLW0603
+    if not is_compiler_loaded() or len(sys.modules) == _modules_seen:
+        return
+    _modules_seen = len(sys.modules)
+    ours = {name: m for name, m in sys.modules.items() if name.startswith(_PACKAGE)}
+    for name in ours.keys() - _exempted:
+        keep_compiler_out_of(_code_of(ours[name]))
+        _exempted.add(name)
+
+
+def _code_of(module: ModuleType) -> Iterator[CodeType]:
+    for value in list(vars(module).values()):
+        if getattr(value, "__module__", None) != module.__name__:
+            continue
+        if isinstance(value, FunctionType):
+            yield from _with_inner(value.__code__)
+        elif isinstance(value, type):
+            for member in vars(value).values():
+                method = member.fget if isinstance(member, property) else member
+                function = getattr(method, "__func__", method)
+                if isinstance(function, FunctionType):
+                    yield from _with_inner(function.__code__)
+
+
+def _with_inner(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _with_inner(constant)
+
+
+class Compilations(Attachment):
+    """Is told by torch.compile of the begin and the end of what it compiles; its users
+    are trackers.
+
+    Torch tells of the first begin and the last end, if it compiles several at once.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lock = threading.RLock()
+        self._begun: list[tuple[Tracker, Site]] = []
+        self._callbacks = self._begin, self._end
+
+    def put_on(self) -> None:
+        """Be told, if torch.compile is in use."""
+        watch_compilations(*self._callbacks)
+
+    def take_off(self) -> bool:
+        """Do not be told any more."""
+        unwatch_compilations(*self._callbacks)
+        self._begun = []
+        return True
+
+    def _begin(self, *compilation: object) -> None:
+        with self._lock:
+            begun = [(told, begin_compiling(told)) for told in self.users]
+            self._begun = [(told, site) for told, site in begun if site is not None]
+
+    def _end(self, *compilation: object) -> None:
+        with self._lock:
+            begun, self._begun = self._begun, []
+            for told, site in reversed(begun):
+                end_compiling(told, site)
+
+
+class CompileShield(Attachment):
+    """Takes hooks on all modules away for as long as torch.compile compiles something;
+    its users are `ModuleHooks`.
+
+    If it met them, it would compile again as soon as they are removed, or replaced.
+    Nothing that happens meanwhile in its thread is to be measured; calls in others are
+    missed.
+
+    has_missed: whether something was compiled with hooks on, before torch.compile could
+        be watched.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.has_missed = False
+        self._lock = threading.RLock()
+        self._is_watching = self._was_unwatched = False
+        self._show: Show | None = None
+        self._callbacks = self._hide, self._show_again
+
+    def watch(self) -> None:
+        """torch.compile may have come into use by now, or forgotten us."""
+        exempt_from_compilation()
+        attachments.renew(self)
+        attachments.renew(compilations)
+
+    def put_on(self) -> None:
+        """Be told when torch.compile begins and ends, if it is in use."""
+        exempt_from_compilation()
+        self._is_watching = watch_compilations(*self._callbacks)
+        if self._is_watching and self._was_unwatched:
+            self._was_unwatched = False
+            self.has_missed = has_compiled()
+        elif not self._is_watching:
+            self._was_unwatched = True
+
+    def take_off(self) -> bool:
+        """Do not be told any more."""
+        unwatch_compilations(*self._callbacks)
+        self._show = None  # there is nothing to show
+        self._is_watching = self._was_unwatched = False
+        return True
+
+    def _hide(self, *compilation: object) -> None:
+        with self._lock:
+            if self.is_used and self._show is None:
+                self._show = hide_global_hooks(numbers_of(self.users))
+
+    def _show_again(self, *compilation: object) -> None:
+        with self._lock:
+            show, self._show = self._show, None
+            if show is not None:
+                show(numbers_of(self.users))
+
+
+def _make_check(original: Function, layer: Layer) -> Function:
+    def has_hooks_of_others() -> bool:
+        if not layer.is_on:
+            return bool(original())
+        return has_other_global_hooks(numbers_of(hushed_warning.users))
+
+    return has_hooks_of_others
+
+
+#: All there are.
+compilations: Final = Compilations()
+compile_shield: Final = CompileShield()
+
+#: torch.compile warns its users when hooks on all modules fire for a compiled module as
+#: well. Ours know how to deal with that: while they are there, it hears of those of
+#: others. A filter of Python's would not do: whoever catches warnings copies them, and
+#: puts them back. Its users are `ModuleHooks`.
+hushed_warning: Final = Patch(check_for_global_hooks, _make_check)
