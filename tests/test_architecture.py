@@ -88,13 +88,11 @@ CROWDED = {"capture/torch_names"}
 LONGEST_FILE_IN_CAPTURE = 400
 LONG_FILES = {
     "program/recorder.py",
-    "tracing/profiler_hook.py",
 }
 LONGEST_CLASS_IN_CAPTURE = 330
 LONG_CLASSES = {
     "profiles/profile.py:Profile",
     "program/recorder.py:Recorder",
-    "tracing/profiler_hook.py:ProfilerHook",
 }
 DEEP_CLASSES: set[str] = set()
 #: State that modules hold: the one program that is measured, hooks that are in use, and

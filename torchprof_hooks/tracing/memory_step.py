@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from torchprof_hooks.capture.tracing.kineto_session import Hold, kineto_sessions
 from torchprof_hooks.capture.tracing.recording import Recording, Window
 from torchprof_hooks.profiles.trace.memory_replay import MemoryReplay, replay_memory
+from torchprof_hooks.tracing.recorded_step import RecordedStep
 from torchprof_hooks.tracing.uninterrupted import uninterrupted
 
 
@@ -21,7 +21,7 @@ class MemoryStep:
 
     def __init__(self) -> None:
         self.reason = "no step was traced"
-        self._hold: Hold | None = None
+        self._recording = RecordedStep(wants_tensors=True)
         self._recorded: tuple[Recording, Window] | None = None
         self._step = 0
         self._replay: MemoryReplay | None = None
@@ -30,11 +30,9 @@ class MemoryStep:
         """A step begins. Returns whether it is recorded, which it is not while another
         profiler of torch is running."""
         self.drop()
-        kineto_sessions.join(self, wants_tensors=True)
-        with uninterrupted():
-            self._hold = kineto_sessions.start()
-        if self._hold is None:
-            kineto_sessions.leave(self)
+        self._recording.join()
+        if not self._recording.begin():
+            self._recording.leave()
             self.reason = "another profiler of torch was running"
             return False
         self.reason = "the traced step has not ended"
@@ -42,20 +40,18 @@ class MemoryStep:
 
     def end(self, step: int) -> None:
         """The step with this number is over. If none was begun, nothing is done."""
-        if self._hold is not None:
+        if self._recording.is_running:
             with uninterrupted():
-                hold, self._hold = self._hold, None
                 self._step, self._recorded, self._replay = step, None, None
-                kineto_sessions.stop(hold, self._keep)
-                kineto_sessions.leave(self)
+                self._recording.end(self._keep)
+                self._recording.leave()
 
     def drop(self) -> None:
         """Give up the step that has begun. Steps recorded before are kept."""
-        if self._hold is not None:
+        if self._recording.is_running:
             with uninterrupted():
-                hold, self._hold = self._hold, None
-                kineto_sessions.drop(hold)
-                kineto_sessions.leave(self)
+                self._recording.drop()
+                self._recording.leave()
 
     def replay(self) -> MemoryReplay | None:
         """The replay of the last step that was recorded; None for some `reason`."""

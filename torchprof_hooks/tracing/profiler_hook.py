@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import os
 import time
-import warnings
 from _thread import get_ident
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 
-from torchprof_hooks.capture.tracing.kineto_session import Hold, kineto_sessions
 from torchprof_hooks.profiles.options import (
     check_either,
     check_flag,
@@ -22,8 +19,8 @@ from torchprof_hooks.session.hook_use import occupy, release
 from torchprof_hooks.session.session_hook import RunContext, RunValues, SessionHook
 from torchprof_hooks.session.training_session import TrainingSession
 from torchprof_hooks.session.trigger_timer import SecondOrStepTimer
-from torchprof_hooks.tracing.trace_writer import TraceOptions, TraceWriter
-from torchprof_hooks.tracing.uninterrupted import uninterrupted
+from torchprof_hooks.tracing.step_tracer import StepTracer
+from torchprof_hooks.tracing.trace_writer import TraceOptions
 
 
 class ProfilerHook(SessionHook):
@@ -91,35 +88,30 @@ class ProfilerHook(SessionHook):
             "compress": compress,
         }.items():
             check_flag(name, value)
-        self._timer = SecondOrStepTimer(save_secs, save_steps, clock=clock)
-        self._directory = check_path("output_dir", output_dir)
-        self._options = TraceOptions(show_dataflow, show_memory, compress)
-        self._trace_first = trace_first
-        self._writer = TraceWriter(self._options)
-        self._has_joined = False
-        self._is_due = False
-        self._hold: Hold | None = None
-        self._next_step: int | None = None  # the number after the coming step, likely
+        self._tracer = StepTracer(
+            SecondOrStepTimer(save_secs, save_steps, clock=clock),
+            check_path("output_dir", output_dir),
+            TraceOptions(show_dataflow, show_memory, compress),
+            trace_first,
+        )
         self._own_step: int | None = None  # of a loop without session
         self._thread = 0  # of that loop
-        self._skipped = 0
-        self._has_warned_of_failure = False
 
     @property
     def paths(self) -> list[Path]:
         """The files that were written, so far."""
-        return list(self._writer.paths)
+        return list(self._tracer.writer.paths)
 
     @property
     def skipped(self) -> int:
         """How many steps were not traced because another profiler of torch was
         running."""
-        return self._skipped + self._writer.lost
+        return self._tracer.skipped + self._tracer.writer.lost
 
     @property
     def failed(self) -> int:
         """How many traces could not be written."""
-        return self._writer.failed
+        return self._tracer.writer.failed
 
     @property
     def is_using(self) -> bool:
@@ -130,38 +122,30 @@ class ProfilerHook(SessionHook):
 
     def begin(self) -> None:
         """Make the output folder, and begin to count."""
-        self._next_step = None
-        self._join()
-        # Absolute: the program may change its working directory.
-        self._writer.directory = self._directory.absolute()
-        try:
-            self._writer.directory.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            self._warn_of_failure(str(error))
+        self._tracer.begin()
 
     def before_run(self, run_context: RunContext) -> None:
         """Begin to trace, if it is time."""
-        self._join()
-        self._before_step()
+        self._tracer.before_step()
 
     def after_run(self, run_context: RunContext, run_values: RunValues) -> None:
         """Hand the trace over to the writer, if there is one."""
-        self._after_step(run_context.step, run_values.step)
+        self._tracer.after_step(run_context.step, run_values.step)
 
     def on_stop_iteration(self, run_context: RunContext) -> None:
         """Give up the trace of a step for which there was no data."""
-        self._drop()
+        self._tracer.drop()
 
     def end(self, session: TrainingSession) -> None:
         """Wait for files that are being written."""
-        self._finish()
+        self._tracer.finish()
 
     def on_exception(
         self, run_context: RunContext | None, error: BaseException
     ) -> None:
         """Give up the trace of a step that has failed; traces of earlier steps are
         kept."""
-        self._finish(is_failing=True)
+        self._tracer.finish(is_failing=True)
 
     # As a context manager
 
@@ -176,10 +160,10 @@ class ProfilerHook(SessionHook):
             self._own_step = 0
             self.begin()
             self._thread = get_ident()
-            self._before_step()
+            self._tracer.before_step()
         except BaseException:
             self._own_step = None
-            self._finish(is_failing=True)
+            self._tracer.finish(is_failing=True)
             release((self,))
             raise
         return self
@@ -199,12 +183,12 @@ class ProfilerHook(SessionHook):
             raise RuntimeError(
                 "step() is for use inside of `with ProfilerHook(...)`, in its thread"
             )
-        is_first = self._next_step is None
+        is_first = self._tracer.is_at_first
         step = self._own_step + 1 if step is None else check_whole("step", step)
         before = step - 1 if is_first else self._own_step
         self._own_step = step
-        self._after_step(before, step)
-        self._before_step()
+        self._tracer.after_step(before, step)
+        self._tracer.before_step()
 
     def __exit__(
         self,
@@ -214,89 +198,7 @@ class ProfilerHook(SessionHook):
     ) -> None:
         try:
             self._own_step = None
-            self._finish(is_failing=error is not None)
+            self._tracer.finish(is_failing=error is not None)
         finally:
-            # Again, if an interrupt came in between.
-            self._drop()
-            self._has_joined = False
-            kineto_sessions.leave(self)
+            self._tracer.leave()  # again, if an interrupt came in between
             release((self,))
-
-    # One step
-
-    def _before_step(self) -> None:
-        self._drop()  # of a step that was left by StopIteration
-        if self._next_step is None:
-            self._is_due = self._trace_first
-        else:
-            self._is_due = self._timer.should_trigger_for_step(self._next_step)
-        if self._is_due:
-            with uninterrupted():
-                self._hold = kineto_sessions.start()
-            if self._hold is None:
-                self._skip()
-
-    def _after_step(self, before: int, step: int) -> None:
-        """A step is over: `before` and `step` are its numbers before and after it."""
-        if self._is_due:
-            self._timer.update_last_triggered_step(step)
-        elif self._next_step is None:
-            self._timer.update_last_triggered_step(before)
-        self._is_due = False
-        self._next_step = step + 1
-        if self._hold is not None:
-            with uninterrupted():
-                hold, self._hold = self._hold, None
-                kineto_sessions.stop(hold, partial(self._writer.submit, step))
-        self._warn_of_failures()
-
-    def _drop(self) -> None:
-        self._is_due = False
-        if self._hold is not None:
-            with uninterrupted():
-                hold, self._hold = self._hold, None
-                kineto_sessions.drop(hold)
-
-    def _join(self) -> None:
-        if not self._has_joined:
-            self._has_joined = True
-            kineto_sessions.join(self, self._options.with_tensors)
-            self._writer.open()
-
-    def _finish(self, is_failing: bool = False) -> None:
-        """Leave everything as it was.
-
-        is_failing: whether an exception is being raised. Then nothing is warned of: a
-            warning may be made an error, which would replace the exception.
-        """
-        self._drop()
-        self._has_joined = False
-        kineto_sessions.leave(self)
-        self._writer.close()
-        if not is_failing:
-            self._warn_of_failures()
-
-    # Warnings
-
-    def _skip(self) -> None:
-        self._skipped += 1
-        if self._skipped == 1:
-            warnings.warn(
-                "ProfilerHook skips the trace of a step: another profiler of torch is "
-                "running, and there can be only one. Further ones are counted in "
-                "`skipped`.",
-                stacklevel=2,
-            )
-
-    def _warn_of_failures(self) -> None:
-        if self._writer.first_failure is not None:
-            self._warn_of_failure(self._writer.first_failure)
-
-    def _warn_of_failure(self, reason: str) -> None:
-        if not self._has_warned_of_failure:
-            self._has_warned_of_failure = True
-            warnings.warn(
-                f"ProfilerHook cannot write to {str(self._directory)!r}: {reason}. "
-                "Training goes on; traces not written are counted in `failed`.",
-                stacklevel=2,
-            )
