@@ -68,8 +68,7 @@ CAPTURE_ORDER = (
     "tracking",
     "overhead",
     "compilation",
-    "optimizers",
-    "precision",
+    "program_facts",
     "snapshot",
     "sampling",
     "tracing",
@@ -91,7 +90,6 @@ LONG_FILES = {
 }
 LONGEST_CLASS_IN_CAPTURE = 330
 LONG_CLASSES = {
-    "profiles/profile.py:Profile",
     "program/recorder.py:Recorder",
 }
 DEEP_CLASSES: set[str] = set()
@@ -100,8 +98,8 @@ DEEP_CLASSES: set[str] = set()
 SINGLETONS = {
     "profiles/files/profile_file.py:SCHEMA",
     "program/recorder.py:_running",
-    "session/hook_use.py:_in_use",
-    "session/hook_use.py:_lock",
+    "session/session_hook.py:_in_use",
+    "session/session_hook.py:_lock",
 }
 #: Private names of Python's own libraries that are used outside of torch_names/.
 FOREIGN_NAMES = {

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from torchprof_hooks.capture.precision import leaves_tf32_unused
+from torchprof_hooks.capture.program_facts import leaves_tf32_unused
 
 
 def test_a_process_that_does_not_use_cuda() -> None:

@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_map_only
 from tests.helpers import in_thread
 from tests.invisible import MEASURERS
 from torchprof_hooks import profile
-from torchprof_hooks.capture.optimizers import read_optimizer
+from torchprof_hooks.capture.program_facts import read_optimizer
 from torchprof_hooks.function_hooks import PrintHook
 
 #: What classes and modes have seen.

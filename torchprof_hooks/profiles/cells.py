@@ -112,6 +112,19 @@ def add_cell(cells: dict[CellKey, Totals], key: CellKey, totals: Totals) -> None
     cells[key] = cells[key] + totals if key in cells else totals
 
 
+def broken_promise(cells: Cells, infos: Infos, wall_ns: int) -> str:
+    """What is wrong with the cells of a run that took so long, "" if nothing."""
+    unknown = {name for path, _ in cells for name in path} - infos.keys()
+    if unknown:
+        return f"has cells of {min(unknown)!r}, which is not among the modules"
+    booked_ns = sum(totals.self_ns for totals in cells.values())
+    if booked_ns != wall_ns:
+        return (
+            f"has cells whose self_ns add up to {booked_ns}, but wall_ns is {wall_ns}"
+        )
+    return ""
+
+
 def overhead_ns(item: tuple[CellKey, Totals]) -> int:
     """How much of a cell's own time measuring took: all of it in the profiler's
     cell."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from torchprof_hooks.profiles.cells import (
     CellKey,
     add_cell,
+    broken_promise,
     has_functions,
     without_functions,
 )
@@ -94,16 +95,7 @@ class Profile(Reportable):
 
     def broken_promise(self) -> str:
         """What is wrong with the values taken together, "" if nothing."""
-        unknown = {n for path, _ in self.cells for n in path} - self.modules.keys()
-        if unknown:
-            return f"has cells of {min(unknown)!r}, which is not among the modules"
-        booked_ns = sum(totals.self_ns for totals in self.cells.values())
-        if booked_ns != self.wall_ns:
-            return (
-                f"has cells whose self_ns add up to {booked_ns}, but wall_ns is "
-                f"{self.wall_ns}"
-            )
-        return ""
+        return broken_promise(self.cells, self.modules, self.wall_ns)
 
     @property
     def is_empty(self) -> bool:
@@ -195,29 +187,7 @@ class Profile(Reportable):
         """
         if not isinstance(other, Profile):
             raise TypeError(f"other must be a Profile, not {other!r}")
-        cells = dict(self.cells)
-        for key, totals in other.cells.items():
-            add_cell(cells, key, totals)
-        modules = dict(self.modules)
-        for name, info in other.modules.items():
-            modules[name] = modules[name].merge(info) if name in modules else info
-        counts = ((each.name, getattr(self, each.name)) for each in fields(self))
-        sums = {
-            name: count + getattr(other, name)
-            for name, count in counts
-            if isinstance(count, int)
-        }
-        return Profile(
-            cells=cells,
-            modules=modules,
-            devices=tuple(sorted({*self.devices, *other.devices})),
-            memory=merge_summaries(self.memory, other.memory),
-            not_measured=tuple(sorted({*self.not_measured, *other.not_measured})),
-            step_times=self.step_times.merge(other.step_times),
-            core=united(self.core, other.core, ", "),
-            core_reason=united(self.core_reason, other.core_reason, "; "),
-            **sums,
-        )
+        return _merged(self, other)
 
     def save(self, path: str | Path) -> None:
         """Write the profile to a JSON file (see `profile_file`).
@@ -247,3 +217,29 @@ class Profile(Reportable):
 
     def _reported_profile(self) -> Profile:
         return self
+
+
+def _merged(one: Profile, other: Profile) -> Profile:
+    cells = dict(one.cells)
+    for key, totals in other.cells.items():
+        add_cell(cells, key, totals)
+    modules = dict(one.modules)
+    for name, info in other.modules.items():
+        modules[name] = modules[name].merge(info) if name in modules else info
+    counts = ((each.name, getattr(one, each.name)) for each in fields(one))
+    sums = {
+        name: count + getattr(other, name)
+        for name, count in counts
+        if isinstance(count, int)
+    }
+    return Profile(
+        cells=cells,
+        modules=modules,
+        devices=tuple(sorted({*one.devices, *other.devices})),
+        memory=merge_summaries(one.memory, other.memory),
+        not_measured=tuple(sorted({*one.not_measured, *other.not_measured})),
+        step_times=one.step_times.merge(other.step_times),
+        core=united(one.core, other.core, ", "),
+        core_reason=united(one.core_reason, other.core_reason, "; "),
+        **sums,
+    )

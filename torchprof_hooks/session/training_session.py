@@ -8,13 +8,14 @@ from types import TracebackType
 from typing import Any, Final, ParamSpec, TypeVar
 
 from torchprof_hooks.profiles.options import check_whole
-from torchprof_hooks.session.hook_use import occupy, release
 from torchprof_hooks.session.session_hook import (
     RunArgs,
     RunContext,
     RunValues,
     SessionHook,
     fetch,
+    occupy,
+    release,
 )
 
 P = ParamSpec("P")

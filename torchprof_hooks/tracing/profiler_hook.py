@@ -15,8 +15,13 @@ from torchprof_hooks.profiles.options import (
     check_path,
     check_whole,
 )
-from torchprof_hooks.session.hook_use import occupy, release
-from torchprof_hooks.session.session_hook import RunContext, RunValues, SessionHook
+from torchprof_hooks.session.session_hook import (
+    RunContext,
+    RunValues,
+    SessionHook,
+    occupy,
+    release,
+)
 from torchprof_hooks.session.training_session import TrainingSession
 from torchprof_hooks.session.trigger_timer import SecondOrStepTimer
 from torchprof_hooks.tracing.step_tracer import StepTracer

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import threading
 import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
 
-class Attachment:
+class Attachment(ABC):
     """Something that is on torch for as long as anybody uses it.
 
     Subclasses say how it is put on and taken off. Both may be called at any time, and
@@ -22,14 +23,14 @@ class Attachment:
     def __init__(self) -> None:
         self._users: tuple[weakref.ref[Any], ...] = ()
 
+    @abstractmethod
     def put_on(self) -> None:
         """Put on torch what is not there of it yet."""
-        raise NotImplementedError
 
+    @abstractmethod
     def take_off(self) -> bool:
         """Take off what is there of it, if anything is. Whether that is done: if not,
         it is tried again at the next use."""
-        raise NotImplementedError
 
     @property
     def users(self) -> list[Any]:

@@ -23,7 +23,7 @@ def tell_of_step(
     if tracker.site.phase == "data" and not tracker.follows_loading:
         return  # a part of loading
     if tracker.is_in_optimizer():
-        detector.inner_stepped(optimizer)
+        detector.rounds.inner_stepped(optimizer)
     else:
         is_inside_call = tracker.site is not tracker.outside
         detector.optimizer_stepped(optimizer, is_inside_call, now_ns)

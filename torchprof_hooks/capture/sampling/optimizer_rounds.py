@@ -45,8 +45,8 @@ class OptimizerRounds:
         return len(self._living)
 
     def knows(self, optimizer: Any) -> bool:
-        """Whether `optimizer` has stepped."""
-        return id(optimizer) in self._living
+        """Whether `optimizer` has stepped, and is not forgotten."""
+        return id(optimizer) in self._living or self.is_inner(optimizer)
 
     @property
     def only_optimizer(self) -> int:

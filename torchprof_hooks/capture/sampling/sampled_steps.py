@@ -14,20 +14,18 @@ from torchprof_hooks.capture.attach.attachments import attachments
 from torchprof_hooks.capture.attach.compiling import compile_shield
 from torchprof_hooks.capture.attach.optimizer_steps import optimizer_hooks
 from torchprof_hooks.capture.core import hooks_of
-from torchprof_hooks.capture.optimizers import read_optimizer
-from torchprof_hooks.capture.precision import leaves_tf32_unused
+from torchprof_hooks.capture.program_facts import leaves_tf32_unused, read_optimizer
 from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.sampling.books import Book, Books, MakeTracker
 from torchprof_hooks.capture.sampling.every_step import tell_of_step
 from torchprof_hooks.capture.sampling.prices import Ended, Level, Run
-from torchprof_hooks.capture.sampling.root_hooks import Roots, living_roots
 from torchprof_hooks.capture.sampling.scheduler import Scheduler
 from torchprof_hooks.capture.sampling.step_detector import (
     LEAST_LONG,
     StepDetector,
     made_graph,
 )
-from torchprof_hooks.capture.sampling.step_taps import StepTaps
+from torchprof_hooks.capture.sampling.step_taps import Roots, StepTaps, living_roots
 from torchprof_hooks.capture.torch_names.modules import is_module_call_on_stack
 from torchprof_hooks.profiles.program.program_facts import OptimizerFacts, ProgramFacts
 
@@ -151,11 +149,11 @@ class SampledSteps:
         is_measured = book.level > Level.STEPS
         if is_measured:
             tracker.optimizer_post(optimizer, args, kwargs)
-        elif detector.is_inner(optimizer):
+        elif detector.rounds.is_inner(optimizer):
             return
         if not tracker.works_here():
             return
-        if not detector.knows(optimizer):
+        if not detector.rounds.knows(optimizer):
             self._optimizers[read_optimizer(optimizer)] = None
         self._detects_anomalies |= torch.is_anomaly_enabled()
         self._tell_of_stamps()
@@ -256,9 +254,10 @@ class SampledSteps:
 
     def _least(self) -> Level:
         """The lowest level that is possible now."""
-        if self._detector.has_optimizer and not self._has_inner_steps:
+        has_optimizer = len(self._detector.rounds) > 0
+        if has_optimizer and not self._has_inner_steps:
             return Level.STEPS
-        if self._sees_all and not self._detector.has_optimizer:
+        if self._sees_all and not has_optimizer:
             return Level.MODULES
         return Level.PHASES
 
@@ -284,4 +283,4 @@ class SampledSteps:
             return
         if self._scheduler.prices.watches:
             self._taps.watch(book.tracker, self._roots)
-        self._only_optimizer = self._detector.only_optimizer
+        self._only_optimizer = self._detector.rounds.only_optimizer

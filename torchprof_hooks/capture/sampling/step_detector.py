@@ -52,12 +52,13 @@ class StepDetector:
         between two steps, when nothing is being called; with whether a training step
         has ended (else an evaluation).
     counter: where steps are counted; may be replaced at a boundary (see `follow`).
+    rounds: what is known of optimizers.
     """
 
     def __init__(self, on_boundary: Callable[[bool], object] = _nothing) -> None:
         self._on_boundary = on_boundary
         self.counter = StepCounter()
-        self._rounds = OptimizerRounds()
+        self.rounds = OptimizerRounds()
         self._began_ns = 0  # the step that is running
         self._running_ns = 0  # of it, before the last `stop`
         self._is_running = False
@@ -105,7 +106,7 @@ class StepDetector:
         steps, ends = self._steps + self._without_optimizer.held_steps, list(stamps)
         if (
             self._passes
-            and not self._rounds
+            and not self.rounds
             and (
                 self._without_optimizer.held_steps
                 or self._without_optimizer.no_optimizer_is_expected()
@@ -120,40 +121,18 @@ class StepDetector:
             steps += 1
         return found
 
-    @property
-    def has_optimizer(self) -> bool:
-        """Whether steps are those of an optimizer."""
-        return bool(self._rounds)
-
-    @property
-    def only_optimizer(self) -> int:
-        """The id of the optimizer, if there is one and no other; or 0."""
-        return self._rounds.only_optimizer
-
-    def knows(self, optimizer: Any) -> bool:
-        """Whether `optimizer` has stepped, and is not forgotten."""
-        return self._rounds.knows(optimizer) or self.is_inner(optimizer)
-
     # Optimizers
-
-    def is_inner(self, optimizer: Any) -> bool:
-        """Whether `optimizer` is known to be called by another one."""
-        return self._rounds.is_inner(optimizer)
-
-    def inner_stepped(self, optimizer: Any) -> None:
-        """`optimizer` has made a step in the step of another one, which is to count."""
-        self._rounds.inner_stepped(optimizer)
 
     def optimizer_stepped(self, optimizer: Any, inside_call: bool, now_ns: int) -> None:
         """`optimizer` has made a step of its own."""
-        ended = self._rounds.stepped(optimizer)
+        ended = self.rounds.stepped(optimizer)
         if not ended.steps:
             return
         duration_ns = now_ns - self._began_ns + self._without_optimizer.held_ns
         self._without_optimizer.forget()
         self._begin(now_ns)
         # An optimizer more in the first round?
-        if ended.is_new and self._steps == 1 < len(self._rounds):
+        if ended.is_new and self._steps == 1 < len(self.rounds):
             self.counter.first_ns += duration_ns
         else:
             self._count(duration_ns, ended.steps)
@@ -188,7 +167,7 @@ class StepDetector:
             self._passes = 0
             self._on_boundary(True)
             return
-        if self._passes and not self._rounds:
+        if self._passes and not self.rounds:
             if self._has_inner_passes:
                 self._step_without_optimizer(end_ns)
                 if self._without_optimizer.no_optimizer_is_expected():
@@ -224,7 +203,7 @@ class StepDetector:
             self._boundary_is_due = False
             self._passes = 0
             self._on_boundary(True)
-        elif self._rounds:
+        elif self.rounds:
             if self._passes > 4 * self._longest:
                 self._give_up()
         else:
@@ -244,7 +223,7 @@ class StepDetector:
         self._calls = self._passes = 0
         self._began_ns = now_ns
         if passes:
-            self._rounds.clear()
+            self.rounds.clear()
             self._count(duration_ns, passes)
         else:
             self.counter.evaluation(duration_ns, calls)

@@ -2,15 +2,119 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, ClassVar, Final
 
-from torchprof_hooks.capture.attach.attachments import attachments
+import torch
+
+from torchprof_hooks.capture.attach.attachments import Attachment, attachments
 from torchprof_hooks.capture.attach.export_shield import script_patch
 from torchprof_hooks.capture.core import hooks_of
 from torchprof_hooks.capture.record.site import Site
-from torchprof_hooks.capture.sampling.root_hooks import RootHooks, Roots
+from torchprof_hooks.capture.torch_names.hook_tables import (
+    own_hook_number,
+    remove_own_hook,
+)
+from torchprof_hooks.capture.tracking.module_tap import UncopiedHook
 from torchprof_hooks.capture.tracking.tap import Tap
 from torchprof_hooks.capture.tracking.tracker import Tracker
+
+#: What a hook calls.
+Told = Callable[..., object]
+#: Weak: the program's modules die when they would without us.
+Roots = list[weakref.ref[torch.nn.Module]]
+
+#: Phases of what is neither a module nor a function, nor a part of backward.
+_NO_CALLS: Final = ("optimizer", "outside")
+
+
+class RootHooks(Attachment):
+    """Hooks of their own on some modules. Nothing is to be seen of them in other
+    modules, which cost nothing.
+
+    at_begin, at_end: are told what a forward pre-hook and a forward hook are, also of
+        calls that fail; and look themselves at which thread it is, and whether Dynamo
+        is tracing.
+    """
+
+    def __init__(self, roots: Roots, at_begin: Told, at_end: Told) -> None:
+        super().__init__()
+        # Not by the modules' own methods, which those of TorchScript do not have.
+        put_pre = torch.nn.Module.register_forward_pre_hook
+        put_post = torch.nn.Module.register_forward_hook
+        self._hooks: list[tuple[weakref.ref[torch.nn.Module], Told, _RootHook]] = []
+        for root in roots:
+            self._hooks.append((root, put_pre, _root_hook(at_begin)))
+            self._hooks.append((root, put_post, _root_hook(at_end, always_call=True)))
+
+    @property
+    def numbers(self) -> set[int]:
+        """Those of the hooks, in the tables of their modules."""
+        found = (own_hook_number(module, hook) for module, _, hook in self._living())
+        return {number for number in found if number is not None}
+
+    def put_on(self) -> None:
+        """Put the hooks on their modules, as far as they are not there."""
+        for module, put, hook in self._living():
+            if own_hook_number(module, hook) is None:
+                hook.handle = put(module, hook, **hook.options)
+
+    def take_off(self) -> bool:
+        """Remove them: also those whose handles an interrupt has lost."""
+        for module, _, hook in self._living():
+            remove_own_hook(module, hook)
+        return True
+
+    def _living(self) -> Iterator[tuple[torch.nn.Module, Any, _RootHook]]:
+        for reference, put, hook in self._hooks:
+            module = reference()
+            if module is not None:
+                yield module, put, hook
+
+
+class _RootHook(UncopiedHook):
+    """A hook that may be copied with its module."""
+
+    options: ClassVar[dict[str, bool]]
+    __call__: Callable[..., object]
+
+
+def _root_hook(told: Told, **options: bool) -> _RootHook:
+    """One that calls `told`: of a class of its own, so that Python goes from torch to
+    `told` without a call in between, which each call of a root would pay for."""
+    namespace = {"__call__": staticmethod(told), "options": options}
+    kind: type[_RootHook] = type("RootHook", (_RootHook,), namespace)
+    return kind()
+
+
+def outermost_modules(outside: Site) -> Iterator[torch.nn.Module]:
+    """The living modules that were called from outside of any other."""
+    for place in _outside_of_modules(outside):
+        for site in place.children.values():
+            module = site.living_module()
+            if module is not None:
+                yield module
+
+
+def living_roots(outsides: Iterable[Site]) -> Roots:
+    """The same of several places, each module once."""
+    found = {
+        id(m): weakref.ref(m)
+        for outside in outsides
+        for m in outermost_modules(outside)
+    }
+    return list(found.values())
+
+
+def _outside_of_modules(site: Site) -> Iterator[Site]:
+    """Sites that calls of outermost modules can come from: an optimizer's closure is
+    one, for example."""
+    yield site
+    for known in site.children_by_name.values():
+        for inner in known:
+            if inner.phase in _NO_CALLS:
+                yield from _outside_of_modules(inner)
 
 
 class StepTaps:
@@ -34,13 +138,15 @@ class StepTaps:
         self._tap = Tap(tracker, modules=roots is None, optimizers=False)
         self._tap.open()
         if roots is not None:
-            self._attach(RootHooks(roots, *hooks_of(tracker)))
+            self.watch(tracker, roots)
 
     def watch(self, tracker: Tracker, roots: Roots) -> None:
         """Show `tracker` the calls of these modules, and nothing else."""
         self._tracker = tracker
         tracker.on_pause = self._on_pause
-        self._attach(RootHooks(roots, *hooks_of(tracker)))
+        self._root_hooks = RootHooks(roots, *hooks_of(tracker))
+        attachments.attach(script_patch, self._root_hooks)
+        attachments.attach(self._root_hooks, self)
 
     def close(self, by_exception: bool = False) -> None:
         """Show nothing any more."""
@@ -56,8 +162,3 @@ class StepTaps:
             self._tap = None
         elif tracker is not None:
             tracker.abort_all(by_exception)
-
-    def _attach(self, hooks: RootHooks) -> None:
-        self._root_hooks = hooks
-        attachments.attach(script_patch, hooks)
-        attachments.attach(hooks, self)

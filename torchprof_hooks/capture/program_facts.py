@@ -1,12 +1,17 @@
-"""What is known of an optimizer."""
+"""What tips need to know of a program, besides its times."""
 
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from typing import Any, Final
+
+import torch
 
 from torchprof_hooks.capture.torch_names.inputs import device_type_of
 from torchprof_hooks.profiles.program.program_facts import OptimizerFacts
+
+#: The first devices whose tensor cores multiply float32, in the TF32 format.
+_AMPERE: Final = (8, 0)
 
 
 def read_optimizer(optimizer: Any) -> OptimizerFacts:
@@ -23,3 +28,17 @@ def read_optimizer(optimizer: Any) -> OptimizerFacts:
         any(group.get("fused") for group in groups),
         devices.pop() if len(devices) == 1 else "",
     )
+
+
+def leaves_tf32_unused() -> bool:
+    """Whether the current CUDA device could multiply float32 matrices in TF32, and
+    torch does not let it. Does not initialize CUDA."""
+    is_in_use: bool = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    if not is_in_use or torch.version.cuda is None:
+        return False
+    try:
+        precision = torch.get_float32_matmul_precision()
+    except RuntimeError:  # set by torch's newer settings as well
+        return False
+    has_cores = torch.cuda.get_device_capability() >= _AMPERE
+    return has_cores and precision == "highest"
