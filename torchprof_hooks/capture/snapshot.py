@@ -21,7 +21,7 @@ from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import (
     AFTER_BACKWARD_NAME,
     OUTSIDE_NAME,
-    kind_of_entry,
+    kind_of_other,
 )
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.totals import Totals
@@ -217,7 +217,7 @@ def _is_used(totals: Totals) -> bool:
 
 def _describe(tracker: Tracker, name: str, order: int) -> ModuleInfo:
     info = tracker.names.infos.get(name)
-    info = info or ModuleInfo(kind=kind_of_entry(name))
+    info = info or ModuleInfo(kind=kind_of_other(name))
     return replace(info, order=order)
 
 

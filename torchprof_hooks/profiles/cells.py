@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Final, get_args
 
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import (
@@ -15,6 +15,7 @@ from torchprof_hooks.profiles.names import (
     OUTSIDE_NAME,
     PROFILER_NAME,
     Kind,
+    OtherPhase,
     Phase,
 )
 from torchprof_hooks.profiles.totals import Totals
@@ -29,14 +30,8 @@ Infos = Mapping[str, ModuleInfo]
 
 #: The one phase of each kind of rows that are not calls.
 _PHASE_OF_KIND: Final[Mapping[Kind, Phase]] = {
-    "optimizer": "optimizer",
     "backward": "backward",
-    "data": "data",
-    "waiting": "waiting",
-    "communication": "communication",
-    "compiling": "compiling",
-    "outside": "outside",
-    "profiler": "profiler",
+    **{phase: phase for phase in get_args(OtherPhase)},
 }
 
 _PROFILER: Final[CellKey] = ((PROFILER_NAME,), "profiler")

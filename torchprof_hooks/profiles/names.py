@@ -8,10 +8,8 @@ from typing import Final, Literal, get_args
 
 from torchprof_hooks.profiles.options import check_choice
 
-Phase = Literal[
-    "forward",
-    "backward",
-    "recompute",
+#: Phases of what is neither a module nor a function, and the kinds of its rows.
+OtherPhase = Literal[
     "optimizer",
     "data",
     "waiting",
@@ -20,7 +18,7 @@ Phase = Literal[
     "outside",
     "profiler",
 ]
-
+Phase = Literal["forward", "backward", "recompute", OtherPhase]
 #: Phases of a module, in the order in which reports show them.
 MODULE_PHASES: Final[tuple[Phase, ...]] = ("forward", "backward", "recompute")
 
@@ -30,20 +28,8 @@ CALLED_PHASES: Final[tuple[Phase, ...]] = ("forward", "recompute")
 #: Phases that are parts of a backward pass.
 BACKWARD_PHASES: Final[tuple[Phase, ...]] = ("backward", "recompute")
 
-Kind = Literal[
-    "module",
-    "function",
-    "optimizer",
-    "backward",
-    "data",
-    "waiting",
-    "communication",
-    "compiling",
-    "outside",
-    "profiler",
-    "unsampled",
-]
-
+#: Of rows. "backward" is backward time that no module owns.
+Kind = Literal["module", "function", "backward", OtherPhase, "unsampled"]
 OUTSIDE_NAME: Final = "(outside modules)"
 #: The same time between a backward pass and the next forward, if no optimizer of torch
 #: steps: most likely that of another optimizer.
@@ -90,7 +76,7 @@ _KINDS: Final[Mapping[str, Kind]] = {
 }
 
 
-def kind_of_entry(name: str) -> Kind:
+def kind_of_other(name: str) -> Kind:
     """The kind of a row that is neither a module nor a function, by its name."""
     if name.startswith(_COMMUNICATION):
         return "communication"

@@ -48,14 +48,10 @@ class Attachment(ABC):
         living = (reference() for reference in self._users)
         return [user for user in living if user is not None and user.works_here()]
 
-    def users_changed(self) -> None:
-        """Somebody has come or gone."""
-
     def add_user(self, user: object, when_gone: Callable[[object], object]) -> None:
         """Count `user` as one from now on, once; tell of its death."""
         if all(user is not other for other in self.users):
             self._users = (*self._users, weakref.ref(user, when_gone))
-        self.users_changed()
 
     def remove_user(self, user: object) -> None:
         """Do not count `user` any more, nor those that are dead."""
@@ -65,7 +61,6 @@ class Attachment(ABC):
             for reference, other in living
             if other is not None and other is not user
         )
-        self.users_changed()
 
 
 class Attachments:

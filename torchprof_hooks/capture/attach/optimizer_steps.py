@@ -88,10 +88,17 @@ class OptimizerHooks(Attachment):
             self._curt.discard(listener)
         else:
             self._curt.add(listener)
-        self.users_changed()
+        self._choose_told()
 
-    def users_changed(self) -> None:
-        """Find out who is told of beginnings."""
+    def add_user(self, user: object, when_gone: Callable[[object], object]) -> None:
+        super().add_user(user, when_gone)
+        self._choose_told()
+
+    def remove_user(self, user: object) -> None:
+        super().remove_user(user)
+        self._choose_told()
+
+    def _choose_told(self) -> None:
         self._told_of_beginnings = tuple(
             reference for reference in self._users if reference() not in self._curt
         )
