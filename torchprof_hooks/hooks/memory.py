@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import TextIO, TypedDict
 
@@ -32,7 +33,7 @@ class MemoryHookSummary(_Required, total=False):
     retained_bytes: int
 
 
-class MemoryHook(Hook):
+class MemoryHook(Hook, ABC):
     """Sums of memory, by name.
 
     device: whose memory to measure; see `memory_counter`.
@@ -114,11 +115,11 @@ class MemoryHook(Hook):
 
     # How calls are counted
 
-    def _is_counted(self, site: Site) -> bool:
-        raise NotImplementedError
+    @abstractmethod
+    def _is_counted(self, site: Site) -> bool: ...
 
-    def _name(self, tracker: Tracker, site: Site) -> str:
-        raise NotImplementedError
+    @abstractmethod
+    def _name(self, tracker: Tracker, site: Site) -> str: ...
 
     def _places(self) -> Iterator[tuple[Place, MemoryMeter]]:
         for place in self._records.places():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import TextIO, TypedDict
 
@@ -32,7 +33,7 @@ class TimerSummary(_Required, total=False):
     recompute_time: float
 
 
-class CallTimes:
+class CallTimes(ABC):
     """Sums of the durations of calls, by name.
 
     history_size: how many calls `call_history` keeps.
@@ -98,28 +99,28 @@ class CallTimes:
         report = render_times(self.name, self._name_header, summary, unit, columns)
         print(report, file=file or sys.stdout)
 
+    @abstractmethod
     def _is_call(self, site: Site) -> bool:
         """Whether calls at `site` are counted."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _is_nested(self, site: Site) -> bool:
         """Whether the time of calls at `site` is in that of an outer call."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _has_name(self, tracker: Tracker, site: Site) -> bool:
         """Whether the summary has a row that the time at `site` belongs to."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _name(self, tracker: Tracker, site: Site) -> str:
         """The name of that row."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _add_up(
         self, sums: TimerSummary, seconds: float, tracker: Tracker, site: Site
     ) -> None:
         """Add the time at `site` to what the summary has besides."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _columns(self, summary: Mapping[str, TimerSummary]) -> dict[str, str]:
         """Fields of the summary that the table shows, with their headers."""
-        raise NotImplementedError
