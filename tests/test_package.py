@@ -43,7 +43,9 @@ def test_importing_imports_nothing_that_is_not_used() -> None:
     assert in_a_fresh_process(code) == "False"
 
 
-def test_measuring_imports_nothing_that_only_reading_needs() -> None:
+@pytest.fixture(scope="module")
+def imported() -> list[str]:
+    """What measuring modules imports of this package."""
     code = """
 import sys, torch
 before = set(sys.modules)
@@ -53,7 +55,10 @@ with torchprof_hooks.profile():
     torch.nn.Linear(2, 2)(torch.ones(1, 2))
 print(*(name for name in set(sys.modules) - before if "torchprof" in name))
 """
-    imported = in_a_fresh_process(code).split()
+    return in_a_fresh_process(code).split()
+
+
+def test_measuring_imports_nothing_that_only_reading_needs(imported: list[str]) -> None:
     late = ("profile", "rows", "tree", "totals", "cells", "program", "trace", "files.p")
     unwanted = tuple(f"torchprof_hooks.profiles.{name}" for name in late)
     found = [
@@ -62,3 +67,17 @@ print(*(name for name in set(sys.modules) - before if "torchprof" in name))
         if name.startswith((*unwanted, "torchprof_hooks.reports"))
     ]
     assert not found
+
+
+def test_measuring_modules_imports_nothing_of_functions(imported: list[str]) -> None:
+    assert "torchprof_hooks.capture.tracking.tracker" in imported
+    of_functions = {
+        "torchprof_hooks.capture.attach.function_mode",
+        "torchprof_hooks.capture.attach.function_taps",
+        "torchprof_hooks.capture.functions",
+        "torchprof_hooks.capture.record.function_names",
+        "torchprof_hooks.capture.torch_names.custom_functions",
+        "torchprof_hooks.capture.torch_names.functions",
+        "torchprof_hooks.function_hook",
+    }
+    assert not of_functions & set(imported)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 
 from torchprof_hooks.capture.attach.blocks import Block, Held
-from torchprof_hooks.capture.functions.function_calls import FunctionCalls
 from torchprof_hooks.capture.record.module_names import ModuleNames
 from torchprof_hooks.capture.sampling.every_step import EveryStep
 from torchprof_hooks.capture.tracking.make_tracker import new_tracker
@@ -99,5 +98,7 @@ def make_tracker(
             unmeasured = str(error)
     functions = None
     if settings.functions:
+        from torchprof_hooks.capture.functions.function_calls import FunctionCalls
+
         functions = FunctionCalls(by_shapes=True, counts_flops=True)
     return new_tracker(names, functions=functions, meters=meters), unmeasured

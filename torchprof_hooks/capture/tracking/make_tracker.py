@@ -1,29 +1,28 @@
-"""Puts trackers together: the only place that knows all that one can have."""
+"""Puts trackers together: the only place that knows all that one can have.
+
+What follows functions is imported when somebody wants that: it is a fifth of all that
+a profile of modules needs.
+"""
 
 from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
 from torchprof_hooks.capture.backward.passes import Passes, make_passes
 from torchprof_hooks.capture.backward.planned import PlannedPasses
-from torchprof_hooks.capture.functions.function_callbacks import (
-    CalledBackFunctions,
-    FunctionCallbacks,
-)
-from torchprof_hooks.capture.functions.function_calls import FunctionCalls
 from torchprof_hooks.capture.record.module_names import ModuleNames
 from torchprof_hooks.capture.tracking.callbacks import Callbacks, LinkCallbacks
-from torchprof_hooks.capture.tracking.function_targets import (
-    is_on_function,
-    taps_of_function,
-)
 from torchprof_hooks.capture.tracking.meters import Meter
 from torchprof_hooks.capture.tracking.module_tap import module_taps
 from torchprof_hooks.capture.tracking.tracker import Tracker
+
+if TYPE_CHECKING:
+    from torchprof_hooks.capture.functions.function_callbacks import FunctionCallbacks
+    from torchprof_hooks.capture.functions.function_calls import FunctionCalls
 
 Callback = TypeVar("Callback", bound=Callable[..., Any])
 
@@ -96,6 +95,13 @@ def make_function_tracker(
         of those that it was put on.
     follows_modules, by_shapes: see `Tracker` and `FunctionCalls`.
     """
+    from torchprof_hooks.capture.functions.function_callbacks import CalledBackFunctions
+    from torchprof_hooks.capture.functions.function_calls import FunctionCalls
+    from torchprof_hooks.capture.tracking.function_targets import (
+        is_on_function,
+        taps_of_function,
+    )
+
     wants = None if everywhere else lambda function: is_on_function(hook, function)
     functions: FunctionCalls
     passes: Passes

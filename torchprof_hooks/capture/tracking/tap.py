@@ -17,7 +17,6 @@ from torchprof_hooks.capture.attach.compiling import (
 )
 from torchprof_hooks.capture.attach.engine import engine_patch, recomputation_patches
 from torchprof_hooks.capture.attach.export_shield import export_shield
-from torchprof_hooks.capture.attach.function_taps import function_taps
 from torchprof_hooks.capture.attach.loaders import loader_patches
 from torchprof_hooks.capture.attach.module_hooks import ModuleHooks
 from torchprof_hooks.capture.attach.optimizer_steps import optimizer_hooks
@@ -65,6 +64,8 @@ class Tap:
                 attachments.attach(counted_tensors, tracker)
             tracker.meters.start(tracker)
         if tracker.follows_functions:
+            from torchprof_hooks.capture.attach.function_taps import function_taps
+
             function_taps.show_functions(tracker, self)
 
     def _show_backward(self) -> None:
@@ -84,6 +85,8 @@ class Tap:
         """
         tracker = self._tracker
         if tracker.functions is not None:
+            from torchprof_hooks.capture.attach.function_taps import function_taps
+
             function_taps.hide_functions(tracker, self)
         hide_modules(self._hooks, self)
         tracker.abort_all(by_exception)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from _thread import get_ident
 from collections.abc import Callable, Sequence
 from time import perf_counter_ns
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.compiler import is_dynamo_compiling
@@ -17,7 +17,6 @@ from torchprof_hooks.capture.backward.backward_pass import (
 )
 from torchprof_hooks.capture.backward.gradient_reduction import gradient_reduction
 from torchprof_hooks.capture.backward.passes import Passes
-from torchprof_hooks.capture.functions.function_calls import FunctionCalls
 from torchprof_hooks.capture.record.module_names import ModuleNames
 from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.torch_names.autograd import (
@@ -30,6 +29,9 @@ from torchprof_hooks.capture.tracking.callbacks import LinkCallbacks
 from torchprof_hooks.capture.tracking.meters import Meter, Meters
 from torchprof_hooks.capture.tracking.thread_calls import ThreadCalls
 from torchprof_hooks.profiles.names import BACKWARD_NAME, OUTSIDE_NAME
+
+if TYPE_CHECKING:
+    from torchprof_hooks.capture.functions.function_calls import FunctionCalls
 
 
 class Tracker(ThreadCalls):
