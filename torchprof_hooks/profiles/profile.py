@@ -161,10 +161,7 @@ class Profile(Reportable):
         from torchprof_hooks.profiles.tree import build_tree
 
         check_flag("functions", functions)
-        cells, infos = self.cells, self.modules
-        if not functions:
-            cells, infos = without_functions(cells, infos)
-        return build_tree(cells, infos)
+        return build_tree(self.cells, self.modules, functions)
 
     def corrected(self) -> Profile:
         """The same profile without the time that measuring took in each row, as far as

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from torchprof_hooks.profiles.cells import Cells, Infos
+from torchprof_hooks.profiles.cells import Cells, Infos, without_functions
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.rows import PhaseSums, Row, row_fields
 
@@ -48,8 +48,10 @@ class _Place:
         return self.below[name]
 
 
-def build_tree(cells: Cells, infos: Infos) -> Node:
+def build_tree(cells: Cells, infos: Infos, functions: bool) -> Node:
     """See `Profile.tree`."""
+    if not functions:
+        cells, infos = without_functions(cells, infos)
     top = _Place("", ModuleInfo(kind="outside"), "")
     for (path, phase), totals in cells.items():
         place = top

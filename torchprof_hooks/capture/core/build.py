@@ -9,7 +9,6 @@ import signal
 import stat
 import subprocess
 import sys
-import sysconfig
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -100,6 +99,8 @@ def build(path: Path) -> None:
 
 
 def _compile(target: Path) -> None:
+    import sysconfig  # large, and only needed here
+
     package = Path(TORCH_FILE).parent
     includes = (sysconfig.get_paths()["include"], str(package / "include"))
     is_new = int(torch.compiled_with_cxx11_abi())
