@@ -66,33 +66,34 @@ PYTHON_CALLS_PER_LINK = {
     "profile() beside a device": Costs(15, 11),
     "profile(memory=True)": Costs(31, 24),
     "profile(memory=True) beside a device": Costs(31, 24),
-    "profile(functions=True)": Costs(35, 12),
-    "profile(functions=True) beside a device": Costs(35, 12),
+    "profile(functions=True)": Costs(34, 12),
+    "profile(functions=True) beside a device": Costs(34, 12),
     "link timer": Costs(12, 0),
     "link timer with backward": Costs(15, 11),
     "link timer on each module": Costs(22, 0),
     "link callbacks": Costs(25, 22),
     "function timer": Costs(15, 11),
-    "function callbacks": Costs(86, 33),
+    "function callbacks": Costs(85, 33),
     "profile() in another thread": Costs(6, 0),
 }
 
 #: The same with the native core: hooks and passes are none of Python's, but where
-#: functions are followed, meters are read, callbacks are called, and each module has a
-#: hook of its own.
+#: meters are read, callbacks are called, and each module has a hook of its own. Of a
+#: function: the mode, which asks whether the compiler is at work and hands the call on
+#: (3); and the function, if it is one of Python's (1).
 NATIVE_CALLS_PER_LINK = {
     "profile()": Costs(0, 0),
     "profile() beside a device": Costs(0, 0),
     "profile(memory=True)": Costs(16, 13),
     "profile(memory=True) beside a device": Costs(16, 13),
-    "profile(functions=True)": Costs(20, 0),
-    "profile(functions=True) beside a device": Costs(20, 0),
+    "profile(functions=True)": Costs(4, 0),
+    "profile(functions=True) beside a device": Costs(4, 0),
     "link timer": Costs(0, 0),
     "link timer with backward": Costs(0, 0),
     "link timer on each module": Costs(12, 0),
     "link callbacks": Costs(10, 22),
-    "function timer": Costs(13, 0),
-    "function callbacks": Costs(84, 33),
+    "function timer": Costs(3, 0),
+    "function callbacks": Costs(75, 33),
     "profile() in another thread": Costs(0, 0),
 }
 IS_NATIVE = CORE.name == "native"
@@ -106,14 +107,14 @@ PYTHON_CALLS_PER_STEP = {
     "profile() beside a device": Costs(72, 150),
     "profile(memory=True)": Costs(83, 193),
     "profile(memory=True) beside a device": Costs(88, 203),
-    "profile(functions=True)": Costs(67, 177),
-    "profile(functions=True) beside a device": Costs(72, 187),
+    "profile(functions=True)": Costs(67, 178),
+    "profile(functions=True) beside a device": Costs(72, 188),
     "link timer": Costs(12, 0),
     "link timer with backward": Costs(40, 132),
     "link timer on each module": Costs(23, 0),
     "link callbacks": Costs(50, 146),
-    "function timer": Costs(0, 162),
-    "function callbacks": Costs(0, 190),
+    "function timer": Costs(0, 163),
+    "function callbacks": Costs(0, 191),
     "profile() in another thread": Costs(10, 14),
 }
 
@@ -123,14 +124,14 @@ NATIVE_CALLS_PER_STEP = {
     "profile() beside a device": Costs(48, 62),
     "profile(memory=True)": Costs(77, 98),
     "profile(memory=True) beside a device": Costs(81, 102),
-    "profile(functions=True)": Costs(44, 81),
-    "profile(functions=True) beside a device": Costs(48, 85),
+    "profile(functions=True)": Costs(44, 82),
+    "profile(functions=True) beside a device": Costs(48, 86),
     "link timer": Costs(0, 0),
     "link timer with backward": Costs(16, 49),
     "link timer on each module": Costs(13, 0),
     "link callbacks": Costs(30, 132),
-    "function timer": Costs(0, 72),
-    "function callbacks": Costs(0, 176),
+    "function timer": Costs(0, 73),
+    "function callbacks": Costs(0, 177),
     "profile() in another thread": Costs(0, 14),
 }
 CALLS_PER_STEP = NATIVE_CALLS_PER_STEP if IS_NATIVE else PYTHON_CALLS_PER_STEP
@@ -141,13 +142,13 @@ PYTHON_LINES_PER_LINK = {
     "profile() beside a device": Costs(26, 34),
     "profile(memory=True)": Costs(70, 75),
     "profile(memory=True) beside a device": Costs(70, 75),
-    "profile(functions=True)": Costs(65, 40),
-    "profile(functions=True) beside a device": Costs(69, 40),
+    "profile(functions=True)": Costs(67, 40),
+    "profile(functions=True) beside a device": Costs(71, 40),
     "link timer": Costs(15, 0),
     "link timer with backward": Costs(22, 34),
     "link timer on each module": Costs(27, 0),
     "link callbacks": Costs(58, 64),
-    "function timer": Costs(29, 36),
+    "function timer": Costs(37, 36),
     "profile() in another thread": Costs(6, 0),
 }
 
@@ -157,13 +158,13 @@ NATIVE_LINES_PER_LINK = {
     "profile() beside a device": Costs(0, 0),
     "profile(memory=True)": Costs(42, 40),
     "profile(memory=True) beside a device": Costs(42, 40),
-    "profile(functions=True)": Costs(41, 0),
-    "profile(functions=True) beside a device": Costs(41, 0),
+    "profile(functions=True)": Costs(4, 0),
+    "profile(functions=True) beside a device": Costs(4, 0),
     "link timer": Costs(0, 0),
     "link timer with backward": Costs(0, 0),
     "link timer on each module": Costs(12, 0),
     "link callbacks": Costs(26, 64),
-    "function timer": Costs(28, 0),
+    "function timer": Costs(4, 0),
     "profile() in another thread": Costs(0, 0),
 }
 LINES_PER_LINK = NATIVE_LINES_PER_LINK if IS_NATIVE else PYTHON_LINES_PER_LINK

@@ -19,8 +19,9 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from tests.fake_clock import burn, fake_clock
+from tests.functions import FunctionKeeper
 from tests.planted import Work
-from torchprof_hooks import Profile, profile
+from torchprof_hooks import Profile, function_hooks, profile
 from torchprof_hooks.link_hooks import TimerHook
 from torchprof_hooks.profiles.totals import Totals
 
@@ -31,13 +32,17 @@ class _LostError(Exception):
 
 class RandomModel(nn.Module):
     """Calls its children in random ways: once or twice, in checkpoints of both kinds,
-    without gradients, with glue in between; and loses its way now and then."""
+    without gradients, with glue in between; and loses its way now and then.
 
-    def __init__(self, rng: random.Random, depth: int) -> None:
+    functions: whether the glue is functions.
+    """
+
+    def __init__(self, rng: random.Random, depth: int, functions: bool) -> None:
         super().__init__()
         self.rng = random.Random(rng.random())
+        self.functions = functions
         self.parts = nn.ModuleList(
-            RandomModel(rng, depth - 1)
+            RandomModel(rng, depth - 1, functions)
             if depth and rng.random() < 0.4
             else Work(rng.choice([1, 2, 5]), rng.choice([3, 7]))
             for _ in range(rng.randint(1, 3))
@@ -49,6 +54,8 @@ class RandomModel(nn.Module):
             inputs = self.rng.choice(values)
             values.append(self._call(part, inputs))
             burn(self.rng.choice([0, 1]))
+            if self.functions:
+                values.append(call_functions(self.rng, part, values[-1]))
         if self.rng.random() < 0.04:
             raise _LostError
         return torch.stack(values).sum(0)
@@ -76,12 +83,51 @@ class RandomModel(nn.Module):
         return result
 
 
+def call_functions(
+    rng: random.Random, module: nn.Module, value: torch.Tensor
+) -> torch.Tensor:
+    """Something that `value` goes through: functions with inputs of several kinds; or
+    one that takes its time, calls others, or does not return."""
+    result: torch.Tensor
+    if rng.random() < 0.2:
+        result = torch.cat([value, value, value * 2])[: len(value)]
+        result = torch.add(result, other=value, alpha=rng.choice([1, 2]))
+        return torch.matmul(torch.stack([result, value]), torch.ones(3, 3)).sum(dim=0)
+    try:
+        torch.ones(rng.choice([1, 2])).apply_(_each_element(rng, module))
+    except _LostError:
+        if rng.random() < 0.2:
+            raise
+    except KeyboardInterrupt:
+        burn(1)
+    return value
+
+
+def _each_element(rng: random.Random, module: nn.Module) -> Callable[[float], float]:
+    """What a function calls for each element of a tensor."""
+    way = rng.choice(("burns", "lost", "interrupted", "a module", "a function"))
+
+    def work(element: float) -> float:
+        burn(1)
+        if way == "lost" and rng.random() < 0.3:
+            raise _LostError
+        if way == "interrupted" and rng.random() < 0.3:
+            raise KeyboardInterrupt
+        if way == "a module":
+            module(torch.ones(3))
+        if way == "a function":
+            torch.cat([torch.ones(1), torch.zeros(1)])
+        return element
+
+    return work
+
+
 class Program:
     """Some training steps of a random model, each with its own kind of backward."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, functions: bool) -> None:
         self.rng = random.Random(seed)
-        self.model = RandomModel(self.rng, 2)
+        self.model = RandomModel(self.rng, 2, functions)
         self.weights = [nn.Parameter(torch.ones(3)) for _ in range(2)]
         self.optimizers = [torch.optim.SGD([w], 0.0) for w in self.weights]
 
@@ -111,13 +157,23 @@ class Program:
 
 def booked(seed: int, functions: bool) -> Any:
     """All that was counted and timed, but for what a core does for itself."""
-    program = Program(seed)
+    program = Program(seed, functions)
     timer = TimerHook(backward=True, by="module")
     with timer, profile(functions=functions) as prof:
         program.run()
         if seed % 3 == 0:
-            _in_thread(Program(seed + 1000).run)
+            _in_thread(Program(seed + 1000, functions).run, functions)
     return [cells(prof.profile), timer.summary()]
+
+
+def told(seed: int) -> Any:
+    """What hooks on functions are told, and measure."""
+    program = Program(seed, functions=True)
+    keeper, timer = FunctionKeeper(), function_hooks.TimerHook(by="call")
+    with timer, keeper:
+        program.run()
+    seen = [(one.event, one.in_data, one.call.module_path) for one in keeper.seen]
+    return [seen, timer.summary()]
 
 
 def cells(found: Profile) -> list[Any]:
@@ -130,12 +186,12 @@ def cells(found: Profile) -> list[Any]:
 
 def numbers(totals: Totals) -> tuple[int, ...]:
     extremes = totals.min_ns, totals.max_ns, totals.squares_ns2
-    return totals.calls, totals.self_ns, totals.duration_ns, *extremes
+    return totals.calls, totals.self_ns, totals.duration_ns, totals.flops, *extremes
 
 
-def _in_thread(work: Callable[[], object]) -> None:
+def _in_thread(work: Callable[[], object], functions: bool) -> None:
     def measured() -> None:
-        with profile():
+        with profile(functions=functions):
             work()
 
     thread = threading.Thread(target=measured)
@@ -149,6 +205,7 @@ def main(seeds: int) -> None:
         for seed in range(seeds):
             for functions in (False, True):
                 print(json.dumps([seed, functions, booked(seed, functions)]))
+            print(json.dumps([seed, "hooks", told(seed)]))
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from contextlib import redirect_stderr
 from io import StringIO
 from multiprocessing.connection import Connection
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -22,6 +23,8 @@ from tests.programs import python
 from torchprof_hooks import Profile, profile
 from torchprof_hooks.capture.core import CORE, build
 from torchprof_hooks.capture.core.build import NotBuiltError, cached_path, native_module
+from torchprof_hooks.capture.functions.function_calls import FunctionCalls
+from torchprof_hooks.capture.tracking.make_tracker import new_tracker
 from torchprof_hooks.reports.text import render
 
 ROOT = Path(__file__).parents[2]
@@ -94,6 +97,41 @@ def test_what_is_raised_while_we_work_in_a_backward_pass_reaches_the_program(
     assert found[("Sequential", "Sequential.1"), "forward"] == 2
     assert found[("Sequential", "Sequential.1"), "backward"] in (1, 2)
     assert min(t.self_ns for t in prof.profile.cells.values()) >= 0
+
+
+@pytest.mark.parametrize("stamps", range(1, 11))
+def test_what_is_raised_while_we_work_in_a_forward_reaches_the_program(
+    stamps: int,
+) -> None:
+    model, clock = nn.Sequential(nn.Linear(2, 2), nn.ReLU()), _Alarm()
+    with profile(functions=True, device_clock=clock) as prof:
+        for is_due in (True, False):
+            clock.stamps_left = stamps if is_due else -1
+            if is_due:
+                with pytest.raises(_AlarmError):
+                    model(torch.ones(2, requires_grad=True))
+            else:
+                model(torch.ones(2, requires_grad=True))
+    found = {key: totals.calls for key, totals in prof.profile.cells.items()}
+    assert found[("Sequential", "Sequential.1", "relu(2)"), "forward"] in (1, 2)
+    assert found[("Sequential",), "forward"] in (1, 2)
+    assert min(t.self_ns for t in prof.profile.cells.values()) >= 0
+
+
+def test_functions_are_given_what_they_were_called_with() -> None:
+    """Also where somebody shows a mode what torch itself would not."""
+    given: list[Any] = []
+
+    def function(*args: Any, **kwargs: Any) -> None:
+        given.append((args, kwargs))
+
+    tracker = new_tracker(functions=FunctionCalls(by_shapes=True))
+    value, options = torch.ones(1), {"alpha": 2}
+    read_only: Any = MappingProxyType(options)
+    tracker.call_function(function, [value], read_only)
+    tracker.call_function(function, (), None)
+    tracker.call_function(function, (value,), {})
+    assert given == [((value,), options), ((), {}), ((value,), {})]
 
 
 # Which one runs

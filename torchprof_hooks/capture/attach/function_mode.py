@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import weakref
 from _thread import get_ident
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,7 +26,6 @@ from torchprof_hooks.capture.torch_names.modules import frames_from
 from torchprof_hooks.capture.torch_names.place import Function
 
 if TYPE_CHECKING:
-    from torchprof_hooks.capture.functions.function_calls import FunctionCalls
     from torchprof_hooks.capture.tracking.tracker import Tracker
 
 
@@ -47,13 +46,10 @@ class ModeOnStack(Attachment):
     def put_on(self) -> None:
         """Open a mode, unless there is one."""
         tracker = self._tracker()
-        functions = None if tracker is None else tracker.functions
-        if self.mode is not None or not FUNCTIONS.works():
-            return
-        if tracker is None or functions is None:
+        if tracker is None or self.mode is not None or not FUNCTIONS.works():
             return
         remove_closed_modes()
-        mode = self.mode = FunctionMode(tracker, functions)
+        mode = self.mode = FunctionMode(tracker)
         attachments.attach(_override_patch, mode)
         push_function_mode(mode)
 
@@ -80,18 +76,17 @@ class FunctionMode(TorchFunctionMode):
     Reads of attributes come here too; most calls that are seen are none of interest.
     """
 
-    def __init__(self, tracker: Tracker, functions: FunctionCalls) -> None:
-        self._tracker: Tracker | None = tracker
-        self._functions = functions
+    def __init__(self, tracker: Tracker) -> None:
+        self._call: Callable[..., Any] | None = tracker.call_function
 
     @property
     def is_closed(self) -> bool:
         """Whether `close` was called."""
-        return self._tracker is None
+        return self._call is None
 
     def close(self) -> None:
         """Show nothing any more."""
-        self._tracker = None
+        self._call = None
 
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: Any = None
@@ -99,18 +94,10 @@ class FunctionMode(TorchFunctionMode):
         # Dynamo traces this, and must find nothing in it but the call.
         if is_dynamo_compiling():
             return func(*args, **(kwargs or {}))
-        tracker = self._tracker
-        if tracker is None:
+        call = self._call
+        if call is None:
             return func(*args, **(kwargs or {}))
-        caller, functions = tracker.site, self._functions
-        try:
-            site = caller.functions[func]
-        except (KeyError, TypeError):
-            site = functions.find(tracker, func)
-        if site is None:
-            caller.passed_over += 1
-            return func(*args, **(kwargs or {}))
-        return functions.call(tracker, site, func, args, kwargs or {})
+        return call(func, args, kwargs)
 
 
 def remove_closed_modes() -> bool:

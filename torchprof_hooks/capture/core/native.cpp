@@ -18,6 +18,7 @@
 #include <torch/csrc/api/include/torch/version.h>
 
 #include "native/memory.h"
+#include "native/shapes.h"
 #include "native/tools.h"
 
 #include <algorithm>
@@ -76,7 +77,8 @@ inline int64_t next_number() {
 struct Names {
   PyObject *works_here, *called_site, *unwind_to, *count_if_aborted, *keep_intervals,
       *tell_of_pause, *backward_site, *site_of_node, *abort_down_to, *opened, *closing,
-      *moved, *called, *returned, *look_for_devices;
+      *moved, *called, *returned, *look_for_devices, *find, *call, *aborted, *sites, *shaped,
+      *returns_to, *keep_loose;
 } names;
 
 // ---------------------------------------------------------------- Node
@@ -150,7 +152,8 @@ struct Node {
   int64_t low;
   int64_t arrivals, passed_over;
   Nanoseconds reading_ns;
-  char is_entry, is_called, is_function;
+  char is_entry, is_called, is_function, is_hidden;
+  PyObject *functions, *by_shapes;  // dicts
   Children children;
   BackwardChildren backward;
 
@@ -162,22 +165,30 @@ PyTypeObject* children_type;
 
 PyObject* node_new(PyTypeObject* type, PyObject*, PyObject*) {
   PyObject* self = type->tp_alloc(type, 0);
-  if (self != nullptr) {
-    Node* node = reinterpret_cast<Node*>(self);
-    new (&node->children) Children();
-    new (&node->backward) BackwardChildren();
-  }
+  if (self == nullptr) return nullptr;
+  Node* node = reinterpret_cast<Node*>(self);
+  new (&node->children) Children();
+  new (&node->backward) BackwardChildren();
+  node->functions = PyDict_New();
+  node->by_shapes = PyDict_New();
+  if (node->functions == nullptr || node->by_shapes == nullptr) Py_CLEAR(self);
   return self;
 }
 
 int node_traverse(PyObject* self, visitproc visit, void* arg) {
   Py_VISIT(Py_TYPE(self));
-  Py_VISIT(reinterpret_cast<Node*>(self)->caller);
+  Node* node = reinterpret_cast<Node*>(self);
+  Py_VISIT(node->caller);
+  Py_VISIT(node->functions);
+  Py_VISIT(node->by_shapes);
   return 0;
 }
 
 int node_clear(PyObject* self) {
-  Py_CLEAR(reinterpret_cast<Node*>(self)->caller);
+  Node* node = reinterpret_cast<Node*>(self);
+  Py_CLEAR(node->caller);
+  Py_CLEAR(node->functions);
+  Py_CLEAR(node->by_shapes);
   return 0;
 }
 
@@ -332,6 +343,8 @@ PyTypeObject* log_type;
 //: Numbers of one call in `kept`, and how many there are when they are handed over.
 constexpr size_t kFields = 3;
 constexpr size_t kFoldAt = kFields * 4096;
+//: Intervals outside of any module call at which a record is made of them.
+constexpr size_t kLooseAt = 256;
 
 PyObject* log_new(PyTypeObject* type, PyObject*, PyObject*) {
   PyObject* self = type->tp_alloc(type, 0);
@@ -604,10 +617,10 @@ struct Cursor {
   long thread;  // -1: has ended
   Node *site, *outside;  // borrowed: `sites` has them
   PyObject *sites, *passes, *on_pause;
-  PyObject *meters, *callbacks;  // who is told of calls, or None
+  PyObject *meters, *callbacks, *functions;  // who is told of calls, or None
   Log* log;
   Nanoseconds entered_ns;
-  char gives_time_back, owns_nodes, reads_meters, watches;
+  char gives_time_back, owns_nodes, reads_meters, watches, by_shapes, tells_functions;
   std::vector<int64_t> intervals;
   std::unordered_map<uint64_t, Records> records;  // by the thread that made the nodes
   std::shared_ptr<Running> running;  // its mutex is that of the records, too
@@ -637,6 +650,7 @@ PyObject* cursor_new(PyTypeObject* type, PyObject*, PyObject*) {
   cursor->on_pause = Py_NewRef(Py_None);
   cursor->meters = Py_NewRef(Py_None);
   cursor->callbacks = Py_NewRef(Py_None);
+  cursor->functions = Py_NewRef(Py_None);
   cursor->log = reinterpret_cast<Log*>(log_new(log_type, nullptr, nullptr));
   cursor->gives_time_back = 1;
   return self;
@@ -650,6 +664,7 @@ int cursor_traverse(PyObject* self, visitproc visit, void* arg) {
   Py_VISIT(cursor->on_pause);
   Py_VISIT(cursor->meters);
   Py_VISIT(cursor->callbacks);
+  Py_VISIT(cursor->functions);
   Py_VISIT(cursor->raised);
   Py_VISIT(reinterpret_cast<PyObject*>(cursor->log));
   return 0;
@@ -663,6 +678,7 @@ int cursor_clear(PyObject* self) {
   Py_CLEAR(cursor->on_pause);
   Py_CLEAR(cursor->meters);
   Py_CLEAR(cursor->callbacks);
+  Py_CLEAR(cursor->functions);
   Py_CLEAR(cursor->raised);
   PyObject* log = reinterpret_cast<PyObject*>(cursor->log);
   cursor->log = nullptr;
@@ -720,9 +736,10 @@ bool look_for_devices(PyObject* self) {
 }
 
 // Opens a call, and has the meters read. What they raise leaves it open.
-bool open_node(PyObject* self, Node* node) {
+// low: number of the first autograd node that is its own.
+bool open_node(PyObject* self, Node* node, int64_t low) {
   Cursor* cursor = cursor_of(self);
-  node->low = next_number();
+  node->low = low;
   node->start_ns = clock_ns();
   cursor->site = node;  // last: whoever looks meanwhile finds nothing half open
   if (!cursor->reads_meters) return true;
@@ -744,6 +761,13 @@ bool call_back(PyObject* self, PyObject* method, Node* node, PyObject* argument)
   return is_done(PyObject_CallMethodObjArgs(callbacks, method, object(node), argument, nullptr));
 }
 
+// The autograd nodes that were made since the call at `node` began are its own.
+void own_nodes(Cursor* cursor, Node* node) {
+  int64_t high = next_number();
+  if (high != node->low)
+    cursor->intervals.insert(cursor->intervals.end(), {node->code, node->low, high});
+}
+
 // Gives interrupted callers their time back, and books an entry.
 int end_entry(PyObject* self, Node* node, Nanoseconds end_ns, PyObject* outputs) {
   Cursor* cursor = cursor_of(self);
@@ -757,6 +781,10 @@ int end_entry(PyObject* self, Node* node, Nanoseconds end_ns, PyObject* outputs)
   }
   cursor->log->book(node->code, node->start_ns, end_ns);
   if (cursor->intervals.empty() || is_inside_call) return 0;
+  if (node->is_function && cursor->site == cursor->outside) {  // too many for a record each
+    if (cursor->intervals.size() <= kFields * kLooseAt) return 0;
+    return is_done(PyObject_CallMethodNoArgs(self, names.keep_loose)) ? 0 : -1;
+  }
   Owned low(PyLong_FromLongLong(node->low));
   Owned done(PyObject_CallMethodObjArgs(self, names.keep_intervals, low.get(), outputs, nullptr));
   return done ? 0 : -1;
@@ -798,7 +826,7 @@ PyObject* forward_pre(PyObject* self, PyObject* const* args, Py_ssize_t count) {
     node = reinterpret_cast<Node*>(found.get());
   }
   if (node->is_entry && !look_for_devices(self)) return nullptr;
-  if (!open_node(self, node) || !call_back(self, names.called, node, args[1])) return nullptr;
+  if (!open_node(self, node, next_number()) || !call_back(self, names.called, node, args[1])) return nullptr;
   Py_RETURN_NONE;
 }
 
@@ -820,11 +848,7 @@ PyObject* forward_post(PyObject* self, PyObject* const* args, Py_ssize_t count) 
   }
   if (!read_at_end(self, node, end_ns)) return nullptr;
   cursor->site = node->around();
-  if (cursor->owns_nodes) {
-    int64_t high = next_number();
-    if (high != node->low)
-      cursor->intervals.insert(cursor->intervals.end(), {node->code, node->low, high});
-  }
+  if (cursor->owns_nodes) own_nodes(cursor, node);
   if (args[2] == Py_None) {
     Owned done(PyObject_CallMethodNoArgs(self, names.count_if_aborted));
     if (!done) return nullptr;
@@ -847,7 +871,7 @@ bool is_node(PyObject* value) {
 
 PyObject* open_entry(PyObject* self, PyObject* node) {
   if (!is_node(node) || !look_for_devices(self)) return nullptr;
-  if (!open_node(self, reinterpret_cast<Node*>(node))) {
+  if (!open_node(self, reinterpret_cast<Node*>(node), next_number())) {
     cursor_of(self)->site = reinterpret_cast<Node*>(node)->around();  // nobody closes it
     return nullptr;
   }
@@ -986,6 +1010,143 @@ PyObject* add_record(PyObject* self, PyObject* args) {
   PassLock locked(cursor);
   cursor->records[at::RecordFunction::currentThreadId()].add(record->intervals);
   return made;
+}
+
+// ---------------------------------------------------------------- functions
+
+// The node of calls with these inputs, next to `node`: a new reference.
+PyObject* shaped(PyObject* self, Node* node, PyObject* function, PyObject* args, PyObject* kwargs) {
+  Cursor* cursor = cursor_of(self);
+  if (!cursor->by_shapes || node->is_hidden) return Py_NewRef(object(node));
+  Owned shapes(shapes::usual(args, kwargs));
+  if (shapes) {
+    PyObject* known = PyDict_GetItemWithError(node->by_shapes, shapes.get());
+    if (known != nullptr) return Py_NewRef(known);
+    if (PyErr_Occurred()) PyErr_Clear();  // sizes that are symbols
+  }
+  Owned keywords(kwargs ? Py_NewRef(kwargs) : PyDict_New());
+  Owned sites(PyObject_GetAttr(cursor->functions, names.sites));
+  if (!keywords || !sites) return nullptr;
+  return PyObject_CallMethodObjArgs(sites.get(), names.shaped, object(node), function, args,
+                                    keywords.get(), nullptr);
+}
+
+// Closes the call of a function that has returned. False: an exception.
+bool function_returned(PyObject* self, Node* node, Nanoseconds end_ns, PyObject* outputs) {
+  Cursor* cursor = cursor_of(self);
+  if (cursor->site != node) {
+    Owned end(PyLong_FromLongLong(end_ns));
+    Owned is_open(
+        PyObject_CallMethodObjArgs(self, names.returns_to, object(node), end.get(), nullptr));
+    if (!is_open) return false;
+    if (is_open.get() != Py_True) return true;  // measuring was stopped in the middle of it
+  }
+  if (!read_at_end(self, node, end_ns)) return false;
+  cursor->site = node->around();
+  own_nodes(cursor, node);
+  if (!node->is_entry)
+    cursor->log->book(node->code, node->start_ns, end_ns);
+  else if (end_entry(self, node, end_ns, outputs) < 0)
+    return false;
+  return fold_if_due(cursor) >= 0;
+}
+
+// The exception that is set is leaving the call at `node`. It stays set.
+void function_raised(PyObject* self, Node* node) {
+  PyObject *type, *error, *traceback;
+  PyErr_Fetch(&type, &error, &traceback);
+  PyErr_NormalizeException(&type, &error, &traceback);
+  if (is_done(PyObject_CallMethodObjArgs(cursor_of(self)->functions, names.aborted, self,
+                                         object(node), error, nullptr))) {
+    PyErr_Restore(type, error, traceback);
+    return;
+  }
+  Py_XDECREF(type);
+  Py_XDECREF(error);
+  Py_XDECREF(traceback);
+}
+
+// Calls a function at a node that was found for it, and measures that.
+// kwargs: or null. low: number of the first autograd node of the call, or -1.
+PyObject* measure(PyObject* self, Node* found, PyObject* function, PyObject* args, PyObject* kwargs,
+                  int64_t low) {
+  Owned place(shaped(self, found, function, args, kwargs));
+  if (!place) return nullptr;
+  Node* node = reinterpret_cast<Node*>(place.get());
+  if (node->is_entry && !look_for_devices(self)) return nullptr;
+  PyObject* outputs = nullptr;
+  if (open_node(self, node, low < 0 ? next_number() : low))
+    outputs = PyObject_Call(function, args, kwargs);
+  if (outputs != nullptr && function_returned(self, node, clock_ns(), outputs)) return outputs;
+  function_raised(self, node);
+  Py_XDECREF(outputs);
+  return nullptr;
+}
+
+// What a function is called with, as Python's calls have it.
+struct Inputs {
+  Inputs(PyObject* args, PyObject* kwargs) : args(PySequence_Tuple(args)), kwargs(as_dict(kwargs)) {}
+  explicit operator bool() const { return args && !PyErr_Occurred(); }
+
+  Owned args, kwargs;  // null for no keywords
+
+ private:
+  static PyObject* as_dict(PyObject* given) {
+    if (given == Py_None || (PyDict_Check(given) && PyDict_GET_SIZE(given) == 0)) return nullptr;
+    if (PyDict_Check(given)) return Py_NewRef(given);
+    PyObject* dict = PyDict_New();
+    if (dict != nullptr) PyDict_Update(dict, given);
+    return dict;
+  }
+};
+
+// Calls a function that a mode was shown, and measures it, if it is to be followed.
+PyObject* call_function(PyObject* self, PyObject* const* args, Py_ssize_t count) {
+  if (!check_count(count, 3)) return nullptr;
+  PyObject* function = args[0];
+  Inputs inputs(args[1], args[2]);
+  if (!inputs) return nullptr;
+  Cursor* cursor = cursor_of(self);
+  Node* caller = cursor->site;
+  PyObject* known = PyDict_GetItemWithError(caller->functions, function);
+  if (known == nullptr && PyErr_Occurred()) {
+    if (!PyErr_ExceptionMatches(PyExc_TypeError)) return nullptr;
+    PyErr_Clear();  // it cannot be hashed
+  }
+  Owned site(known ? Py_NewRef(known)
+                   : PyObject_CallMethodObjArgs(cursor->functions, names.find, self, function, nullptr));
+  if (!site) return nullptr;
+  if (site.get() == Py_None) {
+    caller->passed_over += 1;
+    return PyObject_Call(function, inputs.args.get(), inputs.kwargs.get());
+  }
+  if (!is_node(site.get())) return nullptr;
+  Node* node = reinterpret_cast<Node*>(site.get());
+  if (!cursor->tells_functions)
+    return measure(self, node, function, inputs.args.get(), inputs.kwargs.get(), -1);
+  Owned keywords(inputs.kwargs ? Py_NewRef(inputs.kwargs.get()) : PyDict_New());
+  if (!keywords) return nullptr;
+  return PyObject_CallMethodObjArgs(cursor->functions, names.call, self, site.get(), function,
+                                    inputs.args.get(), keywords.get(), nullptr);
+}
+
+PyObject* measured(PyObject* self, PyObject* args) {
+  PyObject *site, *function, *tuple, *dict;
+  long long low = -1;
+  if (!PyArg_ParseTuple(args, "OOOO|L", &site, &function, &tuple, &dict, &low) || !is_node(site))
+    return nullptr;
+  Inputs inputs(tuple, dict);
+  if (!inputs) return nullptr;
+  Node* node = reinterpret_cast<Node*>(site);
+  return measure(self, node, function, inputs.args.get(), inputs.kwargs.get(), low);
+}
+
+PyObject* py_function_returned(PyObject* self, PyObject* args) {
+  PyObject *node, *outputs;
+  long long end_ns;
+  if (!PyArg_ParseTuple(args, "OLO", &node, &end_ns, &outputs) || !is_node(node)) return nullptr;
+  if (!function_returned(self, reinterpret_cast<Node*>(node), end_ns, outputs)) return nullptr;
+  Py_RETURN_NONE;
 }
 
 // ---------------------------------------------------------------- backward
@@ -1440,6 +1601,9 @@ PyMemberDef node_members[] = {
     {"is_entry", T_BOOL, offsetof(Node, is_entry), 0, nullptr},
     {"is_called", T_BOOL, offsetof(Node, is_called), 0, nullptr},
     {"is_function", T_BOOL, offsetof(Node, is_function), 0, nullptr},
+    {"is_hidden", T_BOOL, offsetof(Node, is_hidden), 0, nullptr},
+    {"functions", T_OBJECT, offsetof(Node, functions), READONLY, nullptr},
+    {"by_shapes", T_OBJECT, offsetof(Node, by_shapes), READONLY, nullptr},
     {nullptr, 0, 0, 0, nullptr}};
 
 PyGetSetDef node_getset[] = {{"caller", node_get_caller, node_set_caller, nullptr, nullptr},
@@ -1480,12 +1644,15 @@ PyMemberDef cursor_members[] = {
     {"on_pause", T_OBJECT, offsetof(Cursor, on_pause), 0, nullptr},
     {"meters", T_OBJECT, offsetof(Cursor, meters), 0, nullptr},
     {"callbacks", T_OBJECT, offsetof(Cursor, callbacks), 0, nullptr},
+    {"functions", T_OBJECT, offsetof(Cursor, functions), 0, nullptr},
     {"log", T_OBJECT, offsetof(Cursor, log), READONLY, nullptr},
     {"entered_ns", T_LONGLONG, offsetof(Cursor, entered_ns), 0, nullptr},
     {"gives_time_back", T_BOOL, offsetof(Cursor, gives_time_back), 0, nullptr},
     {"owns_nodes", T_BOOL, offsetof(Cursor, owns_nodes), 0, nullptr},
     {"reads_meters", T_BOOL, offsetof(Cursor, reads_meters), 0, nullptr},
     {"watches", T_BOOL, offsetof(Cursor, watches), 0, nullptr},
+    {"by_shapes", T_BOOL, offsetof(Cursor, by_shapes), 0, nullptr},
+    {"tells_functions", T_BOOL, offsetof(Cursor, tells_functions), 0, nullptr},
     {nullptr, 0, 0, 0, nullptr}};
 
 PyGetSetDef cursor_getset[] = {
@@ -1504,6 +1671,9 @@ PyMethodDef cursor_methods[] = {
     {"open_entry", open_entry, METH_O, nullptr},
     {"close_entry", FASTCALL(close_entry), METH_FASTCALL, nullptr},
     {"end_entry", py_end_entry, METH_VARARGS, nullptr},
+    {"call_function", FASTCALL(call_function), METH_FASTCALL, nullptr},
+    {"measured", measured, METH_VARARGS, nullptr},
+    {"function_returned", py_function_returned, METH_VARARGS, nullptr},
     {"book", append, METH_O, nullptr},
     {"is_booked", py_is_booked, METH_O, nullptr},
     {"last_end_ns", last_end_ns, METH_NOARGS, nullptr},
@@ -1603,6 +1773,14 @@ PyMODINIT_FUNC PyInit_torchprof_hooks_native() {
   names.called = PyUnicode_InternFromString("called");
   names.returned = PyUnicode_InternFromString("returned");
   names.look_for_devices = PyUnicode_InternFromString("look_for_devices");
+  names.find = PyUnicode_InternFromString("find");
+  names.call = PyUnicode_InternFromString("call");
+  names.aborted = PyUnicode_InternFromString("aborted");
+  names.sites = PyUnicode_InternFromString("sites");
+  names.shaped = PyUnicode_InternFromString("shaped");
+  names.returns_to = PyUnicode_InternFromString("returns_to");
+  names.keep_loose = PyUnicode_InternFromString("keep_loose");
+  if (!shapes::know_tensors()) return nullptr;
   node_type = add_type(module, &node_spec, "Node");
   children_type = add_type(module, &children_spec, "Children");
   log_type = add_type(module, &log_spec, "Log");

@@ -20,7 +20,10 @@ class Node:
     is_entry: whether a call here interrupts its caller instead of being a part of it.
     is_called: whether it is the forward or the recompute of a module or a function.
     is_function: whether it is that of a function.
+    is_hidden: whether nobody is told of calls here.
     children: by id of the module.
+    functions: by what torch calls; None: not to be followed.
+    by_shapes: of a function: one for each shapes of its inputs.
     start_ns: when the open call began; moved forward by what interruptions took.
     low: number of the first autograd node that the open call can own.
     arrivals: of backward passes, from the nodes of other calls.
@@ -30,12 +33,15 @@ class Node:
 
     __slots__ = (
         "arrivals",
+        "by_shapes",
         "caller",
         "children",
         "code",
+        "functions",
         "is_called",
         "is_entry",
         "is_function",
+        "is_hidden",
         "key",
         "low",
         "passed_over",
@@ -46,6 +52,8 @@ class Node:
     def __init__(self, *given: Any) -> None:
         self.caller: Site = self  # type: ignore[assignment]
         self.children: dict[int, Site] = {}
+        self.functions: dict[Any, Site | None] = {}
+        self.by_shapes: dict[object, Site] = {}
         self.code = self.key = self.start_ns = self.low = 0
         self.arrivals = self.passed_over = self.reading_ns = 0
-        self.is_entry = self.is_called = self.is_function = False
+        self.is_entry = self.is_called = self.is_function = self.is_hidden = False

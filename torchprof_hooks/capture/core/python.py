@@ -15,6 +15,12 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch.compiler import is_dynamo_compiling
 
+from torchprof_hooks.capture.core.python_functions import (
+    call_function,
+    function_returned,
+    measured,
+)
+from torchprof_hooks.capture.core.python_told import told_forward_post, told_forward_pre
 from torchprof_hooks.capture.core.span_log import FOLD_AT, SpanLog
 from torchprof_hooks.capture.torch_names.autograd import next_sequence_number
 
@@ -26,6 +32,8 @@ if TYPE_CHECKING:
 
 #: Numbers of one owned interval: code of the site, low, high (exclusive).
 FIELDS: Final = 3
+#: Intervals outside of any module call at which a record is made of them.
+LOOSE_AT: Final = 256
 
 
 class Cursor:
@@ -52,6 +60,11 @@ class Cursor:
         begins, if `watches`.
     callbacks: told when a module is `called` and has `returned`, after all that has
         been booked; None if nobody wants to know.
+    functions: asked to `find` the site of a function that was not met yet, and told of
+        one that is `aborted`; None if no functions are followed.
+    by_shapes: whether calls of functions with inputs of different shapes are told
+        apart.
+    tells_functions: whether it is left to `functions` to `call` what a mode shows.
     """
 
     site: Site
@@ -74,6 +87,8 @@ class Cursor:
         self.owns_nodes = self.reads_meters = self.watches = False
         self.meters: Meters | None = None
         self.callbacks: LinkCallbacks | None = None
+        self.functions: Any = None  # FunctionCalls, which ask for more than a cursor
+        self.by_shapes = self.tells_functions = False
         # What has ended: numbers of the interval, and of the call (see `SpanLog`).
         self.own = self.intervals.extend
         self.entries = self.log.entries
@@ -164,59 +179,14 @@ class Cursor:
         if len(self.entries) > FOLD_AT:
             self.log.fold()
 
-    def told_forward_pre(self, module: torch.nn.Module, args: Any) -> None:
-        """Open the call of `module`, and tell meters and callbacks."""
-        if is_dynamo_compiling() or (
-            get_ident() != self.thread and not (self.passes and self.works_here())
-        ):
-            return
-        try:
-            site = self.site.children[id(module)]
-        except KeyError:
-            found = self.called_site(module)
-            if found is None:
-                return
-            site = found
-        if self.watches and site.is_entry:
-            self.look_for_devices()
-        site.low = next_sequence_number()
-        site.start_ns = perf_counter_ns()
-        self.site = site
-        if self.reads_meters:
-            self.meters.opened(site)  # type: ignore[union-attr]
-        if self.callbacks is not None:
-            self.callbacks.called(site, args)
+    told_forward_pre = told_forward_pre
+    told_forward_post = told_forward_post
 
-    def told_forward_post(  # noqa: C901
-        self, module: torch.nn.Module, args: Any, outputs: Any
-    ) -> None:
-        """Close the call of `module`, and tell meters and callbacks."""
-        if is_dynamo_compiling() or (
-            get_ident() != self.thread and not (self.passes and self.works_here())
-        ):
-            return
-        end_ns = perf_counter_ns()
-        site = self.site
-        if site.key != id(module):
-            site = self.unwind_to(module)
-            if site is self.outside:
-                return
-        if self.reads_meters:
-            self.meters.closing(site, end_ns)  # type: ignore[union-attr]
-        self.site = site.caller
-        if self.owns_nodes and (high := next_sequence_number()) != site.low:
-            self.own((site.code, site.low, high))
-        if outputs is None:
-            self.count_if_aborted()
-        if site.is_entry and self.owns_nodes:
-            self.end_entry(site, end_ns, outputs)
-            self.tell_of_pause(site, outputs, end_ns)
-        else:
-            self.book((site.code, site.start_ns, end_ns))
-        if len(self.entries) > FOLD_AT:
-            self.log.fold()
-        if self.callbacks is not None:
-            self.callbacks.returned(site, outputs)
+    # Functions
+
+    call_function = call_function
+    measured = measured
+    function_returned = function_returned
 
     # What the derived class knows
 
@@ -238,8 +208,16 @@ class Cursor:
         open."""
         raise NotImplementedError
 
+    def returns_to(self, site: Site, end_ns: int) -> bool:
+        """Close what was left open inside of `site`; whether that is open itself."""
+        raise NotImplementedError
+
     def count_if_aborted(self) -> None:
         """A forward returned nothing: did it return at all?"""
+        raise NotImplementedError
+
+    def keep_loose(self) -> None:
+        """Make a record of the intervals of calls that were no entries."""
         raise NotImplementedError
 
     def keep_intervals(self, low: int, outputs: object) -> None:
@@ -309,8 +287,12 @@ class Cursor:
             is_inside_call = is_inside_call or caller.is_called
             caller = caller.caller
         self.book((site.code, site.start_ns, end_ns))
-        # Inside a call, the intervals stay with those of that call.
-        if self.intervals and not is_inside_call:
+        if not self.intervals or is_inside_call:
+            return  # inside a call, the intervals stay with those of that call
+        if site.is_function and self.site is self.outside:
+            if len(self.intervals) > FIELDS * LOOSE_AT:  # too many for a record each
+                self.keep_loose()
+        else:
             self.keep_intervals(site.low, outputs)
 
     # Backward passes: in Python, they are planned (see `PlannedPasses`)

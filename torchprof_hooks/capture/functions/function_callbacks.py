@@ -96,6 +96,11 @@ class CalledBackFunctions(FunctionCalls):
         self._calls: dict[int, FunctionCall] = {}  # open ones, by code of the site
         self._open: dict[int, _OpenBackward] = {}  # the same
 
+    def serve(self, tracker: Tracker) -> None:
+        """Work for `tracker`, and for no other."""
+        super().serve(tracker)
+        tracker.tells_functions = True
+
     def passes(self) -> PlannedPasses:
         """Those that hooks on nodes are given the gradients in; and what these raise
         ends the pass."""
@@ -122,7 +127,7 @@ class CalledBackFunctions(FunctionCalls):
         try:
             self._tell(self._hook.forward_preprocess, call, call.in_data)
             low = next_sequence_number() if node is None else sequence_number(node)
-            outputs = super().call(tracker, site, function, args, kwargs, node)
+            outputs = tracker.measured(site, function, args, kwargs, low)
         except BaseException:
             self._calls.pop(site.code, None)
             raise

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from torchprof_hooks.capture.attach.attachments import attachments
 from torchprof_hooks.capture.attach.function_mode import ModeOnStack
 from torchprof_hooks.capture.backward.backward_pass import BackwardPass
-from torchprof_hooks.capture.core.span_log import FOLD_AT
 from torchprof_hooks.capture.functions.function_sites import FunctionSites
 from torchprof_hooks.capture.record.function_names import (
     function_name,
@@ -20,10 +19,7 @@ from torchprof_hooks.capture.record.function_names import (
     region_name,
 )
 from torchprof_hooks.capture.record.site import Site
-from torchprof_hooks.capture.torch_names.autograd import (
-    next_sequence_number,
-    sequence_number,
-)
+from torchprof_hooks.capture.torch_names.autograd import sequence_number
 from torchprof_hooks.capture.torch_names.checkpoints import STOPS_RECOMPUTATION
 from torchprof_hooks.capture.torch_names.compiler import (
     CompiledCall,
@@ -38,9 +34,6 @@ from torchprof_hooks.capture.torch_names.functions import (
 
 if TYPE_CHECKING:
     from torchprof_hooks.capture.tracking.tracker import Tracker
-
-#: Intervals outside of any module call at which a record is made of them.
-LOOSE_AT: Final = 256
 
 
 class FunctionCalls:
@@ -85,6 +78,7 @@ class FunctionCalls:
         """Work for `tracker`, and for no other."""
         self.sites = FunctionSites(tracker.tree, self._counts_flops)
         self.mode_on_stack = ModeOnStack(tracker)
+        tracker.by_shapes = self.by_shapes
 
     # Forward
 
@@ -101,64 +95,8 @@ class FunctionCalls:
 
         node: an autograd node of the call that has been made before.
         """
-        if self.by_shapes and not site.is_hidden:
-            site = self.sites.shaped(site, function, args, kwargs)
-        if tracker.reads_meters or (tracker.watches and site.is_entry):
-            return self._metered_call(tracker, site, function, args, kwargs, node)
-        try:
-            site.low = next_sequence_number() if node is None else sequence_number(node)
-            site.start_ns = perf_counter_ns()
-            tracker.site = site
-            outputs = function(*args, **kwargs)
-            self.returned(tracker, site, perf_counter_ns(), outputs)
-        except BaseException as error:
-            self._abort(tracker, site, error)
-            raise
-        return outputs
-
-    def _metered_call(  # noqa: PLR0917
-        self,
-        tracker: Tracker,
-        site: Site,
-        function: Any,
-        args: Any,
-        kwargs: dict[str, Any],
-        node: Any,
-    ) -> Any:
-        if tracker.watches and site.is_entry:
-            tracker.look_for_devices()
-        meters = tracker.meters if tracker.reads_meters else None
-        try:
-            site.low = next_sequence_number() if node is None else sequence_number(node)
-            site.start_ns = perf_counter_ns()
-            tracker.site = site
-            if meters is not None:
-                meters.opened(site)
-            outputs = function(*args, **kwargs)
-            end_ns = perf_counter_ns()
-            if meters is not None:
-                meters.closing(site, end_ns)
-            self.returned(tracker, site, end_ns, outputs)
-        except BaseException as error:
-            self._abort(tracker, site, error)
-            raise
-        return outputs
-
-    def returned(
-        self, tracker: Tracker, site: Site, end_ns: int, outputs: object
-    ) -> None:
-        """Close the call at `site`."""
-        if tracker.site is not site and not tracker.returns_to(site, end_ns):
-            return  # measuring was stopped in the middle of it
-        tracker.site = site.caller
-        if (high := next_sequence_number()) != site.low:
-            tracker.own((site.code, site.low, high))
-        if site.is_entry:
-            self._end_entry(tracker, site, end_ns, outputs)
-        else:
-            tracker.book((site.code, site.start_ns, end_ns))
-        if len(tracker.entries) > FOLD_AT:
-            tracker.log.fold()
+        low = -1 if node is None else sequence_number(node)
+        return tracker.measured(site, function, args, kwargs, low)
 
     def find(self, tracker: Tracker, function: Any) -> Site | None:
         """The site of a call of `function` from the current site, which does not know
@@ -209,10 +147,10 @@ class FunctionCalls:
         """Whether nodes that no function is known for are functions of their own."""
         self.names_nodes = does and self._wants is None
 
-    # Calls that do not end by returning to `call`, or not in order
+    # Calls that do not end by returning, or not in order
 
-    def _abort(self, tracker: Tracker, site: Site, error: BaseException) -> None:
-        """Close the call at `site`, which an exception is leaving."""
+    def aborted(self, tracker: Tracker, site: Site, error: BaseException) -> None:
+        """An exception is leaving the call at `site`: close it."""
         now_ns = perf_counter_ns()
         aborted_calls = tracker.aborted_calls
         if not isinstance(error, Exception):
@@ -228,19 +166,6 @@ class FunctionCalls:
 
     def drop_open_calls(self) -> None:
         """Nobody is to be told any more of calls that are open."""
-
-    # Functions called outside of any module: too many for a record each
-
-    def _end_entry(
-        self, tracker: Tracker, site: Site, end_ns: int, outputs: object
-    ) -> None:
-        if site.caller is not tracker.outside:
-            tracker.end_entry(site, end_ns, outputs)
-            return
-        tracker.book((site.code, site.start_ns, end_ns))
-        tracker.entered_ns += end_ns - site.start_ns
-        if tracker.interval_count > LOOSE_AT:
-            tracker.keep_loose()
 
     # Compiled functions
 
@@ -265,10 +190,8 @@ class FunctionCalls:
     def end_region(self, tracker: Tracker, site: Site, call: CompiledCall) -> None:
         """The function that `begin_region` gave a site for is over."""
         end_ns = perf_counter_ns()
-        if tracker.reads_meters and tracker.meters is not None:
-            tracker.meters.closing(site, end_ns)
         if call.has_returned:
-            self.returned(tracker, site, end_ns, call.outputs)
+            tracker.function_returned(site, end_ns, call.outputs)
         elif tracker.returns_to(site, end_ns):
             tracker.abort_down_to(site.caller, end_ns)
 

@@ -35,16 +35,15 @@ class Site(Node):
 
     caller: Site
     children: dict[int, Site]  # by id of the module
+    functions: dict[Any, Site | None]
+    by_shapes: dict[object, Site]
 
     __slots__ = (
         "backward",
-        "by_shapes",
         "children_by_name",
         "described",
         "function",
-        "functions",
         "is_counted",
-        "is_hidden",
         "is_python",
         "is_recomputation",
         "is_region",
@@ -78,14 +77,10 @@ class Site(Node):
         self.module: weakref.ref[torch.nn.Module] | None = None
         if module is not None:
             self.adopt(module)
-        self.is_hidden = False  # whether nobody is told of calls here
         self.is_counted = True  # whether what is done here counts as calls
         self.is_entry = self.caller.phase != phase
         self.children_by_name: dict[tuple[str, Phase], list[Site]] = {}
         self.backward: dict[object, Site] = {}  # by code of the forward, or node name
-        # By what torch calls; None: not to be followed.
-        self.functions: dict[Any, Site | None] = {}
-        self.by_shapes: dict[object, Site] = {}  # of a function: one for each shapes
         #: What a call here, or the forward of it, is: to count its operations by.
         self.described: CallDescription | None = None
         # The open call:

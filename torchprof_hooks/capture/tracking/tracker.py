@@ -43,8 +43,7 @@ class Tracker(ThreadCalls):
     A module called while a backward pass runs is being recomputed. Recomputations are
     entries, and so is a pass, unless it runs inside of another one.
 
-    functions: which functions are followed; None: none.
-    meters, callbacks: see `Cursor`.
+    functions, meters, callbacks: see `Cursor`.
     follows_modules: whether modules are to be shown to it.
     follows_loading: whether modules that are called while data is loaded are calls of
         their own.
@@ -53,6 +52,7 @@ class Tracker(ThreadCalls):
 
     meters: Meters | None
     callbacks: LinkCallbacks | None
+    functions: FunctionCalls | None
 
     def __init__(
         self,
