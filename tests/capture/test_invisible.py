@@ -142,6 +142,22 @@ def test_modules_are_not_kept_alive(measurer: Callable[[], Any]) -> None:
         gc.enable()
 
 
+@every_measurer
+def test_variables_of_callers_are_not_kept_alive(measurer: Callable[[], Any]) -> None:
+    def measured() -> weakref.ref[nn.Module]:
+        model = nn.Linear(4, 4)
+        with measurer():
+            model(torch.ones(2, 4)).sum().backward()
+        return weakref.ref(model)
+
+    gc.collect()
+    gc.disable()
+    try:
+        assert measured()() is None
+    finally:
+        gc.enable()
+
+
 def test_ids_of_dead_modules_are_not_mistaken() -> None:
     with torchprof_hooks.profile() as prof:
         for width in range(1, 60):

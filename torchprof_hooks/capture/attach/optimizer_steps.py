@@ -149,6 +149,8 @@ class OptimizerHooks(Attachment):
 
 def _is_running(codes: tuple[CodeType, ...]) -> bool:
     """Whether any thread is running one of these."""
+    # No variable of this call may refer to its own frame: that would be a cycle, with
+    # the variables of all callers in it.
     return any(
         frame.f_code in codes
         for innermost in sys._current_frames().values()
