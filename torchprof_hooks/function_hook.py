@@ -89,7 +89,6 @@ class FunctionHook(Hook):
         """Called after the backward of a function."""
 
     def _make_tracker(self, everywhere: bool) -> Tracker:
-        """A tracker that serves this hook in the running thread."""
         return make_function_tracker(self, everywhere)
 
     def _blocks_of_thread(self) -> dict[str, Block]:

@@ -72,7 +72,6 @@ class LinkHook(Hook):
         """Called after the backward work of one call of a module."""
 
     def _make_tracker(self, everywhere: bool) -> Tracker:
-        """A tracker that serves this hook in the running thread."""
         return make_tracker(self, everywhere, backward=False)
 
     def _blocks_of_thread(self) -> dict[str, Block]:

@@ -79,6 +79,10 @@ class Hook:
         raise NotImplementedError
 
     def _make_tracker(self, everywhere: bool) -> Tracker:
+        """A tracker that serves this hook in the running thread.
+
+        everywhere: whether it serves the thread, or the hook's targets alone.
+        """
         raise NotImplementedError
 
     def _tracker_of_thread(self) -> Tracker:

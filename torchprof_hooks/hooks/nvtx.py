@@ -64,19 +64,15 @@ class NvtxCallbacks:
         self._ranges.end_all()
 
     def forward_preprocess(self, call: Any, *tensors: Any) -> None:
-        """Begin a range."""
         self._ranges.begin(f"{_label(call)}.forward", call)
 
     def forward_postprocess(self, call: Any, *tensors: Any) -> None:
-        """End the range."""
         self._ranges.end(call)
 
     def backward_preprocess(self, call: Any, *tensors: Any) -> None:
-        """Begin a range."""
         self._ranges.begin(f"{_label(call)}.backward", _backward_key(call))
 
     def backward_postprocess(self, call: Any, *tensors: Any) -> None:
-        """End the range."""
         self._ranges.end(_backward_key(call))
 
 

@@ -58,7 +58,6 @@ class EventClock:
         self._pools: dict[int, list[Any]] = {}
 
     def stamp(self) -> _EventStamp | None:
-        """See `DeviceClock.stamp`."""
         device = self._device
         if not device.is_initialized():
             return None
@@ -85,11 +84,9 @@ class EventClock:
         return bool(stats["reserved_bytes"]["all"]["allocated"])
 
     def is_done(self, stamp: _EventStamp) -> bool:
-        """See `DeviceClock.is_done`."""
         return bool(stamp.event.query())
 
     def wait(self, stamp: _EventStamp) -> None:
-        """See `DeviceClock.wait`."""
         stamp.event.synchronize()
 
     def elapsed_ns(self, start: _EventStamp, end: _EventStamp) -> int:

@@ -66,9 +66,9 @@ class Attachment(ABC):
 class Attachments:
     """Knows all that is on torch, from before it is put on until it has been taken off.
 
-    An exception may come between any two steps of what is done here, and end it: then
-    what is written down is more than what is there, never less, and `heal` takes off
-    what nobody wants.
+    An interrupt may end a method of this class between any two lines. Each attachment
+    is written down first, so the list may name too many, never too few; `heal` takes
+    off those that nobody uses.
     """
 
     def __init__(self) -> None:
@@ -90,23 +90,25 @@ class Attachments:
             self._settle(attachment)
 
     def renew(self, attachment: Attachment) -> None:
-        """Somebody may have taken it off, or there was no place for it until now."""
+        """Put it on again, if it has users: somebody else may have taken it off, or
+        torch has imported only now what it goes on."""
         with self._lock:
             if attachment in self._written and attachment.is_used:
                 attachment.put_on()
 
     def heal(self) -> None:
-        """Take off what nobody wants, and interrupts have left. For the beginning of a
-        use: nothing of ours is at work in this thread."""
+        """Take off what interrupts have left, and nobody uses. To be called before
+        anything else of ours is at work in this thread."""
         if self._lock._is_owned():  # type: ignore[attr-defined]
-            self.forget_lock()  # an interrupt kept us from giving it back
+            self.forget_lock()  # an interrupt kept this thread from releasing it
         if self._written:
             with self._lock:
                 for attachment in list(self._written):
                     self._settle(attachment)
 
     def forget_lock(self) -> None:
-        """Whoever holds it will not give it back. In a fork, they are not there."""
+        """Make a new lock, where the thread that holds the old one will not release it:
+        in a fork that thread is not there."""
         self._lock = threading.RLock()
 
     def _settle(self, attachment: Attachment) -> None:

@@ -78,7 +78,6 @@ class CommunicationPatches(Attachment):
             patch.put_on()
 
     def take_off(self) -> bool:
-        """Put everything back."""
         gradient_reduction.is_expected = False
         for patch in (self._joining, *self._patches):
             patch.take_off()

@@ -90,11 +90,9 @@ class Compilations(Attachment):
         self._callbacks = self._begin, self._end
 
     def put_on(self) -> None:
-        """Be told, if torch.compile is in use."""
         watch_compilations(*self._callbacks)
 
     def take_off(self) -> bool:
-        """Do not be told any more."""
         unwatch_compilations(*self._callbacks)
         self._begun = []
         return True
@@ -148,7 +146,6 @@ class CompileShield(Attachment):
             self._was_unwatched = True
 
     def take_off(self) -> bool:
-        """Do not be told any more."""
         unwatch_compilations(*self._callbacks)
         self._show = None  # there is nothing to show
         self._is_watching = self._was_unwatched = False

@@ -175,7 +175,6 @@ class _CompiledRegions(Patch):
         return set_eval_frame
 
     def take_off(self) -> bool:
-        """Put the function back."""
         super().take_off()
         self._open.clear()
         return True

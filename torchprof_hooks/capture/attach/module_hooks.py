@@ -50,7 +50,6 @@ class ModuleHooks(Attachment):
             self._handles.append(handle)
 
     def take_off(self) -> bool:
-        """Remove the pair."""
         for handle in self._handles:
             handle.remove()
         self._handles.clear()

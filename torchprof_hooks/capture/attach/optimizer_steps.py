@@ -58,7 +58,7 @@ class OptimizerHooks(Attachment):
         super().__init__()
         # Those of the users who are told of the beginnings of steps, and of closures.
         self._told_of_beginnings: tuple[weakref.ref[Any], ...] = ()
-        self._curt: weakref.WeakSet[Any] = weakref.WeakSet()  # the others
+        self._told_of_ends_only: weakref.WeakSet[Any] = weakref.WeakSet()
         self._hooks = self._pre, self._post  # these, not what is bound anew each time
         self._handles: list[RemovableHandle] = []
 
@@ -85,9 +85,9 @@ class OptimizerHooks(Attachment):
     def tell_of_beginnings(self, listener: OptimizerListener, wanted: bool) -> None:
         """Whether `listener` is told of them, and of closures; at first it is."""
         if wanted:
-            self._curt.discard(listener)
+            self._told_of_ends_only.discard(listener)
         else:
-            self._curt.add(listener)
+            self._told_of_ends_only.add(listener)
         self._choose_told()
 
     def add_user(self, user: object, when_gone: Callable[[object], object]) -> None:
@@ -100,7 +100,9 @@ class OptimizerHooks(Attachment):
 
     def _choose_told(self) -> None:
         self._told_of_beginnings = tuple(
-            reference for reference in self._users if reference() not in self._curt
+            reference
+            for reference in self._users
+            if reference() not in self._told_of_ends_only
         )
 
     def _pre(self, optimizer: Any, args: Any, kwargs: Any) -> Any:

@@ -10,9 +10,9 @@ from torchprof_hooks.capture.torch_names.place import Function, Place
 
 
 class Layer:
-    """Tells a function of ours whether it is in use. Somebody may have put another one
-    around it, which still calls it after it was taken off, or while another one of ours
-    is around both: it only passes on then."""
+    """Tells a function of ours whether it is in use. Others may have wrapped it, and
+    their wrapper calls it after we took it off, or inside of a newer function of ours:
+    then it only calls the original."""
 
     __slots__ = ("is_on",)
 
@@ -27,8 +27,7 @@ Make = Callable[[Function, Layer], Function]
 class Patch(Attachment):
     """A function of torch's, replaced by one that does the same and more.
 
-    Where somebody else replaces it after us, it stays as they want it: what they put
-    there calls ours.
+    If others replace the function after us, theirs stays in place; it calls ours.
 
     find: where it is; a function is asked again each time, for torch imports some
         modules late.
@@ -72,8 +71,8 @@ class Patch(Attachment):
 
 
 def leave_out_our_frame(error: BaseException) -> None:
-    """Let the caller, which is about to raise `error` again, not be seen in the user's
-    traceback: a bare ``raise`` takes what is in the exception. Before Python 3.11 it
-    does not, and the frame is seen."""
+    """Take the frame of the caller out of the traceback that users see of `error`,
+    which the caller is about to raise again. Before Python 3.11, a bare ``raise`` adds
+    the frame again."""
     if error.__traceback__ is not None:
         error.__traceback__ = error.__traceback__.tb_next

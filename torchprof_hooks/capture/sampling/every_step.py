@@ -78,16 +78,13 @@ class EveryStep:
     # What optimizers tell
 
     def optimizer_pre(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        """`optimizer` is about to step."""
         self.tracker.optimizer_pre(optimizer, args, kwargs)
 
     def optimizer_post(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        """It has."""
         self.tracker.optimizer_post(optimizer, args, kwargs)
         if self.tracker.works_here():
             ended_ns = self.tracker.last_end_ns()
             tell_of_step(self._detector, self.tracker, optimizer, ended_ns)
 
     def begin_closure(self) -> Callable[[], object]:
-        """The optimizer calls the program (see `Tracker`)."""
         return self.tracker.begin_closure()

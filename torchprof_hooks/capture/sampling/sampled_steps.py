@@ -164,7 +164,6 @@ class SampledSteps:
         tell_of_step(detector, tracker, optimizer, now_ns)
 
     def begin_closure(self) -> Callable[[], object]:
-        """The optimizer calls the program (see `Tracker`)."""
         return self._books.open.tracker.begin_closure()
 
     # What else tells of ends

@@ -27,10 +27,10 @@ _EARLY: Final = tuple(4**n for n in range(1, 12))
 
 
 class Savings:
-    """What steps earn, less what measuring has cost. It may be overdrawn: what it costs
-    is known afterwards.
+    """The time that steps have earned for measuring, less what measuring has cost. That
+    may be below zero, since costs are known afterwards.
 
-    random: not the program's.
+    random: a generator of our own; that of the program must not change.
     spent_ns: all costs, as far as they are known.
     """
 
@@ -55,11 +55,11 @@ class Savings:
         self._left_ns -= cost_ns
 
     def steps_to_wait(self, income_ns: float, longest: int) -> int:
-        """Until there is something to spend again, and some more: not as soon as
-        possible, for the sake of chance.
+        """How many steps to wait until there is something to spend again, and up to
+        twice as many: at random, not to fall into a rhythm of the program.
 
-        income_ns: of each of these steps.
-        longest: after so many, and some more, one sees again.
+        income_ns: what each of these steps earns.
+        longest: at most so many, before the random part.
         """
         steps = longest
         if income_ns > 0:
