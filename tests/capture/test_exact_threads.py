@@ -5,10 +5,14 @@ Only what anybody can ask of `profile()` is looked at: this holds however it mea
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 from typing import Any
 
 import pytest
+from torch.nn.modules import module as torch_module
 
+from tests.cores import NATIVE_CORE
 from tests.doing import (
     Does,
     Net,
@@ -36,6 +40,32 @@ def everything() -> None:
     in_optimizer(lambda: burn(8))
     in_loading(lambda: burn(16))
     in_communication(lambda: burn(32))
+
+
+@NATIVE_CORE
+def test_one_pair_of_hooks_serves_all_threads() -> None:
+    """Torch calls each hook in every thread, and looking at it is what takes long."""
+    count = 5
+    all_are_in = Barrier(count)
+
+    def work(number: int) -> tuple[int, int]:
+        model = Does(lambda: None)
+        with profile() as prof, profile() as inner:
+            all_are_in.wait(60)
+            pairs = len(torch_module._global_forward_hooks)
+            all_are_in.wait(60)
+            for _ in range(number):
+                model(X)
+            all_are_in.wait(60)
+        numbers = found(prof.profile)["Does", "forward"]
+        assert found(inner.profile)["Does", "forward"].calls == numbers.calls
+        return pairs, numbers.calls
+
+    with ThreadPoolExecutor(count) as pool:
+        assert [*pool.map(work, range(1, 1 + count))] == [
+            (1, number) for number in range(1, 1 + count)
+        ]
+    assert not torch_module._global_forward_hooks
 
 
 @each_option

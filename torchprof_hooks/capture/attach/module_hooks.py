@@ -1,9 +1,9 @@
-"""A tracker's hooks on all modules."""
+"""Hooks on all modules."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, Final
 
 from torch.nn.modules.module import (
     register_module_forward_hook,
@@ -11,7 +11,13 @@ from torch.nn.modules.module import (
 )
 from torch.utils.hooks import RemovableHandle
 
-from torchprof_hooks.capture.attach.attachments import Attachment
+from torchprof_hooks.capture.attach.attachments import Attachment, attachments
+from torchprof_hooks.capture.core import (
+    SHARED_HOOKS,
+    Cursor,
+    hooks_of,
+    show_modules_to,
+)
 from torchprof_hooks.capture.torch_names.hook_tables import (
     global_hook_numbers,
     remove_global_hooks,
@@ -61,3 +67,54 @@ def numbers_of(hooks: Iterable[Any]) -> set[int]:
     """The numbers of all these hooks in torch's tables: `ModuleHooks`, or others that
     know theirs."""
     return {number for each in hooks for number in each.numbers}
+
+
+class _SharedHooks(ModuleHooks):
+    """The pair that serves all cursors; its users are the `CursorHooks` of these."""
+
+    def add_user(self, user: object, when_gone: Callable[[object], object]) -> None:
+        """Show modules to its cursor, too."""
+        super().add_user(user, when_gone)
+        self._show()
+
+    def remove_user(self, user: object) -> None:
+        """Show modules to those that are left."""
+        super().remove_user(user)
+        self._show()
+
+    def _show(self) -> None:
+        show_modules_to(tuple(user.cursor for user in self.users))
+
+
+class CursorHooks(ModuleHooks):
+    """Shows one cursor every module call of the process.
+
+    Torch calls the hooks of all threads in each: where the core has one pair for all
+    cursors, a thread more costs the others next to nothing.
+    """
+
+    def __init__(self, cursor: Cursor) -> None:
+        super().__init__(*hooks_of(cursor))
+        self.cursor = cursor
+
+    @property
+    def numbers(self) -> set[int]:
+        """Those of the hooks in torch's tables."""
+        return super().numbers if _shared is None else _shared.numbers
+
+    def put_on(self) -> None:
+        """Be shown the calls."""
+        if _shared is None:
+            super().put_on()
+        else:
+            attachments.attach(_shared, self)
+
+    def take_off(self) -> bool:
+        """Be shown none any more."""
+        if _shared is None:
+            return super().take_off()
+        attachments.detach(_shared, self)
+        return True
+
+
+_shared: Final = None if SHARED_HOOKS is None else _SharedHooks(*SHARED_HOOKS)

@@ -17,6 +17,7 @@ CORE = choose()
 if TYPE_CHECKING or CORE.module is None:
     from torchprof_hooks.capture.core.node import Node
     from torchprof_hooks.capture.core.python import Cursor, Hook, hooks_of
+    from torchprof_hooks.capture.core.shared_hooks import SHARED_HOOKS, show_modules_to
     from torchprof_hooks.capture.core.unseen_passes import (
         on_unseen_pass,
         seen_pass_begins,
@@ -24,6 +25,8 @@ if TYPE_CHECKING or CORE.module is None:
     )
 else:
     Node, Cursor = CORE.module.Node, CORE.module.Cursor
+    SHARED_HOOKS = CORE.module.forward_pre, CORE.module.forward_post
+    show_modules_to = CORE.module.show_modules_to
     on_unseen_pass = CORE.module.on_unseen_pass
     seen_pass_begins = CORE.module.seen_pass_begins
     seen_pass_ends = CORE.module.seen_pass_ends
@@ -35,6 +38,7 @@ else:
 
 __all__ = [
     "CORE",
+    "SHARED_HOOKS",
     "Cursor",
     "Hook",
     "Node",
@@ -42,4 +46,5 @@ __all__ = [
     "on_unseen_pass",
     "seen_pass_begins",
     "seen_pass_ends",
+    "show_modules_to",
 ]

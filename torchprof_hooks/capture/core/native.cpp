@@ -607,7 +607,6 @@ struct Cursor;
 // may be about to tell of a node in another thread when the last of them ends.
 struct Running {
   Cursor* cursor;  // lives while there are passes
-  pthread_t thread;  // that has begun the outermost
   std::recursive_mutex mutex;
   std::deque<Pass> passes;  // a pass stays where it is while others begin inside of it
 };
@@ -629,9 +628,12 @@ struct Cursor {
 
 PyTypeObject* cursor_type;
 
-// Of all cursors with a pass that runs.
+// Of all cursors with a pass that runs, and of those whose pass was begun in this thread.
+// The latter may have ended.
 std::mutex running_mutex;
 std::vector<std::shared_ptr<Running>> all_running;
+std::atomic<size_t> running_count{0};
+thread_local std::vector<std::shared_ptr<Running>> running_here;
 
 Cursor* cursor_of(PyObject* self) { return reinterpret_cast<Cursor*>(self); }
 PyObject* object(Node* node) { return reinterpret_cast<PyObject*>(node); }
@@ -860,6 +862,48 @@ PyObject* forward_post(PyObject* self, PyObject* const* args, Py_ssize_t count) 
     cursor->log->book(node->code, node->start_ns, end_ns);
   }
   if (fold_if_due(cursor) < 0 || !call_back(self, names.returned, node, args[2])) return nullptr;
+  Py_RETURN_NONE;
+}
+
+// All cursors that are shown every module, in the order in which they came: a tuple, or
+// null. One pair of hooks serves them, since torch's loop over hooks is the dearer part.
+PyObject* shown = nullptr;
+
+PyObject* each_shown(PyObject* (*hook)(PyObject*, PyObject* const*, Py_ssize_t), PyObject* const* args,
+                     Py_ssize_t count) {
+  if (shown == nullptr) Py_RETURN_NONE;
+  Owned cursors(Py_NewRef(shown));
+  long thread = long(PyThread_get_thread_ident());
+  for (Py_ssize_t place = 0; place < PyTuple_GET_SIZE(cursors.get()); place++) {
+    PyObject* self = PyTuple_GET_ITEM(cursors.get(), place);
+    Cursor* cursor = cursor_of(self);
+    if (cursor->thread != thread && PyList_GET_SIZE(cursor->passes) == 0) continue;
+    if (!is_done(hook(self, args, count))) return nullptr;
+  }
+  Py_RETURN_NONE;
+}
+
+PyObject* shown_pre(PyObject*, PyObject* const* args, Py_ssize_t count) {
+  return each_shown(forward_pre, args, count);
+}
+
+PyObject* shown_post(PyObject*, PyObject* const* args, Py_ssize_t count) {
+  return each_shown(forward_post, args, count);
+}
+
+PyObject* show_modules_to(PyObject*, PyObject* cursors) {
+  if (!PyTuple_Check(cursors)) {
+    PyErr_SetString(PyExc_TypeError, "cursors must be a tuple");
+    return nullptr;
+  }
+  for (Py_ssize_t place = 0; place < PyTuple_GET_SIZE(cursors); place++)
+    if (!PyObject_TypeCheck(PyTuple_GET_ITEM(cursors, place), cursor_type)) {
+      PyErr_SetString(PyExc_TypeError, "must be a Cursor");
+      return nullptr;
+    }
+  PyObject* before = shown;
+  shown = PyTuple_GET_SIZE(cursors) ? Py_NewRef(cursors) : nullptr;
+  Py_XDECREF(before);
   Py_RETURN_NONE;
 }
 
@@ -1317,16 +1361,15 @@ void node_begins(Cursor* cursor, Pass& pass, const at::RecordFunction& node) {
 // Whether there are any.
 template <class Function>
 bool each_running(const at::RecordFunction& node, Function function) {
-  c10::SmallVector<std::shared_ptr<Running>, 4> found;
-  pthread_t thread = pthread_self();
-  bool is_elsewhere = false;
-  {
+  // A copy: what is called may begin and end passes.
+  c10::SmallVector<std::shared_ptr<Running>, 4> found(running_here.begin(), running_here.end());
+  bool is_elsewhere = found.empty();
+  if (is_elsewhere && running_count == 0) return false;
+  if (is_elsewhere) {
     std::lock_guard<std::mutex> locked(running_mutex);
-    for (const auto& one : all_running)
-      if (pthread_equal(one->thread, thread)) found.push_back(one);
-    is_elsewhere = found.empty();
-    if (is_elsewhere) found.append(all_running.begin(), all_running.end());
+    found.append(all_running.begin(), all_running.end());
   }
+  pthread_t thread = pthread_self();
   int task = torch::autograd::get_current_graph_task_id();
   bool is_any = false;
   for (const auto& running : found) {
@@ -1440,6 +1483,16 @@ PyObject* engine_ends(PyObject* self, PyObject*) {
   Py_RETURN_NONE;
 }
 
+void forget_ended_here() {
+  auto is_over = [](const std::shared_ptr<Running>& one) {
+    // Whoever has it may wait for the interpreter's lock, which is ours.
+    std::unique_lock<std::recursive_mutex> locked(one->mutex, std::try_to_lock);
+    return locked.owns_lock() && one->passes.empty();
+  };
+  running_here.erase(std::remove_if(running_here.begin(), running_here.end(), is_over),
+                     running_here.end());
+}
+
 PyObject* enter_pass(PyObject* self, PyObject* args, PyObject* keywords) {
   static const char* parameters[] = {"base",        "divides", "makes_graph",
                                      "names_nodes", "calls",   "engine",
@@ -1467,9 +1520,11 @@ PyObject* enter_pass(PyObject* self, PyObject* args, PyObject* keywords) {
   Py_INCREF(self);  // for as long as it runs
   cursor->running->passes.push_back(std::move(pass));
   if (cursor->running->passes.size() == 1) {
+    forget_ended_here();
+    running_here.push_back(cursor->running);
     std::lock_guard<std::mutex> registering(running_mutex);
-    cursor->running->thread = pthread_self();
     all_running.push_back(cursor->running);
+    running_count = all_running.size();
     watch_nodes();
   }
   if (engine != Py_None) engine_begins(cursor, cursor->running->passes.back(), reinterpret_cast<Node*>(engine));
@@ -1479,9 +1534,11 @@ PyObject* enter_pass(PyObject* self, PyObject* args, PyObject* keywords) {
 void forget_pass(Cursor* cursor) {
   cursor->running->passes.pop_back();
   if (!cursor->running->passes.empty()) return;
+  forget_ended_here();
   std::lock_guard<std::mutex> registering(running_mutex);
   all_running.erase(std::remove(all_running.begin(), all_running.end(), cursor->running),
                     all_running.end());
+  running_count = all_running.size();
   watch_nodes();
 }
 
@@ -1516,12 +1573,14 @@ PyObject* drop_pass(PyObject* self, PyObject*) {
 }
 
 PyObject* open_backward(PyObject* self, void*) {
+  PassLock locked(cursor_of(self));
   const std::deque<Pass>& running = cursor_of(self)->running->passes;
   bool are_calls = !running.empty() && running.back().has_begun();
   return PyLong_FromSize_t(are_calls ? running.back().open.size() : 0);
 }
 
 PyObject* pass_owner(PyObject* self, void*) {
+  PassLock locked(cursor_of(self));
   const std::deque<Pass>& running = cursor_of(self)->running->passes;
   if (running.empty()) Py_RETURN_NONE;
   return Py_NewRef(object(running.back().owner()));
@@ -1530,6 +1589,7 @@ PyObject* pass_owner(PyObject* self, void*) {
 PyObject* runs_task(PyObject* self, PyObject* number) {
   long task = PyLong_AsLong(number);
   if (task == -1 && PyErr_Occurred()) return nullptr;
+  PassLock locked(cursor_of(self));
   for (const Pass& pass : cursor_of(self)->running->passes)
     if (pass.task == task && task != -1) Py_RETURN_TRUE;
   Py_RETURN_FALSE;
@@ -1739,6 +1799,9 @@ PyType_Spec cursor_spec = {MODULE "Cursor", sizeof(Cursor), 0, kWithCycles, curs
 PyMethodDef module_methods[] = {{"set_clock", set_clock, METH_O, nullptr},
                                 {"count_tensors", count_tensors, METH_O, nullptr},
                                 {"counts_tensors", counts_tensors, METH_NOARGS, nullptr},
+                                {"forward_pre", FASTCALL(shown_pre), METH_FASTCALL, nullptr},
+                                {"forward_post", FASTCALL(shown_post), METH_FASTCALL, nullptr},
+                                {"show_modules_to", show_modules_to, METH_O, nullptr},
                                 {"on_unseen_pass", on_unseen_pass, METH_O, nullptr},
                                 {"seen_pass_begins", seen_pass_begins, METH_NOARGS, nullptr},
                                 {"seen_pass_ends", seen_pass_ends, METH_O, nullptr},

@@ -18,9 +18,8 @@ from torchprof_hooks.capture.attach.compiling import (
 from torchprof_hooks.capture.attach.engine import engine_patch, recomputation_patches
 from torchprof_hooks.capture.attach.export_shield import export_shield
 from torchprof_hooks.capture.attach.loaders import loader_patches
-from torchprof_hooks.capture.attach.module_hooks import ModuleHooks
+from torchprof_hooks.capture.attach.module_hooks import CursorHooks, ModuleHooks
 from torchprof_hooks.capture.attach.optimizer_steps import optimizer_hooks
-from torchprof_hooks.capture.core import hooks_of
 from torchprof_hooks.capture.tracking.meters import TensorMeter, meters_of
 from torchprof_hooks.capture.tracking.tensor_memory import counted_tensors
 from torchprof_hooks.capture.tracking.thread_trackers import ThreadTrackers
@@ -50,7 +49,7 @@ class Tap:
         self._tracker = tracker
         self._shows_modules = modules
         self._shows_optimizers = optimizers
-        self._hooks = ModuleHooks(*hooks_of(tracker))
+        self._hooks = CursorHooks(tracker)
 
     def open(self) -> None:
         """Connect the tracker."""
