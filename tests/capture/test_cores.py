@@ -6,7 +6,9 @@ import itertools
 import json
 import multiprocessing
 import os
+import shutil
 import subprocess
+import sys
 from contextlib import redirect_stderr
 from io import StringIO
 from multiprocessing.connection import Connection
@@ -335,3 +337,32 @@ def test_it_can_be_built_beforehand(cache: Path, tmp_path: Path) -> None:
     done = run("-m", "torchprof_hooks", "build", **variables)
     assert (done.returncode, done.stdout) == (1, "")
     assert "torchprof_hooks: no native core: " in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "compiles", [True, pytest.param(False, marks=pytest.mark.thorough)]
+)
+def test_it_is_built_when_the_package_is_installed(
+    cache: Path, tmp_path: Path, compiles: bool
+) -> None:
+    if compiles and CORE.module is None:
+        pytest.skip(f"needs the native core: {CORE.reason}")
+    pytest.importorskip("setuptools", minversion="77")
+    (folder := tmp_path / "copy").mkdir()
+    root = Path(build.__file__).parents[3]
+    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(root / name, folder)
+    shutil.copytree(root / "torchprof_hooks", folder / "torchprof_hooks")
+    command = copying(tmp_path) if compiles else compiler(tmp_path, "exit 1")
+    done = subprocess.run(
+        [sys.executable, "setup.py", "-q", "build_py"],
+        cwd=folder,
+        env={**os.environ, "CXX": command},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert Path(folder, "build", "lib", "torchprof_hooks", "profiler.py").exists()
+    assert len(list(cache.glob("*.so"))) == compiles
