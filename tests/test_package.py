@@ -8,6 +8,7 @@ import sys
 import pytest
 
 import torchprof_hooks
+from torchprof_hooks.capture.core import CORE
 
 
 def in_a_fresh_process(code: str) -> str:
@@ -81,3 +82,8 @@ def test_measuring_modules_imports_nothing_of_functions(imported: list[str]) -> 
         "torchprof_hooks.function_hook",
     }
     assert not of_functions & set(imported)
+
+
+def test_the_native_core_imports_no_planning_of_passes(imported: list[str]) -> None:
+    plans = "torchprof_hooks.capture.backward.planned" in imported
+    assert plans == (CORE.name == "python")

@@ -1,7 +1,7 @@
 """Puts trackers together: the only place that knows all that one can have.
 
-What follows functions is imported when somebody wants that: it is a fifth of all that
-a profile of modules needs.
+What follows functions, or plans passes, is imported when somebody wants that: it is a
+fifth of all that a profile of modules needs.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
-from torchprof_hooks.capture.backward.passes import Passes, make_passes
-from torchprof_hooks.capture.backward.planned import PlannedPasses
+from torchprof_hooks.capture.backward.passes import make_passes
 from torchprof_hooks.capture.record.module_names import ModuleNames
 from torchprof_hooks.capture.tracking.callbacks import Callbacks, LinkCallbacks
 from torchprof_hooks.capture.tracking.meters import Meter
@@ -21,6 +20,7 @@ from torchprof_hooks.capture.tracking.module_tap import module_taps
 from torchprof_hooks.capture.tracking.tracker import Tracker
 
 if TYPE_CHECKING:
+    from torchprof_hooks.capture.backward.passes import Passes
     from torchprof_hooks.capture.functions.function_callbacks import FunctionCallbacks
     from torchprof_hooks.capture.functions.function_calls import FunctionCalls
 
@@ -69,6 +69,8 @@ def make_tracker(
     """
     measures_backward = backward or bool(meters) or _overrides(hook, _BACKWARD)
     if _overrides(hook, _FORWARD + _BACKWARD):
+        from torchprof_hooks.capture.backward.planned import PlannedPasses
+
         callbacks = LinkCallbacks(hook)
         # What a callback raises ends the pass, which only hooks on nodes can do.
         passes = PlannedPasses(callbacks=callbacks) if measures_backward else None

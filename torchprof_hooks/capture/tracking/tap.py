@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch.compiler import is_dynamo_compiling
@@ -24,6 +24,9 @@ from torchprof_hooks.capture.tracking.meters import TensorMeter, meters_of
 from torchprof_hooks.capture.tracking.tensor_memory import counted_tensors
 from torchprof_hooks.capture.tracking.thread_trackers import ThreadTrackers
 from torchprof_hooks.capture.tracking.tracker import Tracker
+
+if TYPE_CHECKING:
+    from torchprof_hooks.capture.attach.function_taps import FunctionTaps
 
 #: What is told to trackers of modules.
 _OF_TRACKERS: Final[tuple[Attachment, ...]] = (
@@ -50,6 +53,7 @@ class Tap:
         self._shows_modules = modules
         self._shows_optimizers = optimizers
         self._hooks = CursorHooks(tracker)
+        self._function_taps: FunctionTaps | None = None  # imported if it is needed
 
     def open(self) -> None:
         """Connect the tracker."""
@@ -65,6 +69,7 @@ class Tap:
         if tracker.follows_functions:
             from torchprof_hooks.capture.attach.function_taps import function_taps
 
+            self._function_taps = function_taps
             function_taps.show_functions(tracker, self)
 
     def _show_backward(self) -> None:
@@ -83,10 +88,8 @@ class Tap:
         by_exception: whether an exception is the reason.
         """
         tracker = self._tracker
-        if tracker.functions is not None:
-            from torchprof_hooks.capture.attach.function_taps import function_taps
-
-            function_taps.hide_functions(tracker, self)
+        if self._function_taps is not None:
+            self._function_taps.hide_functions(tracker, self)
         hide_modules(self._hooks, self)
         tracker.abort_all(by_exception)
         for attachment in _OF_TRACKERS:

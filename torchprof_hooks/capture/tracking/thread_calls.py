@@ -7,7 +7,7 @@ import sys
 from _thread import get_ident
 from collections.abc import Callable, Iterator
 from time import perf_counter_ns
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import torch
 
@@ -18,7 +18,6 @@ from torchprof_hooks.capture.backward.ownership import (
     Ownership,
     newest_first,
 )
-from torchprof_hooks.capture.backward.passes import Passes
 from torchprof_hooks.capture.core import Cursor
 from torchprof_hooks.capture.record.call_tree import CallTree
 from torchprof_hooks.capture.record.module_names import ModuleNames
@@ -31,6 +30,9 @@ from torchprof_hooks.capture.torch_names.compiler import (
 )
 from torchprof_hooks.capture.torch_names.modules import owners_on_stack
 from torchprof_hooks.profiles.names import CALLED_PHASES, Phase
+
+if TYPE_CHECKING:
+    from torchprof_hooks.capture.backward.passes import Passes
 
 #: What no thread is numbered.
 _NO_THREAD: Final = -1

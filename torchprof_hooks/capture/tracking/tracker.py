@@ -16,7 +16,6 @@ from torchprof_hooks.capture.backward.backward_pass import (
     PassRequest,
 )
 from torchprof_hooks.capture.backward.gradient_reduction import gradient_reduction
-from torchprof_hooks.capture.backward.passes import Passes
 from torchprof_hooks.capture.record.module_names import ModuleNames
 from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.torch_names.autograd import (
@@ -31,6 +30,7 @@ from torchprof_hooks.capture.tracking.thread_calls import ThreadCalls
 from torchprof_hooks.profiles.names import BACKWARD_NAME, OUTSIDE_NAME
 
 if TYPE_CHECKING:
+    from torchprof_hooks.capture.backward.passes import Passes
     from torchprof_hooks.capture.functions.function_calls import FunctionCalls
 
 
