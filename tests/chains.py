@@ -22,9 +22,11 @@ from torchprof_hooks import (
     link_hooks,
     profile,
 )
+from torchprof_hooks.capture.core import CORE
+from torchprof_hooks.capture.tracking.tensor_memory import TensorCounter
 from torchprof_hooks.hooks import measuring
 from torchprof_hooks.measure.device_clock import EventClock
-from torchprof_hooks.measure.memory_counter import Reading
+from torchprof_hooks.measure.memory_counter import MemoryCounter, Reading
 
 from .invisible import EveryFunction, EveryLink
 
@@ -100,6 +102,7 @@ CASES = {
     "profile() beside a device": case(beside_device()),
     "profile(memory=True)": case(lambda: profile(memory=True)),
     "profile(memory=True) beside a device": case(beside_device(memory=True)),
+    "profile(memory='cuda')": case(lambda: profile(memory="cuda")),
     "profile(functions=True) beside a device": case(beside_device(functions=True)),
     "profile(functions=True)": case(lambda: profile(functions=True)),
     "link timer": case(lambda: link_hooks.TimerHook(history_size=100)),
@@ -119,8 +122,12 @@ def make_comparable(monkeypatch: pytest.MonkeyPatch) -> None:
     hooks look for its clock, and modules of the compiler, which they ask; and memory
     that is taken and given back by others."""
     monkeypatch.delitem(sys.modules, "torch._dynamo.compiled_autograd", raising=False)
-    steady = lambda device: SteadyMemory()  # noqa: E731
-    monkeypatch.setattr(measuring, "memory_counter", steady)
+
+    def counter(device: object) -> MemoryCounter:
+        of_tensors = CORE.module is not None and device is None
+        return TensorCounter() if of_tensors else SteadyMemory()
+
+    monkeypatch.setattr(measuring, "memory_counter", counter)
     for module in (torchprof_hooks.profiler, torchprof_hooks.function_hooks.timer):
         monkeypatch.setattr(module, "default_device_clock", lambda: None)
 

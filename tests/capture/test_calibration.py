@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.nn.modules import module as torch_module
 
-from tests.cores import PYTHON_CORE
+from tests.cores import NATIVE_CORE, PYTHON_CORE
 from tests.fake_clock import MS, Calibrations, FakeClock, burn
 from tests.helpers import in_thread
 from torchprof_hooks import Profile, profile
@@ -29,7 +29,8 @@ from torchprof_hooks.capture.overhead.calibration import (
 )
 from torchprof_hooks.capture.torch_names.modules import call_without_global_hooks
 from torchprof_hooks.capture.tracking.make_tracker import new_tracker
-from torchprof_hooks.capture.tracking.meters import Meters
+from torchprof_hooks.capture.tracking.meters import Meters, memory_meter
+from torchprof_hooks.capture.tracking.tensor_memory import memory_counter
 from torchprof_hooks.capture.tracking.tracker import Tracker
 
 pytestmark = pytest.mark.usefixtures("ticking")
@@ -105,6 +106,14 @@ def test_what_it_costs_here(kind: str) -> None:
     tracker = TRACKERS[kind]()
     whole_calibration_of(tracker)
     assert not tracker.log.spans  # it is another one that was tried
+
+
+@NATIVE_CORE
+@pytest.mark.usefixtures("uncalibrated")
+def test_reading_the_memory_of_tensors_is_a_part_of_a_call() -> None:
+    tracker = new_tracker(meters=[memory_meter(memory_counter("cpu"))])
+    assert calibration._kind_of(tracker) == Kind(tensors=True)
+    whole_calibration_of(tracker)
 
 
 @pytest.fixture

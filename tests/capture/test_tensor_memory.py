@@ -14,16 +14,23 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+from tests.capture.random_programs import Program
 from tests.cores import NATIVE_CORE
+from tests.fake_clock import FakeClock
 from tests.helpers import in_thread
 from torchprof_hooks import Profile, add_hook, delete_hook, profile
 from torchprof_hooks.capture.attach.attachments import attachments
 from torchprof_hooks.capture.core import CORE
+from torchprof_hooks.capture.record.site import Site
+from torchprof_hooks.capture.tracking.meters import AllocatorMeter
 from torchprof_hooks.capture.tracking.tensor_memory import (
     counted_tensors,
     memory_counter,
 )
+from torchprof_hooks.hooks import measuring
 from torchprof_hooks.link_hooks import MemoryProfileHook
+from torchprof_hooks.measure.memory_counter import Reading
+from torchprof_hooks.profiles.cells import CellKey
 from torchprof_hooks.profiles.memory import MemoryTotals
 from torchprof_hooks.reports.text import render
 
@@ -122,6 +129,53 @@ def test_functions_have_theirs() -> None:
         del x
     assert memory_of(prof.profile, "ones()").used_bytes == 2 * KIB
     assert memory_of(prof.profile, "add(256)").peak_bytes >= KIB
+
+
+class Reference(AllocatorMeter):
+    """The same in Python: reads what the core counts where it is told of a call."""
+
+    _level_at_begin = 0
+
+    def start(self) -> None:
+        self._level_at_begin = self.counter.read()[2]
+
+    def read(self, owner: Site) -> Reading:
+        reading = self.counter.read()
+        peak = reading[3]
+        owner.peak_bytes = max(owner.peak_bytes, peak)
+        rise = peak - self._level_at_begin
+        if rise > self._high_water_bytes:
+            self._high_water_bytes, self._blamed = rise, owner
+        return reading
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("functions", [False, True])
+def test_random_programs_are_booked_as_python_would(
+    functions: bool, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gc.collect()
+    gc.disable()  # nothing is freed between the two readings of a moment
+    try:
+        for seed in range(5):
+            program = Program(seed, functions)
+            with monkeypatch.context() as patch:
+                patch.setattr(measuring, "memory_meter", Reference)
+                expected = profile(memory=True, functions=functions).__enter__()
+            with profile(memory=True, functions=functions) as prof:
+                program.run()
+            expected.__exit__(None, None, None)
+            found, reference = prof.profile, expected.profile
+            assert found.memory == reference.memory
+            assert bytes_of(found) == bytes_of(reference), seed
+            assert any(memory.used_bytes for memory in bytes_of(found).values())
+    finally:
+        gc.enable()
+
+
+def bytes_of(found: Profile) -> dict[CellKey, MemoryTotals]:
+    return {key: totals.memory for key, totals in found.cells.items()}
 
 
 def test_another_threads_bytes_are_its_own() -> None:

@@ -113,11 +113,12 @@ def _outside_cells(whole: Totals, after_backward_ns: int) -> dict[CellKey, Total
 
 def _memory_summary(tracker: Tracker, unmeasured: str) -> MemorySummary | None:
     for meter in meters_of(tracker, MemoryMeter):
-        blamed = meter.blamed or tracker.outside
+        highest, whose = meter.high_water()
+        blamed = whose or tracker.outside
         return MemorySummary(
             meter.counter.name,
             meter.counter.is_net,
-            meter.high_water_bytes,
+            highest,
             blamed.path or (OUTSIDE_NAME,),
             blamed.phase,
         )

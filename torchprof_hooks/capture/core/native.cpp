@@ -31,6 +31,7 @@
 #include <mutex>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace torch::autograd {
@@ -154,6 +155,9 @@ struct Node {
   Nanoseconds reading_ns;
   char is_entry, is_called, is_function, is_hidden;
   PyObject *functions, *by_shapes;  // dicts
+  // Of tensors, when the open call began, and the highest level since.
+  char is_metered;
+  int64_t used_bytes, level_bytes, peak_bytes;
   Children children;
   BackwardChildren backward;
 
@@ -219,6 +223,20 @@ int node_set_caller(PyObject* self, PyObject* value, void*) {
   node->caller = value == self ? nullptr : Py_NewRef(value);
   Py_XDECREF(before);
   return 0;
+}
+
+// The call that is open at another node turns out to be one at this node.
+PyObject* node_continue_call_of(PyObject* self, PyObject* other) {
+  if (!PyObject_TypeCheck(other, node_type)) return PyErr_Format(PyExc_TypeError, "must be a Node");
+  Node *node = reinterpret_cast<Node*>(self), *before = reinterpret_cast<Node*>(other);
+  node->key = before->key;
+  node->start_ns = before->start_ns;
+  node->low = before->low;
+  node->is_metered = std::exchange(before->is_metered, 0);
+  node->used_bytes = before->used_bytes;
+  node->level_bytes = before->level_bytes;
+  node->peak_bytes = before->peak_bytes;
+  Py_RETURN_NONE;
 }
 
 // What Python sees of the children of a node: a mapping.
@@ -392,32 +410,39 @@ PyObject* as_array(const std::vector<int64_t>& numbers) {
   return PyObject_CallMethod(numpy.get(), "frombuffer", "Os", bytes.get(), "int64");
 }
 
-PyObject* log_fold(PyObject* self, PyObject*) {
-  Log* log = reinterpret_cast<Log*>(self);
+// Hands the calls that were kept over, so many numbers each.
+template <class Books>
+PyObject* fold(Books* books, size_t fields) {
   std::vector<int64_t> kept;
   {
-    Locked locked(log->lock);
-    kept.swap(log->kept);
+    Locked locked(books->lock);
+    kept.swap(books->kept);
   }
-  if (kept.empty() || !log->is_kept()) Py_RETURN_NONE;
+  if (kept.empty() || !books->is_kept()) Py_RETURN_NONE;
   Owned flat(as_array(kept));
   if (!flat) return nullptr;
-  Owned rows(PyObject_CallMethod(flat.get(), "reshape", "nn", Py_ssize_t(-1), Py_ssize_t(kFields)));
+  Owned rows(PyObject_CallMethod(flat.get(), "reshape", "nn", Py_ssize_t(-1), Py_ssize_t(fields)));
   if (!rows) return nullptr;
-  return PyObject_CallOneArg(log->on_fold, rows.get());
+  return PyObject_CallOneArg(books->on_fold, rows.get());
 }
 
 // One of the sums, of all nodes.
-template <int64_t Sums::*field>
-PyObject* log_sums(PyObject* self, void*) {
-  Log* log = reinterpret_cast<Log*>(self);
+template <class Books, class Sum>
+PyObject* sums_of(Books* books, int64_t Sum::*field) {
   std::vector<int64_t> found;
   {
-    Locked locked(log->lock);
-    found.reserve(log->sums.size());
-    for (const Sums& sum : log->sums) found.push_back(sum.*field);
+    Locked locked(books->lock);
+    found.reserve(books->sums.size());
+    for (const Sum& sum : books->sums) found.push_back(sum.*field);
   }
   return as_array(found);
+}
+
+PyObject* log_fold(PyObject* self, PyObject*) { return fold(reinterpret_cast<Log*>(self), kFields); }
+
+template <int64_t Sums::*field>
+PyObject* log_sums(PyObject* self, void*) {
+  return sums_of(reinterpret_cast<Log*>(self), field);
 }
 
 PyObject* log_squares(PyObject* self, void*) {
@@ -449,6 +474,154 @@ PyObject* log_first_ended(PyObject* self, void*) {
   for (size_t place = 0; list != nullptr && place < found.size(); place++)
     PyList_SET_ITEM(list, Py_ssize_t(place), PyLong_FromLongLong(found[place]));
   return list;
+}
+
+// ---------------------------------------------------------------- TensorMeter
+
+struct MemorySums {
+  int64_t used = 0, retained = 0, peak = 0;
+};
+
+// Reads what one thread takes for tensors on the CPU, that which reads first, and adds up
+// what calls took. `kept`: the calls one by one, for whoever asked.
+struct TensorMeter {
+  PyObject_HEAD
+  PyObject* on_fold;
+  memory::Reader reader;
+  std::vector<MemorySums> sums;
+  std::vector<int64_t> kept;
+  int64_t begin_bytes;                // the level when it was read first
+  int64_t high_water_bytes, blamed;  // the highest level above that, and the code of whose it was
+  SpinLock lock;
+
+  bool is_kept() const { return on_fold != nullptr && on_fold != Py_None; }
+
+  memory::Reading read() {
+    bool is_first = reader.account == nullptr;
+    if (is_first) memory::Accounts::here().add_reader(&reader);
+    memory::Reading now = reader.account->read(&reader);
+    if (is_first) begin_bytes = now.level;
+    return now;
+  }
+  // owner: what the thread was working for until now.
+  memory::Reading read(Node* owner) {
+    memory::Reading now = read();
+    owner->peak_bytes = std::max(owner->peak_bytes, now.peak);
+    if (now.peak - begin_bytes > high_water_bytes) {
+      high_water_bytes = now.peak - begin_bytes;
+      blamed = owner->code;
+    }
+    return now;
+  }
+  void opened(Node* node, const memory::Reading& now) {
+    node->used_bytes = now.used;
+    node->level_bytes = node->peak_bytes = now.level;
+    node->is_metered = 1;
+  }
+  void closed(Node* node, const memory::Reading& now) {
+    if (!std::exchange(node->is_metered, 0)) return;
+    int64_t used = now.used - node->used_bytes, retained = now.level - node->level_bytes;
+    int64_t rise = node->peak_bytes - node->level_bytes;
+    if (Node* around = node->around()) around->peak_bytes = std::max(around->peak_bytes, node->peak_bytes);
+    Locked locked(lock);
+    if (size_t(node->code) >= sums.size()) sums.resize(size_t(node->code) + 1);
+    MemorySums& sum = sums[size_t(node->code)];
+    sum.used += used;
+    sum.retained += retained;
+    sum.peak = std::max(sum.peak, rise);
+    // What is used is acquired from the system: this allocator keeps nothing.
+    if (is_kept()) kept.insert(kept.end(), {node->code, used, used, retained, rise});
+  }
+};
+
+PyTypeObject* meter_type;
+//: Numbers of one call in `TensorMeter::kept`.
+constexpr size_t kMemoryFields = 5;
+
+TensorMeter* meter_of(PyObject* self) { return reinterpret_cast<TensorMeter*>(self); }
+
+PyObject* meter_new(PyTypeObject* type, PyObject*, PyObject*) {
+  PyObject* self = type->tp_alloc(type, 0);
+  if (self == nullptr) return nullptr;
+  TensorMeter* meter = meter_of(self);
+  new (&meter->reader) memory::Reader();
+  new (&meter->sums) std::vector<MemorySums>();
+  new (&meter->kept) std::vector<int64_t>();
+  new (&meter->lock) SpinLock();
+  meter->on_fold = Py_NewRef(Py_None);
+  return self;
+}
+
+int meter_traverse(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  Py_VISIT(meter_of(self)->on_fold);
+  return 0;
+}
+
+int meter_clear(PyObject* self) {
+  Py_CLEAR(meter_of(self)->on_fold);
+  return 0;
+}
+
+void meter_dealloc(PyObject* self) {
+  PyTypeObject* type = Py_TYPE(self);
+  PyObject_GC_UnTrack(self);
+  meter_clear(self);
+  TensorMeter* meter = meter_of(self);
+  if (meter->reader.account != nullptr) meter->reader.account->remove_reader(&meter->reader);
+  meter->sums.~vector();
+  meter->kept.~vector();
+  type->tp_free(self);
+  Py_DECREF(type);
+}
+
+// used, acquired (the same: torch keeps nothing), level, peak since the last time.
+PyObject* meter_read(PyObject* self, PyObject*) {
+  memory::Reading now = meter_of(self)->read();
+  return Py_BuildValue("LLLL", (long long)now.used, (long long)now.used, (long long)now.level,
+                       (long long)now.peak);
+}
+
+template <int64_t MemorySums::*field>
+PyObject* meter_sums(PyObject* self, void*) {
+  return sums_of(meter_of(self), field);
+}
+
+PyObject* meter_fold(PyObject* self, PyObject*) { return fold(meter_of(self), kMemoryFields); }
+
+bool as_nodes(PyObject* list, std::vector<Node*>* nodes) {
+  if (!PyList_Check(list)) return false;
+  for (Py_ssize_t place = 0; place < PyList_GET_SIZE(list); place++) {
+    PyObject* node = PyList_GET_ITEM(list, place);
+    if (!PyObject_TypeCheck(node, node_type)) return false;
+    nodes->push_back(reinterpret_cast<Node*>(node));
+  }
+  return true;
+}
+
+// A pass that Python follows has gone over to other owners: calls that ended, innermost
+// first, and those that began, outermost first.
+PyObject* meter_moved(PyObject* self, PyObject* args) {
+  PyObject *closes, *opens;
+  std::vector<Node*> closed, opened;
+  if (!PyArg_ParseTuple(args, "OO", &closes, &opens)) return nullptr;
+  if (!as_nodes(closes, &closed) || !as_nodes(opens, &opened) || closed.size() + opened.size() == 0)
+    return PyErr_Format(PyExc_TypeError, "must be lists of nodes, not both empty");
+  memory::Reading now = meter_of(self)->read(closed.empty() ? opened[0]->around() : closed[0]);
+  for (Node* node : closed) meter_of(self)->closed(node, now);
+  for (Node* node : opened) meter_of(self)->opened(node, now);
+  Py_RETURN_NONE;
+}
+
+// Has tensors on the CPU counted from now on, or not any more. Whether they are.
+PyObject* count_tensors(PyObject*, PyObject* does) {
+  int is_wanted = PyObject_IsTrue(does);
+  if (is_wanted < 0) return nullptr;
+  return PyBool_FromLong(memory::allocator().count(is_wanted));
+}
+
+PyObject* counts_tensors(PyObject*, PyObject*) {
+  return PyBool_FromLong(memory::allocator().is_counting());
 }
 
 // ---------------------------------------------------------------- Record
@@ -618,6 +791,7 @@ struct Cursor {
   PyObject *sites, *passes, *on_pause;
   PyObject *meters, *callbacks, *functions;  // who is told of calls, or None
   Log* log;
+  PyObject* tensors;  // a TensorMeter, or None
   Nanoseconds entered_ns;
   char gives_time_back, owns_nodes, reads_meters, watches, by_shapes, tells_functions;
   std::vector<int64_t> intervals;
@@ -654,6 +828,7 @@ PyObject* cursor_new(PyTypeObject* type, PyObject*, PyObject*) {
   cursor->callbacks = Py_NewRef(Py_None);
   cursor->functions = Py_NewRef(Py_None);
   cursor->log = reinterpret_cast<Log*>(log_new(log_type, nullptr, nullptr));
+  cursor->tensors = Py_NewRef(Py_None);
   cursor->gives_time_back = 1;
   return self;
 }
@@ -667,6 +842,7 @@ int cursor_traverse(PyObject* self, visitproc visit, void* arg) {
   Py_VISIT(cursor->meters);
   Py_VISIT(cursor->callbacks);
   Py_VISIT(cursor->functions);
+  Py_VISIT(cursor->tensors);
   Py_VISIT(cursor->raised);
   Py_VISIT(reinterpret_cast<PyObject*>(cursor->log));
   return 0;
@@ -681,6 +857,7 @@ int cursor_clear(PyObject* self) {
   Py_CLEAR(cursor->meters);
   Py_CLEAR(cursor->callbacks);
   Py_CLEAR(cursor->functions);
+  Py_CLEAR(cursor->tensors);
   Py_CLEAR(cursor->raised);
   PyObject* log = reinterpret_cast<PyObject*>(cursor->log);
   cursor->log = nullptr;
@@ -716,6 +893,27 @@ int cursor_set_node(PyObject* self, PyObject* value, void*) {
   return 0;
 }
 
+// What reads the memory of tensors, or null.
+TensorMeter* tensors_of(Cursor* cursor) {
+  PyObject* tensors = cursor->tensors;
+  return tensors == nullptr || tensors == Py_None ? nullptr : meter_of(tensors);
+}
+
+PyObject* cursor_get_tensors(PyObject* self, void*) {
+  return Py_NewRef(cursor_of(self)->tensors);
+}
+
+int cursor_set_tensors(PyObject* self, PyObject* value, void*) {
+  if (value == nullptr || (value != Py_None && !PyObject_TypeCheck(value, meter_type))) {
+    PyErr_SetString(PyExc_TypeError, "must be a TensorMeter");
+    return -1;
+  }
+  PyObject* before = cursor_of(self)->tensors;
+  cursor_of(self)->tensors = Py_NewRef(value);
+  Py_XDECREF(before);
+  return 0;
+}
+
 // Whether a hook that runs now is for this cursor. -1: an exception.
 int works_here(PyObject* self) {
   Cursor* cursor = cursor_of(self);
@@ -742,6 +940,7 @@ bool look_for_devices(PyObject* self) {
 bool open_node(PyObject* self, Node* node, int64_t low) {
   Cursor* cursor = cursor_of(self);
   node->low = low;
+  if (TensorMeter* tensors = tensors_of(cursor)) tensors->opened(node, tensors->read(node->around()));
   node->start_ns = clock_ns();
   cursor->site = node;  // last: whoever looks meanwhile finds nothing half open
   if (!cursor->reads_meters) return true;
@@ -751,6 +950,7 @@ bool open_node(PyObject* self, Node* node, int64_t low) {
 // The call at `node` has ended, and nothing is booked yet.
 bool read_at_end(PyObject* self, Node* node, Nanoseconds end_ns) {
   Cursor* cursor = cursor_of(self);
+  if (TensorMeter* tensors = tensors_of(cursor)) tensors->closed(node, tensors->read(node));
   if (!cursor->reads_meters) return true;
   Owned end(PyLong_FromLongLong(end_ns));
   return is_done(PyObject_CallMethodObjArgs(cursor->meters, names.closing, object(node), end.get(),
@@ -801,6 +1001,11 @@ int tell_of_pause(PyObject* self, Node* node, PyObject* outputs, Nanoseconds end
 }
 
 int fold_if_due(Cursor* cursor) {
+  TensorMeter* tensors = tensors_of(cursor);
+  if (tensors != nullptr && tensors->kept.size() >= kFoldAt) {
+    Owned done(meter_fold(cursor->tensors, nullptr));
+    if (!done) return -1;
+  }
   if (cursor->log->kept.size() < kFoldAt) return 0;
   Owned done(log_fold(reinterpret_cast<PyObject*>(cursor->log), nullptr));
   return done ? 0 : -1;
@@ -1290,17 +1495,22 @@ void move(Cursor* cursor, Pass& pass, size_t kept, const std::vector<OpenBackwar
           Nanoseconds now_ns) {
   if (cursor->site != pass.owner()) abort_down_to(cursor, pass.owner(), now_ns);
   std::vector<Node*> closed, opened;
+  TensorMeter* tensors = tensors_of(cursor);
+  memory::Reading bytes{};
+  if (tensors != nullptr) bytes = tensors->read(pass.owner());
   int64_t number = pass.makes_graph ? next_number() : 0;
   while (pass.open.size() > kept) {
     Node* node = pass.open.back().node;
     pass.open.pop_back();
     cursor->log->book(node->code, node->start_ns, now_ns);
+    if (tensors != nullptr) tensors->closed(node, bytes);
     if (pass.makes_graph && number != node->low)
       cursor->intervals.insert(cursor->intervals.end(), {node->code, node->low, number});
     if (cursor->reads_meters) closed.push_back(node);
   }
   for (const OpenBackward& one : opens) {
     one.node->start_ns = now_ns;
+    if (tensors != nullptr) tensors->opened(one.node, bytes);
     if (pass.makes_graph) one.node->low = number;
     pass.open.push_back(one);
     if (cursor->reads_meters) opened.push_back(one.node);
@@ -1595,50 +1805,6 @@ PyObject* runs_task(PyObject* self, PyObject* number) {
   Py_RETURN_FALSE;
 }
 
-// ---------------------------------------------------------------- TensorReader
-
-// Reads what one thread takes for tensors on the CPU: that which reads first.
-struct TensorReader {
-  PyObject_HEAD
-  memory::Reader reader;
-};
-
-PyTypeObject* reader_type;
-
-PyObject* reader_new(PyTypeObject* type, PyObject*, PyObject*) {
-  PyObject* self = type->tp_alloc(type, 0);
-  if (self != nullptr) new (&reinterpret_cast<TensorReader*>(self)->reader) memory::Reader();
-  return self;
-}
-
-void reader_dealloc(PyObject* self) {
-  PyTypeObject* type = Py_TYPE(self);
-  memory::Reader& reader = reinterpret_cast<TensorReader*>(self)->reader;
-  if (reader.account != nullptr) reader.account->remove_reader(&reader);
-  type->tp_free(self);
-  Py_DECREF(type);
-}
-
-// used, acquired (the same: torch keeps nothing), level, peak since the last time.
-PyObject* reader_read(PyObject* self, PyObject*) {
-  memory::Reader& reader = reinterpret_cast<TensorReader*>(self)->reader;
-  if (reader.account == nullptr) memory::Accounts::here().add_reader(&reader);
-  memory::Reading now = reader.account->read(&reader);
-  return Py_BuildValue("LLLL", (long long)now.used, (long long)now.used, (long long)now.level,
-                       (long long)now.peak);
-}
-
-// Has tensors on the CPU counted from now on, or not any more. Whether they are.
-PyObject* count_tensors(PyObject*, PyObject* does) {
-  int is_wanted = PyObject_IsTrue(does);
-  if (is_wanted < 0) return nullptr;
-  return PyBool_FromLong(memory::allocator().count(is_wanted));
-}
-
-PyObject* counts_tensors(PyObject*, PyObject*) {
-  return PyBool_FromLong(memory::allocator().is_counting());
-}
-
 // ---------------------------------------------------------------- module
 
 PyObject* set_clock(PyObject*, PyObject* clock) {
@@ -1670,6 +1836,9 @@ PyGetSetDef node_getset[] = {{"caller", node_get_caller, node_set_caller, nullpt
                              {"children", node_get_children, nullptr, nullptr, nullptr},
                              {nullptr, nullptr, nullptr, nullptr, nullptr}};
 
+PyMethodDef node_methods[] = {{"continue_call_of", node_continue_call_of, METH_O, nullptr},
+                              {nullptr, nullptr, 0, nullptr}};
+
 PyMethodDef children_methods[] = {{"pop", children_pop, METH_VARARGS, nullptr},
                                   {"values", children_values, METH_NOARGS, nullptr},
                                   {nullptr, nullptr, 0, nullptr}};
@@ -1688,8 +1857,22 @@ PyGetSetDef log_getset[] = {{"calls", log_sums<&Sums::calls>, nullptr, nullptr, 
 
 PyMethodDef log_methods[] = {{"fold", log_fold, METH_NOARGS, nullptr}, {nullptr, nullptr, 0, nullptr}};
 
-PyMethodDef reader_methods[] = {{"read", reader_read, METH_NOARGS, nullptr},
-                                {nullptr, nullptr, 0, nullptr}};
+PyMemberDef meter_members[] = {
+    {"on_fold", T_OBJECT, offsetof(TensorMeter, on_fold), 0, nullptr},
+    {"high_water_bytes", T_LONGLONG, offsetof(TensorMeter, high_water_bytes), READONLY, nullptr},
+    {"blamed", T_LONGLONG, offsetof(TensorMeter, blamed), READONLY, nullptr},
+    {nullptr, 0, 0, 0, nullptr}};
+
+PyGetSetDef meter_getset[] = {{"used", meter_sums<&MemorySums::used>, nullptr, nullptr, nullptr},
+                              {"acquired", meter_sums<&MemorySums::used>, nullptr, nullptr, nullptr},
+                              {"retained", meter_sums<&MemorySums::retained>, nullptr, nullptr, nullptr},
+                              {"peak", meter_sums<&MemorySums::peak>, nullptr, nullptr, nullptr},
+                              {nullptr, nullptr, nullptr, nullptr, nullptr}};
+
+PyMethodDef meter_methods[] = {{"read", meter_read, METH_NOARGS, nullptr},
+                               {"fold", meter_fold, METH_NOARGS, nullptr},
+                               {"moved", meter_moved, METH_VARARGS, nullptr},
+                               {nullptr, nullptr, 0, nullptr}};
 
 PyGetSetDef record_getset[] = {
     {"low", record_number<&Intervals::low>, nullptr, nullptr, nullptr},
@@ -1718,6 +1901,7 @@ PyMemberDef cursor_members[] = {
 PyGetSetDef cursor_getset[] = {
     {"site", cursor_get_node<&Cursor::site>, cursor_set_node<&Cursor::site>, nullptr, nullptr},
     {"outside", cursor_get_node<&Cursor::outside>, cursor_set_node<&Cursor::outside>, nullptr, nullptr},
+    {"tensors", cursor_get_tensors, cursor_set_tensors, nullptr, nullptr},
     {"intervals", get_intervals, nullptr, nullptr, nullptr},
     {"entries", no_entries, nullptr, nullptr, nullptr},
     {"interval_count", interval_count, nullptr, nullptr, nullptr},
@@ -1756,6 +1940,7 @@ PyType_Slot node_slots[] = {SLOT(Py_tp_new, node_new),
                             SLOT(Py_tp_traverse, node_traverse),
                             SLOT(Py_tp_clear, node_clear),
                             SLOT(Py_tp_members, node_members),
+                            SLOT(Py_tp_methods, node_methods),
                             SLOT(Py_tp_getset, node_getset),
                             {0, nullptr}};
 PyType_Slot children_slots[] = {SLOT(Py_tp_dealloc, children_dealloc),
@@ -1772,10 +1957,14 @@ PyType_Slot log_slots[] = {SLOT(Py_tp_new, log_new),
                            SLOT(Py_tp_getset, log_getset),
                            SLOT(Py_tp_methods, log_methods),
                            {0, nullptr}};
-PyType_Slot reader_slots[] = {SLOT(Py_tp_new, reader_new),
-                              SLOT(Py_tp_dealloc, reader_dealloc),
-                              SLOT(Py_tp_methods, reader_methods),
-                              {0, nullptr}};
+PyType_Slot meter_slots[] = {SLOT(Py_tp_new, meter_new),
+                             SLOT(Py_tp_dealloc, meter_dealloc),
+                             SLOT(Py_tp_traverse, meter_traverse),
+                             SLOT(Py_tp_clear, meter_clear),
+                             SLOT(Py_tp_members, meter_members),
+                             SLOT(Py_tp_getset, meter_getset),
+                             SLOT(Py_tp_methods, meter_methods),
+                             {0, nullptr}};
 PyType_Slot record_slots[] = {
     SLOT(Py_tp_dealloc, record_dealloc), SLOT(Py_tp_getset, record_getset), {0, nullptr}};
 PyType_Slot cursor_slots[] = {SLOT(Py_tp_new, cursor_new),
@@ -1792,7 +1981,7 @@ constexpr unsigned kWithCycles = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_T
 PyType_Spec node_spec = {MODULE "Node", sizeof(Node), 0, kWithCycles, node_slots};
 PyType_Spec children_spec = {MODULE "Children", sizeof(ChildrenView), 0, Py_TPFLAGS_DEFAULT, children_slots};
 PyType_Spec log_spec = {MODULE "Log", sizeof(Log), 0, kWithCycles, log_slots};
-PyType_Spec reader_spec = {MODULE "TensorReader", sizeof(TensorReader), 0, Py_TPFLAGS_DEFAULT, reader_slots};
+PyType_Spec meter_spec = {MODULE "TensorMeter", sizeof(TensorMeter), 0, kWithCycles, meter_slots};
 PyType_Spec record_spec = {MODULE "Record", sizeof(Record), 0, Py_TPFLAGS_DEFAULT, record_slots};
 PyType_Spec cursor_spec = {MODULE "Cursor", sizeof(Cursor), 0, kWithCycles, cursor_slots};
 
@@ -1847,10 +2036,10 @@ PyMODINIT_FUNC PyInit_torchprof_hooks_native() {
   node_type = add_type(module, &node_spec, "Node");
   children_type = add_type(module, &children_spec, "Children");
   log_type = add_type(module, &log_spec, "Log");
-  reader_type = add_type(module, &reader_spec, "TensorReader");
+  meter_type = add_type(module, &meter_spec, "TensorMeter");
   record_type = add_type(module, &record_spec, "Record");
   cursor_type = add_type(module, &cursor_spec, "Cursor");
-  if (!node_type || !children_type || !log_type || !reader_type || !record_type || !cursor_type)
+  if (!node_type || !children_type || !log_type || !meter_type || !record_type || !cursor_type)
     return nullptr;
   // A binary for another torch loads without a word, and reads garbage.
   PyModule_AddStringConstant(module, "torch_version", TORCH_VERSION);

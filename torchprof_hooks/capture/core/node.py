@@ -57,3 +57,9 @@ class Node:
         self.code = self.key = self.start_ns = self.low = 0
         self.arrivals = self.passed_over = self.reading_ns = 0
         self.is_entry = self.is_called = self.is_function = self.is_hidden = False
+
+    def continue_call_of(self, other: Any) -> None:
+        """The call that is open at `other` turns out to be one at this node."""
+        self.key = other.key
+        self.start_ns = other.start_ns
+        self.low = other.low

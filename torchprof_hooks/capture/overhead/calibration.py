@@ -25,7 +25,8 @@ from torchprof_hooks.capture.overhead.trial_runs import (
     shortest,
 )
 from torchprof_hooks.capture.tracking.make_tracker import new_tracker
-from torchprof_hooks.capture.tracking.meters import Meters
+from torchprof_hooks.capture.tracking.meters import Meters, memory_meter
+from torchprof_hooks.capture.tracking.tensor_memory import memory_counter
 from torchprof_hooks.capture.tracking.tracker import Tracker
 
 #: Of each layer the fastest of these rounds counts, as other programs may disturb the
@@ -70,12 +71,16 @@ _UNKNOWN: Final = Calibration(Costs(CallCost(), 0.0), Costs(CallCost(), 0.0))
 
 
 class Kind(NamedTuple):
-    """What costs depend on: what a tracker does for each call."""
+    """What costs depend on: what a tracker does for each call.
+
+    tensors: whether the core reads their memory.
+    """
 
     backward: bool = True
     functions: bool = False
     by_shapes: bool = False
     meters: bool = False
+    tensors: bool = False
 
 
 def calibration_of(tracker: Tracker) -> Calibration:
@@ -88,13 +93,12 @@ def calibration_of(tracker: Tracker) -> Calibration:
 
 
 def _kind_of(tracker: Tracker) -> Kind:
-    functions = tracker.functions
-    by_shapes = functions is not None and functions.by_shapes
+    by_shapes, tensors = tracker.by_shapes, tracker.tensors is not None
     if tracker.reads_meters:
-        return Kind(functions=True, by_shapes=by_shapes, meters=True)
+        return Kind(functions=True, by_shapes=by_shapes, meters=True, tensors=tensors)
     if tracker.follows_functions:
-        return Kind(functions=True, by_shapes=by_shapes)
-    return Kind(backward=tracker.measures_backward)
+        return Kind(functions=True, by_shapes=by_shapes, tensors=tensors)
+    return Kind(backward=tracker.measures_backward, tensors=tensors)
 
 
 @cache
@@ -117,7 +121,10 @@ def _in_a_thread(kind: Kind) -> Calibration:
 def _measure(kind: Kind) -> Calibration:
     def make() -> Tracker:
         functions = FunctionCalls(by_shapes=kind.by_shapes) if kind.functions else None
-        tracker = new_tracker(backward=kind.backward, functions=functions)
+        meters = [memory_meter(memory_counter("cpu"))] if kind.tensors else []
+        tracker = new_tracker(
+            backward=kind.backward, functions=functions, meters=meters
+        )
         if kind.meters:
             # Without any: reading them is measured where it is done.
             tracker.meters = Meters(())

@@ -94,9 +94,7 @@ class Site(Node):
 
     def continue_call_of(self, other: Site) -> None:
         """The call that is open at `other` turns out to be one at this site."""
-        self.key = other.key
-        self.start_ns = other.start_ns
-        self.low = other.low
+        super().continue_call_of(other)
         self.readings, other.readings = other.readings, None
         self.peak_bytes = other.peak_bytes
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from time import perf_counter_ns
 from typing import Any, Final, Protocol, TypeVar
 
@@ -19,19 +20,23 @@ RESOLVE_AT: Final = 1024
 
 
 class Meter(Protocol):
-    """Reads something that changes while calls run."""
+    """Measures something that changes while calls run."""
 
     def start(self) -> None:
         """Measuring begins, for the first time or again."""
+
+    def settle(self) -> None:
+        """Make what was booked readable."""
+
+
+class ReadMeter(Meter, Protocol):
+    """Is read where a cursor tells of calls (see `Meters`)."""
 
     def read(self, owner: Site) -> Any:
         """A reading; `owner` is what the thread was working for until now."""
 
     def book(self, site: Site, start: Any, end: Any) -> None:
         """A call at `site` lasted from one reading to the other."""
-
-    def settle(self) -> None:
-        """Make what was booked readable."""
 
 
 class DeviceMeter:
@@ -51,11 +56,11 @@ class DeviceMeter:
         """See `Meter.start`."""
 
     def read(self, owner: Site) -> Any:
-        """See `Meter.read`."""
+        """See `ReadMeter.read`."""
         return self.clock.stamp()
 
     def book(self, site: Site, start: Any, end: Any) -> None:
-        """See `Meter.book`."""
+        """See `ReadMeter.book`."""
         if start is None or end is None:
             return
         self._waiting.append((site.code, start, end))
@@ -91,42 +96,66 @@ class DeviceMeter:
 
 
 class MemoryMeter:
+    """Adds up what calls do with memory.
+
+    log: the sums, and the calls one by one for whoever asked.
+    """
+
+    def __init__(self, counter: MemoryCounter, log: Any) -> None:
+        self.counter = counter
+        self.log = log
+
+    def high_water(self) -> tuple[int, Site | None]:
+        """The highest level of the run, and whose work that was."""
+        raise NotImplementedError
+
+    def start(self) -> None:
+        """See `Meter.start`."""
+        raise NotImplementedError
+
+    def settle(self) -> None:
+        """See `Meter.settle`."""
+        self.log.fold()
+
+
+class AllocatorMeter(MemoryMeter):
     """Reads the counters of an allocator.
 
     The highest level within a call is that of the readings within it, and what the
     allocator itself says was its highest level, wherever that rose during the call. So
     it is exact for the calls that set the high-water mark of the run, where the
     allocator keeps one, and elsewhere the most that was in use at any reading.
-
-    high_water_bytes, blamed: the highest level of the run, and whose work it was.
     """
 
     def __init__(self, counter: MemoryCounter) -> None:
-        self.counter = counter
-        self.log = MemoryLog()
-        self.high_water_bytes = 0
-        self.blamed: Site | None = None
+        super().__init__(counter, MemoryLog())
+        self._high_water_bytes = 0
+        self._blamed: Site | None = None
         self._allocator_peak = 0
+
+    def high_water(self) -> tuple[int, Site | None]:
+        """See `MemoryMeter`."""
+        return self._high_water_bytes, self._blamed
 
     def start(self) -> None:
         """See `Meter.start`. What the allocator's peak was by now is not ours."""
         self._allocator_peak = self.counter.read()[3]
 
     def read(self, owner: Site) -> Reading:
-        """See `Meter.read`."""
+        """See `ReadMeter.read`."""
         reading = self.counter.read()
         level, peak = reading[2:]
         if peak != self._allocator_peak:  # lower, if the program has reset it
             level = max(level, peak) if peak > self._allocator_peak else level
             self._allocator_peak = peak
         owner.peak_bytes = max(owner.peak_bytes, level)
-        if level > self.high_water_bytes:
-            self.high_water_bytes = level
-            self.blamed = owner
+        if level > self._high_water_bytes:
+            self._high_water_bytes = level
+            self._blamed = owner
         return reading
 
     def book(self, site: Site, start: Reading, end: Reading) -> None:
-        """See `Meter.book`."""
+        """See `ReadMeter.book`."""
         peak = max(site.peak_bytes, start[2])
         caller = site.caller
         caller.peak_bytes = max(caller.peak_bytes, peak)
@@ -143,49 +172,36 @@ class MemoryMeter:
         if len(entries) > FOLD_AT:
             self.log.fold()
 
-    def settle(self) -> None:
-        """See `Meter.settle`."""
-        self.log.fold()
-
 
 class TensorMeter(MemoryMeter):
-    """Reads what the native core counts. It keeps the highest level between any two
-    readings, so that within each call is exact.
-
-    high_water_bytes: the highest level of the run, above that at its begin.
+    """What the native core reads itself at each begin and end of a call, as it reads
+    the clock: it keeps the highest level between any two readings, so that within each
+    call is exact. The highest level of the run is that above the level at its begin.
     """
 
-    counter: TensorCounter
-
     def __init__(self, counter: TensorCounter) -> None:
-        super().__init__(counter)
-        self._level_at_begin: int | None = None
+        super().__init__(counter, counter.meter)
+        self._sites: Sequence[Site] = ()
+
+    def serve(self, cursor: Cursor) -> None:
+        """Have the cursor read it."""
+        cursor.tensors, self._sites = self.log, cursor.sites
+
+    def high_water(self) -> tuple[int, Site | None]:
+        """See `MemoryMeter`."""
+        highest = int(self.log.high_water_bytes)
+        return highest, self._sites[self.log.blamed] if highest else None
 
     def start(self) -> None:
-        """See `Meter.start`. Which thread does this, or reads, is counted."""
-        level = self.counter.read()[2]
-        if self._level_at_begin is None:
-            self._level_at_begin = level
-
-    def read(self, owner: Site) -> Reading:
-        """See `Meter.read`."""
-        if self._level_at_begin is None:
-            self.start()
-        reading = self.counter.read()
-        peak = reading[3]
-        owner.peak_bytes = max(owner.peak_bytes, peak)
-        rise = peak - (self._level_at_begin or 0)
-        if rise > self.high_water_bytes:
-            self.high_water_bytes = rise
-            self.blamed = owner
-        return reading
+        """See `Meter.start`. Which thread does this is counted."""
+        self.counter.read()
 
 
 def memory_meter(counter: MemoryCounter) -> MemoryMeter:
     """What adds up the readings of `counter`."""
     if isinstance(counter, TensorCounter):
         return TensorMeter(counter)
-    return MemoryMeter(counter)
+    return AllocatorMeter(counter)
 
 
 SomeMeter = TypeVar("SomeMeter")
@@ -203,20 +219,29 @@ class Meters:
 
     awake: what is read. If there is nothing, the cursor tells nothing.
     asleep: meters of devices that are not in use yet.
+    of_tensors: what the cursor reads itself.
     """
 
     def __init__(self, meters: Sequence[Meter]) -> None:
         self.asleep = [meter for meter in meters if isinstance(meter, DeviceMeter)]
-        self.awake = [m for m in meters if not isinstance(m, DeviceMeter)]
+        self.of_tensors = [meter for meter in meters if isinstance(meter, TensorMeter)]
+        self.awake: list[ReadMeter] = [
+            meter for meter in meters if isinstance(meter, AllocatorMeter)
+        ]
+
+    def __iter__(self) -> Iterator[Meter]:
+        return chain(self.awake, self.of_tensors)
 
     def announce(self, cursor: Cursor) -> None:
-        """Have the cursor tell what is needed."""
+        """Have the cursor tell, and read, what is needed."""
         cursor.reads_meters = bool(self.awake)
         cursor.watches = bool(self.asleep)
+        for meter in self.of_tensors:
+            meter.serve(cursor)
 
     def start(self, cursor: Cursor) -> None:
         """Measuring begins, for the first time or again."""
-        for meter in self.awake:
+        for meter in self:
             meter.start()
         self.look_for_devices(cursor)
 
@@ -238,7 +263,7 @@ class Meters:
 
     def settle(self) -> None:
         """Make what was booked readable."""
-        for meter in self.awake:
+        for meter in self:
             meter.settle()
 
     # What a cursor tells
@@ -285,4 +310,4 @@ def meters_of(cursor: Cursor, kind: type[SomeMeter]) -> list[SomeMeter]:
     meters = cursor.meters
     if meters is None:
         return []
-    return [meter for meter in meters.awake if isinstance(meter, kind)]
+    return [meter for meter in meters if isinstance(meter, kind)]

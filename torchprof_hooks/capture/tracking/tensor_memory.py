@@ -31,11 +31,12 @@ class TensorCounter:
 
     def __init__(self) -> None:
         assert CORE.module is not None
-        self._reader: Any = CORE.module.TensorReader()
+        #: What reads and adds up, for a cursor (see `Cursor.tensors`).
+        self.meter: Any = CORE.module.TensorMeter()
 
     def read(self) -> Reading:
         """See `MemoryCounter.read`."""
-        reading: Reading = self._reader.read()
+        reading: Reading = self.meter.read()
         return reading
 
 
