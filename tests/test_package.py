@@ -78,7 +78,6 @@ def test_measuring_modules_imports_nothing_of_functions(imported: list[str]) -> 
         "torchprof_hooks.capture.functions",
         "torchprof_hooks.capture.record.function_names",
         "torchprof_hooks.capture.torch_names.custom_functions",
-        "torchprof_hooks.capture.torch_names.functions",
         "torchprof_hooks.function_hook",
     }
     assert not of_functions & set(imported)
