@@ -55,7 +55,7 @@ class Kept(NamedTuple):
 
 
 #: What the tables may hold more at one time than at another.
-UNEVEN = Kept(objects=10, bytes=600)
+UNEVEN = Kept(objects=10, bytes=1000)
 
 
 def kept() -> Kept:
