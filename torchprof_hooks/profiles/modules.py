@@ -27,8 +27,8 @@ class ModuleInfo:
     inputs: data type and device of a call's first input tensors, as they were when the
         call was first made at each place: ``float32@cpu``. () where calls are not told
         apart by their shapes, `MIXED_INPUTS` if places differ.
-    place: of an outermost module, "called first at train.py:42"; of a profiled
-        function, "made at train.py:42".
+    place: of an outermost module, and of a function called from outside of modules,
+        "called first at train.py:42"; of a profiled function, "made at train.py:42".
     order: place among the names of a run, in the order of their first calls.
     """
 

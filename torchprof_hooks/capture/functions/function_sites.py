@@ -13,6 +13,7 @@ from torchprof_hooks.capture.record.function_names import (
     implementation_of_node,
 )
 from torchprof_hooks.capture.record.site import Site
+from torchprof_hooks.capture.record.source_location import place_of_caller
 from torchprof_hooks.capture.torch_names.functions import shapes_of
 from torchprof_hooks.capture.torch_names.inputs import input_types
 from torchprof_hooks.profiles.modules import ModuleInfo
@@ -62,9 +63,19 @@ class FunctionSites:
             known = [self._tree.new_site(caller, path, phase, function=name)]
             known[0].is_python = isinstance(function, FunctionType)
             runs = "" if function is None else implementation_of(function)
-            self._note(element, ModuleInfo(name, "function", implementation=runs))
+            place = self._place(caller, element)
+            info = ModuleInfo(name, "function", implementation=runs, place=place)
+            self._note(element, info)
             caller.children_by_name[element, phase] = known  # last: with all it needs
         return known[0]
+
+    def _place(self, caller: Site, element: str) -> str:
+        """Where the program calls a function from outside of modules for the first
+        time; "" if it is known, or called elsewhere."""
+        known = self._tree.names.infos.get(element)
+        if caller.phase != "outside" or (known is not None and known.place):
+            return ""
+        return f"called first at {place_of_caller()}"
 
     def _note(self, element: str, info: ModuleInfo) -> None:
         """Add to what is known of the functions of one name."""
@@ -84,7 +95,7 @@ class FunctionSites:
             shaped.is_python = site.is_python
             types = input_types((*args, *kwargs.values()))
             known = self._tree.names.infos[site.name]
-            self._note(shaped.name, replace(known, inputs=types))
+            self._note(shaped.name, replace(known, inputs=types, place=""))
             # The name of a site shows only so many shapes: there may be others to it.
             is_alone = len(self._tree.sites) > known_sites and kept != OTHER_SHAPES
             shaped.described = (
