@@ -187,6 +187,7 @@ def parse_args() -> argparse.Namespace:
     )
     parser.add_argument("--functions", action="store_true", help="measure these too")
     parser.add_argument("--memory", action="store_true", help="measure that too")
+    parser.add_argument("--full", action="store_true", help="print all tables, too")
     parser.add_argument("--save", help="write the profile to this file, too")
     return parser.parse_args()
 
@@ -209,7 +210,7 @@ def main() -> None:
         train(model, train_ids, val_ids, config)
 
     print()
-    prof.print_report()
+    prof.print_report(full=args.full)
     if args.save:
         prof.profile.save(args.save)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -17,7 +18,12 @@ from typing import Final
 
 from tests.thorough import IS_THOROUGH
 
+#: The beginning of the tables of a report.
 TITLE = "Program profiling\n================="
+#: The first line of a report.
+_BEGINNING: Final = re.compile(
+    r"^torchprof_hooks: .*(?:\n[\d.]+(?:sec|ms))? wall\b", re.MULTILINE
+)
 
 #: Options to look at functions in every step.
 EACH_STEP = ("--every", "1", "--max-overhead", "100")
@@ -146,6 +152,11 @@ def _needs_its_own(arguments: tuple[str, ...], environment: Mapping[str, str]) -
     return is_option or bool(differ) or not hasattr(os, "fork")
 
 
+def reports_in(text: str) -> int:
+    """How many reports there are in what a program has printed."""
+    return len(_BEGINNING.findall(text))
+
+
 class Run:
     """What came of a program: exit code, outputs, and the report among them."""
 
@@ -153,8 +164,8 @@ class Run:
         self.code = done.returncode
         self.out = done.stdout
         self.err = done.stderr
-        self.reports = done.stderr.count(TITLE) + done.stdout.count(TITLE)
-        self.before_report = done.stderr.split(TITLE)[0]
+        self.reports = reports_in(done.stderr) + reports_in(done.stdout)
+        self.before_report = _BEGINNING.split(done.stderr)[0]
 
 
 def plain(

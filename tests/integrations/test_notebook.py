@@ -13,7 +13,7 @@ from tests.helpers import STEP
 from tests.reports.html.test_browser import browser, frames
 from tests.reports.html.test_page import Page
 from torchprof_hooks.reports.html.page import profile_page
-from torchprof_hooks.reports.text import render
+from torchprof_hooks.reports.screen.screen import profile_screen
 
 __all__ = ["browser"]  # a fixture
 
@@ -108,7 +108,7 @@ def test_options_that_there_are_not(outputs: Outputs) -> None:
 
 
 def test_text_is_what_is_left_without_html() -> None:
-    assert STEP._repr_mimebundle_() == {"text/plain": render(STEP.corrected())}
+    assert STEP._repr_mimebundle_() == {"text/plain": profile_screen(STEP)}
 
 
 @pytest.mark.browser

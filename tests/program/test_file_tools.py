@@ -23,6 +23,8 @@ from torchprof_hooks.profiles.program.strata import Strata, Stratum
 from torchprof_hooks.program.file_tools import main
 from torchprof_hooks.reports.html.comparison import comparison_page
 from torchprof_hooks.reports.html.page import profile_page, program_page
+from torchprof_hooks.reports.program.report import program_report
+from torchprof_hooks.reports.screen.screen import profile_screen, program_screen
 from torchprof_hooks.reports.text import render
 
 FORMATS = ("text", "json", "csv", "speedscope", "collapsed")
@@ -95,7 +97,37 @@ def slowed(factor: float = 1.0, noise: float = 0.02, seed: int = 0) -> Profile:
 
 
 def test_show_prints_the_report(saved: Save, output: Output) -> None:
-    assert output("show", saved(FUNCTIONS)) == render(FUNCTIONS) + "\n"
+    assert output("show", saved(FUNCTIONS)) == profile_screen(FUNCTIONS) + "\n"
+
+
+def test_show_prints_tables_where_they_are_asked_for(
+    saved: Save, output: Output
+) -> None:
+    path = saved(FUNCTIONS)
+    shown = FUNCTIONS.corrected()
+
+    screen = profile_screen(FUNCTIONS)
+    tables = render(shown).partition("\n\n")[2]
+    assert output("show", path, "--full") == f"{screen}\n\n{tables}\n"
+    few = render(shown, max_rows=2)
+    assert output("show", path, "--max-rows=2") == few + "\n"
+    by_calls = render(shown, sort_by="calls")
+    assert output("show", path, "--sort-by=calls") == by_calls + "\n"
+
+
+def test_show_prints_the_screen_of_a_program(output: Output, tmp_path: Path) -> None:
+    strata = Strata(functions=Stratum(FUNCTIONS, 2, FUNCTIONS.wall_ns))
+    program = ProgramProfile("train.py", strata, FUNCTIONS.wall_ns)
+    path = str(tmp_path / "program.json")
+    program.save(path)
+
+    screen = program_screen(program)
+    assert screen.startswith("torchprof_hooks: train.py, ")
+    assert output("show", path) == screen + "\n"
+    tables = program_report(program)
+    assert output("show", path, "--full") == f"{screen}\n\n{tables}\n"
+    raw = profile_screen(program.whole, corrected=False)
+    assert output("show", path, "--raw") == raw + "\n"
 
 
 def test_show_writes_a_page(saved: Save, output: Output, tmp_path: Path) -> None:
@@ -158,7 +190,9 @@ def test_show_takes_the_width_of_the_terminal(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "60")
 
-    assert output("show", saved(FUNCTIONS)) == render(FUNCTIONS, width=60) + "\n"
+    assert (
+        output("show", saved(FUNCTIONS)) == profile_screen(FUNCTIONS, width=60) + "\n"
+    )
 
 
 def test_show_with_fewer_rows(saved: Save, output: Output) -> None:

@@ -12,7 +12,7 @@ import pytest
 from tests.helpers import FUNCTIONS, STEP, hand_built, timed
 from tests.program.test_file_tools import FORMATS, slowed
 from torchprof_hooks import Profile
-from torchprof_hooks.reports.text import render
+from torchprof_hooks.reports.screen.screen import profile_screen
 
 
 def saved(path: Path, profile: Profile) -> str:
@@ -41,7 +41,7 @@ def test_files_are_shown_without_torch(tmp_path: Path) -> None:
     )
 
     assert (done.returncode, done.stderr) == (0, b"")
-    assert done.stdout.decode() == render(FUNCTIONS) + "\n"
+    assert done.stdout.decode() == profile_screen(FUNCTIONS) + "\n"
 
 
 def test_output_that_cannot_show_every_name(tmp_path: Path) -> None:

@@ -56,6 +56,13 @@ def test_flags_as_values() -> None:
         make_flags({"profile": None})
 
 
+def test_who_says_how_tables_look_wants_to_see_them() -> None:
+    for text in ("full=1", "n_ops=3", "profile_memory=1", "output_line_width=80"):
+        assert parse_flags(text).wants_tables
+    for text in ("", "profile=1", "full=0", "save=x.json", "debugprint=1", "every=3"):
+        assert not parse_flags(text).wants_tables
+
+
 def test_every_flag_can_be_written_and_says_what_it_means() -> None:
     for flag in fields(Flags):
         default = getattr(Flags(), flag.name)

@@ -142,14 +142,16 @@ for _ in range(3):
 
 def test_what_is_left_out_for_it_is_said(tmp_path: Path) -> None:
     """The report is made before the program's own last words, which come first."""
-    run = profiled(written(tmp_path, EINSUM), fresh=True)
+    run = profiled("--full", written(tmp_path, EINSUM), fresh=True)
     assert (run.code, run.reports) == (0, 1)
     assert "GFLOP/s without einsum: " in run.err
     assert run.out == "False False\n"
 
 
 def test_what_beginning_and_leaving_took_is_said(tmp_path: Path) -> None:
-    run = profiled(written(tmp_path, "import time; time.sleep(0.5)\n" + EINSUM))
+    run = profiled(
+        "--full", written(tmp_path, "import time; time.sleep(0.5)\n" + EINSUM)
+    )
     said = (
         r"\n\nBesides, it took (\d+\.\d{3})s to begin, and (\d+\.\d{3})s to make this"
     )

@@ -17,6 +17,7 @@ from tests.programs import (
     NOTHING,
     OWN_CLOCK,
     TITLE,
+    Run,
     plain,
     profiled,
     written,
@@ -59,6 +60,11 @@ for _ in range(6):
 )
 
 
+def with_tables(*arguments: str) -> Run:
+    """What comes of a program by us, its report in full."""
+    return profiled("--full", *arguments)
+
+
 def section(report: str, title: str) -> list[str]:
     """The lines of the first section of that title."""
     lines = report.splitlines()
@@ -83,7 +89,7 @@ def line(report: str, start: str) -> str:
 
 
 def test_each_function_and_their_sum(tmp_path: Path) -> None:
-    run = profiled(*EACH_STEP, written(tmp_path, GAN))
+    run = with_tables(*EACH_STEP, written(tmp_path, GAN))
     assert run.code == 0, run.err
     titles = [x for x in run.err.splitlines() if x.startswith("  Message: ")]
     of_functions = sorted(titles[1:])  # as they are printed: by what they took
@@ -102,7 +108,7 @@ def test_each_function_and_their_sum(tmp_path: Path) -> None:
 
 
 def test_rows_add_up(tmp_path: Path) -> None:
-    run = profiled(*EACH_STEP, "--n-ops", "3", written(tmp_path, ticking(GAN)))
+    run = with_tables(*EACH_STEP, "--n-ops", "3", written(tmp_path, ticking(GAN)))
     for title in ("Class", "Ops", "Apply"):
         rows = section(run.err, title)[1:]
         rest = re.search(r"accounts? for ([\d.]+)% ", rows[-1])
@@ -147,7 +153,7 @@ for _ in range(6):
 
 
 def test_a_profiled_function(tmp_path: Path) -> None:
-    run = profiled(*EACH_STEP, written(tmp_path, PROFILED_FUNCTION))
+    run = with_tables(*EACH_STEP, written(tmp_path, PROFILED_FUNCTION))
     lines = section(run.err, "Function profiling")
     assert lines[0].startswith("  Message: train_step, made at program.py:")
     assert lines[1].startswith("  Time in 6 calls to train_step: 0.042s (0.007000s ")
@@ -174,7 +180,7 @@ def test_memory_of_outer_products(tmp_path: Path) -> None:
     """By hand, in KiB: 4096 for a product, 4 for each sum. With the second product,
     the first sum is alive: 4100; with its sum as well, 4104."""
     options = ("--profile-memory", *EACH_STEP)
-    run = profiled(*options, written(tmp_path, MEMORY))
+    run = with_tables(*options, written(tmp_path, MEMORY))
     text = "\n".join(section(run.err, "Memory Profile"))
     assert "Peak of the allocator: " in text
     assert "step 3, replayed" in text
@@ -182,7 +188,7 @@ def test_memory_of_outer_products(tmp_path: Path) -> None:
     assert "8.02MB if nothing was freed" in text
     assert "float32[1024, 1024]" in text
     assert "One step was traced for the memory profile" in run.err
-    small = profiled(
+    small = with_tables(
         *options, "--min-memory-size", "10000000", written(tmp_path, MEMORY)
     )
     assert "the outputs of every operation are less than 9.54MB" in small.err
@@ -190,7 +196,7 @@ def test_memory_of_outer_products(tmp_path: Path) -> None:
 
 def test_memory_of_a_program_without_steps(tmp_path: Path) -> None:
     program = PLAIN + "nn.Linear(4, 4)(torch.ones(2, 4))"
-    run = profiled("--profile-memory", written(tmp_path, program))
+    run = with_tables("--profile-memory", written(tmp_path, program))
     assert "No step was replayed: no step was traced" in run.err
 
 
@@ -214,7 +220,7 @@ def test_a_compiled_model_stays_compiled(tmp_path: Path) -> None:
     alone = plain(path)
     assert alone.code == 0
     for options in (EACH_STEP, (), ("--profile-memory", "--profile-optimizer")):
-        run = profiled(*options, path)
+        run = with_tables(*options, path)
         assert run.out == alone.out
         text = "\n".join(section(run.err, "Compilation"))
         assert "Dynamo" in text
@@ -239,8 +245,8 @@ for _ in range(30):
 def test_the_first_step_can_be_left_out(tmp_path: Path) -> None:
     path = written(tmp_path, TRAIN_30)
     other = "other: outside of modules"
-    kept = profiled(path).err
-    left_out = profiled("--ignore-first-call", path).err
+    kept = with_tables(path).err
+    left_out = with_tables("--ignore-first-call", path).err
     assert seconds(line(kept, other).split(":")[2]) == 0.36
     measured, below = line(left_out, "Time measured").split(", ")
     assert (seconds(measured), seconds(below)) == (0.36, 0.058)
@@ -248,7 +254,7 @@ def test_the_first_step_can_be_left_out(tmp_path: Path) -> None:
 
 
 def test_a_share_of_the_steps_is_said(tmp_path: Path) -> None:
-    run = profiled("--max-overhead", "0.0001%", written(tmp_path, ticking(TRAIN_30)))
+    run = with_tables("--max-overhead", "0.0001%", written(tmp_path, ticking(TRAIN_30)))
     timed = (
         "Phases were timed in 4 of 30 steps, modules looked into in 4, functions in 4"
     )
@@ -287,13 +293,13 @@ def test_a_recent_file_survives_what_nothing_survives(tmp_path: Path) -> None:
 
 def test_one_report_for_all_endings_of_functions_alone(tmp_path: Path) -> None:
     program = PLAIN + "print(F.relu(torch.ones(2)).sum().item())"
-    run = profiled(written(tmp_path, program))
-    assert run.err.count(TITLE) + run.err.count(NOTHING.strip()) == 1
+    run = with_tables(written(tmp_path, program))
+    assert run.reports + run.err.count(NOTHING.strip()) == 1
 
 
 def test_the_report_can_be_shown_again(tmp_path: Path) -> None:
     saved = str(tmp_path / "profile.json")
-    run = profiled("--profile-memory", "--save", saved, written(tmp_path, TRAIN_30))
+    run = with_tables("--profile-memory", "--save", saved, written(tmp_path, TRAIN_30))
     again = profiled("show", saved, "--format", "report", "--max-rows", "20")
     printed = run.err[run.err.index(TITLE) :]
     *shown, empty, closing = printed.splitlines()

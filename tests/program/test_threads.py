@@ -42,7 +42,7 @@ def test_the_thread_that_calls_the_model_is_measured(
     program: str, thread: str, tmp_path: Path
 ) -> None:
     path = written(tmp_path, IN_A_THREAD + program)
-    run = profiled("--every", "1", "--max-overhead", "100%", path)
+    run = profiled("--full", "--every", "1", "--max-overhead", "100%", path)
     assert (run.code, run.out, run.reports) == (0, "trained\n", 1)
     assert f"Message: {path}, in thread {thread}\n" in run.err
     assert steps(run) == 5
@@ -61,14 +61,15 @@ run_in("serving", lambda: model(torch.ones(2, 2)))
 
 def test_threads_beside_the_main_one_do_not_count(tmp_path: Path) -> None:
     path = written(tmp_path, IN_A_THREAD + TRANSFORM)
-    run = profiled(path)
+    run = profiled("--full", path)
     assert (run.code, run.out, run.reports) == (0, "trained\n", 1)
     assert f"Message: {path}\n" in run.err
     assert steps(run) == 5
 
 
 def test_enabled_in_a_thread(tmp_path: Path) -> None:
-    enabled = "def both():\n    import torchprof_hooks as t; t.enable()\n    train()\n"
+    enable = "import torchprof_hooks as t; t.enable(full=True)"
+    enabled = f"def both():\n    {enable}\n    train()\n"
     path = written(tmp_path, IN_A_THREAD + enabled + "run_in('trainer', both)")
     run = plain(path)
     assert (run.code, run.out, run.reports) == (0, "trained\n", 1)

@@ -53,8 +53,8 @@ FUSED = "return nn.functional.scaled_dot_product_attention(q, k, v)"
 
 def tips(directory: Path, program: str) -> list[str]:
     """Tips on steps after the first, each as one line."""
-    arguments = ["--ignore-first-call", "--every", "2", written(directory, program)]
-    run = profiled(*arguments)
+    options = ("--full", "--ignore-first-call", "--every", "2")
+    run = profiled(*options, written(directory, program))
     assert run.code == 0, run.err
     section = run.err.partition("\nTips\n---\n")[2].partition("\n\nBesides, ")[0]
     assert section

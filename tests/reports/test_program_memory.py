@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from torchprof_hooks.profiles.memory import MemorySummary
@@ -189,3 +190,9 @@ def test_what_no_operation_has_allocated() -> None:
     assert (
         last == "   960.00B were allocated by no operation, and are left out as well."
     )
+
+
+def test_memory_of_tensors_is_not_that_of_the_process() -> None:
+    exact = replace(SUMMARY, is_net=False)
+    text = memory_section(exact, None, max_rows=3, min_size=0, width=120)
+    assert "allocator: 12.00MB of tensors on the CPU, in Net.body: linear" in text

@@ -35,18 +35,23 @@ class Reportable:
     def report(
         self,
         *,
+        full: bool = False,
         unit: TimeUnit = "auto",
         width: int = 120,
         max_rows: int | None = None,
         sort_by: SortBy | None = None,
         corrected: bool = True,
     ) -> str:
-        """The tree of modules as a table, with tables of functions and of memory if
-        these were measured.
+        """Where the time went, on one screen: phases, steps, the modules, functions and
+        lines of the program that took most, the peak of memory, tips, and what
+        measuring took; what was not measured is left out. With any of `unit`,
+        `max_rows` and `sort_by`: the tree of modules as a table, with tables of
+        functions and of memory if these were measured.
 
         Args:
-            unit: "sec", "ms", "us", "ns", one for the whole table ("auto") or the best
-                for each cell ("auto_foreach").
+            full: the tables below the screen.
+            unit: of the tables: "sec", "ms", "us", "ns", one for the whole table
+                ("auto") or the best for each cell ("auto_foreach").
             width: characters per line that a table may take.
             max_rows: rows of each table; by default 40 modules, 20 functions and 10
                 call sites. The rows left out are summed up in one line.
@@ -70,17 +75,10 @@ class Reportable:
               fc: Linear     10  0.95sec           490.00ms           1.44sec  72.0
             ... 3 more rows, 10.0 %
         """
-        from torchprof_hooks.reports.text import render
+        from torchprof_hooks.reports.text import report
 
-        check_flag("corrected", corrected)
         profile = self._reported_profile()
-        return render(
-            profile.corrected() if corrected else profile,
-            unit,
-            width=width,
-            max_rows=max_rows,
-            sort_by=sort_by,
-        )
+        return report(profile, full, unit, width, max_rows, sort_by, corrected)
 
     @keyword_only("unit", "file")
     def print_report(
@@ -88,25 +86,25 @@ class Reportable:
         *,
         unit: TimeUnit = "auto",
         file: TextIO | None = None,
+        full: bool = False,
         width: int = 120,
         max_rows: int | None = None,
         sort_by: SortBy | None = None,
         corrected: bool = True,
     ) -> None:
         """Print `report` with these parameters to `file`, by default standard output.
+        The screen has colours if that is a terminal, unless the environment has
+        ``NO_COLOR``.
 
         Raises:
             TypeError, ValueError: a parameter is not what it may be.
         """
+        from torchprof_hooks.reports.text import report
+
         check_file("file", file)
-        text = self.report(
-            unit=unit,
-            width=width,
-            max_rows=max_rows,
-            sort_by=sort_by,
-            corrected=corrected,
-        )
-        print(text, file=file or sys.stdout)
+        layout = (full, unit, width, max_rows, sort_by, corrected)
+        stream = file or sys.stdout
+        print(report(self._reported_profile(), *layout, stream), file=stream)
 
     def to_html(self, path: str | Path, *, corrected: bool = True) -> None:
         """Write a page that shows the profile to one file. A browser opens it without a

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Final, TextIO
 
 from torchprof_hooks.profiles.errors import FlagError
 from torchprof_hooks.profiles.files.writing import replaced_file
@@ -51,6 +51,14 @@ def _trouble_with(path: Path) -> str:
     return ""
 
 
+def stream_of(destination: str) -> TextIO | None:
+    """The stream that is the destination of a report; None if that is a file, or the
+    stream is closed."""
+    if destination not in _STREAMS:
+        return None
+    return sys.stderr if destination == "stderr" else sys.stdout
+
+
 def write_report(report: str, destination: str) -> None:
     """Print a report to "stderr", "stdout" or into a file, one for each rank of a
     distributed program.
@@ -59,7 +67,7 @@ def write_report(report: str, destination: str) -> None:
         OSError: the file cannot be written.
     """
     if destination in _STREAMS:
-        stream = sys.stderr if destination == "stderr" else sys.stdout
+        stream = stream_of(destination)
         if stream is not None:
             with suppress(ValueError):  # the program has closed it
                 print(report, file=stream, flush=True)

@@ -30,13 +30,17 @@ def _add_show(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "show",
         help="print a profile, or turn it into another format",
-        description="Print a profile. Stacks (speedscope, collapsed) are for flame "
+        description="Print a profile: on one screen, or as tables if anything is said "
+        "of these. Stacks (speedscope, collapsed) are for flame "
         "graphs: own times in nanoseconds. A report is that of a whole program, as it "
         "was printed when it ended. A page (html) is for a browser.",
     )
     parser.add_argument("file", type=Path)
     _add_by(parser, "rows are one per module, class, function or call site")
     parser.add_argument("--format", choices=_FORMATS, default="text")
+    parser.add_argument(
+        "--full", action="store_true", help="print the tables below the screen"
+    )
     _add_output(parser)
     parser.add_argument(
         "--raw",

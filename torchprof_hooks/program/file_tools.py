@@ -7,19 +7,25 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial, reduce
+from contextlib import suppress
+from functools import reduce
 from pathlib import Path
 from typing import Final, TypeVar
 
 from torchprof_hooks.profiles.compare import compare
+from torchprof_hooks.profiles.errors import ProfileFileError
 from torchprof_hooks.profiles.files import profile_file
 from torchprof_hooks.profiles.files.writing import replaced_file
 from torchprof_hooks.profiles.names import Grouping
 from torchprof_hooks.profiles.profile import Profile
+from torchprof_hooks.profiles.program.program_profile import ProgramProfile
 from torchprof_hooks.program.file_options import file_parser
+from torchprof_hooks.program.progress import with_progress
 from torchprof_hooks.reports import comparison, row_table, text
 from torchprof_hooks.reports.export.rows import render_csv, render_json
 from torchprof_hooks.reports.export.stacks import render_collapsed, render_speedscope
+from torchprof_hooks.reports.screen.screen import program_screen
+from torchprof_hooks.reports.screen.terminal import WIDTH, takes_colour
 from torchprof_hooks.reports.table import plural
 from torchprof_hooks.reports.units import best_time
 
@@ -29,7 +35,8 @@ T = TypeVar("T")
 SLOWER: Final = 1
 TROUBLE: Final = 2
 
-#: The format that is a program's report, and the one that is a page.
+#: The formats that are a screen, a program's tables, and a page.
+_TEXT: Final = "text"
 _REPORT: Final = "report"
 _HTML: Final = "html"
 
@@ -77,6 +84,8 @@ def _show(args: argparse.Namespace) -> int:
         _put(_report(args), args.output)
     elif args.format == _HTML:
         _put(_page(args), args.output)
+    elif args.format == _TEXT and not args.by:
+        _put(_text(args), args.output)
     else:
         profile = _load(args.file)
         shown = profile if args.raw else profile.corrected()
@@ -86,7 +95,6 @@ def _show(args: argparse.Namespace) -> int:
 
 def _page(args: argparse.Namespace) -> str:
     """Of a program, if the file has one: that tells more."""
-    from torchprof_hooks.profiles.program.program_profile import ProgramProfile
     from torchprof_hooks.reports.html.page import profile_page, program_page
 
     if args.raw or not _read(profile_file.is_program, args.file):
@@ -95,7 +103,6 @@ def _page(args: argparse.Namespace) -> str:
 
 
 def _report(args: argparse.Namespace) -> str:
-    from torchprof_hooks.profiles.program.program_profile import ProgramProfile
     from torchprof_hooks.reports.program.report import Layout, program_report
 
     program = _read(ProgramProfile.load, args.file)
@@ -111,8 +118,43 @@ def _rendered(profile: Profile, args: argparse.Namespace) -> str:
         return _STACK_FORMATS[args.format](profile)
     if args.format in _ROW_FORMATS:
         return _ROW_FORMATS[args.format](profile, args.by or "module")
-    render = partial(row_table.render, by=args.by) if args.by else text.render
-    return render(profile, width=_width(), max_rows=args.max_rows, sort_by=args.sort_by)
+    return row_table.render(
+        profile,
+        args.by,
+        width=_width(),
+        max_rows=args.max_rows,
+        sort_by=args.sort_by,
+    )
+
+
+def _text(args: argparse.Namespace) -> str:
+    """The screen, or tables. Of a program, if the file has one: that tells more."""
+    stream = sys.stdout if args.output is None else None
+    has_layout = args.max_rows or args.sort_by
+    program = None if args.raw or has_layout else _program(args.file)
+    if program is None:
+        return text.report(
+            _load(args.file),
+            full=args.full,
+            unit="auto",
+            width=_width() if args.full or has_layout else min(_width(), WIDTH),
+            max_rows=args.max_rows,
+            sort_by=args.sort_by,
+            corrected=not args.raw,
+            stream=stream,
+        )
+    colour, width = takes_colour(stream), min(_width(), WIDTH)
+    screen = program_screen(program, width=width, colour=colour)
+    return f"{screen}\n\n{_report(args)}" if args.full else screen
+
+
+def _program(path: Path) -> ProgramProfile | None:
+    """None if the file has none, or what it has besides the profile is damaged: that
+    can be shown all the same."""
+    if _read(profile_file.is_program, path):
+        with suppress(ProfileFileError):
+            return ProgramProfile.load(path)
+    return None
 
 
 def _compare(args: argparse.Namespace) -> int:
@@ -129,7 +171,8 @@ def _compare(args: argparse.Namespace) -> int:
 
 
 def _merge(args: argparse.Namespace) -> int:
-    merged = reduce(Profile.merge, map(_load, args.files))
+    files = with_progress(args.files, "merging")
+    merged = reduce(Profile.merge, map(_load, files))
     try:
         profile_file.check(merged)
         merged.save(args.output)

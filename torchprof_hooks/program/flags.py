@@ -104,6 +104,12 @@ class Flags:
     print_global_stats: bool = _flag(
         False, _yes_or_no, "print one line of sums for the process", "False"
     )
+    full: bool = _flag(
+        False,
+        _yes_or_no,
+        "print the tables by class, function and call as well (so do the options that "
+        "say how these look)",
+    )
     every: int = _flag(20, _whole(1), "measure functions in one step of so many")
     max_overhead: float = _flag(
         0.02, _limit, "the share of time that measuring may take; 100%: no limit"
@@ -112,11 +118,28 @@ class Flags:
     html: str = _flag("", _text, "write a page for a browser to this file, too")
     flush_secs: float = _flag(60.0, _number(0), "seconds between writing that file")
 
+    @property
+    def wants_tables(self) -> bool:
+        """Whether tables are to follow the first screen."""
+        usual = {flag.name: flag.default for flag in fields(self)}
+        return any(getattr(self, name) != usual[name] for name in _OF_TABLES)
+
 
 _FIELDS: Final = {flag.name: flag for flag in fields(Flags)}
+#: Those that say how the tables look: whoever gives one wants to see the tables.
+_OF_TABLES: Final = (
+    "full",
+    "profile_memory",
+    "profile_optimizer",
+    "n_ops",
+    "n_apply",
+    "output_line_width",
+    "min_memory_size",
+)
 #: Names that have no prefix in Theano either.
 _BARE: Final = {
     "profile",
+    "full",
     "profile_memory",
     "profile_optimizer",
     "print_global_stats",

@@ -199,33 +199,17 @@ class Recorder:
         return replace(program, replay=replay, not_replayed=self._memory.reason)
 
     def _write(self, program: ProgramProfile) -> None:
-        from torchprof_hooks.reports.program.report import Layout, program_report
-        from torchprof_hooks.reports.program.totals import global_stats
-        from torchprof_hooks.reports.text import render
+        from torchprof_hooks.program.exit_report import exit_report
 
-        flags = self._flags
-        parts = []
-        if flags.profile:
-            layout = Layout(
-                n_ops=flags.n_ops,
-                n_apply=flags.n_apply,
-                width=flags.output_line_width,
-                min_memory_size=flags.min_memory_size,
-                every_pass=flags.profile_optimizer,
-                with_memory=flags.profile_memory,
-            )
-            parts.append(program_report(program, layout))
-        if flags.debugprint:
-            parts.append(render(program.whole.corrected()))
-        if flags.print_global_stats:
-            parts.append(global_stats(program))
-        report = "\n\n".join([*parts, self._closing()])
+        where = self._flags.destination
+        report = exit_report(program, self._flags, self._closing)
         try:
-            write_report(report, flags.destination)
+            write_report(report, where)
         except OSError as error:
-            where = rank_file(flags.destination)
             reason = error.strerror or error  # it may name a file that is not theirs
-            complain(f"torchprof_hooks: no file for the report: {where}: {reason}")
+            complain(
+                f"torchprof_hooks: no file for the report: {rank_file(where)}: {reason}"
+            )
             write_report(report, "stderr")  # it may have taken days
 
     def _closing(self) -> str:
@@ -237,7 +221,7 @@ class Recorder:
             f"{report_ns / 1e9:.3f}s to make this report"
         ]
         left_out = ", ".join(sorted(self._flop_count.left_out))
-        if left_out:
+        if left_out and self._flags.wants_tables:
             lines.append(
                 f"GFLOP/s without {left_out}: to count their operations, torch would "
                 "take too long (profile(functions=True) does)"

@@ -93,13 +93,17 @@ def format_each(values: Sequence[float]) -> list[str]:
 def _heading(profile: Profile, memory: MemorySummary) -> str:
     if not memory.source:
         return f"memory was not measured: {memory.unavailable}"
-    peak = best_byte_format(memory.peak_bytes)
-    at_least = "at least " * memory.peaks_are_lower_bounds
-    text = f"memory of {_source(memory)}: peak {at_least}{peak}"
-    text += f" {_place(profile, memory)}"
+    text = f"memory of {_source(memory)}: {peak_text(profile, memory)}"
     if memory.unavailable:
         text += f"; in a part of the run it was not measured: {memory.unavailable}"
     return text
+
+
+def peak_text(profile: Profile, memory: MemorySummary) -> str:
+    """``peak 1.25GB in Net.head (backward)``."""
+    at_least = "at least " * memory.peaks_are_lower_bounds
+    peak = best_byte_format(memory.peak_bytes)
+    return f"peak {at_least}{peak} {_place(profile, memory)}"
 
 
 def _source(memory: MemorySummary) -> str:

@@ -9,6 +9,8 @@ from typing import Final, Generic, NamedTuple, TypeVar
 
 from tabulate import tabulate
 
+from torchprof_hooks.reports.characters import display_width, pad, printable, shorten
+
 R = TypeVar("R")
 
 _NARROWEST_NAME: Final = 12
@@ -69,7 +71,8 @@ def fit_columns(
 ) -> list[TextColumn]:
     """The columns that fit into `width`: those of `dispensable` are left out one after
     the other until labels have room, or two fifths of the width."""
-    needed = min(max(map(len, labels), default=0), 2 * width // 5)
+    widest = max((display_width(printable(label)) for label in labels), default=0)
+    needed = min(widest, 2 * width // 5)
     kept = list(columns)
     for headers in dispensable:
         if _room(kept, width) >= needed:
@@ -81,30 +84,38 @@ def fit_columns(
 def format_table(
     labels: Sequence[str], columns: Sequence[TextColumn], width: int
 ) -> str:
+    """`table_lines` with a line below the headers."""
+    header, *rows = table_lines(labels, columns, width)
+    rule = "-" * max(map(display_width, (header, *rows)))
+    return "\n".join([header, rule, *rows])
+
+
+def table_lines(
+    labels: Sequence[str], columns: Sequence[TextColumn], width: int
+) -> list[str]:
     """Labels on the left, cut where the table would be wider than `width`, and columns
-    aligned to the right, below headers and a line.
+    aligned to the right; the headers first.
 
     labels: the first is the header of the others.
     """
     room = max(_room(columns, width), _NARROWEST_NAME)
-    names = [_shorten(label, room) for label in labels]
-    texts = aligned([names, *([c.header, *c.texts] for c in columns)], "left")
-    lines = texts.splitlines()
-    return "\n".join([lines[0], "-" * max(map(len, lines)), *lines[1:]])
+    names = [shorten(printable(label), room) for label in labels]
+    widest = max(map(display_width, names))
+    numbers = aligned([[c.header, *c.texts] for c in columns]).split("\n")
+    return [
+        f"{pad(name, widest)}  {texts}".rstrip()
+        for name, texts in zip(names, numbers, strict=True)
+    ]
 
 
-def aligned(columns: Sequence[Sequence[object]], first: str = "right") -> str:
-    """Columns side by side, the texts of each aligned to the right.
-
-    first: where those of the first column are aligned to.
-    """
+def aligned(columns: Sequence[Sequence[object]]) -> str:
+    """Columns side by side, the texts of each aligned to the right."""
     # Headers are texts like others: tabulate pads real ones by two more spaces.
     return tabulate(
         list(zip(*columns, strict=True)),
         tablefmt="plain",
-        colalign=(first, *["right"] * (len(columns) - 1)),
+        colalign=["right"] * len(columns),
         disable_numparse=True,
-        preserve_whitespace=True,  # the indentation shows the depth
     )
 
 
@@ -127,7 +138,3 @@ def percent(part: float, whole: float) -> str:
 def _room(columns: Sequence[TextColumn], width: int) -> int:
     """The width that the columns leave to the labels."""
     return width - sum(2 + max(map(len, (c.header, *c.texts))) for c in columns)
-
-
-def _shorten(text: str, room: int) -> str:
-    return text if len(text) <= room else text[: room - 3] + "..."

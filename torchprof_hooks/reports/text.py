@@ -1,24 +1,27 @@
-"""The text report: a profile as a tree in a table, with tables of what else it has."""
+"""The text report: the first screen; and a profile as a tree in a table, with tables
+of what else it has."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, TextIO
 
 from torchprof_hooks.profiles.names import SORT_KEYS, SortBy
-from torchprof_hooks.profiles.options import check_choice, check_whole
+from torchprof_hooks.profiles.options import check_choice, check_flag, check_whole
 from torchprof_hooks.profiles.profile import Profile
-from torchprof_hooks.profiles.step_times import StepTimes
 from torchprof_hooks.reports.function_tables import call_site_table, function_table
+from torchprof_hooks.reports.header import header
 from torchprof_hooks.reports.memory_tree import memory_tree
-from torchprof_hooks.reports.table import percent, plural, wrap
+from torchprof_hooks.reports.screen.screen import profile_screen
+from torchprof_hooks.reports.screen.terminal import takes_colour
+from torchprof_hooks.reports.table import wrap
 from torchprof_hooks.reports.time_tree import (
     footnotes,
     placed_nodes,
     select_nodes,
     time_tree,
 )
-from torchprof_hooks.reports.units import best_time, check_unit
+from torchprof_hooks.reports.units import check_unit
 
 #: Modules that are shown unless the user says how many.
 _MODULES_SHOWN: Final = 40
@@ -50,78 +53,62 @@ def render(
     Below that, if functions were recorded, tables of functions and of the places where
     they are called; if memory was measured, the same tree with bytes.
     """
+    max_rows = _check_layout(unit, width, max_rows, sort_by)
+    lines = [header(profile), *map("not measured: {}".format, profile.not_measured)]
+    above = "\n".join(wrap(line, width) for line in lines)
+    if profile.is_empty:
+        return f"{above}\n\nNo module was called: there is nothing to report."
+    return f"{above}\n\n{tables(profile, unit, width, max_rows, sort_by)}"
+
+
+def report(  # noqa: PLR0917
+    profile: Profile,
+    full: bool,
+    unit: str,
+    width: int,
+    max_rows: int | None,
+    sort_by: SortBy | None,
+    corrected: bool,
+    stream: TextIO | None = None,
+) -> str:
+    """See `Reportable.report`.
+
+    stream: where it will be printed.
+    """
+    check_flag("full", full)
+    check_flag("corrected", corrected)
+    max_rows = _check_layout(unit, width, max_rows, sort_by)
+    shown = profile.corrected() if corrected else profile
+    if not full and (unit != "auto" or max_rows or sort_by):
+        return render(shown, unit, width=width, max_rows=max_rows, sort_by=sort_by)
+    colour = takes_colour(stream)
+    screen = profile_screen(profile, corrected=corrected, width=width, colour=colour)
+    if not full or profile.is_empty:
+        return screen
+    return f"{screen}\n\n{tables(shown, unit, width, max_rows, sort_by)}"
+
+
+def _check_layout(
+    unit: str, width: int, max_rows: int | None, sort_by: SortBy | None
+) -> int | None:
+    """Raise TypeError or ValueError if one of them is not what it may be. Returns
+    `max_rows`."""
     check_unit(unit)
     check_whole("width", width, least=1)
-    if max_rows is not None:
-        max_rows = check_whole("max_rows", max_rows, least=1)
     if sort_by is not None:
         check_choice("sort_by", sort_by, SORT_KEYS)
-    lines = [_header(profile), *map("not measured: {}".format, profile.not_measured)]
-    header = "\n".join(wrap(line, width) for line in lines)
-    if profile.is_empty:
-        return f"{header}\n\nNo module was called: there is nothing to report."
-    return "\n\n".join([header, *_sections(profile, unit, width, max_rows, sort_by)])
+    return None if max_rows is None else check_whole("max_rows", max_rows, least=1)
 
 
-def _header(profile: Profile) -> str:
-    whole_ns = profile.wall_ns + profile.unmeasured_ns
-    facts = list(_measured(profile, whole_ns))
-    attributed = percent(profile.attributed_ns, profile.wall_ns)
-    functions = ", functions," if profile.has_functions else " and"
-    facts.append(f"{attributed} in modules{functions} optimizers")
-    overhead = percent(profile.overhead_ns, whole_ns)
-    of_all = " of all" if profile.unmeasured_ns else ""
-    facts.append(f"measuring took about {overhead}{of_all}{core_of(profile)}")
-    if profile.aborted_calls:
-        facts.append(f"{plural(profile.aborted_calls, 'call')} ended by an exception")
-    if profile.undivided_passes:
-        passes = plural(profile.undivided_passes, "backward pass", "backward passes")
-        facts.append(f"{passes} over nodes of several threads not divided")
-    return "torchprof_hooks: " + ", ".join(facts)
-
-
-def core_of(profile: Profile) -> str:
-    """The core that has measured, in brackets."""
-    if not profile.core or profile.core == "native":
-        return " (native core)" if profile.core else ""
-    reason = f": {profile.core_reason}" if profile.core_reason else ""
-    return f" ({profile.core} core{reason})"
-
-
-def _measured(profile: Profile, whole_ns: int) -> Iterator[str]:
-    """How long, and how many steps."""
-    wall, whole = best_time(profile.wall_ns), best_time(whole_ns)
-    steps = plural(profile.steps, "step")
-    if profile.unmeasured_ns:
-        share = percent(profile.wall_ns, whole_ns)
-        yield f"{wall} of {whole} measured ({share})"
-        steps = f"{profile.steps} of {profile.steps + profile.unmeasured_steps} steps"
-    else:
-        yield f"{wall} wall"
-    if profile.steps or profile.step_times.steps:
-        yield f"{steps}{step_durations(profile)}"
-    yield from _evaluations(profile.step_times)
-
-
-def step_durations(profile: Profile) -> str:
-    """The duration of training steps, as text to follow after their number."""
-    times = profile.step_times
-    if not times.steps:  # of a file that has no more
-        return f" of {best_time(profile.wall_ns / profile.steps)}"
-    first, mean = best_time(times.first_mean_ns), best_time(times.mean_ns)
-    if not times.later_steps:
-        return f" of {first}"
-    half, most = best_time(times.quantile_ns(0.5)), best_time(times.quantile_ns(0.9))
-    spread = f"{mean} (median {half}, 90 % within {most})"
-    if not times.first_steps:
-        return f" of {spread}"
-    return f" of {spread} after the first of {first}"
-
-
-def _evaluations(times: StepTimes) -> Iterator[str]:
-    if times.evaluations:
-        mean = best_time(times.evaluation_mean_ns)
-        yield f"{plural(times.evaluations, 'evaluation call')} of {mean}"
+def tables(
+    profile: Profile,
+    unit: str = "auto",
+    width: int = 120,
+    max_rows: int | None = None,
+    sort_by: SortBy | None = None,
+) -> str:
+    """What `render` has below its header."""
+    return "\n\n".join(_sections(profile, unit, width, max_rows, sort_by))
 
 
 def _sections(

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from torchprof_hooks.profiles.names import MODULE_PHASES
 from torchprof_hooks.profiles.profile import Profile
-from torchprof_hooks.profiles.rows import Row
+from torchprof_hooks.reports.hottest import COLD, Hottest, hottest
 from torchprof_hooks.reports.html.escaping import escaped
-from torchprof_hooks.reports.html.heat import COLD, kind_name
 from torchprof_hooks.reports.html.numbers import share_text, time_text
-from torchprof_hooks.reports.html.source import Source
 from torchprof_hooks.reports.program.part import PHASE_TITLES
+from torchprof_hooks.reports.source import Source
 from torchprof_hooks.reports.table import plural
 
 
@@ -26,22 +24,14 @@ class Answer(NamedTuple):
     evidence: str
 
 
-class _Hottest(NamedTuple):
-    """The layers of a kind that take the most themselves."""
-
-    name: str
-    rows: Sequence[Row]
-    own_ns: int
-
-
 def answers(source: Source) -> Iterator[Answer]:
     """The three, as far as there is one."""
     wall_ns = source.modules.wall_ns
-    hottest = _hottest(source.rows("module"), lambda row: row.kind == "module")
-    if hottest is not None:
-        share = share_text(hottest.own_ns, wall_ns)
-        answer = f"{hottest.name} ({share})"
-        yield Answer("Hottest module", answer, _itself(hottest))
+    first = hottest(row for row in source.rows("module") if row.kind == "module")
+    if first is not None:
+        share = share_text(first.own_ns, wall_ns)
+        answer = f"{first.name} ({share})"
+        yield Answer("Hottest module", answer, _itself(first))
     yield from _direction(source.modules)
     yield _advice(source)
 
@@ -79,24 +69,12 @@ def _breakable(name: str) -> str:
     return re.sub(r"\.(?=\D)", ".<wbr>", escaped(name))
 
 
-def _hottest(rows: Sequence[Row], is_wanted: Callable[[Row], bool]) -> _Hottest | None:
-    kinds: defaultdict[str, list[Row]] = defaultdict(list)
-    for row in filter(is_wanted, rows):
-        kinds[kind_name(row)].append(row)
-    found = [_Hottest(n, rs, sum(r.self_ns for r in rs)) for n, rs in kinds.items()]
-    return max(found, key=lambda each: each.own_ns, default=None)
-
-
-def _itself(hottest: _Hottest) -> str:
+def _itself(found: Hottest) -> str:
     """``12 modules (Linear) take that themselves: forward ...``."""
-    classes = ", ".join(sorted({row.class_name for row in hottest.rows}))
-    who = f"{plural(len(hottest.rows), 'module')} ({classes})"
-    verb = "takes that itself" if len(hottest.rows) == 1 else "take that themselves"
-    own = {
-        phase: sum(row.phases[phase].self_ns for row in hottest.rows)
-        for phase in MODULE_PHASES
-    }
-    parts = ", ".join(f"{p} {time_text(ns)}" for p, ns in own.items() if ns)
+    who = f"{plural(len(found.rows), 'module')} ({found.class_names})"
+    verb = "takes that itself" if len(found.rows) == 1 else "take that themselves"
+    own = found.own_times_ns()
+    parts = ", ".join(f"{phase} {time_text(ns)}" for phase, ns in own.items())
     return f"{who} {verb}, without inner modules: {parts}"
 
 
@@ -110,7 +88,7 @@ def _advice(source: Source) -> Answer:
         if not remedy:
             return Answer(question, "Look here first", f"{claim}{others}")
         return Answer(question, remedy[0].upper() + remedy[1:], f"{claim}.{others}")
-    first = _hottest(source.rows("module"), lambda row: row.kind not in COLD)
+    first = hottest(row for row in source.rows("module") if row.kind not in COLD)
     if first is None:
         return Answer(question, "Nothing to say", "Nothing was called.")
     share = share_text(first.own_ns, source.modules.wall_ns)

@@ -16,13 +16,13 @@ from torchprof_hooks.reports.html.facts import facts
 from torchprof_hooks.reports.html.numbers import count_text, share_text, time_text
 from torchprof_hooks.reports.html.page import KEYS, picture, rows
 from torchprof_hooks.reports.html.page_data import PageData
-from torchprof_hooks.reports.html.source import source_of
 from torchprof_hooks.reports.html.static_icicle import Colour, static_icicle
 from torchprof_hooks.reports.html.static_table import (
     Column,
     definition_list,
     html_table,
 )
+from torchprof_hooks.reports.source import source_of
 from torchprof_hooks.reports.table import plural
 
 #: A change of more than so much of the old time is a strong one.

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.reports.html.numbers import count_text, share_text, time_text
-from torchprof_hooks.reports.html.source import Source
+from torchprof_hooks.reports.source import Source
 from torchprof_hooks.version import __version__
 
 Fact = tuple[str, str]

@@ -14,7 +14,7 @@ from torchprof_hooks.profiles.trace.memory_levels import Level
 from torchprof_hooks.profiles.trace.memory_replay import DeviceReplay, MemoryReplay
 from torchprof_hooks.reports.html.escaping import escaped
 from torchprof_hooks.reports.html.numbers import bytes_text, time_text
-from torchprof_hooks.reports.html.source import Source
+from torchprof_hooks.reports.source import Source
 
 #: Pixels.
 _HEIGHT: Final = 140

@@ -17,9 +17,9 @@ from torchprof_hooks.reports.html.heat import LEVEL_TEXTS
 from torchprof_hooks.reports.html.memory import memory_section
 from torchprof_hooks.reports.html.page_data import PageData
 from torchprof_hooks.reports.html.phases import phase_section
-from torchprof_hooks.reports.html.source import Source, source_of, source_of_program
 from torchprof_hooks.reports.html.static_icicle import by_heat, static_icicle
 from torchprof_hooks.reports.html.static_table import definition_list, module_table
+from torchprof_hooks.reports.source import Source, source_of, source_of_program
 
 #: What the picture means.
 _LEGEND = (

@@ -22,8 +22,8 @@ from torchprof_hooks.profiles.names import GROUPINGS, MODULE_GROUPINGS, Grouping
 from torchprof_hooks.profiles.rows import Row
 from torchprof_hooks.profiles.totals import Totals
 from torchprof_hooks.profiles.tree import Node
-from torchprof_hooks.reports.html.heat import kind_name
-from torchprof_hooks.reports.html.source import Source
+from torchprof_hooks.reports.hottest import kind_name
+from torchprof_hooks.reports.source import Source
 
 #: Places of a tree with functions from which on it is left out: the page would be
 #: slow, and the tables have them all.

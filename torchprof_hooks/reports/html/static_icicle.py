@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from torchprof_hooks.profiles.tree import Node
+from torchprof_hooks.reports.hottest import own_by_kind
 from torchprof_hooks.reports.html.escaping import escaped
-from torchprof_hooks.reports.html.heat import heat, own_by_kind
+from torchprof_hooks.reports.html.heat import heat
 from torchprof_hooks.reports.html.numbers import share_text, time_text
 
 #: Pixels from one level to the next; levels that are drawn.

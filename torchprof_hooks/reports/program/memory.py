@@ -95,7 +95,9 @@ def _measured(summary: MemorySummary | None) -> str:
         return f"{label}: not measured"
     if not summary.source:
         return f"{label}: not measured: {summary.unavailable}"
-    source = "in the process" if summary.source == "cpu" else f"on {summary.source}"
+    source = f"on {summary.source}"
+    if summary.source == "cpu":
+        source = "in the process" if summary.is_net else "of tensors on the CPU"
     place = _place(_called(summary.peak_path), summary.peak_phase)
     at_least = "at least " * summary.peaks_are_lower_bounds
     peak = best_byte_format(summary.peak_bytes)

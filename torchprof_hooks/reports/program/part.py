@@ -4,12 +4,15 @@ and all of them."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
 from torchprof_hooks.profiles.names import UNSAMPLED_NAME, Phase
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.program.program_profile import ProgramProfile, part_of
 from torchprof_hooks.reports.table import plural
 
+#: The beginning of the title of what is none of the other phases.
+OTHER: Final = "other: "
 #: The titles of phases, in the order in which they are shown.
 PHASE_TITLES: dict[Phase, str] = {
     "forward": "forward",
@@ -20,8 +23,8 @@ PHASE_TITLES: dict[Phase, str] = {
     "waiting": "waiting for gradients",
     "communication": "communication",
     "compiling": "torch.compile",
-    "outside": "other: outside of modules",
-    "profiler": "the profiler's own planning",
+    "outside": OTHER + "outside of modules",
+    "profiler": "measuring itself",
 }
 
 
@@ -68,12 +71,20 @@ def phase_lines(
 
     unseen_ns: the part of the time outside of modules of which nothing is known.
     """
+    for title, phase_ns in titled_times(times, unseen_ns):
+        share = 100 * phase_ns / max(whole_ns, 1)
+        yield f"    {title}: {phase_ns / 1e9:.3f}s ({share:.1f}%)"
+
+
+def titled_times(
+    times: Mapping[Phase, int], unseen_ns: int = 0
+) -> Iterator[tuple[str, int]]:
+    """What each phase is called, and its time, where there is any."""
     known = {**times, "outside": times.get("outside", 0) - unseen_ns}
-    lines = [(text, known.get(phase, 0)) for phase, text in PHASE_TITLES.items()]
-    for text, phase_ns in (*lines, ("not looked into", unseen_ns)):
+    lines = [(title, known.get(phase, 0)) for phase, title in PHASE_TITLES.items()]
+    for title, phase_ns in (*lines, ("not looked into", unseen_ns)):
         if phase_ns:
-            share = 100 * phase_ns / max(whole_ns, 1)
-            yield f"    {text}: {phase_ns / 1e9:.3f}s ({share:.1f}%)"
+            yield title, phase_ns
 
 
 def _function_lines(profile: Profile) -> Iterator[str]:

@@ -8,9 +8,9 @@ from torchprof_hooks.profiles.program.program_profile import ProgramProfile
 from torchprof_hooks.profiles.program.unseen_steps import UNSEEN
 from torchprof_hooks.profiles.step_times import StepTimes
 from torchprof_hooks.profiles.totals import Totals
+from torchprof_hooks.reports.header import core_of
 from torchprof_hooks.reports.program.part import phase_lines
 from torchprof_hooks.reports.table import plural
-from torchprof_hooks.reports.text import core_of
 
 
 def totals_section(program: ProgramProfile) -> str:
@@ -78,7 +78,7 @@ def _step_lines(program: ProgramProfile) -> Iterator[str]:
             f"  One step was traced for the memory profile and is not in the tables: "
             f"{disturbed_s:.3f}s"
         )
-    yield from _sample_lines(program)
+    yield from (f"  {text}" for text in sample_text(program))
 
 
 def _durations(times: StepTimes) -> str:
@@ -90,7 +90,8 @@ def _durations(times: StepTimes) -> str:
     return f"{of_others}; {first}" if times.first_steps else of_others
 
 
-def _sample_lines(program: ProgramProfile) -> Iterator[str]:
+def sample_text(program: ProgramProfile) -> Iterator[str]:
+    """In how many steps what was measured, unless it was all in all of them."""
     strata = program.strata
     modules = strata.looked_at(of_functions=False)
     functions = strata.looked_at(of_functions=True)
@@ -105,13 +106,13 @@ def _sample_lines(program: ProgramProfile) -> Iterator[str]:
     and_functions = f", functions in {functions}" if "function" in kinds else ""
     if strata.counted.steps:
         yield (
-            f"  Phases were timed in {strata.steps_in_phases} {of_all}, modules looked "
+            f"Phases were timed in {strata.steps_in_phases} {of_all}, modules looked "
             f"into in {modules}{and_functions}; times of phases and the tables are "
             "estimates for all"
         )
     else:
         yield (
-            f"  Modules were looked into in {modules} {of_all}{and_functions}; the "
+            f"Modules were looked into in {modules} {of_all}{and_functions}; the "
             "tables are estimates for all"
         )
 

@@ -1,0 +1,54 @@
+"""What is printed when a program ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from torchprof_hooks.profiles.program.program_profile import ProgramProfile
+from torchprof_hooks.program.destination import stream_of
+from torchprof_hooks.program.flags import Flags
+from torchprof_hooks.reports.program.report import Layout, program_report
+from torchprof_hooks.reports.program.totals import global_stats
+from torchprof_hooks.reports.screen.screen import LINES, program_screen
+from torchprof_hooks.reports.screen.terminal import takes_colour, width_of
+from torchprof_hooks.reports.text import tables
+
+
+def exit_report(
+    program: ProgramProfile, flags: Flags, closing: Callable[[], str]
+) -> str:
+    """The first screen, and below it what the flags ask for.
+
+    closing: makes the last line, when all others are made.
+    """
+    parts = list(_parts(program, flags))
+    is_screen = flags.profile and len(parts) == 1
+    return "\n\n".join(parts) + ("\n" if is_screen else "\n\n") + closing()
+
+
+def _parts(program: ProgramProfile, flags: Flags) -> Iterator[str]:
+    if flags.profile:
+        stream = stream_of(flags.destination)
+        yield program_screen(
+            program,
+            width=width_of(stream),
+            lines=LINES - 1,  # one is for the closing
+            colour=takes_colour(stream),
+        )
+    if flags.profile and flags.wants_tables:
+        yield program_report(program, _layout(flags))
+    if flags.debugprint:
+        yield tables(program.whole.corrected())
+    if flags.print_global_stats:
+        yield global_stats(program)
+
+
+def _layout(flags: Flags) -> Layout:
+    return Layout(
+        n_ops=flags.n_ops,
+        n_apply=flags.n_apply,
+        width=flags.output_line_width,
+        min_memory_size=flags.min_memory_size,
+        every_pass=flags.profile_optimizer,
+        with_memory=flags.profile_memory,
+    )

@@ -1,0 +1,82 @@
+"""What a report says first: how long was measured, how many steps, and what that
+took."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from torchprof_hooks.profiles.profile import Profile
+from torchprof_hooks.reports.table import percent, plural
+from torchprof_hooks.reports.units import best_time
+
+
+def header(profile: Profile) -> str:
+    """All of it in one line."""
+    attributed = percent(profile.attributed_ns, profile.wall_ns)
+    functions = ", functions," if profile.has_functions else " and"
+    facts = [
+        measured_text(profile),
+        *step_texts(profile),
+        f"{attributed} in modules{functions} optimizers",
+        *cost_texts(profile),
+    ]
+    return "torchprof_hooks: " + ", ".join(facts)
+
+
+def measured_text(profile: Profile) -> str:
+    """How long was measured: ``2.00sec wall``."""
+    whole_ns = profile.wall_ns + profile.unmeasured_ns
+    wall = best_time(profile.wall_ns)
+    if not profile.unmeasured_ns:
+        return f"{wall} wall"
+    share = percent(profile.wall_ns, whole_ns)
+    return f"{wall} of {best_time(whole_ns)} measured ({share})"
+
+
+def step_texts(profile: Profile) -> Iterator[str]:
+    """How many steps and evaluation calls, and how long these were."""
+    times = profile.step_times
+    if profile.steps or times.steps:
+        steps = plural(profile.steps, "step")
+        if profile.unmeasured_ns:
+            every = profile.steps + profile.unmeasured_steps
+            steps = f"{profile.steps} of {every} steps"
+        yield f"{steps}{_step_durations(profile)}"
+    if times.evaluations:
+        mean = best_time(times.evaluation_mean_ns)
+        yield f"{plural(times.evaluations, 'evaluation call')} of {mean}"
+
+
+def _step_durations(profile: Profile) -> str:
+    """The duration of training steps, as text to follow after their number."""
+    times = profile.step_times
+    if not times.steps:  # of a file that has no more
+        return f" of {best_time(profile.wall_ns / profile.steps)}"
+    first, mean = best_time(times.first_mean_ns), best_time(times.mean_ns)
+    if not times.later_steps:
+        return f" of {first}"
+    half, most = best_time(times.quantile_ns(0.5)), best_time(times.quantile_ns(0.9))
+    spread = f"{mean} (median {half}, 90 % within {most})"
+    if not times.first_steps:
+        return f" of {spread}"
+    return f" of {spread} after the first of {first}"
+
+
+def cost_texts(profile: Profile) -> Iterator[str]:
+    """What measuring took, and what is not as usual."""
+    overhead = percent(profile.overhead_ns, profile.wall_ns + profile.unmeasured_ns)
+    of_all = " of all" if profile.unmeasured_ns else ""
+    yield f"measuring took about {overhead}{of_all}{core_of(profile)}"
+    if profile.aborted_calls:
+        yield f"{plural(profile.aborted_calls, 'call')} ended by an exception"
+    if profile.undivided_passes:
+        passes = plural(profile.undivided_passes, "backward pass", "backward passes")
+        yield f"{passes} over nodes of several threads not divided"
+
+
+def core_of(profile: Profile) -> str:
+    """The core that has measured, in brackets."""
+    if not profile.core or profile.core == "native":
+        return " (native core)" if profile.core else ""
+    reason = f": {profile.core_reason}" if profile.core_reason else ""
+    return f" ({profile.core} core{reason})"

@@ -1,0 +1,1 @@
+"""The first screen of a report: what one wants to know, in forty lines."""

@@ -1,0 +1,65 @@
+"""Where the time went by phase, with a bar for each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from math import ceil
+from typing import Final
+
+from torchprof_hooks.profiles.profile import Profile
+from torchprof_hooks.profiles.program.unseen_steps import UNSEEN
+from torchprof_hooks.profiles.totals import Totals
+from torchprof_hooks.reports.program.part import OTHER, PHASE_TITLES, titled_times
+from torchprof_hooks.reports.screen.line import Line, Style
+from torchprof_hooks.reports.table import TextColumn, share_column, table_lines
+from torchprof_hooks.reports.units import format_times
+
+#: Phases that have a line of their own; what is below them is one line together.
+_MOST_PHASES: Final = 6
+_REST: Final = "all else"
+#: Characters of the longest bar.
+_LONGEST_BAR: Final = 40
+_STYLES: Final[Mapping[str, Style]] = {
+    PHASE_TITLES["forward"]: "forward",
+    PHASE_TITLES["backward"]: "backward",
+    PHASE_TITLES["recompute"]: "backward",
+}
+
+
+def phase_bars(loop: Profile, start_up: Profile | None, width: int) -> Iterator[Line]:
+    """The phases, the longest first.
+
+    start_up: what came before the loop, which has a column of its own then.
+
+    Example::
+
+        phase               start-up     loop     %
+        backward             0.07sec  8.62sec  43.9  ##################
+        forward              0.20sec  8.01sec  40.8  #################
+        outside of modules   6.00sec  2.10sec  10.7  #####
+    """
+    times, before = _times(loop), _times(start_up) if start_up else {}
+    titles = sorted({**times, **before}, key=lambda title: -times.get(title, 0))
+    if len(titles) > _MOST_PHASES:
+        rest = titles[_MOST_PHASES - 1 :]
+        titles = [*titles[: _MOST_PHASES - 1], _REST]
+        times[_REST] = sum(times.get(title, 0) for title in rest)
+        before[_REST] = sum(before.get(title, 0) for title in rest)
+    own = [times.get(title, 0) for title in titles]
+    columns = [TextColumn("loop" if start_up else "time", format_times(own, "auto"))]
+    if start_up:
+        early = [before.get(title, 0) for title in titles]
+        columns.insert(0, TextColumn("start-up", format_times(early, "auto")))
+    columns.append(share_column(own, loop.wall_ns))
+    header, *rows = table_lines(["phase", *titles], columns, width)
+    yield Line(header, "title")
+    for title, row, phase_ns in zip(titles, rows, own, strict=True):
+        bar = "#" * ceil(_LONGEST_BAR * phase_ns / max(*own, 1))
+        line = f"{row}  {bar}".rstrip()[: max(width, len(row))]
+        yield Line(line, _STYLES.get(title, ""))
+
+
+def _times(profile: Profile) -> dict[str, int]:
+    unseen_ns = profile.cells.get(UNSEEN, Totals()).self_ns
+    titled = titled_times(profile.phase_times_ns(), unseen_ns)
+    return {title.removeprefix(OTHER): phase_ns for title, phase_ns in titled}

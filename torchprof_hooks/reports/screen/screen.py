@@ -1,0 +1,232 @@
+"""The first screen of a report: at most forty lines that say where the time went."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from textwrap import wrap
+from typing import Final
+
+from torchprof_hooks.profiles.names import MODULE_PHASES
+from torchprof_hooks.profiles.profile import Profile
+from torchprof_hooks.profiles.program.program_profile import ProgramProfile
+from torchprof_hooks.reports.characters import display_width, printable, shorten
+from torchprof_hooks.reports.header import cost_texts, measured_text, step_texts
+from torchprof_hooks.reports.hottest import Hottest, hottest
+from torchprof_hooks.reports.memory_tree import peak_text
+from torchprof_hooks.reports.program.part import OTHER, PHASE_TITLES
+from torchprof_hooks.reports.program.tips import find_tips
+from torchprof_hooks.reports.program.totals import sample_text
+from torchprof_hooks.reports.screen.functions import function_lines, place_lines
+from torchprof_hooks.reports.screen.line import Line, joined
+from torchprof_hooks.reports.screen.modules import module_lines
+from torchprof_hooks.reports.screen.phases import phase_bars
+from torchprof_hooks.reports.screen.terminal import WIDTH
+from torchprof_hooks.reports.source import Source, source_of, source_of_program
+from torchprof_hooks.reports.table import percent, plural
+from torchprof_hooks.reports.units import best_time
+
+#: Lines of a screen.
+LINES: Final = 40
+#: Lines of the tree of modules, if there is room for them.
+_MOST_MODULES: Final = 14
+#: Lines of all tips together, and of notes on what is not as usual.
+_MOST_TIPS: Final = 6
+_MOST_NOTES: Final = 3
+
+
+@dataclass(frozen=True)
+class _Content:
+    """What a screen is about.
+
+    source: the loop, or all, if the start-up is not known apart.
+    start_up: what came before the loop, with its first step.
+    tips: paragraphs.
+    measured: what is to be said of measuring.
+    more: where there is more.
+    """
+
+    source: Source
+    start_up: Profile | None
+    tips: Sequence[str]
+    measured: Sequence[str]
+    more: str
+
+
+def profile_screen(
+    profile: Profile,
+    *,
+    corrected: bool = True,
+    width: int = WIDTH,
+    colour: bool = False,
+) -> str:
+    """The screen of one profile; for the parameters see `Reportable.report`.
+
+    Example::
+
+        torchprof_hooks: CharLM, 18.16sec wall
+        100 steps of 155.17ms (median 155.64ms, 90 % within 169.21ms) after the ...
+        Hottest module: CharLM.blocks.*.mlp.expand, 18.2 %: 4 Linear, forward ...
+        Forward or backward: backward, 51.7 %
+
+        phase                      time     %
+        backward                9.39sec  51.7  ########################...
+        ...
+    """
+    source = source_of(profile, corrected=corrected)
+    costs = list(cost_texts(profile))
+    more = "report(full=True), to_html(path)"
+    content = _Content(source, None, source.tips, costs, more)
+    return _screen(content, width, LINES, colour)
+
+
+def program_screen(
+    program: ProgramProfile,
+    *,
+    width: int = WIDTH,
+    lines: int = LINES,
+    colour: bool = False,
+) -> str:
+    """The screen of a whole program: the loop, with the start-up apart, which is all
+    until the first step was done.
+
+    lines: how many it may have.
+    """
+    first = program.strata.warm_up
+    has_loop = 0 < first.steps < program.strata.steps
+    loop = replace(program, has_warm_up=False) if has_loop else program
+    if loop.by_module.is_empty:
+        has_loop, loop = False, program
+    start_up = first.profile if has_loop and program.has_warm_up else None
+    measured = [*sample_text(program), *cost_texts(program.whole)]
+    content = _Content(
+        source_of_program(loop),
+        start_up,
+        find_tips(loop),  # shares of the loop, as in all of the screen
+        measured,
+        "--full, --html FILE",
+    )
+    return _screen(content, width, lines, colour)
+
+
+def _screen(content: _Content, width: int, lines: int, colour: bool) -> str:
+    source = content.source
+    if source.modules.is_empty:
+        nothing = [Line("No module was called: there is nothing to report.")]
+        head = [*_title(content, width), *_notes(content, width)]
+        return joined([head, nothing], colour=colour)
+    hot = hottest(row for row in source.rows("module") if row.kind == "module")
+    above = [
+        [*_title(content, width), *_answers(content, hot, width)],
+        list(phase_bars(source.modules, content.start_up, width)),
+    ]
+    below = [
+        list(function_lines(source, width)),
+        list(place_lines(source, width)),
+        [*_memory(source, width), *_tips(content, width), *_notes(content, width)],
+    ]
+    used = sum(len(block) + 1 for block in (*above, *below) if block)
+    most_modules = min(lines - used - 1, _MOST_MODULES)  # one is for the header
+    modules = module_lines(source.modules, source.tree, hot, most_modules, width)
+    return joined([*above, list(modules), *below], colour=colour)
+
+
+def _title(content: _Content, width: int) -> Iterator[Line]:
+    """What was run, how long, and its steps."""
+    source = content.source
+    name = printable(" ".join(source.title.split()))
+    times = measured_text(source.measured)
+    if content.start_up:
+        before, after = content.start_up.wall_ns, source.modules.wall_ns
+        times += f": {best_time(before)} start-up with the first step, then "
+        times += best_time(after)
+    title = "torchprof_hooks: " + ", ".join(filter(None, [name, times]))
+    if display_width(title) <= width:
+        yield Line(title, "title")
+    else:
+        yield Line(shorten(f"torchprof_hooks: {name}", width), "title")
+        yield Line(shorten(times, width))
+    steps = ", ".join(step_texts(_with_steps(content)))
+    yield from (Line(text) for text in wrap(steps, width, subsequent_indent="  "))
+
+
+def _with_steps(content: _Content) -> Profile:
+    """The profile whose steps are all steps."""
+    return replace(
+        content.source.measured, step_times=content.source.program.step_times
+    )
+
+
+def _answers(content: _Content, hot: Hottest | None, width: int) -> Iterator[Line]:
+    """Which module, and forward or backward."""
+    profile = content.source.modules
+    wall_ns = profile.wall_ns
+    if hot is not None and hot.own_ns > 0:
+        parts = [f"{p} {percent(ns, wall_ns)}" for p, ns in hot.own_times_ns().items()]
+        if hot.class_names != hot.name:
+            count = f"{len(hot.rows)} " * (len(hot.rows) > 1)
+            parts.insert(0, f"{count}{hot.class_names}")
+        name = printable(hot.name)
+        text = f", {percent(hot.own_ns, wall_ns)}: {', '.join(parts)}"
+        room = max(width - 16 - len(text), 20)
+        line = f"Hottest module: {shorten(name, room)}{text}"
+        yield Line(shorten(printable(line), width), "hot")
+    times = profile.phase_times_ns()
+    if times.total() <= 0:
+        return
+    phase, most_ns = times.most_common(1)[0]
+    inside = [p for p, _ in times.most_common() if p in MODULE_PHASES and times[p] > 0]
+    answer = f"{phase}, {percent(most_ns, wall_ns)}"
+    if phase not in MODULE_PHASES:
+        title = PHASE_TITLES[phase].removeprefix(OTHER)
+        answer = f"neither; {title}, {percent(most_ns, wall_ns)}"
+        answer += "".join(f"; {p} {percent(times[p], wall_ns)}" for p in inside)
+    yield Line(shorten(f"Forward or backward: {answer}", width))
+
+
+def _memory(source: Source, width: int) -> Iterator[Line]:
+    memory = source.measured.memory
+    if memory is None:
+        return
+    text = f"not measured: {memory.unavailable}"
+    if memory.source:
+        of_cpu = "the process" if memory.is_net else "tensors on the CPU"
+        owner = memory.source.replace("cpu", of_cpu)
+        text = f"{peak_text(source.measured, memory)}, of {owner}"
+    yield Line(shorten(printable(f"Memory: {text}"), width))
+
+
+def _tips(content: _Content, width: int) -> Iterator[Line]:
+    """As many tips as there is room for."""
+    left = _MOST_TIPS
+    for shown, tip in enumerate(content.tips):
+        lines = _wrapped(tip, max(width - 5, 1))
+        if shown and len(lines) > left - 1:
+            rest = plural(len(content.tips) - shown, "more tip")
+            yield Line(f"     ({rest}: {content.more})", "faint")
+            return
+        if len(lines) > left - 1:
+            lines = [*lines[: left - 2], shorten(lines[left - 2] + " ...", width - 5)]
+        left -= len(lines)
+        for number, line in enumerate(lines):
+            yield Line(("     " if number else "Tip: ") + line)
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    lines = wrap(printable(text), width, break_on_hyphens=False)
+    return [shorten(line, width) for line in lines]  # some characters are wide
+
+
+def _notes(content: _Content, width: int) -> Iterator[Line]:
+    """What measuring took, what is not as usual, and where there is more."""
+    profile = content.source.measured
+    texts = [
+        *content.measured,
+        *map("not measured: {}".format, profile.not_measured),
+    ]
+    text = "; ".join(texts)
+    lines = _wrapped(text[0].upper() + text[1:], width)
+    if len(lines) >= _MOST_NOTES:
+        lines = [*lines[: _MOST_NOTES - 2], shorten(" ".join(lines[1:]), width)]
+    for line in (*lines, f"More: {content.more}"):
+        yield Line(line, "faint")
