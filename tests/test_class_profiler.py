@@ -89,7 +89,8 @@ class Special(Block): ...
 thread = threading.Thread(target=lambda: copy.deepcopy(model)(torch.ones(2, 4)))
 thread.start(); thread.join()
 Special()(torch.ones(2, 4))
-"""
+""",
+        options='(unit="ms")',
     )
     assert table(result.stderr)["Block"][1] == "8"
     assert table(result.stderr)["Special"][1] == "1"

@@ -84,7 +84,7 @@ def profiled(
 
     Args:
         cls: a class of modules.
-        unit: as for `Profiler.print_report`.
+        unit: as for `Profiler.print_report`: with one, tables are printed.
         file: where the report goes; standard error by default.
 
     Raises:
@@ -97,12 +97,12 @@ def profiled(
         At exit this prints::
 
             Block
-            torchprof_hooks: 2.00sec wall, 97.5 % in modules and optimizers, ...
-
-            module       calls  forward     self  backward     self    total     %
-            ----------------------------------------------------------------------
-            Block           20  0.50sec  50.00ms   1.00sec  10.00ms  1.50sec  75.0
-              fc: Linear    20  0.45sec            0.99sec           1.44sec  72.0
+            torchprof_hooks: Block, 2.00sec wall
+            Hottest module: Block.fc, 72.0 %: Linear, forward 22.5 %, backward ...
+            ...
+            module        calls  forward  backward    total     %  own %
+            Block            20  0.50sec   1.00sec  1.50sec  75.0    3.0
+              fc: Linear     20  0.45sec   0.99sec  1.44sec  72.0   72.0  <- hottest
     """
     if cls is None:
         return lambda decorated: profiled_with(decorated, unit, file)

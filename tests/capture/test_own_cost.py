@@ -312,7 +312,7 @@ def test_reports_are_corrected_unless_asked_otherwise() -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        [],
+        ["--full"],
         ["--by", "module"],
         ["--format", "json"],
         ["--format", "csv", "--by", "class"],
