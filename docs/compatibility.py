@@ -32,8 +32,8 @@ MATRIX: Final = (
 _HEAD: Final = """\
 # What it was tested with
 
-All tests are run with the newest torch, the oldest that is promised, and some between,
-on each version of Python that is promised. A row is written by
+The tests of `make test` are run with the newest torch, the oldest that is promised, and
+some between, on each version of Python that is promised. A row is written by
 
     make test-torch TORCH={torch} PYTHON=python{python}
 
