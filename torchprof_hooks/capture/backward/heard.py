@@ -46,13 +46,22 @@ class HeardPasses:
             is_new = opens_it and started.from_python
             engine = tracker.tree.engine_site(base) if is_new else None
             names_nodes = tracker.names_nodes
+            self._tracker = tracker
             tracker.enter_pass(
-                base, True, started.makes_graph, names_nodes, calls, engine=engine
+                base,
+                True,
+                started.makes_graph,
+                names_nodes,
+                calls,
+                engine=engine,
+                started=started,
             )
-        elif gradient_reduction.is_expected:
-            tracker.enter_pass(started.base, False)
-        tracker.passes.append(started)
+            return
         self._tracker = tracker
+        if gradient_reduction.is_expected:
+            tracker.enter_pass(started.base, False, started=started)
+        else:
+            tracker.passes.append(started)
 
     def engine_ends(self, running: BackwardPass) -> None:
         """A node of the pass is about to run, if none has."""

@@ -1706,11 +1706,11 @@ void forget_ended_here() {
 PyObject* enter_pass(PyObject* self, PyObject* args, PyObject* keywords) {
   static const char* parameters[] = {"base",        "divides", "makes_graph",
                                      "names_nodes", "calls",   "engine",
-                                     nullptr};
-  PyObject *base, *calls = Py_None, *engine = Py_None;
+                                     "started",     nullptr};
+  PyObject *base, *calls = Py_None, *engine = Py_None, *started = Py_None;
   int divides = 1, makes_graph = 0, names_nodes = 0;
-  if (!PyArg_ParseTupleAndKeywords(args, keywords, "O|pppOO", const_cast<char**>(parameters), &base,
-                                   &divides, &makes_graph, &names_nodes, &calls, &engine) ||
+  if (!PyArg_ParseTupleAndKeywords(args, keywords, "O|pppOOO", const_cast<char**>(parameters), &base,
+                                   &divides, &makes_graph, &names_nodes, &calls, &engine, &started) ||
       !is_node(base) || (engine != Py_None && !is_node(engine)))
     return nullptr;
   Cursor* cursor = cursor_of(self);
@@ -1727,6 +1727,8 @@ PyObject* enter_pass(PyObject* self, PyObject* args, PyObject* keywords) {
     pass.calls = std::make_shared<Intervals>(numbers);
   }
   PassLock locked(cursor);
+  // Here, for an interrupt that came in between would leave a pass that nobody ends.
+  if (started != Py_None && PyList_Append(cursor->passes, started) < 0) return nullptr;
   Py_INCREF(self);  // for as long as it runs
   cursor->running->passes.push_back(std::move(pass));
   if (cursor->running->passes.size() == 1) {

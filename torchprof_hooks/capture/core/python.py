@@ -320,6 +320,7 @@ class Cursor:
         calls: list[int] | None = None,
         *,
         engine: Site | None = None,
+        started: BackwardPass | None = None,
     ) -> None:
         """A pass begins that is booked on `base`, where nobody owns it.
 
@@ -328,6 +329,7 @@ class Cursor:
         calls: intervals of calls that are open around it, and in them, as they end.
         engine: where the time until the first node runs is booked, if not on `base`,
             whose own begins with that.
+        started: goes into `passes`; no interrupt comes in between.
         """
 
     def engine_ends(self) -> None:

@@ -138,6 +138,7 @@ class Tracker(ThreadCalls):
         if self.site.phase == "data" and not self.follows_loading:
             return  # all that is done there is loading
         found = base = self.site
+        passes_before = len(self.passes)
         try:
             if found.phase != "backward":
                 base = self.tree.entry_site(found, BACKWARD_NAME, "backward")
@@ -147,6 +148,8 @@ class Tracker(ThreadCalls):
             )
             self.backward.begin(self, started, request)
         except BaseException:  # an interrupt: leave nothing open, and pass it on
+            while len(self.passes) > passes_before:
+                self._drop_pass()
             self.abort_down_to(found, perf_counter_ns())
             raise
         if self.functions is not None:
