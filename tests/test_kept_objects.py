@@ -55,7 +55,7 @@ class Kept(NamedTuple):
 
 
 #: What the tables may hold more at one time than at another.
-UNEVEN = Kept(objects=10, bytes=1000)
+UNEVEN = Kept(objects=40, bytes=2000)
 
 
 def kept() -> Kept:
@@ -117,7 +117,7 @@ def test_nothing_is_kept_of_steps(name: str) -> None:
     chain = make_chain(case, SHORT)
     found = []
     with case.enter(chain) as measurer:
-        for _ in range(5):
+        for _ in range(7):
             run(chain, STEPS)
             fold(measurer)
             found.append(kept())
