@@ -71,6 +71,11 @@ class Account {
     reader->peak = level;
     return found;
   }
+  // The same, but the time until now is not over.
+  Reading peek(const Reader* reader) {
+    Locked locked(lock_);
+    return {get(used_), get(level_), std::max(reader->peak, get(peak_))};
+  }
 
  private:
   // Of the time until now; from here on, it is another one.

@@ -4,9 +4,16 @@
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+#include <structmember.h>
 
 #include <atomic>
 #include <mutex>
+
+// In tables of types and methods.
+#define MODULE "torchprof_hooks.capture.core.native."
+#define SLOT(slot, value) {slot, reinterpret_cast<void*>(value)}
+#define FASTCALL(function) reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function))
+constexpr unsigned kWithCycles = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC;
 
 // Is held for some instructions, and never while waiting for the interpreter's lock.
 class SpinLock {

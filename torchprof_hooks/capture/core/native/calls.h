@@ -1,0 +1,242 @@
+// Calls of all kinds begin and end, and are booked.
+
+#pragma once
+
+#include "cursor.h"
+
+namespace {
+
+// Whether a hook that runs now is for this cursor. -1: an exception.
+int works_here(PyObject* self) {
+  Cursor* cursor = cursor_of(self);
+  if (long(PyThread_get_thread_ident()) == cursor->thread) return 1;
+  if (cursor->passes == nullptr || PyList_GET_SIZE(cursor->passes) == 0) return 0;
+  Owned answer(PyObject_CallMethodNoArgs(self, names.works_here));
+  return answer ? PyObject_IsTrue(answer.get()) : -1;
+}
+
+// False: an exception.
+bool is_done(PyObject* answer) {
+  Py_XDECREF(answer);
+  return answer != nullptr;
+}
+
+bool look_for_devices(PyObject* self) {
+  Cursor* cursor = cursor_of(self);
+  if (!cursor->watches) return true;
+  return is_done(PyObject_CallMethodOneArg(cursor->meters, names.look_for_devices, self));
+}
+
+// Opens a call, and has the meters read. What they raise leaves it open.
+// low: number of the first autograd node that is its own.
+bool open_node(PyObject* self, Node* node, int64_t low) {
+  Cursor* cursor = cursor_of(self);
+  node->low = low;
+  if (TensorMeter* tensors = tensors_of(cursor)) tensors->opened(node, tensors->read(node->around()));
+  node->start_ns = clock_ns();
+  cursor->site = node;  // last: whoever looks meanwhile finds nothing half open
+  if (!cursor->reads_meters) return true;
+  return is_done(PyObject_CallMethodOneArg(cursor->meters, names.opened, object(node)));
+}
+
+// The call at `node` has ended, and nothing is booked yet.
+bool read_at_end(PyObject* self, Node* node, Nanoseconds end_ns) {
+  Cursor* cursor = cursor_of(self);
+  if (TensorMeter* tensors = tensors_of(cursor)) tensors->closed(node, tensors->read(node));
+  if (!cursor->reads_meters) return true;
+  Owned end(PyLong_FromLongLong(end_ns));
+  return is_done(PyObject_CallMethodObjArgs(cursor->meters, names.closing, object(node), end.get(),
+                                            nullptr));
+}
+
+bool call_back(PyObject* self, PyObject* method, Node* node, PyObject* argument) {
+  PyObject* callbacks = cursor_of(self)->callbacks;
+  if (callbacks == Py_None) return true;
+  return is_done(PyObject_CallMethodObjArgs(callbacks, method, object(node), argument, nullptr));
+}
+
+// The autograd nodes that were made since the call at `node` began are its own.
+void own_nodes(Cursor* cursor, Node* node) {
+  int64_t high = next_number();
+  if (high != node->low)
+    cursor->intervals.insert(cursor->intervals.end(), {node->code, node->low, high});
+}
+
+// Gives interrupted callers their time back, and books an entry.
+int end_entry(PyObject* self, Node* node, Nanoseconds end_ns, PyObject* outputs) {
+  Cursor* cursor = cursor_of(self);
+  Nanoseconds taken_ns = cursor->gives_time_back ? end_ns - node->start_ns : 0;
+  cursor->entered_ns += taken_ns;
+  bool is_inside_call = false;
+  for (Node* around = cursor->site; around != cursor->outside && around->caller;
+       around = around->around()) {
+    around->start_ns += taken_ns;
+    is_inside_call |= around->is_called;
+  }
+  cursor->log->book(node->code, node->start_ns, end_ns);
+  if (cursor->intervals.empty() || is_inside_call) return 0;
+  if (node->is_function && cursor->site == cursor->outside) {  // too many for a record each
+    if (cursor->intervals.size() <= kFields * kLooseAt) return 0;
+    return is_done(PyObject_CallMethodNoArgs(self, names.keep_loose)) ? 0 : -1;
+  }
+  Owned low(PyLong_FromLongLong(node->low));
+  Owned done(PyObject_CallMethodObjArgs(self, names.keep_intervals, low.get(), outputs, nullptr));
+  return done ? 0 : -1;
+}
+
+int tell_of_pause(PyObject* self, Node* node, PyObject* outputs, Nanoseconds end_ns) {
+  if (cursor_of(self)->on_pause == Py_None) return 0;
+  Owned end(PyLong_FromLongLong(end_ns));
+  Owned done(PyObject_CallMethodObjArgs(self, names.tell_of_pause, object(node), outputs, end.get(),
+                                        nullptr));
+  return done ? 0 : -1;
+}
+
+int fold_if_due(Cursor* cursor) {
+  TensorMeter* tensors = tensors_of(cursor);
+  if (tensors != nullptr && tensors->kept.size() >= kFoldAt) {
+    Owned done(meter_fold(cursor->tensors, nullptr));
+    if (!done) return -1;
+  }
+  if (cursor->log->kept.size() < kFoldAt) return 0;
+  Owned done(log_fold(reinterpret_cast<PyObject*>(cursor->log), nullptr));
+  return done ? 0 : -1;
+}
+
+bool check_count(Py_ssize_t count, Py_ssize_t wanted) {
+  if (count == wanted) return true;
+  PyErr_Format(PyExc_TypeError, "%zd arguments, not %zd", wanted, count);
+  return false;
+}
+
+bool is_node(PyObject* value) {
+  if (PyObject_TypeCheck(value, node_type)) return true;
+  PyErr_SetString(PyExc_TypeError, "must be a Node");
+  return false;
+}
+
+PyObject* open_entry(PyObject* self, PyObject* node) {
+  if (!is_node(node) || !look_for_devices(self)) return nullptr;
+  if (!open_node(self, reinterpret_cast<Node*>(node), next_number())) {
+    cursor_of(self)->site = reinterpret_cast<Node*>(node)->around();  // nobody closes it
+    return nullptr;
+  }
+  Py_RETURN_NONE;
+}
+
+PyObject* close_entry(PyObject* self, PyObject* const* args, Py_ssize_t count) {
+  if (count < 1 || count > 2 || !is_node(args[0])) return nullptr;
+  PyObject* outputs = count > 1 ? args[1] : Py_None;
+  Node* node = reinterpret_cast<Node*>(args[0]);
+  Nanoseconds end_ns = clock_ns();
+  if (!read_at_end(self, node, end_ns)) return nullptr;
+  cursor_of(self)->site = node->around();
+  if (end_entry(self, node, end_ns, outputs) < 0) return nullptr;
+  if (tell_of_pause(self, node, outputs, end_ns) < 0) return nullptr;
+  Py_RETURN_NONE;
+}
+
+PyObject* py_end_entry(PyObject* self, PyObject* args) {
+  PyObject *node, *outputs;
+  long long end_ns;
+  if (!PyArg_ParseTuple(args, "OLO", &node, &end_ns, &outputs) || !is_node(node)) return nullptr;
+  if (end_entry(self, reinterpret_cast<Node*>(node), end_ns, outputs) < 0) return nullptr;
+  Py_RETURN_NONE;
+}
+
+bool three_numbers(PyObject* tuple, long long* numbers) {
+  return PyArg_ParseTuple(tuple, "LLL", numbers, numbers + 1, numbers + 2);
+}
+
+PyObject* append(PyObject* self, PyObject* call) {
+  long long numbers[3];
+  if (!three_numbers(call, numbers)) return nullptr;
+  cursor_of(self)->log->book(numbers[0], numbers[1], numbers[2]);
+  if (fold_if_due(cursor_of(self)) < 0) return nullptr;
+  Py_RETURN_NONE;
+}
+
+PyObject* py_is_booked(PyObject*, PyObject*) {
+  Py_RETURN_FALSE;  // nothing comes in between here
+}
+
+PyObject* last_end_ns(PyObject* self, PyObject*) {
+  Log* log = cursor_of(self)->log;
+  return PyLong_FromLongLong(log->spans ? log->last_end_ns : clock_ns());
+}
+
+PyObject* last_booked_ns(PyObject* self, PyObject*) {
+  return PyLong_FromLongLong(cursor_of(self)->log->last_end_ns);
+}
+
+PyObject* fold_log(PyObject* self, PyObject*) {
+  if (fold_if_due(cursor_of(self)) < 0) return nullptr;
+  Py_RETURN_NONE;
+}
+
+// Intervals
+
+PyObject* as_list(const int64_t* begin, const int64_t* end) {
+  PyObject* list = PyList_New(end - begin);
+  for (Py_ssize_t place = 0; list != nullptr && place < end - begin; place++)
+    PyList_SET_ITEM(list, place, PyLong_FromLongLong(begin[place]));
+  return list;
+}
+
+bool from_list(PyObject* list, std::vector<int64_t>* numbers) {
+  Owned fast(PySequence_Fast(list, "intervals must be a list"));
+  if (!fast) return false;
+  for (Py_ssize_t place = 0; place < PySequence_Fast_GET_SIZE(fast.get()); place++)
+    numbers->push_back(PyLong_AsLongLong(PySequence_Fast_GET_ITEM(fast.get(), place)));
+  return !PyErr_Occurred();
+}
+
+PyObject* own(PyObject* self, PyObject* interval) {
+  long long numbers[3];
+  if (!three_numbers(interval, numbers)) return nullptr;
+  std::vector<int64_t>& intervals = cursor_of(self)->intervals;
+  intervals.insert(intervals.end(), numbers, numbers + 3);
+  Py_RETURN_NONE;
+}
+
+PyObject* take_intervals(PyObject* self, PyObject* args) {
+  long long low;
+  if (!PyArg_ParseTuple(args, "L", &low)) return nullptr;
+  std::vector<int64_t>& intervals = cursor_of(self)->intervals;
+  size_t first = intervals.size();
+  while (first > 0 && intervals[first - 2] >= low) first -= kFields;
+  PyObject* list = as_list(intervals.data() + first, intervals.data() + intervals.size());
+  if (list != nullptr) intervals.resize(first);
+  return list;
+}
+
+PyObject* get_intervals(PyObject* self, void*) {
+  const std::vector<int64_t>& intervals = cursor_of(self)->intervals;
+  return as_list(intervals.data(), intervals.data() + intervals.size());
+}
+
+PyObject* no_entries(PyObject*, void*) {
+  return PyTuple_New(0);  // they are added up at once
+}
+
+PyObject* interval_count(PyObject* self, void*) {
+  return PyLong_FromSize_t(cursor_of(self)->intervals.size() / kFields);
+}
+
+PyObject* add_record(PyObject* self, PyObject* args) {
+  PyObject* flat;
+  long long low;
+  std::vector<int64_t> numbers;
+  if (!PyArg_ParseTuple(args, "OL", &flat, &low) || !from_list(flat, &numbers)) return nullptr;
+  PyObject* made = record_type->tp_alloc(record_type, 0);
+  if (made == nullptr) return nullptr;
+  Record* record = reinterpret_cast<Record*>(made);
+  new (&record->intervals) std::shared_ptr<Intervals>(std::make_shared<Intervals>(numbers));
+  record->intervals->low = std::min<int64_t>(record->intervals->low, low);
+  Cursor* cursor = cursor_of(self);
+  PassLock locked(cursor);
+  cursor->records[at::RecordFunction::currentThreadId()].add(record->intervals);
+  return made;
+}
+
+}  // namespace

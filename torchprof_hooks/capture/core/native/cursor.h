@@ -1,0 +1,207 @@
+// A cursor, and the backward passes that run for it. See core/python.py.
+
+#pragma once
+
+#include "log.h"
+#include "names.h"
+#include "node.h"
+#include "ownership.h"
+#include "tensor_meter.h"
+
+#include <ATen/record_function.h>
+#include <pthread.h>
+
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+namespace {
+
+// A call whose backward is open: where it is booked.
+struct OpenBackward {
+  int interval;  // -1: a node that goes by its own name
+  Node* node;
+};
+
+//: Instead of an interval: no node has run yet, the engine itself is at work.
+constexpr int kEngine = -2;
+
+// A run of the autograd engine, as far as it goes for one cursor.
+struct Pass {
+  Node* base;
+  pthread_t thread;
+  uint64_t made_by;  // the number of that thread by which nodes say who made them
+  int task = -1;
+  bool divides, makes_graph, names_nodes;
+  std::shared_ptr<Intervals> calls;  // those that are open around the pass, or null
+  std::shared_ptr<Intervals> current;
+  std::vector<OpenBackward> open;
+  Nanoseconds ended_ns = 0;    // of the last node
+  Nanoseconds entered_ns = 0;  // by then
+  Node* owner() const { return open.empty() ? base : open.back().node; }
+  bool has_begun() const { return open.empty() || open.front().interval != kEngine; }
+};
+
+struct Cursor;
+
+// The passes of one cursor that run, the innermost last. Outlives the cursor: the engine
+// may be about to tell of a node in another thread when the last of them ends.
+struct Running {
+  Cursor* cursor;  // lives while there are passes
+  std::recursive_mutex mutex;
+  std::deque<Pass> passes;  // a pass stays where it is while others begin inside of it
+};
+
+struct Cursor {
+  PyObject_HEAD
+  long thread;  // -1: has ended
+  Node *site, *outside;  // borrowed: `sites` has them
+  PyObject *sites, *passes, *on_pause;
+  PyObject *meters, *callbacks, *functions;  // who is told of calls, or None
+  Log* log;
+  PyObject* tensors;  // a TensorMeter, or None
+  Nanoseconds entered_ns;
+  char gives_time_back, owns_nodes, reads_meters, watches, by_shapes, tells_functions;
+  std::vector<int64_t> intervals;
+  std::unordered_map<uint64_t, Records> records;  // by the thread that made the nodes
+  std::shared_ptr<Running> running;  // its mutex is that of the records, too
+  PyObject* raised;                  // by Python where nothing can be raised, or null
+};
+
+PyTypeObject* cursor_type;
+
+// Of all cursors with a pass that runs, and of those whose pass was begun in this thread.
+// The latter may have ended.
+std::mutex running_mutex;
+std::vector<std::shared_ptr<Running>> all_running;
+std::atomic<size_t> running_count{0};
+thread_local std::vector<std::shared_ptr<Running>> running_here;
+
+Cursor* cursor_of(PyObject* self) { return reinterpret_cast<Cursor*>(self); }
+PyObject* object(Node* node) { return reinterpret_cast<PyObject*>(node); }
+
+PyObject* cursor_new(PyTypeObject* type, PyObject*, PyObject*) {
+  PyObject* self = type->tp_alloc(type, 0);
+  if (self == nullptr) return nullptr;
+  Cursor* cursor = cursor_of(self);
+  new (&cursor->intervals) std::vector<int64_t>();
+  new (&cursor->records) std::unordered_map<uint64_t, Records>();
+  new (&cursor->running) std::shared_ptr<Running>(std::make_shared<Running>());
+  cursor->running->cursor = cursor;
+  cursor->thread = long(PyThread_get_thread_ident());
+  cursor->sites = PyList_New(0);
+  cursor->passes = PyList_New(0);
+  cursor->on_pause = Py_NewRef(Py_None);
+  cursor->meters = Py_NewRef(Py_None);
+  cursor->callbacks = Py_NewRef(Py_None);
+  cursor->functions = Py_NewRef(Py_None);
+  cursor->log = reinterpret_cast<Log*>(log_new(log_type, nullptr, nullptr));
+  cursor->tensors = Py_NewRef(Py_None);
+  cursor->gives_time_back = 1;
+  return self;
+}
+
+int cursor_traverse(PyObject* self, visitproc visit, void* arg) {
+  Cursor* cursor = cursor_of(self);
+  Py_VISIT(Py_TYPE(self));
+  Py_VISIT(cursor->sites);
+  Py_VISIT(cursor->passes);
+  Py_VISIT(cursor->on_pause);
+  Py_VISIT(cursor->meters);
+  Py_VISIT(cursor->callbacks);
+  Py_VISIT(cursor->functions);
+  Py_VISIT(cursor->tensors);
+  Py_VISIT(cursor->raised);
+  Py_VISIT(reinterpret_cast<PyObject*>(cursor->log));
+  return 0;
+}
+
+int cursor_clear(PyObject* self) {
+  Cursor* cursor = cursor_of(self);
+  cursor->site = cursor->outside = nullptr;
+  Py_CLEAR(cursor->sites);
+  Py_CLEAR(cursor->passes);
+  Py_CLEAR(cursor->on_pause);
+  Py_CLEAR(cursor->meters);
+  Py_CLEAR(cursor->callbacks);
+  Py_CLEAR(cursor->functions);
+  Py_CLEAR(cursor->tensors);
+  Py_CLEAR(cursor->raised);
+  PyObject* log = reinterpret_cast<PyObject*>(cursor->log);
+  cursor->log = nullptr;
+  Py_XDECREF(log);
+  return 0;
+}
+
+void cursor_dealloc(PyObject* self) {
+  PyTypeObject* type = Py_TYPE(self);
+  PyObject_GC_UnTrack(self);
+  cursor_clear(self);
+  Cursor* cursor = cursor_of(self);
+  cursor->intervals.~vector();
+  cursor->records.~unordered_map();
+  cursor->running.~shared_ptr();
+  type->tp_free(self);
+  Py_DECREF(type);
+}
+
+template <Node* Cursor::*field>
+PyObject* cursor_get_node(PyObject* self, void*) {
+  Node* node = cursor_of(self)->*field;
+  return Py_NewRef(node ? object(node) : Py_None);
+}
+
+template <Node* Cursor::*field>
+int cursor_set_node(PyObject* self, PyObject* value, void*) {
+  if (value == nullptr || !PyObject_TypeCheck(value, node_type)) {
+    PyErr_SetString(PyExc_TypeError, "must be a Node");
+    return -1;
+  }
+  cursor_of(self)->*field = reinterpret_cast<Node*>(value);
+  return 0;
+}
+
+// What reads the memory of tensors, or null.
+TensorMeter* tensors_of(Cursor* cursor) {
+  PyObject* tensors = cursor->tensors;
+  return tensors == nullptr || tensors == Py_None ? nullptr : meter_of(tensors);
+}
+
+PyObject* cursor_get_tensors(PyObject* self, void*) {
+  return Py_NewRef(cursor_of(self)->tensors);
+}
+
+int cursor_set_tensors(PyObject* self, PyObject* value, void*) {
+  if (value == nullptr || (value != Py_None && !PyObject_TypeCheck(value, meter_type))) {
+    PyErr_SetString(PyExc_TypeError, "must be a TensorMeter");
+    return -1;
+  }
+  PyObject* before = cursor_of(self)->tensors;
+  cursor_of(self)->tensors = Py_NewRef(value);
+  Py_XDECREF(before);
+  return 0;
+}
+
+// Takes the lock of the passes without holding the interpreter's, for whoever has the
+// former may wait for the latter.
+class PassLock {
+ public:
+  explicit PassLock(Cursor* cursor) : running_(cursor->running) {
+    if (!running_->mutex.try_lock()) {
+      Py_BEGIN_ALLOW_THREADS
+      running_->mutex.lock();
+      Py_END_ALLOW_THREADS
+    }
+  }
+  PassLock(const PassLock&) = delete;
+  PassLock& operator=(const PassLock&) = delete;
+  ~PassLock() { running_->mutex.unlock(); }
+
+ private:
+  std::shared_ptr<Running> running_;
+};
+
+}  // namespace

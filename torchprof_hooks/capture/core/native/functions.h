@@ -1,0 +1,145 @@
+// Calls of functions that a mode is shown.
+
+#pragma once
+
+#include "calls.h"
+#include "shapes.h"
+
+namespace {
+
+// The node of calls with these inputs, next to `node`: a new reference.
+PyObject* shaped(PyObject* self, Node* node, PyObject* function, PyObject* args, PyObject* kwargs) {
+  Cursor* cursor = cursor_of(self);
+  if (!cursor->by_shapes || node->is_hidden) return Py_NewRef(object(node));
+  Owned shapes(shapes::usual(args, kwargs));
+  if (shapes) {
+    PyObject* known = PyDict_GetItemWithError(node->by_shapes, shapes.get());
+    if (known != nullptr) return Py_NewRef(known);
+    if (PyErr_Occurred()) PyErr_Clear();  // sizes that are symbols
+  }
+  Owned keywords(kwargs ? Py_NewRef(kwargs) : PyDict_New());
+  Owned sites(PyObject_GetAttr(cursor->functions, names.sites));
+  if (!keywords || !sites) return nullptr;
+  return PyObject_CallMethodObjArgs(sites.get(), names.shaped, object(node), function, args,
+                                    keywords.get(), nullptr);
+}
+
+// Closes the call of a function that has returned. False: an exception.
+bool function_returned(PyObject* self, Node* node, Nanoseconds end_ns, PyObject* outputs) {
+  Cursor* cursor = cursor_of(self);
+  if (cursor->site != node) {
+    Owned end(PyLong_FromLongLong(end_ns));
+    Owned is_open(
+        PyObject_CallMethodObjArgs(self, names.returns_to, object(node), end.get(), nullptr));
+    if (!is_open) return false;
+    if (is_open.get() != Py_True) return true;  // measuring was stopped in the middle of it
+  }
+  if (!read_at_end(self, node, end_ns)) return false;
+  cursor->site = node->around();
+  own_nodes(cursor, node);
+  if (!node->is_entry)
+    cursor->log->book(node->code, node->start_ns, end_ns);
+  else if (end_entry(self, node, end_ns, outputs) < 0)
+    return false;
+  return fold_if_due(cursor) >= 0;
+}
+
+// The exception that is set is leaving the call at `node`. It stays set.
+void function_raised(PyObject* self, Node* node) {
+  PyObject *type, *error, *traceback;
+  PyErr_Fetch(&type, &error, &traceback);
+  PyErr_NormalizeException(&type, &error, &traceback);
+  if (is_done(PyObject_CallMethodObjArgs(cursor_of(self)->functions, names.aborted, self,
+                                         object(node), error, nullptr))) {
+    PyErr_Restore(type, error, traceback);
+    return;
+  }
+  Py_XDECREF(type);
+  Py_XDECREF(error);
+  Py_XDECREF(traceback);
+}
+
+// Calls a function at a node that was found for it, and measures that.
+// kwargs: or null. low: number of the first autograd node of the call, or -1.
+PyObject* measure(PyObject* self, Node* found, PyObject* function, PyObject* args, PyObject* kwargs,
+                  int64_t low) {
+  Owned place(shaped(self, found, function, args, kwargs));
+  if (!place) return nullptr;
+  Node* node = reinterpret_cast<Node*>(place.get());
+  if (node->is_entry && !look_for_devices(self)) return nullptr;
+  PyObject* outputs = nullptr;
+  if (open_node(self, node, low < 0 ? next_number() : low))
+    outputs = PyObject_Call(function, args, kwargs);
+  if (outputs != nullptr && function_returned(self, node, clock_ns(), outputs)) return outputs;
+  function_raised(self, node);
+  Py_XDECREF(outputs);
+  return nullptr;
+}
+
+// What a function is called with, as Python's calls have it.
+struct Inputs {
+  Inputs(PyObject* args, PyObject* kwargs) : args(PySequence_Tuple(args)), kwargs(as_dict(kwargs)) {}
+  explicit operator bool() const { return args && !PyErr_Occurred(); }
+
+  Owned args, kwargs;  // null for no keywords
+
+ private:
+  static PyObject* as_dict(PyObject* given) {
+    if (given == Py_None || (PyDict_Check(given) && PyDict_GET_SIZE(given) == 0)) return nullptr;
+    if (PyDict_Check(given)) return Py_NewRef(given);
+    PyObject* dict = PyDict_New();
+    if (dict != nullptr) PyDict_Update(dict, given);
+    return dict;
+  }
+};
+
+// Calls a function that a mode was shown, and measures it, if it is to be followed.
+PyObject* call_function(PyObject* self, PyObject* const* args, Py_ssize_t count) {
+  if (!check_count(count, 3)) return nullptr;
+  PyObject* function = args[0];
+  Inputs inputs(args[1], args[2]);
+  if (!inputs) return nullptr;
+  Cursor* cursor = cursor_of(self);
+  Node* caller = cursor->site;
+  PyObject* known = PyDict_GetItemWithError(caller->functions, function);
+  if (known == nullptr && PyErr_Occurred()) {
+    if (!PyErr_ExceptionMatches(PyExc_TypeError)) return nullptr;
+    PyErr_Clear();  // it cannot be hashed
+  }
+  Owned site(known ? Py_NewRef(known)
+                   : PyObject_CallMethodObjArgs(cursor->functions, names.find, self, function, nullptr));
+  if (!site) return nullptr;
+  if (site.get() == Py_None) {
+    caller->passed_over += 1;
+    return PyObject_Call(function, inputs.args.get(), inputs.kwargs.get());
+  }
+  if (!is_node(site.get())) return nullptr;
+  Node* node = reinterpret_cast<Node*>(site.get());
+  if (!cursor->tells_functions)
+    return measure(self, node, function, inputs.args.get(), inputs.kwargs.get(), -1);
+  Owned keywords(inputs.kwargs ? Py_NewRef(inputs.kwargs.get()) : PyDict_New());
+  if (!keywords) return nullptr;
+  return PyObject_CallMethodObjArgs(cursor->functions, names.call, self, site.get(), function,
+                                    inputs.args.get(), keywords.get(), nullptr);
+}
+
+PyObject* measured(PyObject* self, PyObject* args) {
+  PyObject *site, *function, *tuple, *dict;
+  long long low = -1;
+  if (!PyArg_ParseTuple(args, "OOOO|L", &site, &function, &tuple, &dict, &low) || !is_node(site))
+    return nullptr;
+  Inputs inputs(tuple, dict);
+  if (!inputs) return nullptr;
+  Node* node = reinterpret_cast<Node*>(site);
+  return measure(self, node, function, inputs.args.get(), inputs.kwargs.get(), low);
+}
+
+PyObject* py_function_returned(PyObject* self, PyObject* args) {
+  PyObject *node, *outputs;
+  long long end_ns;
+  if (!PyArg_ParseTuple(args, "OLO", &node, &end_ns, &outputs) || !is_node(node)) return nullptr;
+  if (!function_returned(self, reinterpret_cast<Node*>(node), end_ns, outputs)) return nullptr;
+  Py_RETURN_NONE;
+}
+
+}  // namespace

@@ -1,0 +1,195 @@
+// What closed calls are added up in. See core/span_log.py.
+
+#pragma once
+
+#include "clock.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace {
+
+using Wide = unsigned __int128;
+
+struct Sums {
+  int64_t calls = 0, total_ns = 0, min_ns = INT64_MAX, max_ns = 0;
+  Wide squares = 0;
+};
+
+// What closed calls are added up in. `kept`: the calls one by one, for whoever asked.
+struct Log {
+  PyObject_HEAD
+  PyObject* on_fold;
+  std::vector<Sums> sums;
+  std::vector<int64_t> first_ended, kept;
+  int64_t spans;
+  Nanoseconds last_end_ns;
+  SpinLock lock;
+
+  bool is_kept() const { return on_fold != nullptr && on_fold != Py_None; }
+
+  void book(int64_t code, Nanoseconds start_ns, Nanoseconds end_ns) {
+    Locked locked(lock);
+    if (size_t(code) >= sums.size()) sums.resize(size_t(code) + 1);
+    Sums& sum = sums[size_t(code)];
+    Nanoseconds duration_ns = end_ns - start_ns;
+    if (sum.calls == 0) first_ended.push_back(code);
+    sum.calls += 1;
+    sum.total_ns += duration_ns;
+    sum.min_ns = std::min(sum.min_ns, duration_ns);
+    sum.max_ns = std::max(sum.max_ns, duration_ns);
+    sum.squares += Wide(duration_ns < 0 ? -duration_ns : duration_ns) *
+                   Wide(duration_ns < 0 ? -duration_ns : duration_ns);
+    spans += 1;
+    last_end_ns = end_ns;
+    if (is_kept()) kept.insert(kept.end(), {code, start_ns, end_ns});
+  }
+};
+
+PyTypeObject* log_type;
+//: Numbers of one call in `kept`, and how many there are when they are handed over.
+constexpr size_t kFields = 3;
+constexpr size_t kFoldAt = kFields * 4096;
+//: Intervals outside of any module call at which a record is made of them.
+constexpr size_t kLooseAt = 256;
+
+PyObject* log_new(PyTypeObject* type, PyObject*, PyObject*) {
+  PyObject* self = type->tp_alloc(type, 0);
+  if (self != nullptr) {
+    Log* log = reinterpret_cast<Log*>(self);
+    new (&log->sums) std::vector<Sums>();
+    new (&log->first_ended) std::vector<int64_t>();
+    new (&log->kept) std::vector<int64_t>();
+    new (&log->lock) SpinLock();
+    log->on_fold = Py_NewRef(Py_None);
+  }
+  return self;
+}
+
+int log_traverse(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  Py_VISIT(reinterpret_cast<Log*>(self)->on_fold);
+  return 0;
+}
+
+int log_clear(PyObject* self) {
+  Py_CLEAR(reinterpret_cast<Log*>(self)->on_fold);
+  return 0;
+}
+
+void log_dealloc(PyObject* self) {
+  PyTypeObject* type = Py_TYPE(self);
+  PyObject_GC_UnTrack(self);
+  log_clear(self);
+  Log* log = reinterpret_cast<Log*>(self);
+  log->sums.~vector();
+  log->first_ended.~vector();
+  log->kept.~vector();
+  type->tp_free(self);
+  Py_DECREF(type);
+}
+
+// Numbers as an array of numpy's.
+PyObject* as_array(const std::vector<int64_t>& numbers) {
+  Owned numpy(PyImport_ImportModule("numpy"));
+  if (!numpy) return nullptr;
+  Owned bytes(PyByteArray_FromStringAndSize(reinterpret_cast<const char*>(numbers.data()),
+                                            Py_ssize_t(numbers.size() * sizeof(int64_t))));
+  if (!bytes) return nullptr;
+  return PyObject_CallMethod(numpy.get(), "frombuffer", "Os", bytes.get(), "int64");
+}
+
+// Hands the calls that were kept over, so many numbers each.
+template <class Books>
+PyObject* fold(Books* books, size_t fields) {
+  std::vector<int64_t> kept;
+  {
+    Locked locked(books->lock);
+    kept.swap(books->kept);
+  }
+  if (kept.empty() || !books->is_kept()) Py_RETURN_NONE;
+  Owned flat(as_array(kept));
+  if (!flat) return nullptr;
+  Owned rows(PyObject_CallMethod(flat.get(), "reshape", "nn", Py_ssize_t(-1), Py_ssize_t(fields)));
+  if (!rows) return nullptr;
+  return PyObject_CallOneArg(books->on_fold, rows.get());
+}
+
+// All sums, at one moment.
+template <class Books>
+auto copy_of(Books* books) {
+  Locked locked(books->lock);
+  return books->sums;
+}
+
+// One of the sums, of all nodes.
+template <class Sum>
+PyObject* each_of(const std::vector<Sum>& sums, int64_t Sum::*field) {
+  std::vector<int64_t> found;
+  found.reserve(sums.size());
+  for (const Sum& sum : sums) found.push_back(sum.*field);
+  return as_array(found);
+}
+
+PyObject* as_int(Wide number) {
+  Owned high(PyLong_FromUnsignedLongLong(uint64_t(number >> 64)));
+  Owned low(PyLong_FromUnsignedLongLong(uint64_t(number)));
+  Owned bits(PyLong_FromLong(64));
+  Owned shifted(PyNumber_Lshift(high.get(), bits.get()));
+  return PyNumber_Or(shifted.get(), low.get());
+}
+
+PyObject* squares_of(const std::vector<Sums>& sums) {
+  PyObject* list = PyList_New(Py_ssize_t(sums.size()));
+  for (size_t place = 0; list != nullptr && place < sums.size(); place++)
+    PyList_SET_ITEM(list, Py_ssize_t(place), as_int(sums[place].squares));
+  return list;
+}
+
+PyObject* log_fold(PyObject* self, PyObject*) { return fold(reinterpret_cast<Log*>(self), kFields); }
+
+template <int64_t Sums::*field>
+PyObject* log_sums(PyObject* self, void*) {
+  return each_of(copy_of(reinterpret_cast<Log*>(self)), field);
+}
+
+PyObject* log_squares(PyObject* self, void*) { return squares_of(copy_of(reinterpret_cast<Log*>(self))); }
+
+PyObject* log_first_ended(PyObject* self, void*) {
+  Log* log = reinterpret_cast<Log*>(self);
+  std::vector<int64_t> found;
+  {
+    Locked locked(log->lock);
+    found = log->first_ended;
+  }
+  PyObject* list = PyList_New(Py_ssize_t(found.size()));
+  for (size_t place = 0; list != nullptr && place < found.size(); place++)
+    PyList_SET_ITEM(list, Py_ssize_t(place), PyLong_FromLongLong(found[place]));
+  return list;
+}
+
+PyMemberDef log_members[] = {{"on_fold", T_OBJECT, offsetof(Log, on_fold), 0, nullptr},
+                             {"spans", T_LONGLONG, offsetof(Log, spans), READONLY, nullptr},
+                             {nullptr, 0, 0, 0, nullptr}};
+
+PyGetSetDef log_getset[] = {{"calls", log_sums<&Sums::calls>, nullptr, nullptr, nullptr},
+                            {"total_ns", log_sums<&Sums::total_ns>, nullptr, nullptr, nullptr},
+                            {"min_ns", log_sums<&Sums::min_ns>, nullptr, nullptr, nullptr},
+                            {"max_ns", log_sums<&Sums::max_ns>, nullptr, nullptr, nullptr},
+                            {"squares", log_squares, nullptr, nullptr, nullptr},
+                            {"first_ended", log_first_ended, nullptr, nullptr, nullptr},
+                            {nullptr, nullptr, nullptr, nullptr, nullptr}};
+
+PyMethodDef log_methods[] = {{"fold", log_fold, METH_NOARGS, nullptr}, {nullptr, nullptr, 0, nullptr}};
+
+PyType_Slot log_slots[] = {SLOT(Py_tp_new, log_new),
+                           SLOT(Py_tp_dealloc, log_dealloc),
+                           SLOT(Py_tp_traverse, log_traverse),
+                           SLOT(Py_tp_clear, log_clear),
+                           SLOT(Py_tp_members, log_members),
+                           SLOT(Py_tp_getset, log_getset),
+                           SLOT(Py_tp_methods, log_methods),
+                           {0, nullptr}};
+PyType_Spec log_spec = {MODULE "Log", sizeof(Log), 0, kWithCycles, log_slots};
+
+}  // namespace

@@ -1,0 +1,104 @@
+// Calls of modules: what torch's hook tables hold.
+
+#pragma once
+
+#include "calls.h"
+
+namespace {
+
+PyObject* forward_pre(PyObject* self, PyObject* const* args, Py_ssize_t count) {
+  if (!check_count(count, 2)) return nullptr;
+  Cursor* cursor = cursor_of(self);
+  if (long(PyThread_get_thread_ident()) != cursor->thread) {
+    int is_here = works_here(self);
+    if (is_here < 0) return nullptr;
+    if (!is_here) Py_RETURN_NONE;
+  }
+  Node* node = cursor->site->children.find(reinterpret_cast<uint64_t>(args[0]));
+  if (node == nullptr) {
+    Owned found(PyObject_CallMethodOneArg(self, names.called_site, args[0]));
+    if (!found) return nullptr;
+    if (found.get() == Py_None) Py_RETURN_NONE;
+    node = reinterpret_cast<Node*>(found.get());
+  }
+  if (node->is_entry && !look_for_devices(self)) return nullptr;
+  if (!open_node(self, node, next_number()) || !call_back(self, names.called, node, args[1])) return nullptr;
+  Py_RETURN_NONE;
+}
+
+PyObject* forward_post(PyObject* self, PyObject* const* args, Py_ssize_t count) {
+  if (!check_count(count, 3)) return nullptr;
+  Cursor* cursor = cursor_of(self);
+  if (long(PyThread_get_thread_ident()) != cursor->thread) {
+    int is_here = works_here(self);
+    if (is_here < 0) return nullptr;
+    if (!is_here) Py_RETURN_NONE;
+  }
+  Nanoseconds end_ns = clock_ns();
+  Node* node = cursor->site;
+  if (node->key != reinterpret_cast<uint64_t>(args[0])) {
+    Owned found(PyObject_CallMethodOneArg(self, names.unwind_to, args[0]));
+    if (!found) return nullptr;
+    node = reinterpret_cast<Node*>(found.get());
+    if (node == cursor->outside) Py_RETURN_NONE;
+  }
+  if (!read_at_end(self, node, end_ns)) return nullptr;
+  cursor->site = node->around();
+  if (cursor->owns_nodes) own_nodes(cursor, node);
+  if (args[2] == Py_None) {
+    Owned done(PyObject_CallMethodNoArgs(self, names.count_if_aborted));
+    if (!done) return nullptr;
+  }
+  if (node->is_entry && cursor->owns_nodes) {
+    if (end_entry(self, node, end_ns, args[2]) < 0) return nullptr;
+    if (tell_of_pause(self, node, args[2], end_ns) < 0) return nullptr;
+  } else {
+    cursor->log->book(node->code, node->start_ns, end_ns);
+  }
+  if (fold_if_due(cursor) < 0 || !call_back(self, names.returned, node, args[2])) return nullptr;
+  Py_RETURN_NONE;
+}
+
+// All cursors that are shown every module, in the order in which they came: a tuple, or
+// null. One pair of hooks serves them, since torch's loop over hooks is the dearer part.
+PyObject* shown = nullptr;
+
+PyObject* each_shown(PyObject* (*hook)(PyObject*, PyObject* const*, Py_ssize_t), PyObject* const* args,
+                     Py_ssize_t count) {
+  if (shown == nullptr) Py_RETURN_NONE;
+  Owned cursors(Py_NewRef(shown));
+  long thread = long(PyThread_get_thread_ident());
+  for (Py_ssize_t place = 0; place < PyTuple_GET_SIZE(cursors.get()); place++) {
+    PyObject* self = PyTuple_GET_ITEM(cursors.get(), place);
+    Cursor* cursor = cursor_of(self);
+    if (cursor->thread != thread && PyList_GET_SIZE(cursor->passes) == 0) continue;
+    if (!is_done(hook(self, args, count))) return nullptr;
+  }
+  Py_RETURN_NONE;
+}
+
+PyObject* shown_pre(PyObject*, PyObject* const* args, Py_ssize_t count) {
+  return each_shown(forward_pre, args, count);
+}
+
+PyObject* shown_post(PyObject*, PyObject* const* args, Py_ssize_t count) {
+  return each_shown(forward_post, args, count);
+}
+
+PyObject* show_modules_to(PyObject*, PyObject* cursors) {
+  if (!PyTuple_Check(cursors)) {
+    PyErr_SetString(PyExc_TypeError, "cursors must be a tuple");
+    return nullptr;
+  }
+  for (Py_ssize_t place = 0; place < PyTuple_GET_SIZE(cursors); place++)
+    if (!PyObject_TypeCheck(PyTuple_GET_ITEM(cursors, place), cursor_type)) {
+      PyErr_SetString(PyExc_TypeError, "must be a Cursor");
+      return nullptr;
+    }
+  PyObject* before = shown;
+  shown = PyTuple_GET_SIZE(cursors) ? Py_NewRef(cursors) : nullptr;
+  Py_XDECREF(before);
+  Py_RETURN_NONE;
+}
+
+}  // namespace

@@ -1,0 +1,240 @@
+// A place in the tree of calls, and what is open there. See core/node.py.
+
+#pragma once
+
+#include "children.h"
+#include "clock.h"
+
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace {
+
+// Nodes of a backward pass inside of another one: by the code of the forward, or by the
+// name of the autograd node.
+struct BackwardChildren {
+  std::unordered_map<int64_t, Node*> by_code;
+  std::unordered_map<std::string, Node*> by_name;
+};
+
+struct Node {
+  PyObject_HEAD
+  PyObject* caller;  // a Node; itself if it is the outermost
+  int64_t code;
+  uint64_t key;
+  Nanoseconds start_ns;
+  int64_t low;
+  int64_t arrivals, passed_over;
+  Nanoseconds reading_ns;
+  char is_entry, is_called, is_function, is_hidden;
+  PyObject *functions, *by_shapes;  // dicts
+  // Of tensors, when the open call began, and the highest level since.
+  char is_metered;
+  int64_t used_bytes, level_bytes, peak_bytes;
+  Children children;
+  BackwardChildren backward;
+
+  Node* around() const { return reinterpret_cast<Node*>(caller); }
+};
+
+PyTypeObject* node_type;
+PyTypeObject* children_type;
+
+PyObject* node_new(PyTypeObject* type, PyObject*, PyObject*) {
+  PyObject* self = type->tp_alloc(type, 0);
+  if (self == nullptr) return nullptr;
+  Node* node = reinterpret_cast<Node*>(self);
+  new (&node->children) Children();
+  new (&node->backward) BackwardChildren();
+  node->functions = PyDict_New();
+  node->by_shapes = PyDict_New();
+  if (node->functions == nullptr || node->by_shapes == nullptr) Py_CLEAR(self);
+  return self;
+}
+
+int node_traverse(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  Node* node = reinterpret_cast<Node*>(self);
+  Py_VISIT(node->caller);
+  Py_VISIT(node->functions);
+  Py_VISIT(node->by_shapes);
+  return 0;
+}
+
+int node_clear(PyObject* self) {
+  Node* node = reinterpret_cast<Node*>(self);
+  Py_CLEAR(node->caller);
+  Py_CLEAR(node->functions);
+  Py_CLEAR(node->by_shapes);
+  return 0;
+}
+
+void node_dealloc(PyObject* self) {
+  PyTypeObject* type = Py_TYPE(self);
+  PyObject_GC_UnTrack(self);
+  node_clear(self);
+  Node* node = reinterpret_cast<Node*>(self);
+  node->children.~Children();
+  node->backward.~BackwardChildren();
+  type->tp_free(self);
+  Py_DECREF(type);
+}
+
+PyObject* node_get_caller(PyObject* self, void*) {
+  PyObject* caller = reinterpret_cast<Node*>(self)->caller;
+  return Py_NewRef(caller ? caller : self);
+}
+
+int node_set_caller(PyObject* self, PyObject* value, void*) {
+  if (value == nullptr || !PyObject_TypeCheck(value, node_type)) {
+    PyErr_SetString(PyExc_TypeError, "caller must be a Node");
+    return -1;
+  }
+  Node* node = reinterpret_cast<Node*>(self);
+  // The outermost is its own caller: without a reference, which would be a cycle.
+  PyObject* before = node->caller;
+  node->caller = value == self ? nullptr : Py_NewRef(value);
+  Py_XDECREF(before);
+  return 0;
+}
+
+// The call that is open at another node turns out to be one at this node.
+PyObject* node_continue_call_of(PyObject* self, PyObject* other) {
+  if (!PyObject_TypeCheck(other, node_type)) return PyErr_Format(PyExc_TypeError, "must be a Node");
+  Node *node = reinterpret_cast<Node*>(self), *before = reinterpret_cast<Node*>(other);
+  node->key = before->key;
+  node->start_ns = before->start_ns;
+  node->low = before->low;
+  node->is_metered = std::exchange(before->is_metered, 0);
+  node->used_bytes = before->used_bytes;
+  node->level_bytes = before->level_bytes;
+  node->peak_bytes = before->peak_bytes;
+  Py_RETURN_NONE;
+}
+
+// What Python sees of the children of a node: a mapping.
+struct ChildrenView {
+  PyObject_HEAD
+  PyObject* node;
+};
+
+PyObject* node_get_children(PyObject* self, void*) {
+  ChildrenView* view = PyObject_New(ChildrenView, children_type);
+  if (view != nullptr) view->node = Py_NewRef(self);
+  return reinterpret_cast<PyObject*>(view);
+}
+
+Children& children_of(PyObject* view) {
+  PyObject* node = reinterpret_cast<ChildrenView*>(view)->node;
+  return reinterpret_cast<Node*>(node)->children;
+}
+
+void children_dealloc(PyObject* self) {
+  PyTypeObject* type = Py_TYPE(self);
+  Py_DECREF(reinterpret_cast<ChildrenView*>(self)->node);
+  type->tp_free(self);
+  Py_DECREF(type);
+}
+
+bool key_of(PyObject* number, uint64_t* key) {
+  *key = PyLong_AsUnsignedLongLong(number);
+  return !(*key == uint64_t(-1) && PyErr_Occurred());
+}
+
+PyObject* children_get(PyObject* self, PyObject* number) {
+  uint64_t key;
+  if (!key_of(number, &key)) return nullptr;
+  Node* child = children_of(self).find(key);
+  if (child == nullptr) {
+    PyErr_SetObject(PyExc_KeyError, number);
+    return nullptr;
+  }
+  return Py_NewRef(reinterpret_cast<PyObject*>(child));
+}
+
+int children_set(PyObject* self, PyObject* number, PyObject* value) {
+  uint64_t key;
+  if (!key_of(number, &key)) return -1;
+  if (value == nullptr) {
+    children_of(self).erase(key);
+    return 0;
+  }
+  if (!PyObject_TypeCheck(value, node_type)) {
+    PyErr_SetString(PyExc_TypeError, "a child must be a Node");
+    return -1;
+  }
+  children_of(self).insert(key, reinterpret_cast<Node*>(value));
+  return 0;
+}
+
+int children_contains(PyObject* self, PyObject* number) {
+  uint64_t key;
+  if (!key_of(number, &key)) return -1;
+  return children_of(self).find(key) != nullptr;
+}
+
+PyObject* children_pop(PyObject* self, PyObject* args) {
+  PyObject *number, *missing = Py_None;
+  uint64_t key;
+  if (!PyArg_ParseTuple(args, "O|O", &number, &missing) || !key_of(number, &key)) return nullptr;
+  Node* child = children_of(self).find(key);
+  children_of(self).erase(key);
+  return Py_NewRef(child ? reinterpret_cast<PyObject*>(child) : missing);
+}
+
+PyObject* children_values(PyObject* self, PyObject*) {
+  PyObject* values = PyList_New(0);
+  if (values != nullptr)
+    children_of(self).each([&](uint64_t, Node* node) {
+      PyList_Append(values, reinterpret_cast<PyObject*>(node));
+    });
+  return values;
+}
+
+PyMemberDef node_members[] = {
+    {"code", T_LONGLONG, offsetof(Node, code), 0, nullptr},
+    {"key", T_ULONGLONG, offsetof(Node, key), 0, nullptr},
+    {"start_ns", T_LONGLONG, offsetof(Node, start_ns), 0, nullptr},
+    {"low", T_LONGLONG, offsetof(Node, low), 0, nullptr},
+    {"arrivals", T_LONGLONG, offsetof(Node, arrivals), 0, nullptr},
+    {"passed_over", T_LONGLONG, offsetof(Node, passed_over), 0, nullptr},
+    {"reading_ns", T_LONGLONG, offsetof(Node, reading_ns), 0, nullptr},
+    {"is_entry", T_BOOL, offsetof(Node, is_entry), 0, nullptr},
+    {"is_called", T_BOOL, offsetof(Node, is_called), 0, nullptr},
+    {"is_function", T_BOOL, offsetof(Node, is_function), 0, nullptr},
+    {"is_hidden", T_BOOL, offsetof(Node, is_hidden), 0, nullptr},
+    {"functions", T_OBJECT, offsetof(Node, functions), READONLY, nullptr},
+    {"by_shapes", T_OBJECT, offsetof(Node, by_shapes), READONLY, nullptr},
+    {nullptr, 0, 0, 0, nullptr}};
+
+PyGetSetDef node_getset[] = {{"caller", node_get_caller, node_set_caller, nullptr, nullptr},
+                             {"children", node_get_children, nullptr, nullptr, nullptr},
+                             {nullptr, nullptr, nullptr, nullptr, nullptr}};
+
+PyMethodDef node_methods[] = {{"continue_call_of", node_continue_call_of, METH_O, nullptr},
+                              {nullptr, nullptr, 0, nullptr}};
+
+PyMethodDef children_methods[] = {{"pop", children_pop, METH_VARARGS, nullptr},
+                                  {"values", children_values, METH_NOARGS, nullptr},
+                                  {nullptr, nullptr, 0, nullptr}};
+
+PyType_Slot node_slots[] = {SLOT(Py_tp_new, node_new),
+                            SLOT(Py_tp_dealloc, node_dealloc),
+                            SLOT(Py_tp_traverse, node_traverse),
+                            SLOT(Py_tp_clear, node_clear),
+                            SLOT(Py_tp_members, node_members),
+                            SLOT(Py_tp_methods, node_methods),
+                            SLOT(Py_tp_getset, node_getset),
+                            {0, nullptr}};
+PyType_Slot children_slots[] = {SLOT(Py_tp_dealloc, children_dealloc),
+                                SLOT(Py_tp_methods, children_methods),
+                                SLOT(Py_mp_subscript, children_get),
+                                SLOT(Py_mp_ass_subscript, children_set),
+                                SLOT(Py_sq_contains, children_contains),
+                                {0, nullptr}};
+PyType_Spec node_spec = {MODULE "Node", sizeof(Node), 0, kWithCycles, node_slots};
+PyType_Spec children_spec = {MODULE "Children", sizeof(ChildrenView), 0, Py_TPFLAGS_DEFAULT, children_slots};
+
+}  // namespace

@@ -1,0 +1,221 @@
+// Backward passes begin and end.
+
+#pragma once
+
+#include "backward.h"
+#include "calls.h"
+
+namespace {
+
+// Passes that others start than Python: `unseen` is told of each, once.
+PyObject* unseen = nullptr;
+thread_local int seen_passes = 0;     // that run in this thread, and came from Python
+thread_local int last_told_task = -1;
+
+// Whether anybody was told just now.
+bool tell_of_unseen_pass() {
+  if (unseen == nullptr || seen_passes != 0) return false;
+  int task = torch::autograd::get_current_graph_task_id();
+  if (task == last_told_task) return false;
+  last_told_task = task;
+  PyGILState_STATE state = PyGILState_Ensure();
+  if (unseen != nullptr) {
+    Owned called(Py_NewRef(unseen));
+    Owned done(PyObject_CallNoArgs(called.get()));
+    // No exception can pass here: an interrupt comes again.
+    if (!done && PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) {
+      PyErr_Clear();
+      PyErr_SetInterrupt();
+    } else if (!done) {
+      PyErr_WriteUnraisable(called.get());
+    }
+  }
+  PyGILState_Release(state);
+  return true;
+}
+
+std::unique_ptr<at::ObserverContext> at_node_start(const at::RecordFunction& node) {
+  auto begins = [&](Cursor* cursor, Pass& pass) {
+    if (pass.divides) node_begins(cursor, pass, node);
+  };
+  if (!each_running(node, begins) && tell_of_unseen_pass()) each_running(node, begins);
+  return nullptr;
+}
+
+void at_node_end(const at::RecordFunction& node, at::ObserverContext*) {
+  each_running(node, [&](Cursor* cursor, Pass& pass) {
+    pass.ended_ns = clock_ns();
+    pass.entered_ns = cursor->entered_ns;
+  });
+}
+
+at::CallbackHandle node_callback = 0;
+
+// While passes run, or may be begun by others than Python. `running_mutex` is held.
+void watch_nodes() {
+  bool is_wanted = unseen != nullptr || !all_running.empty();
+  if (is_wanted && node_callback == 0) {
+    node_callback = at::addGlobalCallback(at::RecordFunctionCallback(at_node_start, at_node_end)
+                                              .scopes({at::RecordScope::BACKWARD_FUNCTION}));
+  } else if (!is_wanted && node_callback != 0) {
+    at::removeCallback(node_callback);
+    node_callback = 0;
+  }
+}
+
+PyObject* on_unseen_pass(PyObject*, PyObject* callback) {
+  std::lock_guard<std::mutex> locked(running_mutex);
+  PyObject* before = unseen;
+  unseen = callback == Py_None ? nullptr : Py_NewRef(callback);
+  watch_nodes();
+  Py_XDECREF(before);
+  Py_RETURN_NONE;
+}
+
+// Returns what `seen_pass_ends` is to be given.
+PyObject* seen_pass_begins(PyObject*, PyObject*) {
+  bool is_outermost = torch::autograd::get_current_graph_task_id() == -1;
+  int before = is_outermost ? 0 : seen_passes;  // an interrupt may have kept one from ending
+  seen_passes = before + 1;
+  return PyLong_FromLong(before);
+}
+
+PyObject* seen_pass_ends(PyObject*, PyObject* before) {
+  seen_passes = int(PyLong_AsLong(before));
+  if (PyErr_Occurred()) return nullptr;
+  Py_RETURN_NONE;
+}
+
+// Last of all that is done before a pass, which begins here: none of that is its time.
+void engine_begins(Cursor* cursor, Pass& pass, Node* engine) {
+  pass.open.push_back({kEngine, engine});
+  engine->low = next_number();
+  pass.base->start_ns = engine->start_ns = clock_ns();
+  cursor->site = engine;
+}
+
+// A node is about to run of which the engine has not told yet: it has begun by now.
+PyObject* engine_ends(PyObject* self, PyObject*) {
+  Cursor* cursor = cursor_of(self);
+  PassLock locked(cursor);
+  if (cursor->running->passes.empty() || cursor->running->passes.back().has_begun()) Py_RETURN_NONE;
+  move(cursor, cursor->running->passes.back(), 0, {}, clock_ns());
+  if (raise_again(cursor)) return nullptr;
+  Py_RETURN_NONE;
+}
+
+void forget_ended_here() {
+  auto is_over = [](const std::shared_ptr<Running>& one) {
+    // Whoever has it may wait for the interpreter's lock, which is ours.
+    std::unique_lock<std::recursive_mutex> locked(one->mutex, std::try_to_lock);
+    return locked.owns_lock() && one->passes.empty();
+  };
+  running_here.erase(std::remove_if(running_here.begin(), running_here.end(), is_over),
+                     running_here.end());
+}
+
+PyObject* enter_pass(PyObject* self, PyObject* args, PyObject* keywords) {
+  static const char* parameters[] = {"base",        "divides", "makes_graph",
+                                     "names_nodes", "calls",   "engine",
+                                     "started",     nullptr};
+  PyObject *base, *calls = Py_None, *engine = Py_None, *started = Py_None;
+  int divides = 1, makes_graph = 0, names_nodes = 0;
+  if (!PyArg_ParseTupleAndKeywords(args, keywords, "O|pppOOO", const_cast<char**>(parameters), &base,
+                                   &divides, &makes_graph, &names_nodes, &calls, &engine, &started) ||
+      !is_node(base) || (engine != Py_None && !is_node(engine)))
+    return nullptr;
+  Cursor* cursor = cursor_of(self);
+  Pass pass;
+  pass.base = reinterpret_cast<Node*>(base);
+  pass.thread = pthread_self();
+  pass.made_by = at::RecordFunction::currentThreadId();
+  pass.divides = divides;
+  pass.makes_graph = makes_graph;
+  pass.names_nodes = names_nodes;
+  if (calls != Py_None) {
+    std::vector<int64_t> numbers;
+    if (!from_list(calls, &numbers)) return nullptr;
+    pass.calls = std::make_shared<Intervals>(numbers);
+  }
+  PassLock locked(cursor);
+  // Here, for an interrupt that came in between would leave a pass that nobody ends.
+  if (started != Py_None && PyList_Append(cursor->passes, started) < 0) return nullptr;
+  Py_INCREF(self);  // for as long as it runs
+  cursor->running->passes.push_back(std::move(pass));
+  if (cursor->running->passes.size() == 1) {
+    forget_ended_here();
+    running_here.push_back(cursor->running);
+    std::lock_guard<std::mutex> registering(running_mutex);
+    all_running.push_back(cursor->running);
+    running_count = all_running.size();
+    watch_nodes();
+  }
+  if (engine != Py_None) engine_begins(cursor, cursor->running->passes.back(), reinterpret_cast<Node*>(engine));
+  Py_RETURN_NONE;
+}
+
+void forget_pass(Cursor* cursor) {
+  cursor->running->passes.pop_back();
+  if (!cursor->running->passes.empty()) return;
+  forget_ended_here();
+  std::lock_guard<std::mutex> registering(running_mutex);
+  all_running.erase(std::remove(all_running.begin(), all_running.end(), cursor->running),
+                    all_running.end());
+  running_count = all_running.size();
+  watch_nodes();
+}
+
+// Ends the pass that began last: closes what is open of it when its last node ended, and
+// returns that moment; None if no node has run, or if it was over.
+PyObject* leave_pass(PyObject* self, PyObject* args) {
+  int failed = 0;
+  if (!PyArg_ParseTuple(args, "|p", &failed)) return nullptr;
+  Cursor* cursor = cursor_of(self);
+  PassLock locked(cursor);
+  if (cursor->running->passes.empty()) Py_RETURN_NONE;
+  Pass& pass = cursor->running->passes.back();
+  Nanoseconds end_ns = 0;
+  if (pass.ended_ns != 0)
+    end_ns = failed ? clock_ns() : pass.ended_ns + cursor->entered_ns - pass.entered_ns;
+  if (!pass.open.empty()) move(cursor, pass, 0, {}, end_ns ? end_ns : clock_ns());
+  forget_pass(cursor);
+  Py_DECREF(self);  // the caller has another one
+  if (raise_again(cursor)) return nullptr;
+  if (end_ns == 0) Py_RETURN_NONE;
+  return PyLong_FromLongLong(end_ns);
+}
+
+// The pass that began last is dead, and what was open of it is closed.
+PyObject* drop_pass(PyObject* self, PyObject*) {
+  Cursor* cursor = cursor_of(self);
+  PassLock locked(cursor);
+  if (cursor->running->passes.empty()) Py_RETURN_NONE;
+  forget_pass(cursor);
+  Py_DECREF(self);
+  Py_RETURN_NONE;
+}
+
+PyObject* open_backward(PyObject* self, void*) {
+  PassLock locked(cursor_of(self));
+  const std::deque<Pass>& running = cursor_of(self)->running->passes;
+  bool are_calls = !running.empty() && running.back().has_begun();
+  return PyLong_FromSize_t(are_calls ? running.back().open.size() : 0);
+}
+
+PyObject* pass_owner(PyObject* self, void*) {
+  PassLock locked(cursor_of(self));
+  const std::deque<Pass>& running = cursor_of(self)->running->passes;
+  if (running.empty()) Py_RETURN_NONE;
+  return Py_NewRef(object(running.back().owner()));
+}
+
+PyObject* runs_task(PyObject* self, PyObject* number) {
+  long task = PyLong_AsLong(number);
+  if (task == -1 && PyErr_Occurred()) return nullptr;
+  PassLock locked(cursor_of(self));
+  for (const Pass& pass : cursor_of(self)->running->passes)
+    if (pass.task == task && task != -1) Py_RETURN_TRUE;
+  Py_RETURN_FALSE;
+}
+
+}  // namespace
