@@ -117,7 +117,7 @@ class Working(nn.Module):
 def test_the_same_work_takes_as_long_as_without_us() -> None:
     """The shortest of many runs each, in turns: of these, no other program has any."""
     model, x = nn.Sequential(Working(), Working()), torch.rand(256, 256)
-    bare_ns, measured_ns = [], []
+    bare_ns, measured_ns, attributed_ns = [], [], []
     for _ in range(20):
         start_ns = perf_counter_ns()
         model(x).sum().backward()
@@ -126,7 +126,9 @@ def test_the_same_work_takes_as_long_as_without_us() -> None:
             start_ns = perf_counter_ns()
             model(x).sum().backward()
             measured_ns.append(perf_counter_ns() - start_ns)
-        assert prof.profile.attributed_ns > 0.5 * min(bare_ns)
+        attributed_ns.append(prof.profile.attributed_ns)
+    # Not one by one: the very first run does much for the first time.
+    assert min(attributed_ns) > 0.5 * min(bare_ns)
     assert min(measured_ns) < 2 * min(bare_ns)
 
 
