@@ -52,7 +52,7 @@ class ClassProfiler:
 
         return merge_snapshots(
             [
-                take_snapshot(tracker, tracker.age_ns())
+                take_snapshot(tracker, tracker.age_ns)
                 for tracker in self._tap.threads.trackers
             ]
         )

@@ -5,11 +5,13 @@ Only what anybody can ask of `profile()` is looked at: this holds however it mea
 
 from __future__ import annotations
 
+import sys
 from concurrent.futures import ThreadPoolExecutor
-from threading import Barrier
+from threading import Barrier, Event
 from typing import Any
 
 import pytest
+from torch import nn
 from torch.nn.modules import module as torch_module
 
 from tests.cores import NATIVE_CORE
@@ -27,7 +29,7 @@ from tests.doing import (
 from tests.exact import NET_FORWARD, calls, each_option, found, outside, passes
 from tests.fake_clock import MS, burn
 from tests.helpers import in_thread
-from torchprof_hooks import profile
+from torchprof_hooks import Profiler, profile
 
 pytestmark = pytest.mark.usefixtures("clock")
 
@@ -135,3 +137,40 @@ def test_a_pass_in_another_thread_than_forward(options: Any) -> None:
         out = net(X).sum()
         in_thread(out.backward)
     assert found(prof.profile) == {**NET_FORWARD, **outside(1024 + 28)}
+
+
+@NATIVE_CORE
+def test_what_another_thread_reads_is_of_one_moment() -> None:
+    """However often it looks: all calls that have ended, each with all of its time."""
+    model = nn.Sequential(Does(lambda: burn(1)), Does(lambda: burn(1)))
+    shared, started, stop = list[Profiler](), Event(), Event()
+
+    def work() -> None:
+        with profile() as prof:
+            shared.append(prof)
+            started.set()
+            while not stop.is_set():
+                model(X)
+
+    between = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)  # each thread as often as can be
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            working = pool.submit(work)
+            assert started.wait(60)
+            seen = [found(shared[0].profile) for _ in range(300)]
+            stop.set()
+            working.result(60)
+    finally:
+        sys.setswitchinterval(between)
+    assert seen[0] != seen[-1]
+    for rows in seen:
+        first, last, whole = (
+            rows.get((name, "forward"), calls())
+            for name in ("Sequential.0", "Sequential.1", "Sequential")
+        )
+        for part in first, last:
+            assert part.total == part.squares == part.calls
+            assert part.own - part.total in {0, 1}  # that of the open one
+        assert (whole.own, whole.total) == (0, 2 * whole.calls)
+        assert whole.calls <= last.calls <= first.calls <= whole.calls + 1

@@ -111,6 +111,42 @@ def test_bytes_and_peaks_of_modules_are_exact(functions: bool) -> None:
     assert [m.peak_bytes for m in backward] == [16 * KIB] * 3
 
 
+@pytest.mark.parametrize("where", ["here", "in another thread", "in Python"])
+def test_calls_that_are_open_have_what_they_have_done_so_far(
+    where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Read in the middle of a call: what was done inside of it is not missing in it."""
+    seen: list[Profile] = []
+
+    class Reads(Takes):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = Takes()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.inner(x)
+            self.also_kept = taken(8)
+            if where == "in another thread":
+                seen.append(in_thread(lambda: prof.profile))
+            else:
+                seen.append(prof.profile)
+            return super().forward(x)
+
+    with profile(memory=True):  # what Python reads is counted as well
+        if where == "in Python":
+            monkeypatch.setattr(measuring, "memory_meter", Reference)
+        with profile(memory=True) as prof:
+            Reads()(X)
+    (open_then,), closed = seen, prof.profile
+    assert memory_of(open_then, "Reads.inner") == memory_of(closed, "Reads.inner")
+    assert memory_of(open_then, "Reads") == MemoryTotals(
+        8 * KIB, 8 * KIB, 8 * KIB, 9 * KIB
+    )
+    assert memory_of(closed, "Reads") == MemoryTotals(
+        15 * KIB, 15 * KIB, 9 * KIB, 14 * KIB
+    )
+
+
 def test_recomputation_has_its_own() -> None:
     net = nn.Sequential(Takes())
     with profile(memory=True) as prof:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import reduce
 from typing import Final
 
 from torchprof_hooks.capture.core import CORE
-from torchprof_hooks.capture.core.span_log import Int64s
+from torchprof_hooks.capture.core.span_log import Int64s, Times
 from torchprof_hooks.capture.functions.flop_count import FlopCount
 from torchprof_hooks.capture.overhead.overhead_model import overhead_of_sites
+from torchprof_hooks.capture.record.memory_log import MemorySums
 from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.record.step_counter import StepCounter
 from torchprof_hooks.capture.torch_names.canaries import not_measured
@@ -32,17 +34,19 @@ _ALL_OUTSIDE: Final = ((), (OUTSIDE_NAME,))
 
 def take_snapshot(
     tracker: Tracker,
-    wall_ns: int,
+    wall_ns: Callable[[], int],
     unmeasured: str = "",
     flop_count: FlopCount | None = None,
     counted: StepCounter | None = None,
     *,
     costs_like: Tracker | None = None,
 ) -> Profile:
-    """The profile of a tracker's thread, measured for `wall_ns` so far.
+    """The profile of a tracker's thread.
 
     Calls that are still open count with the time until now, but not as calls.
 
+    wall_ns: for how long it has been measured; asked when all has been read, so that
+        no more is booked than that.
     unmeasured: why memory was not measured, if it should have been.
     flop_count: counts floating-point operations, with as much patience as it has.
     counted: the steps that have ended.
@@ -50,19 +54,24 @@ def take_snapshot(
     """
     counted = counted or StepCounter()
     _settle(tracker)
+    read, memory = tracker.times(), _memory_sums(tracker)
+    measured_ns = wall_ns()
+    sites = list(tracker.sites)  # the measured thread may have added some
     totals = _totals_of_sites(
-        tracker,
-        sites := list(tracker.sites),  # the measured thread may be adding some
+        sites,
+        read,
+        _device_own(tracker, sites),
+        _memory_own(memory, tracker.outside.code, sites),
         flop_count or FlopCount(),
         costs_like or tracker,
     )
-    cells = _cells(sites, totals, wall_ns, counted.after_backward_ns)
+    cells = _cells(sites, totals, measured_ns, counted.after_backward_ns)
     names = dict.fromkeys(name for path, _ in cells for name in path)
     times = counted.times()
     return Profile(
         cells,
         {name: _describe(tracker, name, order) for order, name in enumerate(names)},
-        wall_ns,
+        measured_ns,
         times.steps,
         tracker.aborted_calls,
         sum(map(overhead_ns, cells.items())),
@@ -125,24 +134,18 @@ def _memory_summary(tracker: Tracker, unmeasured: str) -> MemorySummary | None:
     return MemorySummary(unavailable=unmeasured) if unmeasured else None
 
 
-def _totals_of_sites(
-    tracker: Tracker, sites: list[Site], flop_count: FlopCount, costs_like: Tracker
+def _totals_of_sites(  # noqa: PLR0917
+    sites: list[Site],
+    times: Times,
+    device: list[int],
+    memory: list[MemoryTotals],
+    flop_count: FlopCount,
+    costs_like: Tracker,
 ) -> list[Totals]:
-    log = tracker.log
     # Each by its own length: an interrupt may have come in between.
-    calls, total, shortest, longest = (
-        _padded(sums, len(sites))
-        for sums in (log.calls, log.total_ns, log.min_ns, log.max_ns)
-    )
-    squares = [*log.squares, *[0] * len(sites)]
-    durations = list(total)
-    for code, duration_ns in tracker.open_durations():
-        if code < len(sites):
-            durations[code] += duration_ns
-    durations = _at_least_inner(sites, durations)
-    own = _without_inner(sites, durations, entries_too=False)
-    device = _device_own(tracker, sites)
-    memory = _memory_own(tracker, sites)
+    calls, total, shortest, longest = (_padded(sums, len(sites)) for sums in times[:4])
+    squares = [*times.squares, *[0] * len(sites)]
+    own = _own_ns(sites, total, times)
     flops = flop_count.of_sites(sites, calls)
     overhead = overhead_of_sites(costs_like, sites, calls, own)
     return [
@@ -162,6 +165,15 @@ def _totals_of_sites(
     ]
 
 
+def _own_ns(sites: list[Site], ended_ns: list[int], times: Times) -> list[int]:
+    """Of calls that have ended, and of those that are open, so far."""
+    durations = list(ended_ns)
+    for code, so_far_ns in times.open_ns.reshape(-1, 2).tolist():
+        durations[code] += so_far_ns
+    durations = _at_least_inner(sites, durations)
+    return _without_inner(sites, durations, entries_too=False)
+
+
 def _device_own(tracker: Tracker, sites: list[Site]) -> list[int]:
     durations = [0] * len(sites)
     for meter in meters_of(tracker, DeviceMeter):
@@ -170,18 +182,24 @@ def _device_own(tracker: Tracker, sites: list[Site]) -> list[int]:
     return _without_inner(sites, durations, entries_too=True)
 
 
-def _memory_own(tracker: Tracker, sites: list[Site]) -> list[MemoryTotals]:
+def _memory_sums(tracker: Tracker) -> MemorySums | None:
     for meter in meters_of(tracker, MemoryMeter):
-        log = meter.log
-        used, acquired, retained = (
-            _without_inner(sites, _padded(sums, len(sites)), entries_too=True)
-            for sums in (log.used, log.acquired, log.retained)
-        )
-        peaks = _padded(log.peak, len(sites))
-        own = list(map(MemoryTotals, used, acquired, retained, peaks))
-        own[tracker.outside.code] = NO_MEMORY  # not read there
-        return own
-    return [NO_MEMORY] * len(sites)
+        return meter.sums(tracker)
+    return None
+
+
+def _memory_own(
+    sums: MemorySums | None, outside: int, sites: list[Site]
+) -> list[MemoryTotals]:
+    if sums is None:
+        return [NO_MEMORY] * len(sites)
+    used, acquired, retained = (
+        _without_inner(sites, _padded(each, len(sites)), entries_too=True)
+        for each in sums[:3]
+    )
+    own = [*map(MemoryTotals, used, acquired, retained, _padded(sums.peak, len(sites)))]
+    own[outside] = NO_MEMORY  # not read there
+    return own
 
 
 def _padded(sums: Int64s, size: int) -> list[int]:

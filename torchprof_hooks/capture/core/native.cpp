@@ -11,6 +11,7 @@
 #include "native/functions.h"
 #include "native/modules.h"
 #include "native/passes.h"
+#include "native/reading.h"
 
 #include <torch/csrc/api/include/torch/version.h>
 
@@ -70,6 +71,8 @@ PyMethodDef cursor_methods[] = {
     {"leave_pass", leave_pass, METH_VARARGS, nullptr},
     {"drop_pass", drop_pass, METH_NOARGS, nullptr},
     {"runs_task", runs_task, METH_O, nullptr},
+    {"read_times", read_times, METH_NOARGS, nullptr},
+    {"read_tensors", read_tensors, METH_NOARGS, nullptr},
     {nullptr, nullptr, 0, nullptr}};
 
 PyType_Slot cursor_slots[] = {SLOT(Py_tp_new, cursor_new),

@@ -21,7 +21,7 @@ from torchprof_hooks.capture.core.python_functions import (
     measured,
 )
 from torchprof_hooks.capture.core.python_told import told_forward_post, told_forward_pre
-from torchprof_hooks.capture.core.span_log import FOLD_AT, SpanLog
+from torchprof_hooks.capture.core.span_log import FOLD_AT, SpanLog, times_of
 from torchprof_hooks.capture.torch_names.autograd import next_sequence_number
 
 if TYPE_CHECKING:
@@ -190,6 +190,8 @@ class Cursor:
     call_function = call_function
     measured = measured
     function_returned = function_returned
+
+    read_times = times_of
 
     # What the derived class knows
 

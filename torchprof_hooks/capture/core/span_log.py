@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any, Final
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from torchprof_hooks.capture.core.python import Cursor
 
 Int64s = np.ndarray[Any, np.dtype[np.int64]]  # numpy.typing is slow to import
 
@@ -91,6 +95,39 @@ class SpanLog:
         self.min_ns = padded(self.min_ns, size, _NEVER)
         self.max_ns = padded(self.max_ns, size)
         self.squares.extend([0] * (size - len(self.squares)))
+
+
+class Times(NamedTuple):
+    """What a cursor has booked, and what is open in it, all at one moment.
+
+    calls, total_ns, min_ns, max_ns, squares: of calls that have ended; see `SpanLog`.
+    open_ns: code and nanoseconds so far of each call that is open, innermost first,
+        without what interrupted it; one flat array.
+    """
+
+    calls: Int64s
+    total_ns: Int64s
+    min_ns: Int64s
+    max_ns: Int64s
+    squares: list[int]
+    open_ns: Int64s
+
+
+def times_of(cursor: Cursor) -> Times:
+    """What a cursor of the core in Python has measured so far. Where another thread
+    asks, a call that ends in between is missing."""
+    log = cursor.log
+    log.fold()
+    sums = log.calls, log.total_ns, log.min_ns, log.max_ns
+    squares = list(log.squares)
+    now_ns, interrupted_ns, open_ns = perf_counter_ns(), 0, list[int]()
+    site = cursor.site
+    while site is not cursor.outside:
+        so_far_ns = max(now_ns - site.start_ns - interrupted_ns, 0)
+        open_ns += site.code, so_far_ns
+        interrupted_ns += so_far_ns if site.is_entry else 0
+        site = site.caller
+    return Times(*sums, squares, np.array(open_ns, np.int64))
 
 
 def padded(values: Int64s, size: int, filling: int = 0) -> Int64s:

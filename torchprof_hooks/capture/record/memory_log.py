@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -15,6 +15,15 @@ from torchprof_hooks.capture.core.span_log import Int64s, padded
 FIELDS: Final = 5
 #: Length of the log at which it is folded.
 FOLD_AT: Final = FIELDS * 2048
+
+
+class MemorySums(NamedTuple):
+    """By code of the site: see `MemoryTotals`; all with inner calls."""
+
+    used: Int64s
+    acquired: Int64s
+    retained: Int64s
+    peak: Int64s
 
 
 class MemoryLog:

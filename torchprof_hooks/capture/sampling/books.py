@@ -56,7 +56,7 @@ class Book:
 
         return take_snapshot(
             self.tracker,
-            self.wall_ns + running_ns,
+            lambda: self.wall_ns + running_ns,
             self._no_memory,
             flop_count,
             counted,

@@ -66,9 +66,12 @@ class EveryStep:
         """Everything measured so far."""
         from torchprof_hooks.capture.snapshot import take_snapshot
 
-        wall_ns = self._wall_ns + self._age_ns()
-        counted = self._detector.counted()
-        return take_snapshot(self.tracker, wall_ns, self._no_memory, counted=counted)
+        return take_snapshot(
+            self.tracker,
+            lambda: self._wall_ns + self._age_ns(),
+            self._no_memory,
+            counted=self._detector.counted(),
+        )
 
     def _age_ns(self) -> int:
         """Time since `start`."""

@@ -9,7 +9,8 @@ from time import perf_counter_ns
 from typing import Any, Final, Protocol, TypeVar
 
 from torchprof_hooks.capture.core import Cursor
-from torchprof_hooks.capture.record.memory_log import FOLD_AT, MemoryLog
+from torchprof_hooks.capture.core.span_log import padded
+from torchprof_hooks.capture.record.memory_log import FOLD_AT, MemoryLog, MemorySums
 from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.tracking.tensor_memory import TensorCounter
 from torchprof_hooks.measure.device_clock import DeviceClock
@@ -109,6 +110,10 @@ class MemoryMeter:
         """The highest level of the run, and whose work that was."""
         raise NotImplementedError
 
+    def sums(self, cursor: Cursor) -> MemorySums:
+        """What calls have done, also those that are open, so far."""
+        raise NotImplementedError
+
     def start(self) -> None:
         """See `Meter.start`."""
         raise NotImplementedError
@@ -136,6 +141,29 @@ class AllocatorMeter(MemoryMeter):
     def high_water(self) -> tuple[int, Site | None]:
         """See `MemoryMeter`."""
         return self._high_water_bytes, self._blamed
+
+    def sums(self, cursor: Cursor) -> MemorySums:
+        """See `MemoryMeter`."""
+        log, size = self.log, len(cursor.sites)
+        # Copies: each by its own length.
+        sums = MemorySums(
+            *(
+                padded(each, size).copy()
+                for each in (log.used, log.acquired, log.retained, log.peak)
+            )
+        )
+        used, acquired, level, _ = self.counter.read()
+        peak, site, meters = level, cursor.site, cursor.meters
+        while site is not cursor.outside and meters is not None:
+            began = meters.reading_of(site, self)
+            if began is not None:
+                peak = max(peak, site.peak_bytes)
+                sums.used[site.code] += used - began[0]
+                sums.acquired[site.code] += acquired - began[1]
+                sums.retained[site.code] += level - began[2]
+                sums.peak[site.code] = max(sums.peak[site.code], peak - began[2])
+            site = site.caller
+        return sums
 
     def start(self) -> None:
         """See `Meter.start`. What the allocator's peak was by now is not ours."""
@@ -191,6 +219,10 @@ class TensorMeter(MemoryMeter):
         """See `MemoryMeter`."""
         highest = int(self.log.high_water_bytes)
         return highest, self._sites[self.log.blamed] if highest else None
+
+    def sums(self, cursor: Any) -> MemorySums:
+        """See `MemoryMeter`."""
+        return MemorySums(*cursor.read_tensors())
 
     def start(self) -> None:
         """See `Meter.start`. Which thread does this is counted."""
@@ -260,6 +292,13 @@ class Meters:
             self.asleep.remove(meter)
             self.awake.append(meter)
             self.announce(cursor)
+
+    def reading_of(self, site: Site, meter: ReadMeter) -> Any:
+        """What a meter said when the call began that is open at `site`; None if it was
+        not read then."""
+        readings = site.readings or ()
+        place = self.awake.index(meter)
+        return readings[place] if place < len(readings) else None
 
     def settle(self) -> None:
         """Make what was booked readable."""

@@ -19,6 +19,7 @@ from torchprof_hooks.capture.backward.ownership import (
     newest_first,
 )
 from torchprof_hooks.capture.core import Cursor
+from torchprof_hooks.capture.core.span_log import Times
 from torchprof_hooks.capture.record.call_tree import CallTree
 from torchprof_hooks.capture.record.module_names import ModuleNames
 from torchprof_hooks.capture.record.site import NO_MODULE, Site
@@ -259,12 +260,6 @@ class ThreadCalls(Cursor):
 
     # Reading
 
-    def open_durations(self) -> Iterator[tuple[int, int]]:
-        """(code, nanoseconds so far) of the calls that are open right now."""
-        end_ns = perf_counter_ns()
-        interrupted_ns = 0
-        for site in self.open_sites():
-            duration = max(end_ns - site.start_ns - interrupted_ns, 0)
-            yield site.code, duration
-            if site.is_entry:
-                interrupted_ns += duration
+    def times(self) -> Times:
+        """What has been measured so far."""
+        return Times(*self.read_times())

@@ -1,0 +1,69 @@
+// What a cursor has measured, read all at one moment, also while its thread goes on:
+// calls begin and end with the interpreter's lock, and passes move with theirs.
+
+#pragma once
+
+#include "cursor.h"
+
+namespace {
+
+// Of whatever is open, innermost first.
+template <class Function>
+void each_open(Cursor* cursor, Function function) {
+  for (Node* node = cursor->site; node != cursor->outside && node->caller; node = node->around())
+    function(node);
+}
+
+// Code and nanoseconds so far of each open call, without what interrupted it.
+std::vector<int64_t> open_durations(Cursor* cursor, Nanoseconds now_ns) {
+  std::vector<int64_t> found;
+  Nanoseconds interrupted_ns = 0;
+  each_open(cursor, [&](Node* node) {
+    Nanoseconds so_far_ns = std::max<Nanoseconds>(now_ns - node->start_ns - interrupted_ns, 0);
+    found.insert(found.end(), {node->code, so_far_ns});
+    if (node->is_entry) interrupted_ns += so_far_ns;
+  });
+  return found;
+}
+
+// See `times_of` in core/span_log.py.
+PyObject* read_times(PyObject* self, PyObject*) {
+  Cursor* cursor = cursor_of(self);
+  std::vector<Sums> sums;
+  std::vector<int64_t> open;
+  {
+    PassLock locked(cursor);
+    Nanoseconds now_ns = clock_ns();  // before the rest: a clock of tests is Python's
+    sums = copy_of(cursor->log);
+    open = open_durations(cursor, now_ns);
+  }
+  return Py_BuildValue("NNNNNN", each_of(sums, &Sums::calls), each_of(sums, &Sums::total_ns),
+                       each_of(sums, &Sums::min_ns), each_of(sums, &Sums::max_ns), squares_of(sums),
+                       as_array(open));
+}
+
+// The sums of the cursor's TensorMeter, with what open calls have done so far: used,
+// acquired (the same), retained, peak.
+PyObject* read_tensors(PyObject* self, PyObject*) {
+  Cursor* cursor = cursor_of(self);
+  TensorMeter* meter = tensors_of(cursor);
+  if (meter == nullptr) return PyErr_Format(PyExc_TypeError, "no TensorMeter is read");
+  std::vector<MemorySums> sums;
+  {
+    PassLock locked(cursor);
+    sums = copy_of(meter);
+    memory::Reading now = meter->peek();
+    int64_t peak = now.peak;
+    each_open(cursor, [&](Node* node) {
+      if (!node->is_metered) return;
+      peak = std::max(peak, node->peak_bytes);
+      if (size_t(node->code) >= sums.size()) sums.resize(size_t(node->code) + 1);
+      sums[size_t(node->code)].add(now.used - node->used_bytes, now.level - node->level_bytes,
+                                   peak - node->level_bytes);
+    });
+  }
+  return Py_BuildValue("NNNN", each_of(sums, &MemorySums::used), each_of(sums, &MemorySums::used),
+                       each_of(sums, &MemorySums::retained), each_of(sums, &MemorySums::peak));
+}
+
+}  // namespace
