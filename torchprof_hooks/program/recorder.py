@@ -123,6 +123,7 @@ class Recorder:
                 self._report()
         except Exception as error:  # the program has ended well, for all that
             complain(f"torchprof_hooks: no report: {error!r}")
+        _end_as_interrupted()
 
     def _report(self) -> None:
         program = self._finish()
@@ -247,6 +248,17 @@ def _without_collections() -> Iterator[None]:
     finally:
         if was_enabled:
             gc.enable()
+
+
+def _end_as_interrupted() -> None:
+    """Where Ctrl-C has ended the program, let Python still see to it that the process
+    dies of that signal: it forgets when code is run that is given as a string, as
+    `dataclass` does while the report is imported, and ends with 1 then."""
+    ended_by = getattr(sys, "last_type", None)
+    is_interactive = hasattr(sys, "ps1")  # there, it was not the end
+    if ended_by is KeyboardInterrupt and not is_interactive:
+        with suppress(KeyboardInterrupt):
+            exec("raise KeyboardInterrupt")
 
 
 def _make_memory_step() -> MemoryStep:
