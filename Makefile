@@ -14,7 +14,8 @@ demo: $(VENV)/demo.installed  ## train a small language model and print its prof
 
 # Tests look at clocks of their own, and run side by side, each process in one thread;
 # the few that look at the machine's clock run alone, after them.
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --durations=15
+# Tests start many processes: all of them are to find bytecode, whatever the shell says.
+PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest --durations=15
 SIDE_BY_SIDE := --numprocesses 2 --dist worksteal
 ALONE := -m serial tests/test_real_time.py
 THOROUGH := TORCHPROF_HOOKS_THOROUGH=1

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.docs_samples import PAGES
+from tests.programs import python
 
 #: What the reader has: a model, its data, and what trains it.
 PROGRAM = """
@@ -60,11 +59,5 @@ def test_snippets_run(page: Path, tmp_path: Path) -> None:
     """In a process for each page, and an empty folder."""
     script = tmp_path / "snippets.py"
     script.write_text("\n".join([PROGRAM, *blocks(page)]), encoding="utf-8")
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", str(script)],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = python("-W", "ignore", str(script), folder=tmp_path)
     assert done.returncode == 0, done.stderr

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,21 +27,26 @@ print(json.dumps([
 
 
 def both(tmp_path: Path, *arguments: str, typed: str = "typed") -> None:
-    """Both say the same, and end the same way."""
+    """Both say the same, and end well."""
+    new, fork = new_and_fork(tmp_path, *arguments, typed=typed)
+    assert new.returncode == 0, new.stderr
+    assert (fork.returncode, fork.stdout) == (0, new.stdout)
+    assert fork.stderr == new.stderr
+
+
+def new_and_fork(
+    tmp_path: Path, *arguments: str, typed: str = ""
+) -> Iterator[subprocess.CompletedProcess[str]]:
+    """What comes of a new interpreter, and of a fork."""
     environment = {**os.environ, "PYTHONPATH": str(tmp_path), "ANOTHER": "ä"}
-    new, fork = (
-        python(
+    for fresh in (True, False):
+        yield python(
             *arguments,
             environment=environment,
             typed=typed,
             folder=tmp_path,
             fresh=fresh,
         )
-        for fresh in (True, False)
-    )
-    assert new.returncode == 0, new.stderr
-    assert (fork.returncode, fork.stdout) == (0, new.stdout)
-    assert fork.stderr == new.stderr
 
 
 @pytest.mark.parametrize("option", [(), ("-W", "ignore")], ids=" ".join)
@@ -75,6 +82,15 @@ def test_how_it_ends(program: str, code: int, last: str) -> None:
     done = python("-c", program)
     assert done.returncode == code
     assert done.stderr.splitlines()[-1:] == [last] * bool(last)
+
+
+def test_it_tells_of_exceptions_as_a_new_interpreter_does(tmp_path: Path) -> None:
+    program = "def fail(n):\n    return 1 / n\nfail(0)"
+    (tmp_path / "program.py").write_text(program)
+    for arguments in (("program.py",), ("-m", "program"), ("-c", program)):
+        new, fork = new_and_fork(tmp_path, *arguments)
+        assert "ZeroDivisionError" in new.stderr
+        assert (fork.returncode, fork.stderr) == (new.returncode, new.stderr)
 
 
 def test_programs_leave_nothing_to_those_after_them() -> None:

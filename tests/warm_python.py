@@ -4,7 +4,9 @@ Most of what a small program takes is the import of torch and of its compiler (w
 optimizers import): seconds, each time. A fork has them, out of sight: an import of
 torch finds them, and is to all who wait for it what it is in a new interpreter. So is
 all else that programs look at: arguments, environment, path, streams, `__main__`, a
-sitecustomize that the path has, and the end. See `tests.programs` for who asks.
+sitecustomize that the path has, and the end, but for one thing: when functions of
+atexit have been called, and streams are flushed, the process is gone. (To take torch's
+modules apart takes longer than most programs.) See `tests.programs` for who asks.
 
 Arguments: the number of a socket, which brings a line for each program and takes its
 exit code; and what else to import. The end of the socket is the end.
@@ -12,6 +14,7 @@ exit code; and what else to import. The end of the socket is the end.
 
 from __future__ import annotations
 
+import atexit
 import gc
 import json
 import os
@@ -24,7 +27,7 @@ from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import BuiltinImporter, ModuleSpec, SourceFileLoader
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, TracebackType
 from typing import Any, NoReturn
 
 #: arguments, environment, folder, and the files that are the streams.
@@ -37,6 +40,7 @@ _LOADED = (
 )
 _PATH = sys.path[1:]
 _KEPT: list[object] = []
+_CODES: list[int] = []
 
 
 class OutOfSight(MetaPathFinder):
@@ -138,6 +142,43 @@ def run(request: Request) -> None:
     _run_main(arguments)
 
 
+def _noting_the_code(request: Request) -> None:
+    """Run it, and note how it ends, if Python would not kill the process itself."""
+    try:
+        run(request)
+    except SystemExit as ending:
+        if ending.code is None or isinstance(ending.code, int):
+            _CODES.append((ending.code or 0) & 0xFF)
+        else:
+            _CODES.append(1)
+        raise
+    except Exception as error:
+        _CODES.append(1)
+        told = error.with_traceback(_below_this_file(error.__traceback__))
+        sys.excepthook(type(told), told, told.__traceback__)
+        raise SystemExit(1) from None
+    _CODES.append(0)
+
+
+def _below_this_file(trace: TracebackType | None) -> TracebackType | None:
+    """What a new interpreter would tell of."""
+    while trace and trace.tb_frame.f_code.co_filename == __file__:
+        trace = trace.tb_next
+    return trace
+
+
+def _go() -> None:
+    """Be gone, after all other functions of atexit. Where a stream is closed or cannot
+    be flushed, Python has to say so."""
+    if _CODES:
+        try:
+            sys.stdout.flush()
+            sys.stderr.flush()
+        except Exception:
+            return
+        os._exit(_CODES[0])
+
+
 def _hand_over_to(writer: int) -> None:
     """Another fork runs what this process would become."""
 
@@ -188,7 +229,8 @@ def _load(names: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
+    atexit.register(_go)  # the first: the last that is called
     _load((*_LOADED, *sys.argv[2:]))
     _request = serve(socket.socket(fileno=int(sys.argv[1])))
     if _request is not None:
-        run(_request)
+        _noting_the_code(_request)

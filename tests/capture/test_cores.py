@@ -22,6 +22,7 @@ from torch import nn
 
 from tests.cores import NATIVE_CORE
 from tests.programs import python
+from tests.thorough import IS_THOROUGH
 from torchprof_hooks import Profile, profile
 from torchprof_hooks.capture.core import CORE, build
 from torchprof_hooks.capture.core.build import NotBuiltError, cached_path, native_module
@@ -30,7 +31,7 @@ from torchprof_hooks.capture.tracking.make_tracker import new_tracker
 from torchprof_hooks.reports.text import render
 
 ROOT = Path(__file__).parents[2]
-SEEDS = 25
+SEEDS = 25 if IS_THOROUGH else 12
 
 
 def run(*args: str, **variables: str) -> subprocess.CompletedProcess[str]:

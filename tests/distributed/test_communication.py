@@ -152,8 +152,8 @@ def communication(profile: Profile) -> dict[str, Row]:
 
 
 def profiled_calls(rank: int, name: str, **options: Any) -> tuple[Any, Any, Profile]:
-    model = Caller(CALLS[name][0])
-    bare = model()
+    call = CALLS[name][0]
+    bare, model = call(), Caller(call)
     with torchprof_hooks.profile(**options) as prof:
         found = model()
     return bare, found, prof.profile

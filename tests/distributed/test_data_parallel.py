@@ -37,10 +37,10 @@ KINDS: dict[str, dict[str, Any]] = {
 
 
 class Net(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, late: float = PLANTED) -> None:
         super().__init__()
         self.first = nn.Linear(32, 32)
-        self.late = Late()
+        self.late = Late(late)
         self.last = nn.Linear(32, 32)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -103,7 +103,7 @@ def both(rank: int, kind: str) -> tuple[list[Any], list[Any]]:
     found = []
     for manager in (nullcontext(), torchprof_hooks.profile(functions=True)):
         torch.manual_seed(0)
-        model = DistributedDataParallel(Net(), **KINDS[kind])
+        model = DistributedDataParallel(Net(late=0), **KINDS[kind])
         with manager:
             found.append(train(model, rank))
     return found[0], found[1]

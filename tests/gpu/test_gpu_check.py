@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -14,6 +12,7 @@ import pytest
 import torch
 
 from tests.helpers import hand_built, own
+from tests.programs import python
 
 ROOT = Path(__file__).parents[2]
 
@@ -28,9 +27,7 @@ def test_without_a_device_nothing_is_run_or_written(option: list[str]) -> None:
     results = ROOT / "benchmarks" / "results"
     before = set(results.glob("*-cuda*"))
     script = str(ROOT / "benchmarks" / "gpu_check.py")
-    ended = subprocess.run(
-        [sys.executable, script, *option], capture_output=True, text=True, check=False
-    )
+    ended = python(script, *option)
     assert ended.returncode == 1
     assert ended.stdout == ""
     assert "there is no GPU" in ended.stderr
