@@ -16,7 +16,8 @@ from tests.distributed.processes import (
 from tests.distributed.spread import KINDS, STEPS, import_all, profiles
 
 
-@pytest.mark.parametrize("count", [2, 4])
+# With four, there are also ranks that are neither the first nor the last.
+@pytest.mark.parametrize("count", [pytest.param(2, marks=pytest.mark.thorough), 4])
 def test_who_works_and_who_waits(count: int) -> None:
     import_all()
     measured = run_processes(partial(profiles, kinds=KINDS), count)
