@@ -6,13 +6,13 @@ import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
-from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
 from tests.cores import NATIVE_CORE
+from tests.doing import DoesInBackward
 from tests.fake_clock import MS, burn
 from tests.planted import Work
 from torchprof_hooks import Profile, profile
@@ -71,19 +71,12 @@ def test_they_take_turns_with_others() -> None:
 def test_one_inside_of_another_pass_is_a_part_of_it() -> None:
     inner, outer = Work(1, 2), Work(3, 5)
 
-    class Runs(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
-            return x.clone()
-
-        @staticmethod
-        def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
-            with torch.enable_grad():
-                run_backward(inner(torch.ones(2)).sum())
-            return grad
+    @torch.enable_grad()
+    def run() -> None:
+        run_backward(inner(torch.ones(2)).sum())
 
     with profile() as prof:
-        outer(Runs.apply(outer(torch.ones(2)))).sum().backward()
+        outer(DoesInBackward.apply(outer(torch.ones(2)), run)).sum().backward()
     found = prof.profile
     backward = own_ns(found, "backward")
     assert backward == {"Work": 2 * 5 * MS, "Work#2": 2 * MS}
@@ -109,21 +102,14 @@ def test_one_inside_of_a_module_interrupts_it() -> None:
     assert sum(own_ns(found, "backward").values()) == 2 * MS
 
 
-class Fails(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+def test_one_that_fails_is_over() -> None:
+    def fail() -> None:
         raise ValueError("mine")
 
-
-def test_one_that_fails_is_over() -> None:
     net = Net()
     with profile() as prof:
         with pytest.raises(Exception, match="mine"):
-            run_backward(Fails.apply(net(torch.ones(2))).sum())
+            run_backward(DoesInBackward.apply(net(torch.ones(2)), fail).sum())
         burn(7)
         run_backward(net(torch.ones(2)).sum())
         net(torch.ones(2)).sum().backward()
@@ -146,19 +132,12 @@ def test_of_more_threads_than_a_hand_has_fingers() -> None:
     count = 12
     all_are_in = Barrier(count)
 
-    class Meets(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
-            return x.clone()
-
-        @staticmethod
-        def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
-            all_are_in.wait(60)
-            return grad
+    def meet() -> None:
+        all_are_in.wait(60)
 
     class Last(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            result: torch.Tensor = Meets.apply(x)
+            result: torch.Tensor = DoesInBackward.apply(x, meet)
             return result
 
     def work(number: int) -> dict[str, int]:
