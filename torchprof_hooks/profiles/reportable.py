@@ -75,10 +75,11 @@ class Reportable:
               fc: Linear     10  0.95sec           490.00ms           1.44sec  72.0
             ... 3 more rows, 10.0 %
         """
-        from torchprof_hooks.reports.text import report
+        from torchprof_hooks.reports.text import TableLayout, report
 
+        layout = TableLayout(unit, width, max_rows, sort_by)
         profile = self._reported_profile()
-        return report(profile, full, unit, width, max_rows, sort_by, corrected)
+        return report(profile, layout, full=full, corrected=corrected)
 
     @keyword_only("unit", "file")
     def print_report(
@@ -99,12 +100,13 @@ class Reportable:
         Raises:
             TypeError, ValueError: a parameter is not what it may be.
         """
-        from torchprof_hooks.reports.text import report
+        from torchprof_hooks.reports.text import TableLayout, report
 
         check_file("file", file)
-        layout = (full, unit, width, max_rows, sort_by, corrected)
-        stream = file or sys.stdout
-        print(report(self._reported_profile(), *layout, stream), file=stream)
+        layout, stream = TableLayout(unit, width, max_rows, sort_by), file or sys.stdout
+        profile = self._reported_profile()
+        text = report(profile, layout, full=full, corrected=corrected, stream=stream)
+        print(text, file=stream)
 
     def to_html(self, path: str | Path, *, corrected: bool = True) -> None:
         """Write a page that shows the profile to one file. A browser opens it without a

@@ -11,7 +11,7 @@ from torchprof_hooks.reports.program.report import Layout, program_report
 from torchprof_hooks.reports.program.totals import global_stats
 from torchprof_hooks.reports.screen.screen import LINES, program_screen
 from torchprof_hooks.reports.screen.terminal import takes_colour, width_of
-from torchprof_hooks.reports.text import tables
+from torchprof_hooks.reports.text import TableLayout, tables
 
 
 def exit_report(
@@ -38,7 +38,7 @@ def _parts(program: ProgramProfile, flags: Flags) -> Iterator[str]:
     if flags.profile and flags.wants_tables:
         yield program_report(program, _layout(flags))
     if flags.debugprint:
-        yield tables(program.whole.corrected())
+        yield tables(program.whole.corrected(), TableLayout())
     if flags.print_global_stats:
         yield global_stats(program)
 

@@ -133,13 +133,15 @@ def _text(args: argparse.Namespace) -> str:
     has_layout = args.max_rows or args.sort_by
     program = None if args.raw or has_layout else _program(args.file)
     if program is None:
-        return text.report(
-            _load(args.file),
-            full=args.full,
-            unit="auto",
+        layout = text.TableLayout(
             width=_width() if args.full or has_layout else min(_width(), WIDTH),
             max_rows=args.max_rows,
             sort_by=args.sort_by,
+        )
+        return text.report(
+            _load(args.file),
+            layout,
+            full=args.full,
             corrected=not args.raw,
             stream=stream,
         )

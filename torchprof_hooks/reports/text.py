@@ -4,7 +4,7 @@ of what else it has."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, TextIO
+from typing import Final, NamedTuple, TextIO
 
 from torchprof_hooks.profiles.names import SORT_KEYS, SortBy
 from torchprof_hooks.profiles.options import check_choice, check_flag, check_whole
@@ -25,6 +25,28 @@ from torchprof_hooks.reports.units import check_unit
 
 #: Modules that are shown unless the user says how many.
 _MODULES_SHOWN: Final = 40
+
+
+class TableLayout(NamedTuple):
+    """How tables are to look; for the fields see `Reportable.report`."""
+
+    unit: str = "auto"
+    width: int = 120
+    max_rows: int | None = None
+    sort_by: SortBy | None = None
+
+    def checked(self) -> TableLayout:
+        """The same, with whole numbers. Raises TypeError or ValueError if a field is
+        not what it may be."""
+        check_unit(self.unit)
+        width = check_whole("width", self.width, least=1)
+        if self.sort_by is not None:
+            check_choice("sort_by", self.sort_by, SORT_KEYS)
+        if self.max_rows is None:
+            return self._replace(width=width)
+        return self._replace(
+            width=width, max_rows=check_whole("max_rows", self.max_rows, least=1)
+        )
 
 
 def render(
@@ -53,21 +75,19 @@ def render(
     Below that, if functions were recorded, tables of functions and of the places where
     they are called; if memory was measured, the same tree with bytes.
     """
-    max_rows = _check_layout(unit, width, max_rows, sort_by)
+    layout = TableLayout(unit, width, max_rows, sort_by).checked()
     lines = [header(profile), *map("not measured: {}".format, profile.not_measured)]
     above = "\n".join(wrap(line, width) for line in lines)
     if profile.is_empty:
         return f"{above}\n\nNo module was called: there is nothing to report."
-    return f"{above}\n\n{tables(profile, unit, width, max_rows, sort_by)}"
+    return f"{above}\n\n{tables(profile, layout)}"
 
 
-def report(  # noqa: PLR0917
+def report(
     profile: Profile,
+    layout: TableLayout,
+    *,
     full: bool,
-    unit: str,
-    width: int,
-    max_rows: int | None,
-    sort_by: SortBy | None,
     corrected: bool,
     stream: TextIO | None = None,
 ) -> str:
@@ -77,47 +97,26 @@ def report(  # noqa: PLR0917
     """
     check_flag("full", full)
     check_flag("corrected", corrected)
-    max_rows = _check_layout(unit, width, max_rows, sort_by)
+    layout = layout.checked()
     shown = profile.corrected() if corrected else profile
-    if not full and (unit != "auto" or max_rows or sort_by):
-        return render(shown, unit, width=width, max_rows=max_rows, sort_by=sort_by)
+    if not full and layout != TableLayout(width=layout.width):
+        return render(shown, **layout._asdict())
     colour = takes_colour(stream)
-    screen = profile_screen(profile, corrected=corrected, width=width, colour=colour)
+    screen = profile_screen(
+        profile, corrected=corrected, width=layout.width, colour=colour
+    )
     if not full or profile.is_empty:
         return screen
-    return f"{screen}\n\n{tables(shown, unit, width, max_rows, sort_by)}"
+    return f"{screen}\n\n{tables(shown, layout)}"
 
 
-def _check_layout(
-    unit: str, width: int, max_rows: int | None, sort_by: SortBy | None
-) -> int | None:
-    """Raise TypeError or ValueError if one of them is not what it may be. Returns
-    `max_rows`."""
-    check_unit(unit)
-    check_whole("width", width, least=1)
-    if sort_by is not None:
-        check_choice("sort_by", sort_by, SORT_KEYS)
-    return None if max_rows is None else check_whole("max_rows", max_rows, least=1)
-
-
-def tables(
-    profile: Profile,
-    unit: str = "auto",
-    width: int = 120,
-    max_rows: int | None = None,
-    sort_by: SortBy | None = None,
-) -> str:
+def tables(profile: Profile, layout: TableLayout) -> str:
     """What `render` has below its header."""
-    return "\n\n".join(_sections(profile, unit, width, max_rows, sort_by))
+    return "\n\n".join(_sections(profile, layout))
 
 
-def _sections(
-    profile: Profile,
-    unit: str,
-    width: int,
-    max_rows: int | None,
-    sort_by: SortBy | None,
-) -> Iterator[str]:
+def _sections(profile: Profile, layout: TableLayout) -> Iterator[str]:
+    unit, width, max_rows, sort_by = layout
     nodes = placed_nodes(profile, sort_by)
     shown = select_nodes(nodes, max_rows or _MODULES_SHOWN, sort_by)
     notes = (wrap(line, width) for line in footnotes(profile, nodes, shown))
