@@ -8,6 +8,9 @@ from typing import Any, NamedTuple
 import torch
 
 from torchprof_hooks import FunctionCall, FunctionHook
+from torchprof_hooks.capture.functions.call_description import CallDescription
+from torchprof_hooks.capture.functions.flop_count import run_call
+from torchprof_hooks.capture.functions.flop_shapes import Flops, flops_by_shapes
 
 Tensors = tuple[torch.Tensor | None, ...]
 Shapes = list[tuple[int, ...] | None]
@@ -176,3 +179,9 @@ def raises(error: type[BaseException]) -> Any:
         raise error("planned")
 
     return fail
+
+
+def count_flops(call: CallDescription) -> Flops:
+    """Floating-point operations of one call and of its backward."""
+    found = flops_by_shapes(call)
+    return run_call(call) if found is None else found

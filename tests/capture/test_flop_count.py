@@ -20,20 +20,18 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
 import torchprof_hooks
-from tests.functions import x
+from tests.functions import count_flops, x
 from torchprof_hooks import Profile
 from torchprof_hooks.capture.functions.call_description import describe_call
 from torchprof_hooks.capture.functions.flop_count import (
     FlopCount,
-    count_flops,
-    flops_of_sites,
     run_call,
 )
 from torchprof_hooks.capture.functions.flop_shapes import Flops
 from torchprof_hooks.capture.functions.function_calls import FunctionCalls
 from torchprof_hooks.capture.functions.function_sites import SHAPES_KEPT
 from torchprof_hooks.capture.overhead.trial_runs import mode_of
-from torchprof_hooks.capture.torch_names import flop_mode
+from torchprof_hooks.capture.torch_names import torch_utils
 from torchprof_hooks.capture.tracking.make_tracker import new_tracker
 from torchprof_hooks.profiles.names import Grouping, Phase
 from torchprof_hooks.profiles.rows import Row
@@ -548,7 +546,7 @@ def test_calls_are_described_once_and_only_if_asked_for() -> None:
     for followed, expected in ((tracker, 3 * 120), (silent, 0)):
         followed.log.fold()
         calls = followed.log.calls[: len(followed.sites)].tolist()
-        assert sum(flops_of_sites(followed.sites, calls)) == expected
+        assert sum(FlopCount().of_sites(followed.sites, calls)) == expected
 
 
 def test_without_patience_functions_that_would_have_to_be_run_are_named() -> None:
@@ -596,13 +594,13 @@ def test_a_described_call_is_counted_once() -> None:
 
 def test_without_formulas_nothing_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(flop_counter, "flop_registry")
-    flop_mode.flop_formulas.cache_clear()
+    torch_utils.flop_formulas.cache_clear()
     try:
         assert not flops(profiled(lambda: train(nn.Linear(4, 4), x(3, 4))), "forward")
     finally:
-        flop_mode.flop_formulas.cache_clear()
+        torch_utils.flop_formulas.cache_clear()
 
 
 def test_empty() -> None:
     assert Flops() == (0, 0, 0)
-    assert flops_of_sites([], []) == []
+    assert FlopCount().of_sites([], []) == []

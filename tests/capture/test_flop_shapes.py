@@ -222,7 +222,7 @@ FIRST: Final = """
 import sys, torch
 import torch.nn.functional as F
 from torchprof_hooks.capture.functions.call_description import describe_call
-from torchprof_hooks.capture.functions.flop_count import count_flops
+from tests.functions import count_flops
 before = set(sys.modules)
 import torch.utils.flop_counter  # torch's own counter loads Triton, where that is
 counter = set(sys.modules)

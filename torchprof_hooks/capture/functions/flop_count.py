@@ -19,14 +19,14 @@ from torchprof_hooks.capture.functions.flop_shapes import (
     flops_by_shapes,
 )
 from torchprof_hooks.capture.record.site import Site
-from torchprof_hooks.capture.torch_names.flop_mode import (
+from torchprof_hooks.capture.torch_names.functions import tensors_in
+from torchprof_hooks.capture.torch_names.inputs import TensorKind
+from torchprof_hooks.capture.torch_names.torch_utils import (
     FlopMode,
     TooManyOperatorsError,
     can_count_flops,
     is_compiler_loaded,
 )
-from torchprof_hooks.capture.torch_names.functions import tensors_in
-from torchprof_hooks.capture.torch_names.inputs import TensorKind
 
 #: Operators that one call may come down to, forward or backward.
 _MOST_OPERATORS: Final = 4_000
@@ -126,20 +126,9 @@ class FlopCount:
         return True
 
 
-def flops_of_sites(sites: Sequence[Site], calls: Sequence[int]) -> list[int]:
-    """The same with all the patience that there is."""
-    return FlopCount().of_sites(sites, calls)
-
-
-def count_flops(call: CallDescription) -> Flops:
-    """Floating-point operations of one call and of its backward."""
-    found = flops_by_shapes(call)
-    return run_call(call) if found is None else found
-
-
 @lru_cache(maxsize=4096)
 def run_call(call: CallDescription) -> Flops:
-    """The same, seen by running it.
+    """Floating-point operations of one call and of its backward, seen by running it.
 
     Where the call fails, it may be that autocast would have made its inputs of one
     type; or that it changes in place what gradients are asked for.
