@@ -14,9 +14,8 @@ from torch.utils.data import DataLoader, dataloader
 
 from tests.fake_clock import MS, FakeClock, burn
 from torchprof_hooks import Profile, profile
-from torchprof_hooks.capture.torch_names import autograd, custom_functions
+from torchprof_hooks.capture.torch_names import Canary, autograd, custom_functions
 from torchprof_hooks.capture.torch_names.canaries import CANARIES, not_measured
-from torchprof_hooks.capture.torch_names.canary import Canary
 from torchprof_hooks.profiles.names import BACKWARD_NAME, OUTSIDE_NAME
 from torchprof_hooks.reports.text import render
 

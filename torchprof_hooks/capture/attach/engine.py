@@ -28,15 +28,15 @@ from torchprof_hooks.capture.torch_names.autograd import (
     node_of,
     sequence_number,
 )
-from torchprof_hooks.capture.torch_names.checkpoints import (
-    beginning_of_recomputation,
-    end_of_recomputation,
-)
 from torchprof_hooks.capture.torch_names.compiler import (
     is_compiled_autograd_on,
     is_tracing,
 )
 from torchprof_hooks.capture.torch_names.place import Function, Place
+from torchprof_hooks.capture.torch_names.torch_utils import (
+    beginning_of_recomputation,
+    end_of_recomputation,
+)
 
 if TYPE_CHECKING:
     from torchprof_hooks.capture.tracking.tracker import Tracker

@@ -15,8 +15,8 @@ from torchprof_hooks.capture.attach.interruptions import (
 from torchprof_hooks.capture.attach.patch import Layer, Patch, leave_out_our_frame
 from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.torch_names.compiler import is_tracing
-from torchprof_hooks.capture.torch_names.data import LOADER_METHODS, LoaderMethod
 from torchprof_hooks.capture.torch_names.place import Function
+from torchprof_hooks.capture.torch_names.torch_utils import LOADER_METHODS, LoaderMethod
 
 if TYPE_CHECKING:
     from torchprof_hooks.capture.tracking.tracker import Tracker

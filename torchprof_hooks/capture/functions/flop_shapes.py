@@ -15,8 +15,8 @@ from types import BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorTy
 from typing import Any, Final, NamedTuple
 
 from torchprof_hooks.capture.functions.call_description import CallDescription, Items
-from torchprof_hooks.capture.torch_names.flop_mode import formula_of, is_pointwise
 from torchprof_hooks.capture.torch_names.inputs import TensorKind
+from torchprof_hooks.capture.torch_names.torch_utils import formula_of, is_pointwise
 
 
 class Flops(NamedTuple):

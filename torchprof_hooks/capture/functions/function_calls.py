@@ -20,7 +20,6 @@ from torchprof_hooks.capture.record.function_names import (
 )
 from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.torch_names.autograd import sequence_number
-from torchprof_hooks.capture.torch_names.checkpoints import STOPS_RECOMPUTATION
 from torchprof_hooks.capture.torch_names.compiler import (
     CompiledCall,
     is_compiled_module,
@@ -31,6 +30,7 @@ from torchprof_hooks.capture.torch_names.functions import (
     push_function_mode,
     remove_function_mode,
 )
+from torchprof_hooks.capture.torch_names.torch_utils import STOPS_RECOMPUTATION
 
 if TYPE_CHECKING:
     from torchprof_hooks.capture.tracking.tracker import Tracker

@@ -3,3 +3,61 @@
 torch may rename or drop them. A function whose name is gone says in its docstring
 what the package then does instead; nothing else in the package has to know.
 """
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import torch
+
+
+class Canary:
+    """Says whether something of torch's that is not public is there and still works.
+
+    It tries that once in a process, when it is first asked. Nothing of the program's
+    sees it: it has a thread of its own, without modes, transforms or gradients that are
+    switched off, and with other numbers of autograd nodes.
+
+    what: what is not measured without it.
+    names: the private names.
+    check: tries them; whether they do what is needed. An exception is a no.
+    """
+
+    def __init__(
+        self, what: str, names: tuple[str, ...], check: Callable[[], bool]
+    ) -> None:
+        self.what = what
+        self.names = names
+        self._check = check
+        self._answer: bool | None = None
+
+    def works(self) -> bool:
+        """Whether it does, on this torch."""
+        if self._answer is None:
+            thread = threading.Thread(target=self._try)
+            try:
+                thread.start()
+                thread.join()
+            except RuntimeError:  # there are no new threads when a program has ended
+                self._try()
+        return bool(self._answer)
+
+    def has_failed(self) -> bool:
+        """Whether somebody has asked, and it does not."""
+        return self._answer is False
+
+    def forget(self) -> None:
+        """Try it again when somebody asks."""
+        self._answer = None
+
+    def line(self) -> str:
+        """What to tell the user when it has failed."""
+        names = ", ".join(self.names)
+        return f"{self.what}: torch {torch.__version__} does something else by {names}"
+
+    def _try(self) -> None:
+        try:
+            self._answer = self._check()
+        except Exception:  # whatever a torch that nobody has tried yet does instead
+            self._answer = False

@@ -10,7 +10,7 @@ from typing import Any, Final
 import torch
 from torch import autograd
 
-from torchprof_hooks.capture.torch_names.canary import Canary
+from torchprof_hooks.capture.torch_names import Canary
 from torchprof_hooks.capture.torch_names.modules import frames_from
 from torchprof_hooks.capture.torch_names.place import Place
 

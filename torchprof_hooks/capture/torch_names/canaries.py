@@ -15,12 +15,10 @@ from torch.nn.modules import module as nn_module
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils.hooks import RemovableHandle
 
+from torchprof_hooks.capture.torch_names import Canary
 from torchprof_hooks.capture.torch_names.autograd import BACKWARD_PASSES, RECOMPUTATION
-from torchprof_hooks.capture.torch_names.canary import Canary
 from torchprof_hooks.capture.torch_names.compiler import COMPILED_CALLS, is_tracing
 from torchprof_hooks.capture.torch_names.custom_functions import CUSTOM_FUNCTIONS
-from torchprof_hooks.capture.torch_names.data import BATCHES
-from torchprof_hooks.capture.torch_names.flop_mode import flop_formulas
 from torchprof_hooks.capture.torch_names.functions import FUNCTIONS
 from torchprof_hooks.capture.torch_names.hook_tables import (
     global_hook_numbers,
@@ -39,6 +37,7 @@ from torchprof_hooks.capture.torch_names.profiler import (
     USER_SCOPE,
     make_profiler,
 )
+from torchprof_hooks.capture.torch_names.torch_utils import BATCHES, flop_formulas
 
 
 def not_measured() -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple, Protocol
 import torch
 from torch.autograd import Function, function
 
-from torchprof_hooks.capture.torch_names.canary import Canary
+from torchprof_hooks.capture.torch_names import Canary
 
 Run = Callable[..., Any]
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 import torch
 from torch.overrides import TorchFunctionMode
 
-from torchprof_hooks.capture.torch_names.canary import Canary
+from torchprof_hooks.capture.torch_names import Canary
 from torchprof_hooks.capture.torch_names.place import Function, Place
 
 #: What the mode that sets the default device has; ``with torch.device(...)`` puts one

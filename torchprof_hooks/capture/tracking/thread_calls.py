@@ -24,12 +24,12 @@ from torchprof_hooks.capture.record.call_tree import CallTree
 from torchprof_hooks.capture.record.module_names import ModuleNames
 from torchprof_hooks.capture.record.site import NO_MODULE, Site
 from torchprof_hooks.capture.torch_names.autograd import next_sequence_number
-from torchprof_hooks.capture.torch_names.checkpoints import STOPS_RECOMPUTATION
 from torchprof_hooks.capture.torch_names.compiler import (
     is_compiled_module,
     is_tracing,
 )
 from torchprof_hooks.capture.torch_names.modules import owners_on_stack
+from torchprof_hooks.capture.torch_names.torch_utils import STOPS_RECOMPUTATION
 from torchprof_hooks.profiles.names import CALLED_PHASES, Phase
 
 if TYPE_CHECKING:

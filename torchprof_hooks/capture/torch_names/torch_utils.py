@@ -1,16 +1,94 @@
-"""Private names by which floating-point operations are counted."""
+"""Private names of ``torch.utils``: of its checkpoints, loaders and counter of
+floating-point operations."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.data import DataLoader, dataloader
 
+from torchprof_hooks.capture.torch_names import Canary
 from torchprof_hooks.capture.torch_names.compiler import is_compiled_autograd_on
+from torchprof_hooks.capture.torch_names.place import Place
+
+# Checkpoints
+
+#: A recomputed forward is left by this exception as soon as torch's non-reentrant
+#: checkpoint has what it needs. That is not a failure.
+STOPS_RECOMPUTATION: Final = "_StopRecomputationError"
+
+
+def beginning_of_recomputation() -> Place:
+    """What is made as soon as a node asks for a tensor that is to be computed again.
+    Where torch has none, the time until the first module is called is the node's."""
+    return Place(_of_checkpoints("_recomputation_hook"), "__init__")
+
+
+def end_of_recomputation() -> Place:
+    """What checks the tensors that were computed again."""
+    return Place(_of_checkpoints("_CheckpointFrame"), "check_recomputed_tensors_match")
+
+
+def _of_checkpoints(name: str) -> Any:
+    return getattr(sys.modules.get("torch.utils.checkpoint"), name, None)
+
+
+# Loaders
+
+
+class LoaderMethod(NamedTuple):
+    """A method through which a program enters the loading of data.
+
+    find: where it is, asked when it is needed.
+    gives_batches: whether it returns a batch, rather than an iterator over batches.
+    """
+
+    find: Callable[[], Place]
+    gives_batches: bool
+
+
+def _making() -> Place:
+    return Place(DataLoader, "__iter__")
+
+
+def _batches() -> Place:
+    """Where torch has no such base class of iterators any more, the time spent waiting
+    for batches is outside modules."""
+    return _next_of_iterators() if BATCHES.works() else Place(None, "")
+
+
+def _next_of_iterators() -> Place:
+    return Place(getattr(dataloader, "_BaseDataLoaderIter", None), "__next__")
+
+
+#: All there are: iterators of other libraries call these in turn.
+LOADER_METHODS: Final = (
+    LoaderMethod(_making, gives_batches=False),
+    LoaderMethod(_batches, gives_batches=True),
+)
+
+
+def _are_batches_from_there() -> bool:
+    """Whether iterators over loaders have that method, and not one of their own. The
+    loader has a generator: those of the program stay as they are."""
+    loader: DataLoader[int] = DataLoader([0], generator=torch.Generator())  # type: ignore[arg-type]
+    iterator = iter(loader)
+    method = _next_of_iterators().read()
+    is_theirs = getattr(type(iterator), "__next__", None) is method
+    return method is not None and is_theirs and next(iterator).tolist() == [0]
+
+
+BATCHES: Final = Canary(
+    "waiting for batches", ("_BaseDataLoaderIter",), _are_batches_from_there
+)
+
+
+# Floating-point operations
 
 
 class TooManyOperatorsError(RuntimeError):
