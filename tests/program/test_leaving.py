@@ -153,7 +153,8 @@ def test_what_beginning_and_leaving_took_is_said(tmp_path: Path) -> None:
         "--full", written(tmp_path, "import time; time.sleep(0.5)\n" + EINSUM)
     )
     said = (
-        r"\n\nBesides, it took (\d+\.\d{3})s to begin, and (\d+\.\d{3})s to make this"
+        r"\n\nIt took (\d+\.\d{3})s to measure, (\d+\.\d{3})s to begin, and "
+        r"(\d+\.\d{3})s to make this report"
     )
     found = re.search(said, run.err)
     assert found is not None

@@ -304,7 +304,7 @@ def test_the_report_can_be_shown_again(tmp_path: Path) -> None:
     printed = run.err[run.err.index(TITLE) :]
     *shown, empty, closing = printed.splitlines()
     assert again.out.splitlines() == shown
-    assert (empty, closing.partition(" ")[0]) == ("", "Besides,")  # not of the profile
+    assert (empty, closing.partition(" ")[0]) == ("", "It")  # not of the profile
     Profile.load(saved).save(saved)
     other = profiled("show", saved, "--format", "report")
     assert (other.code, other.err.count("\n")) == (2, 1)

@@ -56,7 +56,7 @@ def tips(directory: Path, program: str) -> list[str]:
     options = ("--full", "--ignore-first-call", "--every", "2")
     run = profiled(*options, written(directory, program))
     assert run.code == 0, run.err
-    section = run.err.partition("\nTips\n---\n")[2].partition("\n\nBesides, ")[0]
+    section = run.err.partition("\nTips\n---\n")[2].partition("\n\nIt took ")[0]
     assert section
     return [
         " ".join(tip.split()) for tip in ("\n" + section).split("\n  - ") if tip.strip()

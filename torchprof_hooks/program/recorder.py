@@ -218,7 +218,8 @@ class Recorder:
         file."""
         report_ns = time.perf_counter_ns() - self._ended_ns
         lines = [
-            f"Besides, it took {self.beginning_ns / 1e9:.3f}s to begin, and "
+            f"It took {self._sampler.spent_ns / 1e9:.3f}s to measure, "
+            f"{self.beginning_ns / 1e9:.3f}s to begin, and "
             f"{report_ns / 1e9:.3f}s to make this report"
         ]
         left_out = ", ".join(sorted(self._flop_count.left_out))
