@@ -52,6 +52,7 @@ class Attachment(ABC):
         """Count `user` as one from now on, once; tell of its death."""
         if all(user is not other for other in self.users):
             self._users = (*self._users, weakref.ref(user, when_gone))
+        self.users_changed()
 
     def remove_user(self, user: object) -> None:
         """Do not count `user` any more, nor those that are dead."""
@@ -61,6 +62,11 @@ class Attachment(ABC):
             for reference, other in living
             if other is not None and other is not user
         )
+        self.users_changed()
+
+    def users_changed(self) -> None:  # noqa: B027
+        """Who uses it may be others than before. For subclasses that keep more of
+        them."""
 
 
 class Attachments:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, Final
 
 from torch.nn.modules.module import (
@@ -72,17 +72,8 @@ def numbers_of(hooks: Iterable[Any]) -> set[int]:
 class _SharedHooks(ModuleHooks):
     """The pair that serves all cursors; its users are the `CursorHooks` of these."""
 
-    def add_user(self, user: object, when_gone: Callable[[object], object]) -> None:
-        """Show modules to its cursor, too."""
-        super().add_user(user, when_gone)
-        self._show()
-
-    def remove_user(self, user: object) -> None:
-        """Show modules to those that are left."""
-        super().remove_user(user)
-        self._show()
-
-    def _show(self) -> None:
+    def users_changed(self) -> None:
+        """Show modules to their cursors."""
         show_modules_to(tuple(user.cursor for user in self.users))
 
 

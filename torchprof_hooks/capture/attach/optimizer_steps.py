@@ -88,17 +88,10 @@ class OptimizerHooks(Attachment):
             self._told_of_ends_only.discard(listener)
         else:
             self._told_of_ends_only.add(listener)
-        self._choose_told()
+        self.users_changed()
 
-    def add_user(self, user: object, when_gone: Callable[[object], object]) -> None:
-        super().add_user(user, when_gone)
-        self._choose_told()
-
-    def remove_user(self, user: object) -> None:
-        super().remove_user(user)
-        self._choose_told()
-
-    def _choose_told(self) -> None:
+    def users_changed(self) -> None:
+        """Choose who is told of beginnings."""
         self._told_of_beginnings = tuple(
             reference
             for reference in self._users
