@@ -59,20 +59,39 @@ PyObject* forward_post(PyObject* self, PyObject* const* args, Py_ssize_t count) 
   Py_RETURN_NONE;
 }
 
-// All cursors that are shown every module, in the order in which they came: a tuple, or
-// null. One pair of hooks serves them, since torch's loop over hooks is the dearer part.
-PyObject* shown = nullptr;
+// All cursors that are shown every module, in the order in which they came. One pair of
+// hooks serves them, since torch's loop over hooks is the dearer part. Their threads lie
+// side by side: looking at the cursors of others would take a cache miss each.
+struct Shown {
+  std::vector<long> threads;
+  std::vector<Cursor*> cursors;
+
+  explicit Shown(PyObject* tuple) {
+    for (Py_ssize_t place = 0; place < PyTuple_GET_SIZE(tuple); place++) {
+      cursors.push_back(cursor_of(Py_NewRef(PyTuple_GET_ITEM(tuple, place))));
+      threads.push_back(cursors.back()->thread);
+    }
+  }
+  Shown(const Shown&) = delete;
+  Shown& operator=(const Shown&) = delete;
+  ~Shown() {
+    for (Cursor* cursor : cursors) Py_DECREF(reinterpret_cast<PyObject*>(cursor));
+  }
+};
+
+std::shared_ptr<Shown> shown;
 
 PyObject* each_shown(PyObject* (*hook)(PyObject*, PyObject* const*, Py_ssize_t), PyObject* const* args,
                      Py_ssize_t count) {
-  if (shown == nullptr) Py_RETURN_NONE;
-  Owned cursors(Py_NewRef(shown));
+  std::shared_ptr<Shown> now = shown;  // a hook may change it
+  if (now == nullptr) Py_RETURN_NONE;
   long thread = long(PyThread_get_thread_ident());
-  for (Py_ssize_t place = 0; place < PyTuple_GET_SIZE(cursors.get()); place++) {
-    PyObject* self = PyTuple_GET_ITEM(cursors.get(), place);
-    Cursor* cursor = cursor_of(self);
+  for (size_t place = 0; place < now->cursors.size(); place++) {
+    // The engine may run a pass of another thread's cursor here.
+    if (now->threads[place] != thread && running_count == 0) continue;
+    Cursor* cursor = now->cursors[place];
     if (cursor->thread != thread && PyList_GET_SIZE(cursor->passes) == 0) continue;
-    if (!is_done(hook(self, args, count))) return nullptr;
+    if (!is_done(hook(reinterpret_cast<PyObject*>(cursor), args, count))) return nullptr;
   }
   Py_RETURN_NONE;
 }
@@ -95,9 +114,8 @@ PyObject* show_modules_to(PyObject*, PyObject* cursors) {
       PyErr_SetString(PyExc_TypeError, "must be a Cursor");
       return nullptr;
     }
-  PyObject* before = shown;
-  shown = PyTuple_GET_SIZE(cursors) ? Py_NewRef(cursors) : nullptr;
-  Py_XDECREF(before);
+  bool is_any = PyTuple_GET_SIZE(cursors) != 0;
+  std::shared_ptr<Shown> before = std::exchange(shown, is_any ? std::make_shared<Shown>(cursors) : nullptr);
   Py_RETURN_NONE;
 }
 
