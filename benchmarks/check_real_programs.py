@@ -1,7 +1,9 @@
 """Programs that other people wrote, bare and under the command, each unmodified.
 
 Their output and exit code must be the same, and the phases of the report within 5 % of
-a stopwatch around the same code in the same process (`real_programs/stopwatch.py`).
+a stopwatch around the same code (`real_programs/stopwatch.py`) in processes without us:
+with us in them, it would see what we take as well. Both take turns, and medians are
+compared, since the machine is not as fast at one time as at another.
 Not a part of `make bench`: it needs large packages, and a checkout of torch's examples:
 
     python benchmarks/check_real_programs.py --examples DIR [--only NAME ...]
@@ -26,6 +28,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from importlib.metadata import packages_distributions, version
 from pathlib import Path
+from statistics import median
 from typing import Final
 
 import results
@@ -41,9 +44,10 @@ PHASES: Final = {
     "optimizer": ("optimizers",),
     "data": ("data loading",),
 }
+Phases = dict[str, float]
 #: A phase of less than this share of the time is not compared.
 LEAST_SHARE: Final = 0.02
-#: How far a phase may be from the stopwatch, unless measuring itself is the difference.
+#: How far a phase may be from the stopwatch.
 MOST_PERCENT: Final = 5
 LONGEST_SECS: Final = 300
 HEADERS: Final = (
@@ -125,7 +129,7 @@ def same_output(bare: Run, profiled: Run, program: Program) -> str:
     return f"differs in line {first + 1}"
 
 
-def reported_s(report: str) -> dict[str, float]:
+def reported_s(report: str) -> Phases:
     """The phases by the report's totals."""
     totals = report.partition("\nFunction profiling")[0]
     found = dict(
@@ -143,24 +147,42 @@ def measuring(report: str) -> tuple[float, str]:
     return (float(found[1]), f"{found[2]} %") if found else (0.0, "no report")
 
 
-def deviations(report: str, stopwatch: Path) -> str:
-    """Each phase that matters: how far the report is from the stopwatch, and, where
-    that is far, how much less it says in all."""
-    if not stopwatch.exists():
+def deviations(reports: Sequence[Phases], stopwatches: Sequence[Phases]) -> str:
+    """Each phase that matters: how far the reports are from the stopwatch, and, where
+    that is far, how much less they say in all."""
+    if not all(stopwatches):
         return "the stopwatch was not written"
-    spent = {k: ns / 1e9 for k, ns in json.loads(stopwatch.read_text()).items()}
-    whole = sum(spent.values()) or 1.0
-    said = reported_s(report)
+    spent, said = medians(stopwatches), medians(reports)
+    whole = sum(spent.values())
     off = {
-        phase: 100 * (said[phase] / spent[phase] - 1) if spent.get(phase) else 999.0
+        phase: 100 * (said[phase] / spent[phase] - 1) if spent[phase] else 999.0
         for phase in PHASES
-        if max(spent.get(phase, 0.0), said[phase]) > LEAST_SHARE * whole
+        if max(spent[phase], said[phase]) > LEAST_SHARE * whole
     }
     parts = ", ".join(f"{phase} {percent:+.1f}" for phase, percent in off.items())
     if all(abs(percent) <= MOST_PERCENT for percent in off.values()):
         return parts
-    missing = sum(spent.get(phase, 0.0) - said[phase] for phase in PHASES)
-    return f"{parts}: {missing:.2f} s in all, measuring {measuring(report)[0]:.2f} s"
+    missing = sum(spent[phase] - said[phase] for phase in PHASES)
+    return f"{parts}: {missing:.2f} s in all"
+
+
+def shares(phases: Phases) -> Phases:
+    """Of all of them, as what lasts a second."""
+    whole = sum(phases.values()) or 1.0
+    return {phase: spent / whole for phase, spent in phases.items()}
+
+
+def medians(runs: Sequence[Phases]) -> Phases:
+    return {phase: median(run.get(phase, 0.0) for run in runs) for phase in PHASES}
+
+
+def stopwatch_s(path: Path) -> Phases:
+    """What it has written; nothing if it has not."""
+    if not path.exists():
+        return {}
+    times = json.loads(path.read_text())
+    path.unlink()
+    return {phase: times.get(phase, 0) / 1e9 for phase in PHASES}
 
 
 def versions(program: Program) -> str:
@@ -172,29 +194,33 @@ def versions(program: Program) -> str:
 
 
 def row(
-    program: Program, examples: Path | None, work: Path, patience: float
+    program: Program, examples: Path | None, work: Path, options: argparse.Namespace
 ) -> list[results.Cell]:
-    """The row of one program. patience: see `main`."""
+    """The row of one program. options: see `main`."""
     today = datetime.now(timezone.utc).date().isoformat()
     why = program.missing(examples)
     script = program.path(examples)
     if why or script is None:
         return [program.name, why, *[""] * (len(HEADERS) - 3), today]
-    # Torch's examples look for their data beside their folder.
-    folder = work / "run"
     target = [str(script), *program.arguments]
-    command = ["-m", "torchprof_hooks"]
-    times = work / "times.json"
-    times.unlink(missing_ok=True)
     seeds = work / "seeds" if program.draws_unseeded else None
-    ends_after = patience * (program.ends_after or LONGEST_SECS)
-    bare, profiled, watched = (
-        run([sys.executable, *each, *target], folder, ends_after, seeds)
-        for each in ([], command, [*command, str(STOPWATCH), str(times)])
-    )
-    (work / f"{program.name}.txt").write_text(
-        f"{bare.report}\n{'=' * 80}\n{profiled.report}\n{'=' * 80}\n{watched.report}"
-    )
+    ends_after = options.patience * (program.ends_after or LONGEST_SECS)
+    times = work / "times.json"
+
+    def run_with(*command: str) -> Run:
+        # Torch's examples look for their data beside their folder.
+        folder = work / "run"
+        return run([sys.executable, *command, *target], folder, ends_after, seeds)
+
+    bare, reports, stopwatches = run_with(), [], []
+    for _ in range(options.rounds):
+        run_with(str(STOPWATCH), str(times))
+        stopwatches.append(stopwatch_s(times))
+        profiled = run_with("-m", "torchprof_hooks", "--full")
+        reports.append(profiled.report)
+    (work / f"{program.name}.txt").write_text(f"\n{'=' * 80}\n".join(reports))
+    # Of those that are interrupted, each came as far as it could.
+    of_run = dict if program.ends_after is None else shares
     return [
         program.name,
         versions(program),
@@ -202,7 +228,10 @@ def row(
         f"{bare.code}, {profiled.code}",
         _cpu_time(program, bare, profiled),
         measuring(profiled.report)[1],
-        deviations(watched.report, times),
+        deviations(
+            [of_run(reported_s(report)) for report in reports],
+            [of_run(spent) for spent in stopwatches],
+        ),
         today,
     ]
 
@@ -234,6 +263,7 @@ def main() -> None:
         default=1.0,
         help="how slow the machine is: what runs for long is interrupted later",
     )
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--keep", type=Path, help="folder for reports, kept")
     options = parser.parse_args()
     # Where this was started in the background, programs would ignore it like this.
@@ -250,7 +280,7 @@ def main() -> None:
         )
         for program in PROGRAMS:
             if not options.only or program.name in options.only:
-                rows = with_earlier([row(program, examples, work, options.patience)])
+                rows = with_earlier([row(program, examples, work, options)])
                 title = "Programs of others"
                 results.save("real_programs", [results.Table(title, HEADERS, rows)])
 
