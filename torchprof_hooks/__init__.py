@@ -30,6 +30,12 @@ if TYPE_CHECKING:
     from torchprof_hooks.profiles.memory import MemorySummary, MemoryTotals
     from torchprof_hooks.profiles.modules import ModuleInfo
     from torchprof_hooks.profiles.profile import Profile
+    from torchprof_hooks.profiles.ranks.provenance import Provenance
+    from torchprof_hooks.profiles.ranks.rank import Rank
+    from torchprof_hooks.profiles.ranks.ranks import Ranks, load_ranks
+    from torchprof_hooks.profiles.ranks.run import StaleRank
+    from torchprof_hooks.profiles.ranks.skew import SkewRow
+    from torchprof_hooks.profiles.ranks.verdict import Reason, Verdict
     from torchprof_hooks.profiles.rows import Row
     from torchprof_hooks.profiles.step_times import Bucket, StepTimes
     from torchprof_hooks.profiles.totals import Totals
@@ -66,6 +72,10 @@ __all__ = [
     "Profiler",
     "ProfilerError",
     "ProfilerHook",
+    "Provenance",
+    "Rank",
+    "Ranks",
+    "Reason",
     "ReportHook",
     "Row",
     "RunArgs",
@@ -73,17 +83,21 @@ __all__ = [
     "RunValues",
     "SecondOrStepTimer",
     "SessionHook",
+    "SkewRow",
+    "StaleRank",
     "StepTimerHook",
     "StepTimes",
     "StopAtStepHook",
     "Totals",
     "TrainingSession",
+    "Verdict",
     "__version__",
     "add_hook",
     "delete_hook",
     "enable",
     "function_hooks",
     "link_hooks",
+    "load_ranks",
     "profile",
     "profile_function",
     "profiled",
@@ -109,6 +123,12 @@ _HOMES = {
     "profiles.memory": ("MemorySummary", "MemoryTotals"),
     "profiles.modules": ("ModuleInfo",),
     "profiles.profile": ("Profile",),
+    "profiles.ranks.provenance": ("Provenance",),
+    "profiles.ranks.rank": ("Rank",),
+    "profiles.ranks.ranks": ("Ranks", "load_ranks"),
+    "profiles.ranks.run": ("StaleRank",),
+    "profiles.ranks.skew": ("SkewRow",),
+    "profiles.ranks.verdict": ("Reason", "Verdict"),
     "profiles.rows": ("Row",),
     "profiles.step_times": ("Bucket", "StepTimes"),
     "profiles.totals": ("Totals",),

@@ -10,6 +10,7 @@ import functools
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
@@ -22,6 +23,7 @@ from torchprof_hooks.capture.attach.blocks import (
 )
 from torchprof_hooks.capture.tracking.tensor_memory import memory_counter
 from torchprof_hooks.hooks.measuring import Settings, ThreadRounds
+from torchprof_hooks.hooks.saving import Saving
 from torchprof_hooks.measure.device_clock import (
     DeviceClock,
     check_clock,
@@ -30,7 +32,9 @@ from torchprof_hooks.measure.device_clock import (
 from torchprof_hooks.profiles.errors import MemoryUnavailableError
 from torchprof_hooks.profiles.options import (
     check_flag,
+    check_path,
     check_plain_function,
+    check_positive,
     check_share,
 )
 from torchprof_hooks.profiles.reportable import Reportable
@@ -50,8 +54,9 @@ class Profiler(Reportable):
     of which it follows by itself; everything is added up in one `profile`.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, saving: Saving | None = None) -> None:
         self._settings = settings
+        self._saving = saving or Saving()
         self._local = threading.local()
         self._rounds: list[ThreadRounds] = []
         self._taken: list[Profile] = []  # what `take` has returned, as one
@@ -60,6 +65,7 @@ class Profiler(Reportable):
         held = held_for(self)
         heal()
         self._own_rounds().enter(self, held)
+        self._saving.entered(lambda: self.profile)
         return self
 
     def _leave(
@@ -74,6 +80,8 @@ class Profiler(Reportable):
                 "this profiler was not entered in this thread, or has been left already"
             )
         rounds.leave(by_exception=error is not None)
+        if not self._is_entered():
+            self._saving.left(lambda: self.profile)
 
     __exit__ = ExitMethod(_leave)
 
@@ -82,6 +90,7 @@ class Profiler(Reportable):
         the cells of a notebook. A start inside of another one is a part of it."""
         heal()
         self._own_rounds().enter(self, None)
+        self._saving.entered(lambda: self.profile)
 
     def stop(self) -> None:
         """End what the last `start` in this thread began.
@@ -110,7 +119,7 @@ class Profiler(Reportable):
     @property
     def profile(self) -> Profile:
         """Everything measured so far, also in the middle of it."""
-        return self._with_taken(self._measured())
+        return self._signed(self._with_taken(self._measured()))
 
     def take(self) -> Profile:
         """What was measured since the last `take`, or since the beginning. It stays a
@@ -119,12 +128,18 @@ class Profiler(Reportable):
         Raises:
             RuntimeError: the profiler is measuring.
         """
-        if any(rounds.is_entered for rounds in self._rounds):
+        if self._is_entered():
             raise RuntimeError("take() must be called while the profiler is stopped")
         measured = self._measured()
         self._taken = [self._with_taken(measured)]
         self._rounds, self._local = [], threading.local()
-        return measured
+        return self._signed(measured)
+
+    def _is_entered(self) -> bool:
+        return any(rounds.is_entered for rounds in self._rounds)
+
+    def _signed(self, profile: Profile) -> Profile:
+        return self._saving.signed(profile, has_ended=not self._is_entered())
 
     def _measured(self) -> Profile:
         from torchprof_hooks.capture.snapshot import merge_snapshots
@@ -151,6 +166,9 @@ def profile(
     memory: bool | str | torch.device = False,
     max_overhead: float | str | None = None,
     device_clock: DeviceClock | None = None,
+    save: str | Path | None = None,
+    flush_secs: float = 60.0,
+    ranks_report: bool = True,
 ) -> Profiler:
     """Measure forward, backward and recompute of every module, and optimizer steps.
 
@@ -176,10 +194,16 @@ def profile(
             measured.
         device_clock: a clock for another device. By default it is that of
             ``torch.cuda``, if this torch is built with CUDA.
+        save: a file for the profile, which is written when the block is left, and while
+            it runs; each rank of a distributed program has its own
+            (``profile-rank1.json``).
+        flush_secs: seconds between writing it while the block runs.
+        ranks_report: whether rank 0 prints at its exit which rank the others wait for
+            (see `load_ranks`), if there are several and their profiles are saved.
 
     Raises:
-        ValueError: `memory` is not a device of this machine, or `max_overhead` is not a
-            share.
+        ValueError: `memory` is not a device of this machine, `max_overhead` is not a
+            share, or `flush_secs` is not above 0.
         TypeError: a parameter is of another type than these.
 
     Example:
@@ -202,4 +226,8 @@ def profile(
         share = check_share("max_overhead", max_overhead, is_limit=True)
     clock = device_clock or default_device_clock()
     limit = share if share < 1 else None
-    return Profiler(Settings(functions, memory, clock, limit))
+    check_positive("flush_secs", flush_secs)
+    check_flag("ranks_report", ranks_report)
+    path = None if save is None else check_path("save", save).absolute()
+    saving = Saving(path, flush_secs, ranks_report)
+    return Profiler(Settings(functions, memory, clock, limit), saving)

@@ -24,6 +24,7 @@ from torchprof_hooks.profiles.memory import MemorySummary, merge_summaries
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import PROFILER_NAME, Grouping, Phase, united
 from torchprof_hooks.profiles.options import check_flag, check_path
+from torchprof_hooks.profiles.ranks.provenance import Processes, all_of
 from torchprof_hooks.profiles.reportable import Reportable
 from torchprof_hooks.profiles.step_times import NO_STEP_TIMES, StepTimes
 from torchprof_hooks.profiles.totals import Totals
@@ -66,6 +67,8 @@ class Profile(Reportable):
     core: the core that has measured, "native" or "python", "" if it is not known, and
         both if profiles of both were merged.
     core_reason: why the native core was not used.
+    provenance: the processes that have measured, one unless profiles were merged.
+        Profiles that differ in that alone are equal.
     """
 
     cells: Mapping[CellKey, Totals] = field(default_factory=dict)
@@ -83,6 +86,7 @@ class Profile(Reportable):
     step_times: Annotated[StepTimes, OPTIONAL] = NO_STEP_TIMES
     core: Annotated[str, OPTIONAL] = ""
     core_reason: Annotated[str, OPTIONAL] = ""
+    provenance: Annotated[Processes, OPTIONAL] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "cells", MappingProxyType(dict(self.cells)))
@@ -238,5 +242,6 @@ def _merged(one: Profile, other: Profile) -> Profile:
         step_times=one.step_times.merge(other.step_times),
         core=united(one.core, other.core, ", "),
         core_reason=united(one.core_reason, other.core_reason, "; "),
+        provenance=all_of(one.provenance, other.provenance),
         **sums,
     )

@@ -1,4 +1,5 @@
-"""Base of profiles and profilers, which can print a report of themselves."""
+"""Bases of profiles and profilers, and of the ranks of a run, which can print reports
+of themselves."""
 
 from __future__ import annotations
 
@@ -22,6 +23,7 @@ from torchprof_hooks.profiles.options import (
 
 if TYPE_CHECKING:
     from torchprof_hooks.profiles.profile import Profile
+    from torchprof_hooks.profiles.ranks.ranks import Ranks
 
 
 class Reportable:
@@ -177,4 +179,27 @@ class Reportable:
         return self.report()
 
     def _reported_profile(self) -> Profile:
+        raise NotImplementedError
+
+
+class ReportableRanks:
+    """Has a report of ranks, which is also what ``print`` shows of it."""
+
+    def report(
+        self, by: Grouping = "module", *, max_rows: int = 10, width: int = 120
+    ) -> str:
+        """Which rank the others wait for, and where it spends that; the phases of each
+        rank, side by side; and the rows in which ranks differ (see `ranks_report` for
+        a sample).
+
+        by: what the rows are, as for `Profile.rows`.
+        """
+        from torchprof_hooks.reports.ranks.text import ranks_report
+
+        return ranks_report(self._reported_ranks(), by, max_rows, width)
+
+    def __str__(self) -> str:
+        return self.report()
+
+    def _reported_ranks(self) -> Ranks:
         raise NotImplementedError

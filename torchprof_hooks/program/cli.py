@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 #: Commands for files of profiles.
-FILE_TOOLS = ("show", "compare", "merge")
+FILE_TOOLS = ("show", "compare", "merge", "ranks")
 #: The command that builds the native core.
 BUILD = "build"
 

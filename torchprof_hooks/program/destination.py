@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Final, TextIO
 
 from torchprof_hooks.profiles.errors import FlagError
+from torchprof_hooks.profiles.files.own_file import rank_path
 from torchprof_hooks.profiles.files.writing import replaced_file
+from torchprof_hooks.profiles.ranks.provenance import Provenance
 from torchprof_hooks.program.flags import Flags
 
 #: Destinations that are no files.
@@ -31,7 +33,7 @@ def settle(flags: Flags, spelled: Callable[[str], str]) -> Flags:
     for name in ("save", "html", "destination"):
         written = getattr(flags, name)
         if written and not (name == "destination" and written in _STREAMS):
-            trouble = _trouble_with(rank_file(written))
+            trouble = _trouble_with(Path(written))
             if trouble:
                 raise FlagError(f"{spelled(name)} {written}: {trouble}")
             found[name] = os.path.abspath(written)
@@ -59,7 +61,9 @@ def stream_of(destination: str) -> TextIO | None:
     return sys.stderr if destination == "stderr" else sys.stdout
 
 
-def write_report(report: str, destination: str) -> None:
+def write_report(
+    report: str, destination: str, provenance: Provenance | None = None
+) -> None:
     """Print a report to "stderr", "stdout" or into a file, one for each rank of a
     distributed program.
 
@@ -72,15 +76,6 @@ def write_report(report: str, destination: str) -> None:
             with suppress(ValueError):  # the program has closed it
                 print(report, file=stream, flush=True)
     else:
-        with replaced_file(rank_file(destination)) as file:
+        path = Path(destination)
+        with replaced_file(rank_path(path, provenance) if provenance else path) as file:
             file.write(report + "\n")
-
-
-def rank_file(name: str) -> Path:
-    """The path of the file of this rank in a distributed program:
-    ``profile-rank1.json`` for rank 1."""
-    path = Path(name)
-    rank = os.environ.get("RANK")
-    if rank is None or os.environ.get("WORLD_SIZE", "1") == "1":
-        return path
-    return path.with_name(f"{path.stem}-rank{rank}{path.suffix}")

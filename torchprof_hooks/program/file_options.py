@@ -1,4 +1,5 @@
-"""The options of the commands for files: ``show``, ``compare`` and ``merge``."""
+"""The options of the commands for files: ``show``, ``compare``, ``merge``,
+``ranks``."""
 
 from __future__ import annotations
 
@@ -17,12 +18,13 @@ _FORMATS: Final = ("text", "report", "html", "json", "csv", "speedscope", "colla
 
 
 def file_parser() -> argparse.ArgumentParser:
-    """Parses the three commands; the result has the name of one as `command`."""
+    """Parses the commands; the result has the name of one as `command`."""
     parser = argparse.ArgumentParser(prog="torchprof_hooks")
     subparsers = parser.add_subparsers(required=True, metavar="command")
     _add_show(subparsers)
     _add_compare(subparsers)
     _add_merge(subparsers)
+    _add_ranks(subparsers)
     return parser
 
 
@@ -90,6 +92,27 @@ def _add_merge(subparsers: Subparsers) -> None:
     parser.add_argument("files", type=Path, nargs="+", metavar="file")
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="file")
     parser.set_defaults(command="merge")
+
+
+def _add_ranks(subparsers: Subparsers) -> None:
+    parser = subparsers.add_parser(
+        "ranks",
+        help="which rank the others wait for, and where it spends that",
+        description="Put the ranks of the newest run in a folder side by side: which "
+        "one the others wait for, in which module or code it spends that, the phases "
+        "of each, and the rows in which they differ.",
+    )
+    parser.add_argument("folder", type=Path)
+    _add_by(parser, "rows are one per module (the default), class, function or call")
+    parser.add_argument("--format", choices=("text", "json", "csv"), default="text")
+    _add_output(parser)
+    parser.add_argument(
+        "--max-rows",
+        type=_positive,
+        metavar="N",
+        help="rows of the table (default: 10; of JSON and CSV: all)",
+    )
+    parser.set_defaults(command="ranks")
 
 
 def _add_by(parser: argparse.ArgumentParser, meaning: str) -> None:

@@ -1,4 +1,4 @@
-"""The commands for files of profiles: ``show``, ``compare`` and ``merge``."""
+"""The commands for files of profiles."""
 
 from __future__ import annotations
 
@@ -188,6 +188,18 @@ def _merge(args: argparse.Namespace) -> int:
     return 0
 
 
+def _ranks(args: argparse.Namespace) -> int:
+    from torchprof_hooks.profiles.ranks.ranks import load_ranks
+    from torchprof_hooks.reports.ranks import export
+
+    ranks = _read(load_ranks, args.folder)
+    if ranks.notes and args.format != _TEXT:
+        print("torchprof_hooks:", "; ".join(ranks.notes), file=sys.stderr)
+    layout = args.by, args.max_rows, min(_width(), WIDTH)
+    _put(export.rendered(ranks, args.format, *layout), args.output)
+    return 0
+
+
 def _load(path: Path) -> Profile:
     return _read(Profile.load, path)
 
@@ -236,4 +248,5 @@ _COMMANDS: Final[Mapping[str, Callable[[argparse.Namespace], int]]] = {
     "show": _show,
     "compare": _compare,
     "merge": _merge,
+    "ranks": _ranks,
 }

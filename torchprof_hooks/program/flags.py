@@ -22,6 +22,15 @@ def _yes_or_no(text: str) -> bool:
     return known[text.lower()]
 
 
+def _on_or_off(text: str) -> bool:
+    if text.lower() in ("on", "off"):
+        return text.lower() == "on"
+    try:
+        return _yes_or_no(text)
+    except ValueError:
+        raise ValueError("on or off") from None
+
+
 def _whole(least: int) -> Callable[[str], int]:
     def parse(text: str) -> int:
         try:
@@ -117,6 +126,11 @@ class Flags:
     save: str = _flag("", _text, "write the profile to this file, too")
     html: str = _flag("", _text, "write a page for a browser to this file, too")
     flush_secs: float = _flag(60.0, _number(0), "seconds between writing that file")
+    ranks_report: bool = _flag(
+        True,
+        _on_or_off,
+        "have rank 0 compare the saved profiles of all, at exit",
+    )
 
     @property
     def wants_tables(self) -> bool:
@@ -148,6 +162,7 @@ _BARE: Final = {
     "save",
     "html",
     "flush_secs",
+    "ranks_report",
 }
 
 

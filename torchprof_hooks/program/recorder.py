@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,7 +25,9 @@ from torchprof_hooks.capture.sampling.scheduler import Scheduler
 from torchprof_hooks.capture.tracking.first_call import FirstCall
 from torchprof_hooks.hooks.measuring import Settings, make_tracker
 from torchprof_hooks.measure.device_clock import default_device_clock
-from torchprof_hooks.program.destination import rank_file, write_report
+from torchprof_hooks.measure.origin import Origin
+from torchprof_hooks.profiles.files.own_file import OwnFile, rank_path
+from torchprof_hooks.program.destination import write_report
 from torchprof_hooks.program.flags import Flags
 from torchprof_hooks.program.handover import BEGAN_NS, complain
 
@@ -34,6 +37,7 @@ if TYPE_CHECKING:  # not before they are needed: every program waits for these i
     from torchprof_hooks.capture.tracking.tracker import Tracker
     from torchprof_hooks.profiles.program.compilation import CompilationSummary
     from torchprof_hooks.profiles.program.program_profile import ProgramProfile
+    from torchprof_hooks.profiles.ranks.provenance import Provenance
     from torchprof_hooks.tracing.memory_step import MemoryStep
 
 #: The step that is traced for the memory profile: the first that is like others, after
@@ -66,6 +70,10 @@ class Recorder:
         self._memory = _make_memory_step() if flags.profile_memory else None
         self._compiled_before = _compilation_so_far()
         self._has_traced = False
+        self._origin = Origin(flags.flush_secs if flags.save else 0)
+        self._file = OwnFile(
+            Path(flags.save), self._origin.provenance, flags.flush_secs
+        )
         self._flushed_at = time.monotonic()
         self._is_reported = False
         self._ended_ns = 0
@@ -137,6 +145,7 @@ class Recorder:
     def _at_step(self, steps: int) -> bool:
         """Between two steps: write the file if that is due, and begin or end a trace.
         Returns whether the next step is traced."""
+        self._origin.look()
         if self._flags.save:
             self._flush_if_due()
         if self._memory is None:
@@ -148,28 +157,24 @@ class Recorder:
 
     def _flush_if_due(self) -> None:
         if time.monotonic() - self._flushed_at >= self._flags.flush_secs:
-            with suppress(OSError):  # the end will tell
-                self._save(self._so_far(self._flop_count.without_patience()))
+            so_far = self._so_far(self._flop_count.without_patience())
+            self._file.keep_writing(lambda: so_far, at_once=True)
             self._flushed_at = time.monotonic()
-
-    def _save(self, program: ProgramProfile) -> None:
-        program.save(rank_file(self._flags.save))
 
     def _save_at_end(self, program: ProgramProfile) -> None:
         if not self._flags.save:
             return
         try:
-            self._save(program)
+            self._file.finish(program)
         except Exception as error:  # there is still the report
-            where = rank_file(self._flags.save)
-            complain(f"torchprof_hooks: {where} is not saved: {error}")
+            complain(f"torchprof_hooks: {self._file.path} is not saved: {error}")
 
     def _write_page(self, program: ProgramProfile) -> None:
         if not self._flags.html:
             return
         from torchprof_hooks.reports.html.page import program_page, write_page
 
-        where = rank_file(self._flags.html)
+        where = rank_path(Path(self._flags.html), self._origin.provenance(True))
         try:
             write_page(program_page(program), where)
         except Exception as error:  # there is still the report
@@ -189,6 +194,7 @@ class Recorder:
             has_warm_up=not self._flags.ignore_first_call,
             compilation=_compilation_since(self._compiled_before),
             facts=self._sampler.facts(),
+            provenance=(self._origin.provenance(False),),
         )
 
     def _finish(self) -> ProgramProfile:
@@ -204,14 +210,26 @@ class Recorder:
 
         where = self._flags.destination
         report = exit_report(program, self._flags, self._closing)
+        provenance = self._origin.provenance(True)
+        report += self._of_ranks(provenance)
         try:
-            write_report(report, where)
+            write_report(report, where, provenance)
         except OSError as error:
             reason = error.strerror or error  # it may name a file that is not theirs
-            complain(
-                f"torchprof_hooks: no file for the report: {rank_file(where)}: {reason}"
-            )
-            write_report(report, "stderr")  # it may have taken days
+            path = rank_path(Path(where), provenance)
+            complain(f"torchprof_hooks: no file for the report: {path}: {reason}")
+            write_report(
+                report, "stderr", self._origin.provenance(True)
+            )  # it may have taken days
+
+    def _of_ranks(self, provenance: Provenance) -> str:
+        """What rank 0 tells of the others, on lines of its own."""
+        if not (self._flags.save and self._flags.ranks_report):
+            return ""
+        from torchprof_hooks.reports.ranks.at_exit import final_report
+
+        found = final_report(Path(self._flags.save), provenance)
+        return f"\n\n{found}" if found else ""
 
     def _closing(self) -> str:
         """Lines that are known only at the end of the program, and are not in its

@@ -13,6 +13,7 @@ Version 4::
      "step_times": {"first_steps": ..., "first_ns": ...,
                     "later": [{"number": ..., "steps": ..., "total_ns": ...}, ...],
                     "evaluations": ..., "evaluation_ns": ...},
+     "provenance": [{"rank": ..., "world_size": ..., "host": ..., ...}],
      "modules": {name: {"class_name": ..., "kind": ..., "aliases": [...],
                         "compiled": ..., "order": ..., "implementation": ...,
                         "inputs": [...], "place": ...}},
@@ -41,6 +42,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypeVar
 
@@ -57,6 +59,7 @@ from torchprof_hooks.profiles.files.schema import Schema
 from torchprof_hooks.profiles.files.versions import HEADER, newest, settle_debts
 from torchprof_hooks.profiles.files.writing import replaced_file
 from torchprof_hooks.profiles.names import Phase
+from torchprof_hooks.profiles.ranks.provenance import Provenance
 from torchprof_hooks.profiles.totals import Totals
 from torchprof_hooks.profiles.trace.step_outputs import Output
 from torchprof_hooks.profiles.trace.step_trace import TensorType
@@ -69,6 +72,9 @@ Kind = TypeVar("Kind")
 
 #: The field that the file of a whole program has besides.
 _PROGRAM: Final = "program"
+
+#: The field that says where it comes from.
+_PROCESSES: Final = "provenance"
 
 #: Names in a path: calls inside of each other. Python allows some hundred calls of
 #: modules, unless it was told otherwise; nothing that reads a profile calls itself.
@@ -99,12 +105,36 @@ def load_program(
     kind: type[ProgramProfile], whole: type[Profile], path: str | Path
 ) -> ProgramProfile:
     """See `ProgramProfile.load`."""
-    content = _read(path)
-    program = content.pop(_PROGRAM, None)
-    _decoded(whole, path, content)  # raises an error if it is damaged
+    program = load_most(kind, whole, path)[1]
     if program is None:
         raise ProfileFileError(f"{path} is not the profile of a whole program")
-    return _decoded(kind, path, program)
+    return program
+
+
+def load_most(
+    kind: type[ProgramProfile], whole: type[Profile], path: str | Path
+) -> tuple[Profile, ProgramProfile | None]:
+    """All that a file has: a profile, and that of a whole program, if it is one.
+
+    Raises: as `load`.
+    """
+    content = _read(path)
+    program = content.pop(_PROGRAM, None)
+    profile = _decoded(whole, path, content)
+    if program is None:
+        return profile, None
+    found = _decoded(kind, path, program)
+    return profile, replace(found, provenance=profile.provenance)
+
+
+def provenance_of(path: str | Path) -> tuple[Provenance, ...]:
+    """The processes that a file is of, () if it does not say.
+
+    Raises:
+        ProfileFileError: it is no profile.
+        OSError: it cannot be read.
+    """
+    return _decoded(_Processes, path, {_PROCESSES: _read(path).get(_PROCESSES, [])})[0]
 
 
 def is_program(path: str | Path) -> bool:
@@ -164,6 +194,12 @@ def _decoded(kind: type[Kind], path: str | Path, content: Any) -> Kind:
     except RecursionError:
         raise ProfileFileError(f"{path} is damaged: it is nested too deep") from None
     return record
+
+
+class _Processes(NamedTuple):
+    """What files of ranks are looked at for before they are read."""
+
+    provenance: tuple[Provenance, ...]
 
 
 class _Cell(NamedTuple):

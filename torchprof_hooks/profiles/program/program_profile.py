@@ -6,13 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Annotated
 
-from torchprof_hooks.profiles.files.fields import Count
+from torchprof_hooks.profiles.files.fields import DERIVED, Count
 from torchprof_hooks.profiles.names import Grouping, Phase
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.program.compilation import CompilationSummary
 from torchprof_hooks.profiles.program.program_facts import ProgramFacts
 from torchprof_hooks.profiles.program.strata import Strata
+from torchprof_hooks.profiles.ranks.provenance import Processes
 from torchprof_hooks.profiles.rows import Row
 from torchprof_hooks.profiles.step_times import StepTimes
 from torchprof_hooks.profiles.trace.memory_replay import MemoryReplay
@@ -31,6 +33,7 @@ class ProgramProfile:
     replay: the memory of one step.
     not_replayed: why there is no replay.
     facts: what tips need to know besides times.
+    provenance: see `Profile`; files have it there.
     """
 
     message: str
@@ -42,6 +45,7 @@ class ProgramProfile:
     replay: MemoryReplay | None = None
     not_replayed: str = ""
     facts: ProgramFacts = field(default_factory=ProgramFacts)
+    provenance: Annotated[Processes, DERIVED] = field(default=(), compare=False)
 
     def save(self, path: str | Path) -> None:
         """Write it to a file that `Profile.load` reads, too (see `Profile.save`).
@@ -69,7 +73,11 @@ class ProgramProfile:
     @cached_property
     def whole(self) -> Profile:
         """All that was measured, without estimates."""
-        return replace(self.strata.whole, overhead_ns=self.overhead_ns)
+        return replace(
+            self.strata.whole,
+            overhead_ns=self.overhead_ns,
+            provenance=self.provenance,
+        )
 
     @cached_property
     def step_times(self) -> StepTimes:

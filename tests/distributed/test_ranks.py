@@ -1,0 +1,203 @@
+"""Which rank the others wait for: planted in real processes that train together.
+
+The machine may be busy. So what is planted is large, and where its noise is larger
+still, the verdict may be that there is too much of it, but no other.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, Dataset
+
+import torchprof_hooks
+from tests.distributed.processes import is_complete, run_processes
+from tests.thorough import IS_THOROUGH
+from torchprof_hooks import Profile, Ranks, load_ranks
+from torchprof_hooks.profiles.ranks.skew import phase_times
+
+STEPS = 8
+SLEEP_S = 0.06
+SIZES = (2, 4, 8) if IS_THOROUGH else (2, 4)
+
+
+class Slow(torch.autograd.Function):
+    """Sleeps in its backward."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, seconds: float) -> torch.Tensor:
+        ctx.seconds = seconds
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> Any:
+        time.sleep(ctx.seconds)
+        return grads[0], None
+
+
+class Head(nn.Module):
+    def __init__(self, forward_s: float, backward_s: float) -> None:
+        super().__init__()
+        self.fc = nn.Linear(8, 8)
+        self.forward_s, self.backward_s = forward_s, backward_s
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        time.sleep(self.forward_s)
+        out: torch.Tensor = Slow.apply(self.fc(x), self.backward_s)
+        return out
+
+
+class Data(Dataset[torch.Tensor]):
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+    def __len__(self) -> int:
+        return STEPS + 1
+
+    def __getitem__(self, number: int) -> torch.Tensor:
+        time.sleep(self.seconds)
+        return torch.ones(8)
+
+
+#: Seconds that a process sleeps in each step: in its module's forward, its backward, in
+#: loading data, and in its own code.
+Sleeps = tuple[float, float, float, float]
+NOWHERE: Sleeps = (0.0, 0.0, 0.0, 0.0)
+
+#: Where the last process is slow, and the rows and phases that may be told.
+PLANTED: dict[str, tuple[Sleeps, str, str]] = {
+    "forward": ((SLEEP_S, 0, 0, 0), "Head", "forward"),
+    "backward": ((0, SLEEP_S, 0, 0), "Head", "backward"),
+    "data": ((0, 0, SLEEP_S, 0), "(data loading)", "data"),
+    "own code": ((0, 0, 0, SLEEP_S), "(outside modules)", "outside"),
+}
+
+
+def train(folder: Path, sleeps: Sleeps, own_code: Callable[[int], float]) -> None:
+    torch.manual_seed(0)
+    forward_s, backward_s, data_s, own_s = sleeps
+    model = DistributedDataParallel(
+        nn.Sequential(nn.Linear(8, 8), Head(forward_s, backward_s))
+    )
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    batches = iter(DataLoader(Data(data_s)))
+
+    def step(number: int) -> None:
+        loss = model(next(batches)).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        time.sleep(own_s + own_code(number))
+
+    step(0)
+    with torchprof_hooks.profile(save=folder / "profile.json"):
+        for number in range(STEPS):
+            step(number)
+
+
+def all_of_them(folder: Path, size: int) -> Callable[[int], None]:
+    """What each process does, in one group: it takes long to make."""
+
+    def work(rank: int) -> None:
+        is_last = rank == size - 1
+        for name, (sleeps, _, _) in PLANTED.items():
+            train(folder / name, sleeps if is_last else NOWHERE, lambda _: 0.0)
+        rng = random.Random(rank)
+        train(folder / "noise", NOWHERE, lambda _: SLEEP_S * rng.gauss(1, 0.1))
+        train(folder / "turns", NOWHERE, lambda n: SLEEP_S * (n % size == rank))
+
+    return work
+
+
+def check_blame(ranks: Ranks, slow: int, row: str, phase: str) -> None:
+    waited = {
+        rank.number: phase_times(rank)["waiting"] + phase_times(rank)["communication"]
+        for rank in ranks.ranks
+    }
+    assert min(waited, key=waited.__getitem__) == slow
+    verdict = ranks.verdict
+    assert verdict.lost_ns > SLEEP_S * 0.5e9
+    if verdict.noise_ns > verdict.lost_ns:
+        assert verdict.rank is None
+        return
+    assert verdict.rank == slow
+    assert verdict.reason is not None
+    found = verdict.reason.row, verdict.reason.phase
+    by_class = {"Head": "DistributedDataParallel.module.1"}
+    assert found == (by_class.get(row, row), phase)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_planted(size: int, tmp_path: Path) -> None:
+    for name in (*PLANTED, "noise", "turns"):
+        (tmp_path / name).mkdir()
+    import_module("torch._dynamo")  # takes seconds: not in each process
+    run_processes(all_of_them(tmp_path, size), size)
+    for name, (_, row, phase) in PLANTED.items():
+        ranks = load_ranks(tmp_path / name)
+        assert (ranks.world_size, ranks.missing, ranks.stale) == (size, (), ())
+        check_blame(ranks, size - 1, row, phase)
+    for name in ("noise", "turns"):
+        assert load_ranks(tmp_path / name).verdict.rank is None
+    for path in tmp_path.rglob("*.json"):
+        profile = Profile.load(path)
+        assert is_complete(profile)
+        assert profile.provenance[0].world_size == size
+
+
+def keep_training(rank: int, folder: Path) -> None:
+    os.environ.update(RANK=str(rank), WORLD_SIZE="3", LOCAL_RANK=str(rank))
+    net = nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    path = folder / "profile.json"
+    with torchprof_hooks.profile(save=path, flush_secs=0.05, ranks_report=False):
+        while True:
+            net(torch.ones(1, 2)).sum().backward()
+            optimizer.step()
+            time.sleep(0.001)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_rank_that_dies_is_named(number: signal.Signals, tmp_path: Path) -> None:
+    children = []
+    for rank in range(3):
+        child = os.fork()
+        if not child:
+            try:
+                keep_training(rank, tmp_path)
+            finally:
+                os._exit(1)
+        children.append(child)
+    try:
+        until = time.monotonic() + 60
+        while len(list(tmp_path.glob("*.json"))) < 3 and time.monotonic() < until:
+            time.sleep(0.02)
+        os.kill(children[1], number)
+        while 1 not in _stale(tmp_path) and time.monotonic() < until:
+            time.sleep(0.02)
+        ranks = load_ranks(tmp_path)
+    finally:
+        for child in children:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+    assert 1 in [stale.rank for stale in ranks.stale]
+    assert ranks.missing == ()
+    [dead] = [stale for stale in ranks.stale if stale.rank == 1]
+    assert dead.steps == ranks.ranks[1].steps
+    assert not dead.has_ended
+    assert "STALE: rank 1 wrote its file last" in ranks.report()
+
+
+def _stale(folder: Path) -> list[int]:
+    return [stale.rank for stale in load_ranks(folder).stale]

@@ -1,0 +1,70 @@
+"""Which rank a process is, as its launcher or torch.distributed says."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+
+from tests.distributed.processes import run_processes
+from torchprof_hooks import __version__
+from torchprof_hooks.measure.origin import Origin, Place, find_place
+
+TORCHRUN = {"RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "1"}
+SLURM = {"SLURM_PROCID": "5", "SLURM_STEP_NUM_TASKS": "6", "SLURM_LOCALID": "2"}
+OPEN_MPI = {
+    "OMPI_COMM_WORLD_RANK": "1",
+    "OMPI_COMM_WORLD_SIZE": "2",
+    "OMPI_COMM_WORLD_LOCAL_RANK": "1",
+}
+PMI = {"PMI_RANK": "2", "PMI_SIZE": "4"}
+#: A batch script of Slurm's is one process, for however many tasks it asks.
+BATCH = {"SLURM_PROCID": "0", "SLURM_NTASKS": "4"}
+
+
+@pytest.mark.parametrize(
+    ("environment", "place"),
+    [
+        ({}, (0, 1, 0)),
+        (TORCHRUN, (3, 8, 1)),
+        (SLURM, (5, 6, 2)),
+        (OPEN_MPI, (1, 2, 1)),
+        (PMI, (2, 4, 0)),
+        (BATCH, (0, 1, 0)),
+        ({**SLURM, **TORCHRUN}, (3, 8, 1)),
+        ({**SLURM, "RANK": "0", "WORLD_SIZE": "1"}, (5, 6, 2)),
+        ({"RANK": "three", "WORLD_SIZE": "8"}, (0, 1, 0)),
+        ({"RANK": "8", "WORLD_SIZE": "8"}, (0, 1, 0)),
+        ({"RANK": "1"}, (0, 1, 0)),
+    ],
+)
+def test_launchers(environment: dict[str, str], place: tuple[int, int, int]) -> None:
+    assert find_place(environment) == Place(*place)
+
+
+def test_a_process_that_no_launcher_tells_asks_torch_distributed() -> None:
+    places = run_processes(lambda rank: find_place({}), 2)
+    assert places == [(0, 2, 0), (1, 2, 0)]
+
+
+def test_the_rank_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in TORCHRUN.items():
+        monkeypatch.setenv(name, value)
+    origin = Origin()
+    for name in TORCHRUN:
+        monkeypatch.delenv(name)
+    assert origin.look() == (3, 8, 1)
+
+
+def test_provenance(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
+    monkeypatch.setenv("SLURM_JOB_ID", "77")
+    before_ns = time.time_ns()
+    found = Origin(flush_secs=30).provenance(True)
+    assert before_ns <= found.started_ns <= found.written_ns <= time.time_ns()
+    assert (found.host, found.pid) == (os.uname().nodename, os.getpid())
+    assert (found.package, found.run, found.flush_ns) == (__version__, "77", 30 * 10**9)
+    assert found.has_ended
+    assert found.torch
+    assert found.command

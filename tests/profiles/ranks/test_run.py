@@ -1,0 +1,176 @@
+"""Which files are the ranks of a run, and which are left out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.ranks_of import (
+    BEGAN,
+    SECOND,
+    USUAL,
+    Work,
+    as_rank,
+    of_rank,
+    profile_of,
+)
+from torchprof_hooks import Profile, ProfileFileError, load_ranks
+from torchprof_hooks.profiles.names import GROUPINGS
+from torchprof_hooks.profiles.ranks.provenance import Provenance
+from torchprof_hooks.profiles.ranks.run import Run, StaleRank, run_of
+from torchprof_hooks.profiles.ranks.skew import phase_times
+
+
+def profile(provenance: Provenance, steps: int = 20) -> Profile:
+    return profile_of(USUAL, [1.0], provenance, steps)
+
+
+def run(*every: Provenance) -> Run:
+    return run_of([as_rank(profile(each)) for each in every])
+
+
+def four(**facts: Any) -> list[Provenance]:
+    """Four ranks; these facts are true of the last one."""
+    ranks = [of_rank(number, 4) for number in range(4)]
+    return [*ranks[:3], ranks[3]._replace(**facts)]
+
+
+def save(folder: Path, provenance: Provenance, name: str = "", steps: int = 20) -> None:
+    path = folder / (name or f"profile-rank{provenance.rank}.json")
+    profile(provenance, steps).save(path)
+
+
+def test_all_ranks(tmp_path: Path) -> None:
+    for each in four():
+        save(tmp_path, each)
+    ranks = load_ranks(tmp_path)
+    assert [rank.number for rank in ranks.ranks] == [0, 1, 2, 3]
+    assert (ranks.missing, ranks.stale, ranks.notes) == ((), (), ())
+    for rank in ranks.ranks:
+        assert sum(phase_times(rank).values()) == rank.step_ns == 51_000_000
+
+
+def test_ranks_that_have_no_file() -> None:
+    assert run(*four()[1:3]).missing == (0, 3)
+
+
+@pytest.mark.parametrize(
+    ("age_s", "ended", "steps", "is_stale"),
+    [
+        (19, False, 20, False),  # less than two flushes
+        (21, False, 20, True),
+        (21, True, 20, False),  # it had no more to do
+        (21, True, 11, True),  # an exception, most likely
+    ],
+)
+def test_stale_files(age_s: int, ended: bool, steps: int, is_stale: bool) -> None:
+    age_ns = age_s * SECOND
+    *others, last = four(written_ns=BEGAN + 100 * SECOND - age_ns, has_ended=ended)
+    found = [as_rank(profile(each)) for each in others]
+    found.append(as_rank(profile(last, steps), steps))
+    assert run_of(found).stale == (StaleRank(3, age_ns, steps, ended),) * is_stale
+    assert len(run_of(found).ranks) == 4
+
+
+def test_stale_ranks_are_not_compared(tmp_path: Path) -> None:
+    *others, last = four(written_ns=BEGAN + 10 * SECOND, has_ended=False)
+    for each in others:
+        save(tmp_path, each)
+    slow = {**USUAL, ("(data loading)", "data"): 500.0}
+    profile_of(slow, [0.0], last, 5).save(tmp_path / "last.json")
+    ranks = load_ranks(tmp_path)
+    assert [stale.rank for stale in ranks.stale] == [3]
+    assert ranks.verdict.rank is None
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"world_size": 8},
+        {"command": "other.py"},
+        {"run": "77"},
+        {"started_ns": BEGAN - 50 * SECOND, "written_ns": BEGAN - SECOND},
+    ],
+    ids=lambda facts: next(iter(facts)),
+)
+def test_files_of_other_runs(facts: dict[str, Any]) -> None:
+    older = {"written_ns": BEGAN + 99 * SECOND, **facts}
+    found = run(*four(**older))
+    assert found.missing == (3,)
+    assert found.notes == ("left out: profile-rank3.json is of another run",)
+
+
+def test_a_run_with_a_name_is_one_however_long_ranks_take_to_begin() -> None:
+    ranks = [each._replace(run="77") for each in four(written_ns=BEGAN + SECOND)]
+    ranks[0] = ranks[0]._replace(started_ns=BEGAN + 50 * SECOND)
+    assert run(*ranks).missing == ()
+
+
+def test_two_files_of_one_rank(tmp_path: Path) -> None:
+    for each in four():
+        save(tmp_path, each)
+    save(tmp_path, four()[1], "a-copy.json", steps=3)
+    ranks = load_ranks(tmp_path)
+    assert ranks.ranks[1].steps == 20
+    assert ranks.notes == ("left out: a-copy.json: profile-rank1.json is of rank 1",)
+
+
+def test_versions_and_models_that_differ(tmp_path: Path) -> None:
+    one, other = of_rank(0, 2), of_rank(1, 2, torch="2.15.0", package="9")
+    save(tmp_path, one)
+    only: Work = {("Stage", "forward"): 5.0, ("(outside modules)", "outside"): 1.0}
+    whole = profile_of(only, [1.0], other)
+    stage = {**whole.modules, "Stage": replace(whole.modules["Stage"], kind="module")}
+    replace(whole, modules=stage).save(tmp_path / "other.json")
+    notes = load_ranks(tmp_path).notes
+    assert notes[0] == "ranks have different versions of torch: 2.13.0, 2.15.0"
+    assert notes[1] == "ranks have different versions of torchprof_hooks: 0.1.0, 9"
+    assert "different models" in notes[2]
+
+
+def test_what_cannot_be_a_rank(tmp_path: Path) -> None:
+    ranks = four()
+    for each in ranks[:2]:
+        save(tmp_path, each)
+    (tmp_path / "corrupt.json").write_text('{"format": "torchprof_hooks pro')
+    (tmp_path / "notes.txt").write_text("not looked at")
+    (tmp_path / ".profile.json").write_text("being written")
+    whole = profile(ranks[2])
+    replace(whole, provenance=()).save(tmp_path / "nobody.json")
+    whole.merge(profile(ranks[3])).save(tmp_path / "sum.json")
+    found = load_ranks(tmp_path)
+    assert found.missing == (2, 3)
+    assert found.notes == (
+        found.notes[0],
+        "left out: nobody.json does not say which rank it is of",
+        "left out: sum.json is the sum of several",
+    )
+    assert found.notes[0].startswith("left out: corrupt.json is not a whole JSON file")
+
+
+def test_folders_without_ranks(tmp_path: Path) -> None:
+    with pytest.raises(ProfileFileError, match=r"has no profiles of ranks$"):
+        load_ranks(tmp_path)
+    (tmp_path / "corrupt.json").write_text("{")
+    with pytest.raises(ProfileFileError, match="no profiles of ranks; left out: corr"):
+        load_ranks(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        load_ranks(tmp_path / "missing")
+
+
+def test_rows_of_all_groupings(tmp_path: Path) -> None:
+    for each in four():
+        save(tmp_path, each)
+    ranks = load_ranks(tmp_path)
+    for by in GROUPINGS:
+        rows = ranks.rows(by)
+        assert [sum(row.own_ns[n] for row in rows) for n in range(4)] == [51e6] * 4
+        expected = {
+            (row.name, p) for row in profile(four()[0]).rows(by) for p in row.phases
+        }
+        assert {(row.name, row.phase) for row in rows} <= expected
+    with pytest.raises(ValueError, match="by must be"):
+        ranks.rows("layer")  # type: ignore[arg-type]

@@ -1,0 +1,143 @@
+"""Who waits for whom: one answer, from profiles whose numbers are known."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tests.ranks_of import (
+    MS,
+    STEPS,
+    USUAL,
+    Work,
+    as_rank,
+    of_rank,
+    profile_of,
+    ranks_of,
+)
+from torchprof_hooks.profiles.names import Phase
+from torchprof_hooks.profiles.ranks.ranks import Ranks
+from torchprof_hooks.profiles.ranks.run import run_of
+
+SIZES = (2, 4, 8)
+SLOWER = 30
+
+PLANTED: dict[str, tuple[str, Phase]] = {
+    "a forward": ("Net > Net.head", "forward"),
+    "a backward": ("Net > Net.body", "backward"),
+    "data": ("(data loading)", "data"),
+    "own code": ("(outside modules)", "outside"),
+    "the optimizer": ("(optimizer) SGD", "optimizer"),
+}
+
+
+def slowed(place: tuple[str, Phase], by_ms: float = SLOWER) -> Work:
+    return {**USUAL, place: USUAL[place] + by_ms}
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("place", PLANTED.values(), ids=PLANTED)
+def test_the_slow_rank_and_its_row(place: tuple[str, Phase], size: int) -> None:
+    for slow in range(size):
+        works = [slowed(place) if n == slow else USUAL for n in range(size)]
+        verdict = ranks_of(works).verdict
+        assert (verdict.rank, verdict.also) == (slow, ())
+        assert verdict.lost_ns == pytest.approx(SLOWER * MS)
+        assert verdict.reason is not None
+        name = place[0].rpartition(" > ")[2]
+        assert (verdict.reason.row, verdict.reason.phase) == (name, place[1])
+        assert verdict.reason.spent_ns == (USUAL[place] + SLOWER) * MS
+        assert verdict.reason.others_ns == USUAL[place] * MS
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_twice_the_batch_is_all_of_the_model(size: int) -> None:
+    twice = {key: ms * 2 if "Net" in key[0] else ms for key, ms in USUAL.items()}
+    verdict = ranks_of([USUAL] * (size - 1) + [twice]).verdict
+    assert verdict.rank == size - 1
+    assert verdict.reason is not None
+    assert (verdict.reason.row, verdict.reason.phase) == ("Net", None)
+    assert (verdict.reason.spent_ns, verdict.reason.others_ns) == (92 * MS, 46 * MS)
+
+
+def test_slow_in_one_phase_of_many_modules() -> None:
+    work = {k: ms + 10 * (k[1] == "forward") for k, ms in USUAL.items()}
+    reason = ranks_of([USUAL, work, USUAL]).verdict.reason
+    assert reason is not None
+    assert (reason.row, reason.phase, reason.is_own) == ("Net", "forward", False)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_nobody_is_blamed_where_all_are_alike(size: int) -> None:
+    verdict = ranks_of([USUAL] * size).verdict
+    assert (verdict.rank, verdict.also, verdict.reason) == (None, (), None)
+    assert verdict.waiting_ns == MS
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_nobody_is_blamed_for_little(size: int) -> None:
+    works = [slowed(PLANTED["data"], 2)] + [USUAL] * (size - 1)
+    assert ranks_of(works).verdict.rank is None  # 2 ms of 53 ms
+
+
+def test_what_chance_explains_is_nobodys_fault() -> None:
+    works = [slowed(PLANTED["data"], 10), USUAL, USUAL]
+    assert ranks_of(works, jitter_ms=1).verdict.rank == 0
+    assert ranks_of(works, jitter_ms=40).verdict.rank is None
+
+
+def test_two_that_are_slow() -> None:
+    works = [slowed(PLANTED["data"]) if n in (1, 3) else USUAL for n in range(8)]
+    verdict = ranks_of(works).verdict
+    assert (verdict.rank, verdict.also) == (1, (3,))
+    assert verdict.reason is not None
+    assert verdict.reason.row == "(data loading)"
+
+
+def test_one_that_has_less_to_do_is_not_waited_for() -> None:
+    less = {key: ms / 2 for key, ms in USUAL.items()}
+    assert ranks_of([USUAL, less, USUAL, USUAL]).verdict.rank is None
+
+
+def test_one_process_waits_for_nobody() -> None:
+    assert ranks_of([USUAL]).verdict.rank is None
+
+
+def simulated(size: int, slow: int | None, rng: random.Random) -> Ranks:
+    """Ranks whose work differs by 10 % from step to step; in each, all wait for the one
+    that takes longest. The slow one takes half a step longer."""
+    steps = [[rng.gauss(50, 5) for _ in range(size)] for _ in range(STEPS)]
+    if slow is not None:
+        for step in steps:
+            step[slow] += 25
+    found = []
+    for number in range(size):
+        waits = [1 + max(step) - step[number] for step in steps]
+        mean = sum(step[number] for step in steps) / STEPS
+        work = {**USUAL, ("Net > Net.head", "forward"): mean - 45}
+        found.append(as_rank(profile_of(work, waits, of_rank(number, size))))
+    return Ranks(*run_of(found))
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_noise_in_all_ranks(size: int) -> None:
+    rng = random.Random(0)
+    for turn in range(20):
+        assert simulated(size, None, rng).verdict.rank is None
+        slow = turn % size
+        verdict = simulated(size, slow, rng).verdict
+        assert verdict.rank == slow
+        assert verdict.reason is not None
+        assert verdict.reason.row == "Net.head"
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_another_slow_rank_in_each_step(size: int) -> None:
+    """Also where the last turn is not complete."""
+    found = []
+    for number in range(size):
+        waits = [1.0 if n % size == number else 31.0 for n in range(STEPS)]
+        work = {**USUAL, ("(data loading)", "data"): 1 + 30 * waits.count(1.0) / STEPS}
+        found.append(as_rank(profile_of(work, waits, of_rank(number, size))))
+    assert Ranks(*run_of(found)).verdict.rank is None

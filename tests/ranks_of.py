@@ -1,0 +1,98 @@
+"""Ranks that were built by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tests.helpers import hand_built, timed
+from torchprof_hooks import Profile
+from torchprof_hooks.profiles.modules import ModuleInfo
+from torchprof_hooks.profiles.names import Phase
+from torchprof_hooks.profiles.ranks.provenance import Provenance
+from torchprof_hooks.profiles.ranks.rank import Rank, rank_of
+from torchprof_hooks.profiles.ranks.ranks import Ranks
+from torchprof_hooks.profiles.ranks.run import run_of
+from torchprof_hooks.profiles.step_times import Bucket, StepTimes, bucket_of
+
+MS = 1_000_000
+SECOND = 1000 * MS
+#: When the runs of tests began, in nanoseconds since 1970.
+BEGAN = 1_000_000 * SECOND
+STEPS = 20
+
+#: What a rank does in a step that nobody waits in, in milliseconds.
+USUAL: dict[tuple[str, Phase], float] = {
+    ("Net", "forward"): 1,
+    ("Net > Net.body", "forward"): 10,
+    ("Net > Net.head", "forward"): 5,
+    ("Net > Net.body", "backward"): 20,
+    ("Net > Net.head", "backward"): 10,
+    ("(optimizer) SGD", "optimizer"): 2,
+    ("(data loading)", "data"): 1,
+    ("(outside modules)", "outside"): 1,
+}
+WAITING: tuple[str, Phase] = ("(waiting for gradients)", "waiting")
+_INFOS: dict[str, ModuleInfo | str] = {
+    "Net": "Net",
+    "Net.body": "Linear",
+    "Net.head": "Linear",
+    "(optimizer) SGD": ModuleInfo(kind="optimizer"),
+    "(data loading)": ModuleInfo(kind="data"),
+    "(outside modules)": ModuleInfo(kind="outside"),
+    "(waiting for gradients)": ModuleInfo(kind="waiting"),
+}
+
+Work = dict[tuple[str, Phase], float]
+
+
+def of_rank(rank: int, world_size: int, **facts: Any) -> Provenance:
+    """Where the profile of a rank of the run comes from; it ended after 100 s."""
+    found = Provenance(
+        *(rank, world_size, rank, "node0", 100 + rank, "cpu", "2.13.0", "0.1.0"),
+        *("train.py", "", BEGAN, BEGAN + 100 * SECOND, 10 * SECOND, True),
+    )
+    return found._replace(**facts)
+
+
+def profile_of(
+    work: Work, waits_ms: Sequence[float], provenance: Provenance, steps: int = STEPS
+) -> Profile:
+    """The profile of a rank that did this in each step, in milliseconds, and waited so
+    long in one after the other, again and again."""
+    waits = [round(waits_ms[n % len(waits_ms)] * MS) for n in range(steps)]
+    cells = {key: timed(*[round(ms * MS)] * steps) for key, ms in work.items()}
+    step_ns = [round(sum(work.values()) * MS) + wait for wait in waits]
+    buckets: dict[int, tuple[int, int]] = {}
+    for each in step_ns:
+        count, total = buckets.get(bucket_of(each), (0, 0))
+        buckets[bucket_of(each)] = count + 1, total + each
+    later = tuple(Bucket(n, *buckets[n]) for n in sorted(buckets))
+    return hand_built(
+        {**cells, WAITING: timed(*waits)},
+        _INFOS,
+        steps=steps,
+        step_times=StepTimes(later=later),
+        provenance=(provenance,),
+    )
+
+
+def as_rank(profile: Profile, steps: int = STEPS) -> Rank:
+    number = profile.provenance[0].rank
+    return rank_of(f"profile-rank{number}.json", profile, profile, steps, steps)
+
+
+def ranks_of(works: Sequence[Work], jitter_ms: float = 0.0) -> Ranks:
+    """The ranks of a run that wait for the slowest of them at the end of each step, for
+    a millisecond at least.
+
+    jitter_ms: by so much, a wait may be longer or shorter, in turns.
+    """
+    longest = max(sum(work.values()) for work in works)
+    found = []
+    for number, work in enumerate(works):
+        wait = 1 + longest - sum(work.values()) + jitter_ms
+        provenance = of_rank(number, len(works))
+        waits = (wait - jitter_ms, wait + jitter_ms)
+        found.append(as_rank(profile_of(work, waits, provenance)))
+    return Ranks(*run_of(found))

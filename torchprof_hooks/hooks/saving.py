@@ -1,0 +1,71 @@
+"""Saves what a profiler measures: while it does, and in the end."""
+
+from __future__ import annotations
+
+import atexit
+import sys
+import warnings
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from torchprof_hooks.measure.origin import Origin
+
+if TYPE_CHECKING:
+    from torchprof_hooks.profiles.profile import Profile
+    from torchprof_hooks.profiles.ranks.provenance import Provenance
+
+
+class Saving:
+    """What becomes of the profiles of one profiler; without a path, they are signed and
+    not saved.
+
+    flush_secs: seconds between writing while it measures.
+    ranks_report: whether rank 0 compares the profiles of all ranks at its exit.
+    """
+
+    def __init__(
+        self,
+        path: Path | None = None,
+        flush_secs: float = 0.0,
+        ranks_report: bool = False,
+    ) -> None:
+        self._path = path
+        self._origin = Origin(flush_secs if path else 0.0)
+        self._ranks_report = ranks_report
+        if path:
+            from torchprof_hooks.profiles.files.own_file import OwnFile
+
+            self._file = OwnFile(path, self._origin.provenance, flush_secs)
+
+    def signed(self, profile: Profile, *, has_ended: bool) -> Profile:
+        """The same profile, which says where it comes from."""
+        return replace(profile, provenance=(self._origin.provenance(has_ended),))
+
+    def entered(self, make: Callable[[], Profile]) -> None:
+        """The profiler measures now; `make` returns what it has so far."""
+        if self._path:
+            self._file.keep_writing(make)
+
+    def left(self, make: Callable[[], Profile]) -> None:
+        """It measures no more."""
+        if self._path is None:
+            return
+        try:
+            self._file.finish(make())
+        except Exception as error:  # the program goes on
+            warnings.warn(f"{self._file.path} is not saved: {error}", stacklevel=5)
+            return
+        provenance = self._origin.provenance(True)
+        if self._ranks_report and provenance.world_size > 1 and not provenance.rank:
+            self._ranks_report = False  # once
+            atexit.register(_tell_of_ranks, self._path, provenance)
+
+
+def _tell_of_ranks(path: Path, provenance: Provenance) -> None:
+    with suppress(Exception):  # the program has ended well, for all that
+        from torchprof_hooks.reports.ranks.at_exit import final_report
+
+        print(final_report(path, provenance), file=sys.stderr, flush=True)

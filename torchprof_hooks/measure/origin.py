@@ -1,0 +1,104 @@
+"""Which process this is: of how many, where, and since when."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+import torch
+from torch import __version__ as torch_version
+from torch import distributed
+
+from torchprof_hooks.profiles.ranks.provenance import Provenance
+from torchprof_hooks.version import __version__
+
+
+class Place(NamedTuple):
+    """The place of a process among those of its run."""
+
+    rank: int = 0
+    world_size: int = 1
+    local_rank: int = 0
+
+
+#: Variables that launchers give to their processes: of rank, number of processes, rank
+#: on the machine. torchrun may be started by one of the others, so it comes first.
+#: Slurm's are those of a job step: a batch script is one process, whatever it asks for.
+_LAUNCHERS: Final = (
+    ("RANK", "WORLD_SIZE", "LOCAL_RANK"),
+    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"),
+    (
+        "OMPI_COMM_WORLD_RANK",
+        "OMPI_COMM_WORLD_SIZE",
+        "OMPI_COMM_WORLD_LOCAL_RANK",
+    ),
+    ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),
+)
+#: Their names of the run. torchrun calls a run "none" that was given no name.
+_RUNS: Final = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "OMPI_MCA_ess_base_jobid")
+_NO_RUN: Final = "none"
+
+
+def find_place(environment: Mapping[str, str]) -> Place:
+    """The place of this process, as its launcher says, or else ``torch.distributed``.
+    Without either, it is alone."""
+    for names in _LAUNCHERS:
+        rank, world_size, local_rank = (_number(environment.get(n)) for n in names)
+        if rank is not None and world_size is not None and rank < world_size != 1:
+            return Place(rank, world_size, local_rank or 0)
+    if distributed.is_available() and distributed.is_initialized():
+        rank, world_size = distributed.get_rank(), distributed.get_world_size()
+        return Place(rank, world_size, _number(environment.get("LOCAL_RANK")) or 0)
+    return Place()
+
+
+class Origin:
+    """This process, since it began to measure.
+
+    flush_secs: how often its profile is written, 0 if only at the end.
+    """
+
+    def __init__(self, flush_secs: float = 0.0) -> None:
+        self._started_ns = time.time_ns()
+        self._flush_ns = round(min(flush_secs, 1e9) * 1e9)
+        self._place = find_place(os.environ)
+
+    def look(self) -> Place:
+        """The place of the process: to be called while it is in its group, too, which
+        it may have left by the end."""
+        if self._place.world_size == 1:
+            self._place = find_place(os.environ)
+        return self._place
+
+    def provenance(self, has_ended: bool) -> Provenance:
+        """What to write into a profile that tells of all until now."""
+        runs = (os.environ.get(name, "") for name in _RUNS)
+        return Provenance(
+            *self.look(),
+            host=os.uname().nodename,
+            pid=os.getpid(),
+            device=_device(),
+            torch=str(torch_version),
+            package=__version__,
+            command=" ".join(sys.argv) or "an interactive session",
+            run=next((run for run in runs if run and run != _NO_RUN), ""),
+            started_ns=self._started_ns,
+            written_ns=time.time_ns(),
+            flush_ns=self._flush_ns,
+            has_ended=has_ended,
+        )
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text and text.isascii() and text.isdigit() else None
+
+
+def _device() -> str:
+    """Does not initialise CUDA if the program has not."""
+    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        return "cpu"
+    number = torch.cuda.current_device()
+    return f"cuda:{number} {torch.cuda.get_device_name(number)}"

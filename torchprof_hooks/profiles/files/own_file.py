@@ -1,0 +1,168 @@
+"""The file of the running process, which is written while it runs, and at its end.
+
+What reads and writes files is imported when the first one is written.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from torchprof_hooks.profiles.ranks.provenance import Provenance
+
+if TYPE_CHECKING:
+    from torchprof_hooks.profiles.profile import Profile
+    from torchprof_hooks.profiles.program.program_profile import ProgramProfile
+
+    Saveable: TypeAlias = Profile | ProgramProfile
+
+#: Writing more often than that would be all that there is to do.
+_LEAST_SECS: Final = 0.01
+#: How long to wait for another process that looks at the folder.
+_PATIENCE_S: Final = 1.0
+
+
+class _Writing:
+    """What a thread that writes has to know: when to write, and when it is over."""
+
+    def __init__(self) -> None:
+        self.is_due = threading.Event()
+        self.is_over = False
+
+
+class OwnFile:
+    """Writes the profile of this process to a file of its own: ``profile-rank1.json``
+    for rank 1; ``profile-pid4711.json`` where another process has written the first one
+    since this one began.
+
+    path: without the rank.
+    sign: where the profile comes from; is told whether it is the last.
+    flush_secs: time between writing it while the program runs, which a thread does.
+    """
+
+    def __init__(
+        self, path: Path, sign: Callable[[bool], Provenance], flush_secs: float
+    ) -> None:
+        self._path = path
+        self._sign = sign
+        self._secs = max(flush_secs, _LEAST_SECS)
+        self._make: Callable[[], Saveable]
+        self._begin()
+
+    def _begin(self) -> None:
+        self._pid = os.getpid()
+        self._own: Path | None = None  # when it has been written
+        self._lock = threading.Lock()
+        self._writing: _Writing | None = None
+
+    @property
+    def path(self) -> Path:
+        """Where the file is, or will most likely be."""
+        return self._own or rank_path(self._path, self._sign(False))
+
+    def keep_writing(
+        self, make: Callable[[], Saveable], *, at_once: bool = False
+    ) -> None:
+        """From now on, write what `make` returns, from another thread, until `finish`.
+        May be called again, with something newer."""
+        self._renew_in_fork()
+        self._make = make
+        if self._writing is None:
+            self._writing = _Writing()
+            arguments = (self._writing,)
+            name = "torchprof_hooks writer"
+            threading.Thread(None, self._write_on, name, arguments, daemon=True).start()
+        if at_once:
+            self._writing.is_due.set()
+
+    def finish(self, profile: Saveable) -> None:
+        """Write it for the last time, or until `keep_writing` is called again.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        self._renew_in_fork()
+        if self._writing is not None:
+            self._writing.is_over = True
+            self._writing.is_due.set()
+            self._writing = None
+        with self._lock:
+            self._write(profile, has_ended=True)
+
+    def _write_on(self, writing: _Writing) -> None:
+        while True:
+            writing.is_due.wait(self._secs)
+            writing.is_due.clear()
+            with self._lock:
+                if writing.is_over:
+                    return  # the last one is there
+                with suppress(Exception):  # the end will tell
+                    self._write(self._make(), has_ended=False)
+
+    def _write(self, profile: Saveable, *, has_ended: bool) -> None:
+        provenance = self._sign(has_ended)
+        signed = replace(profile, provenance=(provenance,))
+        if self._own is not None:
+            signed.save(self._own)
+            return
+        with _alone_in(self._path.parent):
+            own = _free_path(self._path, provenance)
+            signed.save(own)
+        self._own = own
+
+    def _renew_in_fork(self) -> None:
+        """A fork has no thread that writes, and needs a file of its own."""
+        if os.getpid() != self._pid:
+            self._begin()
+
+
+def rank_path(path: Path, provenance: Provenance) -> Path:
+    """The path for a rank: ``profile-rank1.json``. Without ranks, the same path."""
+    return _with(path, f"-rank{provenance.rank}" * (provenance.world_size > 1))
+
+
+def _free_path(path: Path, provenance: Provenance) -> Path:
+    """One that no other process has written to since this one began."""
+    from torchprof_hooks.profiles.files.profile_file import provenance_of
+
+    path = rank_path(path, provenance)
+    others: tuple[Provenance, ...] = ()
+    with suppress(OSError, ValueError):  # whatever is there is no profile
+        others = provenance_of(path) if path.is_file() else ()
+    is_taken = any(
+        not other.is_process_of(provenance)
+        and other.written_ns >= provenance.started_ns
+        for other in others
+    )
+    return _with(path, f"-pid{provenance.pid}" * is_taken)
+
+
+def _with(path: Path, suffix: str) -> Path:
+    return path.with_name(f"{path.stem}{suffix}{path.suffix}")
+
+
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Of the processes that look which names are free in a folder, one at a time does.
+    Where there are no locks, or one is held for too long, it is done all the same."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        until = time.monotonic() + _PATIENCE_S
+        while time.monotonic() < until:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                time.sleep(0.01)
+            except OSError:
+                break
+        yield
+    finally:
+        os.close(descriptor)

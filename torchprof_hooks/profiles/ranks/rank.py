@@ -1,0 +1,115 @@
+"""One rank: what its file says that is compared with others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from torchprof_hooks.profiles.cells import CellKey, Infos
+from torchprof_hooks.profiles.errors import ProfileFileError
+from torchprof_hooks.profiles.files import profile_file
+from torchprof_hooks.profiles.names import Phase
+from torchprof_hooks.profiles.profile import Profile
+from torchprof_hooks.profiles.program.program_profile import ProgramProfile
+from torchprof_hooks.profiles.ranks.provenance import Provenance
+from torchprof_hooks.profiles.step_times import StepTimes
+from torchprof_hooks.profiles.totals import Totals
+
+#: Phases in which a rank waits for others, or tells them something.
+WAITING_PHASES: Final[tuple[Phase, ...]] = ("waiting", "communication")
+#: A row whose calls are this many per step, or fewer, waits once in a step.
+_ONCE_A_STEP: Final = 1.5
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """What one rank did in a step, on average; times in nanoseconds.
+
+    name: of its file.
+    steps: how many training steps have ended.
+    step_ns: all that was measured, divided by the steps (by one, if there were none).
+    cells: own time by chain of calls and phase. They add up to `step_ns`.
+    infos: what the names in the chains are.
+    spread_ns: standard deviation, from step to step, of how long steps took, and of how
+        long the rank waited in them, as far as that is known.
+    """
+
+    name: str
+    provenance: Provenance
+    steps: int
+    step_ns: float
+    cells: Mapping[CellKey, float]
+    infos: Infos
+    spread_ns: float
+
+    @property
+    def number(self) -> int:
+        """Its rank."""
+        return self.provenance.rank
+
+    @property
+    def outermost(self) -> frozenset[str]:
+        """The modules that are called from outside of all others."""
+        firsts = {path[0] for path, _ in self.cells}
+        return frozenset(n for n in firsts if self.infos[n].kind == "module")
+
+
+def read_rank(path: Path) -> Rank:
+    """The rank whose file this is. Of a whole program, steps after the first one are
+    compared, if there are any.
+
+    Raises:
+        ProfileFileError: it is no profile, or does not say of which rank.
+        OSError: it cannot be read.
+    """
+    profile, program = profile_file.load_most(ProgramProfile, Profile, path)
+    if program is None:
+        return rank_of(path.name, profile, profile, profile.steps, profile.steps)
+    later = program.step_times.later_steps
+    loop = program.strata.estimate(of_functions=False, warm_up=not later)
+    return rank_of(path.name, program.whole, loop, later, program.strata.steps)
+
+
+def rank_of(name: str, whole: Profile, loop: Profile, later: int, steps: int) -> Rank:
+    """A rank.
+
+    whole: says where it comes from.
+    loop, later: what is compared, and how many steps that has.
+    steps: all of them.
+
+    Raises:
+        ProfileFileError: it is of no rank, or of several.
+    """
+    if not whole.provenance:
+        raise ProfileFileError(f"{name} does not say which rank it is of")
+    if len(whole.provenance) > 1:
+        raise ProfileFileError(f"{name} is the sum of several")
+    count = max(later, 1)
+    return Rank(
+        name,
+        whole.provenance[0],
+        steps,
+        loop.wall_ns / count,
+        {key: totals.self_ns / count for key, totals in loop.cells.items()},
+        loop.modules,
+        _spread_ns(whole.step_times, loop.cells.items(), count),
+    )
+
+
+def _spread_ns(
+    times: StepTimes, cells: Iterable[tuple[CellKey, Totals]], steps: int
+) -> float:
+    variance = _variance(times)
+    for (_, phase), totals in cells:
+        if phase in WAITING_PHASES and totals.calls <= _ONCE_A_STEP * steps:
+            variance += totals.std_ns**2
+    return float(variance**0.5)
+
+
+def _variance(times: StepTimes) -> float:
+    if not times.later_steps:
+        return 0.0
+    squares = sum(each.total_ns**2 / each.steps for each in times.later)
+    return max(squares / times.later_steps - times.mean_ns**2, 0.0)

@@ -1,0 +1,72 @@
+"""The ranks of a run: what `load_ranks` returns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from torchprof_hooks.profiles.names import GROUPINGS, Grouping, check_grouping
+from torchprof_hooks.profiles.options import check_path
+from torchprof_hooks.profiles.ranks.rank import Rank
+from torchprof_hooks.profiles.ranks.run import StaleRank, read_run
+from torchprof_hooks.profiles.ranks.skew import SkewRow, skew_rows
+from torchprof_hooks.profiles.ranks.verdict import Verdict, find_verdict
+from torchprof_hooks.profiles.reportable import ReportableRanks
+
+
+@dataclass(frozen=True, eq=False)
+class Ranks(ReportableRanks):
+    """The ranks of one run, side by side.
+
+    ranks: those that have a file, in their order.
+    world_size: how many there are.
+    missing: those that have none.
+    stale: those whose files are older than the others' by more than two flushes.
+    notes: files that were left out, and why; and what else is to be known.
+    """
+
+    ranks: tuple[Rank, ...]
+    world_size: int
+    missing: tuple[int, ...] = ()
+    stale: tuple[StaleRank, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def rows(self, by: Grouping = "module") -> tuple[SkewRow, ...]:
+        """What the ranks spent in each row and phase, the largest skew first.
+
+        by: see `Profile.rows`.
+
+        Raises:
+            TypeError, ValueError: `by` is not one of these.
+        """
+        check_grouping(by, GROUPINGS)
+        return skew_rows(self.ranks, by)
+
+    @cached_property
+    def verdict(self) -> Verdict:
+        """Which rank the others wait for, and where it spends that. Ranks that are
+        stale are not compared, unless all of them are."""
+        stale = {each.rank for each in self.stale}
+        live = [rank for rank in self.ranks if rank.number not in stale] or self.ranks
+        return find_verdict(live, skew_rows(live, "module"))
+
+    def _reported_ranks(self) -> Ranks:
+        return self
+
+
+def load_ranks(folder: str | Path) -> Ranks:
+    """The ranks of the newest run that has files in a folder, as ``--save`` and
+    ``profile(save=...)`` write them.
+
+    Raises:
+        ProfileFileError: the folder has no file of any rank.
+        OSError: it is no folder, or cannot be read.
+
+    Example:
+        >>> ranks = torchprof_hooks.load_ranks("profiles")
+        >>> ranks.verdict.rank, ranks.verdict.reason.row
+        (2, 'Net.head')
+        >>> print(ranks)
+    """
+    return Ranks(*read_run(check_path("folder", folder)))

@@ -1,0 +1,121 @@
+"""Rows and phases of all ranks, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import median
+from typing import Final, Literal, NamedTuple, get_args
+
+from torchprof_hooks.profiles.cells import CellKey, Infos
+from torchprof_hooks.profiles.names import Grouping, Kind, Phase
+from torchprof_hooks.profiles.ranks.rank import Rank
+from torchprof_hooks.profiles.rows import group_rows
+from torchprof_hooks.profiles.totals import Totals
+
+#: What the time of a rank is divided into.
+RankPhase = Literal[
+    "forward", "backward", "waiting", "communication", "data", "optimizer", "other"
+]
+RANK_PHASES: Final[tuple[RankPhase, ...]] = get_args(RankPhase)
+
+_RANK_PHASE: Final[Mapping[str, RankPhase]] = {
+    **{phase: phase for phase in RANK_PHASES},
+    "recompute": "backward",
+}
+
+
+class SkewRow(NamedTuple):
+    """What ranks spent in one row and phase, in nanoseconds per step. A rank that does
+    not have the row has spent nothing in it.
+
+    name, kind, phase: see `Row`.
+    own_ns: of each rank, without what is inside of it.
+    total_ns: the same, with that.
+    worst: place, in these, of the rank that spent most itself.
+    """
+
+    name: str
+    kind: Kind
+    phase: Phase
+    own_ns: Sequence[float]
+    total_ns: Sequence[float]
+
+    @property
+    def least_ns(self) -> float:
+        return min(self.own_ns)
+
+    @property
+    def median_ns(self) -> float:
+        return median(self.own_ns)
+
+    @property
+    def most_ns(self) -> float:
+        return max(self.own_ns)
+
+    @property
+    def worst(self) -> int:
+        return max(range(len(self.own_ns)), key=self.own_ns.__getitem__)
+
+    @property
+    def skew_ns(self) -> float:
+        """By how much the worst rank is above the median."""
+        return self.most_ns - self.median_ns
+
+
+class _Sums(NamedTuple):
+    kind: Kind
+    own_ns: list[float]
+    total_ns: list[float]
+
+
+def skew_rows(ranks: Sequence[Rank], by: Grouping) -> tuple[SkewRow, ...]:
+    """The rows of all ranks (see `Profile.rows`), the largest skew first."""
+    sums: dict[tuple[str, Phase], _Sums] = {}
+    places: dict[CellKey, list[_Place]] = {}
+    for number, rank in enumerate(ranks):
+        for key, cell_ns in rank.cells.items():
+            if key not in places:
+                places[key] = list(_places(key, rank.infos, by))
+            for place in places[key]:
+                key_of_row = place.name, place.phase
+                if key_of_row not in sums:
+                    nothing = [0.0] * len(ranks)
+                    sums[key_of_row] = _Sums(place.kind, nothing, [*nothing])
+                found = sums[key_of_row]
+                found.total_ns[number] += cell_ns
+                if place.is_own:
+                    found.own_ns[number] += cell_ns
+    rows = (
+        SkewRow(name, found.kind, phase, found.own_ns, found.total_ns)
+        for (name, phase), found in sums.items()
+        if any(found.total_ns)
+    )
+    return tuple(sorted(rows, key=lambda row: (-row.skew_ns, row.name, row.phase)))
+
+
+class _Place(NamedTuple):
+    """A row and phase that a cell counts for.
+
+    is_own: whether it is the row's own time, or inside of it."""
+
+    name: str
+    kind: Kind
+    phase: Phase
+    is_own: bool
+
+
+def _places(key: CellKey, infos: Infos, by: Grouping) -> Iterable[_Place]:
+    """Found by grouping this cell alone, with a nanosecond in it."""
+    for row in group_rows({key: Totals(self_ns=1)}, infos, by):
+        for phase, totals in row.phases.items():
+            if totals.cumulative_ns:
+                yield _Place(row.name, row.kind, phase, bool(totals.self_ns))
+
+
+def phase_times(rank: Rank) -> dict[RankPhase, float]:
+    """The time of a rank by phases, in nanoseconds per step. It adds up to
+    `step_ns`."""
+    times = dict.fromkeys(RANK_PHASES, 0.0)
+    for (_, phase), cell_ns in rank.cells.items():
+        times[_RANK_PHASE.get(phase, "other")] += cell_ns
+    return times

@@ -1,0 +1,144 @@
+"""Who waits for whom: one answer, with its evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import sqrt
+from statistics import median
+from typing import Final, NamedTuple
+
+from torchprof_hooks.profiles.names import Phase
+from torchprof_hooks.profiles.ranks.rank import WAITING_PHASES, Rank
+from torchprof_hooks.profiles.ranks.skew import SkewRow
+
+#: What others wait has to be so many standard errors, and this share of a step, before
+#: a rank is called slow.
+_ERRORS: Final = 4.0
+_LEAST_SHARE: Final = 0.05
+#: A row explains why a rank is slow if it has this share of what the others wait for.
+_EXPLAINS: Final = 2 / 3
+#: Phases of rows that are no reason to wait for a rank.
+_NO_REASONS: Final = (*WAITING_PHASES, "profiler")
+
+
+class Reason(NamedTuple):
+    """Where the slow rank spends what others wait for; nanoseconds per step.
+
+    row, phase: see `Row`; no phase: in all of them.
+    is_own: whether the row itself is slow, or the sum of all that it calls.
+    spent_ns, others_ns: what the slow rank spends there, and the others (the median).
+    """
+
+    row: str
+    kind: str
+    phase: Phase | None
+    is_own: bool
+    spent_ns: float
+    others_ns: float
+
+    @property
+    def excess_ns(self) -> float:
+        """What it spends more."""
+        return self.spent_ns - self.others_ns
+
+
+class Verdict(NamedTuple):
+    """The answer; times in nanoseconds per step.
+
+    rank: the one that the others wait for, None if there is none.
+    also: ranks that are as slow.
+    lost_ns: what the others wait for it (the median of them), or would have to before
+        it were called slow.
+    noise_ns: what they may wait by chance.
+    step_ns: what a step takes.
+    waiting_ns: what ranks spend in communication, the median.
+    reason: None if no row explains most of it.
+    """
+
+    rank: int | None
+    also: tuple[int, ...]
+    lost_ns: float
+    noise_ns: float
+    step_ns: float
+    waiting_ns: float
+    reason: Reason | None
+
+
+def find_verdict(ranks: Sequence[Rank], rows: Sequence[SkewRow]) -> Verdict:
+    """Which rank is slow, and where.
+
+    The rank that waits least, while others wait, is the one that they wait for. What
+    all of them spend in communication is no waiting, but what it takes. The others may
+    wait by chance: that is as much as the means of two ranks may differ by, going by
+    how much steps, and the waiting in each, differ.
+
+    rows: by module, of these ranks.
+    """
+    waited = [_waited_ns(rank) for rank in ranks]
+    step_ns = median(rank.step_ns for rank in ranks)
+    slow = min(range(len(ranks)), key=waited.__getitem__)
+    excess = {n: ns - waited[slow] for n, ns in enumerate(waited) if n != slow}
+    lost_ns = median(excess.values()) if excess else 0.0
+    error_ns = median(rank.spread_ns * sqrt(2 / max(rank.steps, 1)) for rank in ranks)
+    noise_ns = max(_ERRORS * error_ns, _LEAST_SHARE * step_ns)
+    is_slow = lost_ns > noise_ns
+    also = [n for n, ns in excess.items() if is_slow and ns <= noise_ns]
+    reason = _find_reason(rows, slow, {slow, *also}, lost_ns) if is_slow else None
+    return Verdict(
+        ranks[slow].number if is_slow else None,
+        tuple(ranks[n].number for n in also),
+        lost_ns,
+        noise_ns,
+        step_ns,
+        median(waited),
+        reason,
+    )
+
+
+def _waited_ns(rank: Rank) -> float:
+    cells = rank.cells.items()
+    return sum(ns for (_, phase), ns in cells if phase in WAITING_PHASES)
+
+
+def _find_reason(
+    rows: Sequence[SkewRow], slow: int, all_slow: set[int], lost_ns: float
+) -> Reason | None:
+    """The row that has most of what is lost: one that is slow itself, the
+    slowest of them; or else the innermost that is with all that it calls, in one phase,
+    or in all of them."""
+
+    def reason(row: SkewRow, phase: Phase | None, times_ns: Sequence[float]) -> Reason:
+        others = [ns for n, ns in enumerate(times_ns) if n not in all_slow]
+        is_own = times_ns is row.own_ns
+        spent_ns, others_ns = times_ns[slow], median(others)
+        return Reason(row.name, row.kind, phase, is_own, spent_ns, others_ns)
+
+    rows = [row for row in rows if row.phase not in _NO_REASONS]
+    own = [reason(row, row.phase, row.own_ns) for row in rows]
+    inside = [reason(row, row.phase, row.total_ns) for row in rows]
+    by_name: dict[str, list[SkewRow]] = {}
+    for row in rows:
+        by_name.setdefault(row.name, []).append(row)
+    whole = [
+        reason(
+            some[0],
+            None,
+            list(map(sum, zip(*(row.total_ns for row in some), strict=True))),
+        )
+        for some in by_name.values()
+    ]
+    for reasons in (own, inside, whole):
+        enough = [r for r in reasons if r.excess_ns >= _EXPLAINS * lost_ns]
+        if enough:
+            choose = max if reasons is own else min
+            return choose(enough, key=lambda r: r.excess_ns)
+    return None
+
+
+def _all_phases(rows: Sequence[SkewRow]) -> Iterator[tuple[SkewRow, list[float]]]:
+    """By name, one of the rows, and what each rank spends in all of them."""
+    by_name: dict[str, list[SkewRow]] = {}
+    for row in rows:
+        by_name.setdefault(row.name, []).append(row)
+    for some in by_name.values():
+        yield some[0], [*map(sum, zip(*(row.total_ns for row in some), strict=True))]

@@ -1,0 +1,63 @@
+"""What rank 0 tells when all ranks have ended."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from torchprof_hooks.profiles.files.own_file import rank_path
+from torchprof_hooks.profiles.files.profile_file import provenance_of
+from torchprof_hooks.profiles.ranks.provenance import Provenance
+from torchprof_hooks.profiles.ranks.ranks import load_ranks
+from torchprof_hooks.reports.ranks.text import ranks_report
+
+#: How long rank 0 waits for the files of the others.
+PATIENCE_S: Final = 5.0
+_PAUSE_S: Final = 0.05
+
+
+def final_report(
+    path: Path, provenance: Provenance, patience_s: float = PATIENCE_S, width: int = 120
+) -> str:
+    """The report of ranks, for rank 0 to print at its end; "" for others, and if there
+    is one process only. The others are given some time to write their last files.
+
+    path: of the profiles, without ranks.
+    provenance: of this process.
+
+    If no file of another rank comes, they may be on machines with folders of their own:
+    then it is the command that shows the report when the files are together.
+    """
+    if provenance.rank or provenance.world_size == 1:
+        return ""
+    waiting = files = list(_other_files(path, provenance))
+    until = time.monotonic() + patience_s
+    while waiting and time.monotonic() < until:
+        waiting = [f for f in waiting if not _is_there(f, provenance, at_end=True)]
+        if waiting:
+            time.sleep(_PAUSE_S)
+    if any(_is_there(file, provenance) for file in files):
+        return ranks_report(load_ranks(path.parent), width=width)
+    return (
+        f"torchprof_hooks: no files of other ranks in {path.parent}. When they are "
+        f"together in a folder: python -m torchprof_hooks ranks FOLDER"
+    )
+
+
+def _other_files(path: Path, provenance: Provenance) -> Iterator[Path]:
+    for number in range(1, provenance.world_size):
+        yield rank_path(path, provenance._replace(rank=number))
+
+
+def _is_there(file: Path, own: Provenance, *, at_end: bool = False) -> bool:
+    """Whether it was written in this run; at the end of its process."""
+    try:
+        found = provenance_of(file)
+    except (OSError, ValueError):
+        return False
+    return any(
+        each.written_ns >= own.started_ns and (each.has_ended or not at_end)
+        for each in found
+    )

@@ -1,0 +1,119 @@
+"""Ranks of a run as JSON and CSV, for other programs. Units are in the names."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterable
+from io import StringIO
+from typing import TYPE_CHECKING, Any, Final
+
+from torchprof_hooks.profiles.names import Grouping
+from torchprof_hooks.profiles.ranks.skew import SkewRow, phase_times
+from torchprof_hooks.reports.ranks.text import ROWS, ranks_report, verdict_text
+
+if TYPE_CHECKING:
+    from torchprof_hooks.profiles.ranks.rank import Rank
+    from torchprof_hooks.profiles.ranks.ranks import Ranks
+
+_FIELDS: Final = (
+    *("name", "kind", "phase", "least_ns", "median_ns", "most_ns", "worst_rank"),
+    "skew_ns",
+)
+
+
+def rendered(
+    ranks: Ranks,
+    kind: str,
+    by: Grouping | None,
+    max_rows: int | None,
+    width: int,
+) -> str:
+    """The ranks in a format: "text", "json" or "csv"."""
+    by = by or "module"
+    if kind == "text":
+        return ranks_report(ranks, by, max_rows or ROWS, width)
+    return (ranks_json if kind == "json" else ranks_csv)(ranks, by, max_rows)
+
+
+def ranks_json(
+    ranks: Ranks, by: Grouping = "module", max_rows: int | None = None
+) -> str:
+    """Everything about the ranks; all times are nanoseconds per step.
+
+    Example::
+
+        {"world_size": 4,
+         "ranks": [{"rank": 0, "host": "node0", ..., "steps": 40, "step_ns": 52400000,
+                    "phases": {"forward": 10120000, ...}}, ...],
+         "missing": [],
+         "stale": [{"rank": 3, "age_ns": 45000000000, "steps": 20, "has_ended": false}],
+         "verdict": {"rank": 2, "row": "Net.head", "phase": "forward",
+                     "lost_ns_per_step": 30120000, "text": "Rank 2 is slow: ..."},
+         "rows": [{"name": "Net.head", "kind": "module", "phase": "forward",
+                   "least_ns": ..., "median_ns": ..., "most_ns": ...,
+                   "worst_rank": 2, "skew_ns": ...}, ...]}
+
+    Without a slow rank, the rank, row and phase of the verdict are null; a phase is
+    null, too, if the row is slow in all of them.
+    """
+    verdict = ranks.verdict
+    reason = verdict.reason
+    content = {
+        "world_size": ranks.world_size,
+        "ranks": [_rank_record(rank) for rank in ranks.ranks],
+        "missing": list(ranks.missing),
+        "stale": [each._asdict() for each in ranks.stale],
+        "verdict": {
+            "rank": verdict.rank,
+            "row": reason.row if reason else None,
+            "phase": reason.phase if reason else None,
+            "lost_ns_per_step": round(verdict.lost_ns),
+            "text": verdict_text(verdict),
+        },
+        "rows": list(_row_records(ranks, by, max_rows)),
+    }
+    return json.dumps(content, indent=1)
+
+
+def ranks_csv(
+    ranks: Ranks, by: Grouping = "module", max_rows: int | None = None
+) -> str:
+    """One line for each row and phase.
+
+    Example::
+
+        name,kind,phase,least_ns,median_ns,most_ns,worst_rank,skew_ns
+        Net.head,module,forward,850000,870000,31020000,2,30150000
+    """
+    text = StringIO()
+    writer = csv.DictWriter(text, _FIELDS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(_row_records(ranks, by, max_rows))
+    return text.getvalue().removesuffix("\n")
+
+
+def _rank_record(rank: Rank) -> dict[str, Any]:
+    return {
+        **rank.provenance._asdict(),
+        "steps": rank.steps,
+        "step_ns": round(rank.step_ns),
+        "phases": {phase: round(ns) for phase, ns in phase_times(rank).items()},
+    }
+
+
+def _row_records(
+    ranks: Ranks, by: Grouping, max_rows: int | None
+) -> Iterable[dict[str, Any]]:
+    rows: tuple[SkewRow, ...] = ranks.rows(by)
+    for row in rows[:max_rows]:
+        yield {
+            "name": row.name,
+            "kind": row.kind,
+            "phase": row.phase,
+            "least_ns": round(row.least_ns),
+            "median_ns": round(row.median_ns),
+            "most_ns": round(row.most_ns),
+            "worst_rank": ranks.ranks[row.worst].number,
+            "skew_ns": round(row.skew_ns),
+        }

@@ -1,0 +1,234 @@
+"""Who waits for whom, as text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, Final
+
+from torchprof_hooks.profiles.names import Grouping
+from torchprof_hooks.profiles.ranks.rank import WAITING_PHASES, Rank
+from torchprof_hooks.profiles.ranks.run import StaleRank
+from torchprof_hooks.profiles.ranks.skew import RANK_PHASES, SkewRow, phase_times
+from torchprof_hooks.profiles.ranks.verdict import Reason, Verdict
+from torchprof_hooks.reports.table import (
+    TextColumn,
+    percent,
+    plural,
+    table_lines,
+    wrap,
+)
+from torchprof_hooks.reports.units import best_time, format_times
+
+if TYPE_CHECKING:
+    from torchprof_hooks.profiles.ranks.ranks import Ranks
+
+#: Rows of the table of skews, unless more are asked for.
+ROWS: Final = 10
+#: If there are more ranks, those that wait least and most are shown.
+_MOST_RANKS: Final = 16
+_SLOW: Final = "  <- slow"
+#: Skews of less than this share of a step say nothing.
+_LEAST_SKEW: Final = 0.01
+
+_OTHER_NAMES: Final = {
+    "outside": "the program's own code, outside of modules",
+    "data": "data loading",
+}
+
+
+def ranks_report(
+    ranks: Ranks, by: Grouping = "module", max_rows: int = ROWS, width: int = 120
+) -> str:
+    """The verdict, the phases of each rank, and the rows in which ranks differ.
+
+    Example::
+
+        Rank 2 is slow: the others wait 30.00ms for it in each step of 60.20ms (49.8 %).
+        It spends that in Net.head, forward: 40.00ms a step, the others 10.00ms.
+        Up to 3.01ms may be chance: steps differ.
+
+        4 of 4 ranks of train.py on node0; a step on average:
+        rank  steps     step  forward  backward  waiting    data   other
+        0        40  60.20ms  16.00ms   12.00ms  30.20ms  1.00ms  1.00ms
+        ...
+        2        40  60.20ms  46.00ms   12.00ms   0.20ms  1.00ms  1.00ms  <- slow
+
+        Where ranks differ: own time in a step; skew: the worst above the median
+        row         phase    least   median     most  worst rank     skew
+        Net.head  forward  10.00ms  10.00ms  40.00ms           2  30.00ms
+    """
+    absent = list(_absent(ranks))
+    blocks = [
+        [wrap(line, width) for line in (*absent, *_sentences(ranks.verdict))],
+        list(_rank_lines(ranks, width)),
+        list(_row_lines(ranks, ranks.rows(by), max_rows, width)),
+        [wrap(note, width) for note in ranks.notes],
+    ]
+    return "\n\n".join("\n".join(block) for block in blocks if block)
+
+
+def verdict_text(verdict: Verdict) -> str:
+    """The verdict in words."""
+    return " ".join(_sentences(verdict))
+
+
+def _sentences(verdict: Verdict) -> Iterator[str]:
+    step, noise = best_time(verdict.step_ns), best_time(verdict.noise_ns)
+    if verdict.rank is not None:
+        lost = best_time(verdict.lost_ns)
+        share = percent(verdict.lost_ns, verdict.step_ns)
+        also = f" (and so {_are(verdict.also)})" if verdict.also else ""
+        yield (
+            f"Rank {verdict.rank} is slow{also}: the others wait {lost} for it in each "
+            f"step of {step} ({share})."
+        )
+        yield from _reason(verdict.reason)
+        yield f"Up to {noise} may be chance: steps differ."
+    elif not verdict.waiting_ns:
+        yield "No rank was seen to communicate: nothing says who waits for whom."
+    else:
+        waiting = best_time(verdict.waiting_ns)
+        share = percent(verdict.waiting_ns, verdict.step_ns)
+        yield (
+            f"Even: no rank waits for another beyond noise ({noise} in a step of "
+            f"{step})."
+        )
+        yield (
+            f"Each spends about {waiting} ({share}) in communication: what that takes, "
+            "or waiting for ranks that are slow in turns."
+        )
+
+
+def _reason(reason: Reason | None) -> Iterator[str]:
+    if reason is None:
+        yield (
+            "No row explains most of that: it is slower in many, or does more in "
+            "communication."
+        )
+        return
+    where = _OTHER_NAMES.get(reason.kind, reason.row)
+    if reason.kind in ("module", "function"):
+        where += f", {reason.phase}" if reason.phase else ", forward and backward"
+    spent, others = best_time(reason.spent_ns), best_time(reason.others_ns)
+    if reason.is_own:
+        yield f"It spends that in {where}: {spent} a step, the others {others}."
+    else:
+        yield f"It is slower in all of {where}: {spent} a step, the others {others}."
+        yield "So it has more work, or a slower device."
+
+
+def _are(numbers: Sequence[int]) -> str:
+    return f"is rank {numbers[0]}" if len(numbers) == 1 else f"are {_ranks(numbers)}"
+
+
+def _ranks(numbers: Iterable[int]) -> str:
+    """``ranks 1, 3 to 5``."""
+    runs: list[str] = []
+    for _, group in groupby(enumerate(numbers), lambda each: each[1] - each[0]):
+        run = [number for _, number in group]
+        pair = run if len(run) < 3 else [f"{run[0]} to {run[-1]}"]
+        runs += map(str, pair)
+    return f"rank{'s' * (runs != runs[:1] or ' ' in runs[0])} {', '.join(runs)}"
+
+
+def _absent(ranks: Ranks) -> Iterator[str]:
+    """Ranks that say nothing any more, or never did."""
+    if ranks.missing:
+        yield f"MISSING: there is no file of {_ranks(ranks.missing)}."
+    for stale in ranks.stale:
+        yield _stale_text(stale)
+
+
+def _stale_text(stale: StaleRank) -> str:
+    how = "ended" if stale.has_ended else "wrote its file last"
+    age, steps = best_time(stale.age_ns), plural(stale.steps, "step")
+    return f"STALE: rank {stale.rank} {how} {age} before the newest, after {steps}."
+
+
+def _rank_lines(ranks: Ranks, width: int) -> Iterator[str]:
+    shown, left_out = _shown_ranks(ranks)
+    times = [phase_times(rank) for rank in shown]
+    kept = [phase for phase in RANK_PHASES if any(each[phase] for each in times)]
+    columns = [
+        TextColumn("steps", [str(rank.steps) for rank in shown]),
+        *_time_columns(
+            {
+                "step": [rank.step_ns for rank in shown],
+                **{phase: [each[phase] for each in times] for phase in kept},
+            }
+        ),
+    ]
+    yield _title(ranks)
+    labels = ["rank", *(str(rank.number) for rank in shown)]
+    header, *lines = table_lines(labels, columns, width - len(_SLOW))
+    yield header
+    verdict = ranks.verdict
+    for rank, line in zip(shown, lines, strict=True):
+        is_slow = rank.number in (verdict.rank, *verdict.also)
+        yield line + _SLOW * is_slow
+    if left_out:
+        yield f"... {left_out} more ranks, which wait neither least nor most"
+
+
+def _shown_ranks(ranks: Ranks) -> tuple[Sequence[Rank], int]:
+    """Those that have a line, and how many have none."""
+    if len(ranks.ranks) <= _MOST_RANKS:
+        return ranks.ranks, 0
+
+    def waited_ns(rank: Rank) -> float:
+        times = phase_times(rank)
+        return times["waiting"] + times["communication"]
+
+    by_waiting = sorted(ranks.ranks, key=waited_ns)
+    half = _MOST_RANKS // 2
+    shown = [*by_waiting[:half], *by_waiting[-half:]]
+    return shown, len(ranks.ranks) - len(shown)
+
+
+def _title(ranks: Ranks) -> str:
+    hosts = sorted({rank.provenance.host for rank in ranks.ranks})
+    command = ranks.ranks[0].provenance.command
+    on = hosts[0] if len(hosts) == 1 else plural(len(hosts), "host")
+    counted = f"{len(ranks.ranks)} of {plural(ranks.world_size, 'rank')}"
+    return f"{counted} of {command} on {on}; a step on average:"
+
+
+def _row_lines(
+    ranks: Ranks, rows: Sequence[SkewRow], max_rows: int, width: int
+) -> Iterator[str]:
+    """Where ranks differ most. Waiting is left out: it is what comes of that."""
+    least_ns = _LEAST_SKEW * ranks.verdict.step_ns
+    skewed = [
+        row
+        for row in rows
+        if row.skew_ns >= least_ns and row.phase not in WAITING_PHASES
+    ]
+    shown = skewed[:max_rows]
+    if not shown:
+        return
+    numbers = [rank.number for rank in ranks.ranks]
+    columns = [
+        TextColumn("phase", [row.phase for row in shown]),
+        *_time_columns(
+            {
+                "least": [row.least_ns for row in shown],
+                "median": [row.median_ns for row in shown],
+                "most": [row.most_ns for row in shown],
+            }
+        ),
+        TextColumn("worst rank", [str(numbers[row.worst]) for row in shown]),
+        *_time_columns({"skew": [row.skew_ns for row in shown]}),
+    ]
+    yield "Where ranks differ: own time in a step; skew: the worst above the median"
+    yield from table_lines(["row", *(row.name for row in shown)], columns, width)
+    if len(skewed) > len(shown):
+        yield f"... {plural(len(skewed) - len(shown), 'more row')}"
+
+
+def _time_columns(columns: dict[str, list[float]]) -> Iterator[TextColumn]:
+    """Times in a unit that they have in common."""
+    values = [value for times in columns.values() for value in times]
+    texts = iter(format_times(values, "auto"))
+    for header, times in columns.items():
+        yield TextColumn(header, [next(texts) for _ in times])
