@@ -4,13 +4,17 @@ CONSTRAINTS ?= constraints.txt
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(CONSTRAINTS)
 
-.PHONY: help demo test test-fast test-all coverage test-torch test-and-record mutate lint format bench gpu-check docs page trace-picture clean
+.PHONY: help demo demo-ranks test test-fast test-all coverage test-torch test-and-record mutate lint format bench gpu-check docs page trace-picture clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
 
 demo: $(VENV)/demo.installed  ## train a small language model and print its profile
 	$(BIN)/python examples/char_lm.py
+
+demo-ranks: $(VENV)/demo.installed  ## train it with four processes, one of them slow, and see which
+	OMP_NUM_THREADS=1 $(BIN)/python -m torch.distributed.run --standalone --nproc-per-node 4 \
+		examples/ranks.py
 
 # Tests look at clocks of their own, and run side by side, each process in one thread;
 # the few that look at the machine's clock run alone, after them.

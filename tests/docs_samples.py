@@ -36,6 +36,8 @@ SAMPLES = ROOT / "docs" / "samples"
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
 #: Those whose output is shown.
 EXAMPLES: Final = ("shared_input", "count_nans")
+#: The profiles of several ranks, in a folder of that name.
+_RANKS: Final = "ranks"
 #: Characters in a line of a sample; longer ones are cut, like names in reports are.
 WIDTH: Final = 120
 _SAMPLE = re.compile(
@@ -109,7 +111,10 @@ def _programs(path: str) -> dict[str, str]:
 def record(names: Sequence[str]) -> None:
     """Measure these profiles and run these examples, or all, in one thread, with the
     native core."""
-    for name in names or (*_programs(""), *EXAMPLES):
+    for name in names or (*_programs(""), _RANKS, *EXAMPLES):
+        if name == _RANKS:
+            _record_ranks()
+            continue
         if name in EXAMPLES:
             program = f"runpy.run_path('examples/{name}.py', run_name='__main__')"
             text = _run("-c", _CLOCK + program, stdout=subprocess.PIPE)
@@ -118,6 +123,18 @@ def record(names: Sequence[str]) -> None:
         path = f"docs/samples/{name}.json"
         _run("-c", f"{_CLOCK}\n{_programs(path)[name]}")
         _write_in_one_line(ROOT / path)
+
+
+def _record_ranks() -> None:
+    folder = f"docs/samples/{_RANKS}"
+    launcher = ("torch.distributed.run", "--standalone", "--nproc-per-node", "4")
+    saved = ("--save", str(ROOT / folder / "profile.json"))
+    _run("-m", *launcher, "examples/ranks.py", *saved)
+    for path in (ROOT / folder).iterdir():
+        content = json.loads(path.read_text("utf-8"))
+        content["provenance"][0].update(host="node0", command="examples/ranks.py")
+        path.write_text(json.dumps(content), "utf-8")
+        _write_in_one_line(path)
 
 
 def _run(*arguments: str, stdout: int | None = None) -> str:

@@ -204,6 +204,8 @@ def test_ranks_of_torchrun_and_not_their_launcher(tmp_path: Path) -> None:
         for name, suffix in (("profile", "json"), ("report", "txt"))
         for rank in (0, 1)
     }
+    told = [(each / f"report-rank{rank}.txt").read_text() for rank in (0, 1)]
+    assert ["2 of 2 ranks of" in report for report in told] == [True, False]
     for rank in (0, 1):
         assert (each / f"report-rank{rank}.txt").read_text().count(TITLE) == 1
         found = calls(Profile.load(each / f"profile-rank{rank}.json"))

@@ -19,11 +19,13 @@ from torchprof_hooks.profiles.files.writing import replaced_file
 from torchprof_hooks.profiles.names import Grouping
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.program.program_profile import ProgramProfile
+from torchprof_hooks.profiles.ranks.ranks import load_ranks
 from torchprof_hooks.program.file_options import file_parser
 from torchprof_hooks.program.progress import with_progress
 from torchprof_hooks.reports import comparison, row_table, text
 from torchprof_hooks.reports.export.rows import render_csv, render_json
 from torchprof_hooks.reports.export.stacks import render_collapsed, render_speedscope
+from torchprof_hooks.reports.ranks.export import rendered
 from torchprof_hooks.reports.screen.screen import program_screen
 from torchprof_hooks.reports.screen.terminal import WIDTH, takes_colour
 from torchprof_hooks.reports.table import plural
@@ -189,14 +191,10 @@ def _merge(args: argparse.Namespace) -> int:
 
 
 def _ranks(args: argparse.Namespace) -> int:
-    from torchprof_hooks.profiles.ranks.ranks import load_ranks
-    from torchprof_hooks.reports.ranks import export
-
-    ranks = _read(load_ranks, args.folder)
+    ranks, width = _read(load_ranks, args.folder), min(_width(), WIDTH)
     if ranks.notes and args.format != _TEXT:
         print("torchprof_hooks:", "; ".join(ranks.notes), file=sys.stderr)
-    layout = args.by, args.max_rows, min(_width(), WIDTH)
-    _put(export.rendered(ranks, args.format, *layout), args.output)
+    _put(rendered(ranks, args.format, args.by, args.max_rows, width), args.output)
     return 0
 
 

@@ -59,7 +59,7 @@ from torchprof_hooks.profiles.files.schema import Schema
 from torchprof_hooks.profiles.files.versions import HEADER, newest, settle_debts
 from torchprof_hooks.profiles.files.writing import replaced_file
 from torchprof_hooks.profiles.names import Phase
-from torchprof_hooks.profiles.ranks.provenance import Provenance
+from torchprof_hooks.profiles.ranks.provenance import Processes
 from torchprof_hooks.profiles.totals import Totals
 from torchprof_hooks.profiles.trace.step_outputs import Output
 from torchprof_hooks.profiles.trace.step_trace import TensorType
@@ -72,9 +72,6 @@ Kind = TypeVar("Kind")
 
 #: The field that the file of a whole program has besides.
 _PROGRAM: Final = "program"
-
-#: The field that says where it comes from.
-_PROCESSES: Final = "provenance"
 
 #: Names in a path: calls inside of each other. Python allows some hundred calls of
 #: modules, unless it was told otherwise; nothing that reads a profile calls itself.
@@ -127,14 +124,15 @@ def load_most(
     return profile, replace(found, provenance=profile.provenance)
 
 
-def provenance_of(path: str | Path) -> tuple[Provenance, ...]:
+def provenance_of(path: str | Path) -> Processes:
     """The processes that a file is of, () if it does not say.
 
     Raises:
-        ProfileFileError: it is no profile.
+        ValueError: it is no profile.
         OSError: it cannot be read.
     """
-    return _decoded(_Processes, path, {_PROCESSES: _read(path).get(_PROCESSES, [])})[0]
+    found: Processes = SCHEMA.of(Processes).decode(_read(path).get("provenance", []))
+    return found
 
 
 def is_program(path: str | Path) -> bool:
@@ -194,12 +192,6 @@ def _decoded(kind: type[Kind], path: str | Path, content: Any) -> Kind:
     except RecursionError:
         raise ProfileFileError(f"{path} is damaged: it is nested too deep") from None
     return record
-
-
-class _Processes(NamedTuple):
-    """What files of ranks are looked at for before they are read."""
-
-    provenance: tuple[Provenance, ...]
 
 
 class _Cell(NamedTuple):
