@@ -16,8 +16,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import pytest
-
 PACKAGE = Path(__file__).parent.parent / "torchprof_hooks"
 FILES = sorted(PACKAGE.rglob("*.py"))
 FOLDERS = sorted({path.parent for path in FILES})
@@ -160,8 +158,7 @@ def is_ours(name: str) -> bool:
     return name.partition(".")[0] == "torchprof_hooks"
 
 
-@pytest.mark.parametrize("path", FILES, ids=module_name)
-def test_layers(path: Path) -> None:
+def check_layer(path: Path) -> None:
     name = module_name(path)
     here = layer(name)
     imported = set(imports(path))
@@ -173,10 +170,15 @@ def test_layers(path: Path) -> None:
             allowed.add("reports")
         ours = {each for each in imported if is_ours(each)}
         ours.discard("torchprof_hooks.version")
-        assert {layer(each) for each in ours} <= allowed
+        assert {layer(each) for each in ours} <= allowed, name
     if here in ("profiles", "reports"):
-        assert not {each for each in imported if each.split(".")[0] == "torch"}
-    assert "tabulate" not in imported or here == "reports"
+        assert not {each for each in imported if each.split(".")[0] == "torch"}, name
+    assert "tabulate" not in imported or here == "reports", name
+
+
+def test_layers() -> None:
+    for path in FILES:
+        check_layer(path)
 
 
 def test_layers_of_capture() -> None:
@@ -190,16 +192,21 @@ def test_layers_of_capture() -> None:
             assert not {n for n in inside if place(n) > place(name)}, name
 
 
-@pytest.mark.parametrize("path", FILES, ids=module_name)
-def test_hook_points_and_private_names_of_torch_stay_in_capture(path: Path) -> None:
+def check_names(path: Path) -> None:
     name = module_name(path)
     for node in nodes(path):
         if isinstance(node, ast.Attribute):
             if layer(name) != "capture":
-                assert node.attr not in HOOK_POINTS
+                assert node.attr not in HOOK_POINTS, name
             if not f"{name}.".startswith("torchprof_hooks.capture.torch_names."):
                 root = ast.unparse(node.value).split(".")[0]
-                assert not (root == "torch" and node.attr.startswith("_"))
+                is_private = root == "torch" and node.attr.startswith("_")
+                assert not is_private, f"{name}: {node.attr}"
+
+
+def test_hook_points_and_private_names_of_torch_stay_in_capture() -> None:
+    for path in FILES:
+        check_names(path)
 
 
 def private_names() -> set[str]:
@@ -280,11 +287,11 @@ def test_classes_are_short() -> None:
     assert_listed((n for n, k in outside.items() if k > LONGEST_CLASS), LONG_CLASSES)
 
 
-@pytest.mark.parametrize("path", FILES, ids=module_name)
-def test_functions_are_short(path: Path) -> None:
-    for node in nodes(path):
-        if isinstance(node, ast.FunctionDef):
-            assert lines_of(node) <= LONGEST_FUNCTION, node.name
+def test_functions_are_short() -> None:
+    for path in FILES:
+        for node in nodes(path):
+            if isinstance(node, ast.FunctionDef):
+                assert lines_of(node) <= LONGEST_FUNCTION, f"{short(path)}:{node.name}"
 
 
 def test_folders_are_not_crowded() -> None:

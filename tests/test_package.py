@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 
 import torchprof_hooks
+from tests.programs import python
 from torchprof_hooks.capture.core import CORE
 
 
-def in_a_fresh_process(code: str) -> str:
-    return subprocess.check_output([sys.executable, "-c", code], text=True).strip()
+def in_a_process(code: str, fresh: bool = False) -> str:
+    done = python("-c", code, fresh=fresh)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
 
 
 def test_every_public_name_is_there() -> None:
@@ -22,7 +22,7 @@ for name in torchprof_hooks.__all__:
     assert getattr(torchprof_hooks, name) is getattr(torchprof_hooks, name)
     print(name)
 """
-    assert in_a_fresh_process(code).split() == torchprof_hooks.__all__
+    assert in_a_process(code).split() == torchprof_hooks.__all__
 
 
 def test_they_are_listed() -> None:
@@ -31,7 +31,7 @@ def test_they_are_listed() -> None:
 
 def test_star_import() -> None:
     code = "from torchprof_hooks import *; print(FunctionHook.name, LinkHook.name)"
-    assert in_a_fresh_process(code) == "FunctionHook LinkHook"
+    assert in_a_process(code) == "FunctionHook LinkHook"
 
 
 def test_no_other_name_is_there() -> None:
@@ -41,7 +41,7 @@ def test_no_other_name_is_there() -> None:
 
 def test_importing_imports_nothing_that_is_not_used() -> None:
     code = "import sys, torchprof_hooks; print('torch' in sys.modules)"
-    assert in_a_fresh_process(code) == "False"
+    assert in_a_process(code, fresh=True) == "False"
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ with torchprof_hooks.profile():
     torch.nn.Linear(2, 2)(torch.ones(1, 2))
 print(*(name for name in set(sys.modules) - before if "torchprof" in name))
 """
-    return in_a_fresh_process(code).split()
+    return in_a_process(code).split()
 
 
 def test_measuring_imports_nothing_that_only_reading_needs(imported: list[str]) -> None:

@@ -178,7 +178,7 @@ def run(cases: Sequence[Case], measuring: AbstractContextManager[Any]) -> Outcom
 def some_of(samples: Sequence[Any]) -> Sequence[Any]:
     """The first few, and up to as many spread evenly over the rest: samples of one kind
     stand next to each other."""
-    count = 6 if IS_THOROUGH else 3
+    count = 6 if IS_THOROUGH else 2
     rest = samples[count:]
     return [*samples[:count], *rest[:: len(rest) // count + 1]]
 

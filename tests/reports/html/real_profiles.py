@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 import torchprof_hooks
 from torchprof_hooks import Profile
+from torchprof_hooks.reports.html.page import profile_page
 
 STEPS: Final = 3
 
@@ -151,3 +152,9 @@ NAMES: Final = tuple(_MAKERS)
 def real_profile(name: str) -> Profile:
     """The profile of one of `NAMES`, measured once."""
     return _MAKERS[name]()
+
+
+@cache
+def real_page(name: str) -> str:
+    """The page of that profile, made once."""
+    return profile_page(real_profile(name).corrected())

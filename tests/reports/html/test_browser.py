@@ -11,7 +11,7 @@ import pytest
 
 from tests.helpers import FUNCTIONS, STEP
 from tests.program.test_file_tools import slowed
-from tests.reports.html.real_profiles import NAMES, real_profile
+from tests.reports.html.real_profiles import NAMES, real_page, real_profile
 from tests.reports.html.test_page import HOSTILE, hostile_profile
 from torchprof_hooks.profiles.compare import compare
 from torchprof_hooks.reports.html.comparison import comparison_page
@@ -46,6 +46,7 @@ def opened(browser: Any, tmp_path: Path) -> Iterator[Open]:
     anything besides itself."""
     complaints: list[str] = []
     requests: list[str] = []
+    contexts: list[Any] = []
     file = tmp_path / "page.html"
 
     def open_page(text: str, **options: Any) -> Any:
@@ -53,6 +54,7 @@ def opened(browser: Any, tmp_path: Path) -> Iterator[Open]:
         context = browser.new_context(
             viewport={"width": 1400, "height": 900}, **options
         )
+        contexts.append(context)
         page = context.new_page()
         page.on("console", lambda message: complaints.append(message.text))
         page.on("pageerror", lambda error: complaints.append(str(error)))
@@ -62,6 +64,8 @@ def opened(browser: Any, tmp_path: Path) -> Iterator[Open]:
         return page
 
     yield open_page
+    for context in contexts:
+        context.close()
     assert complaints == []
     assert {*requests} <= {file.as_uri()}
 
@@ -91,7 +95,7 @@ def cells(page: Any, column: str) -> list[str]:
 @pytest.mark.parametrize("name", NAMES)
 def test_pages_of_real_models(opened: Open, name: str) -> None:
     profile = real_profile(name).corrected()
-    page = opened(profile_page(profile))
+    page = opened(real_page(name))
     rows = sorted(profile.rows(), key=lambda row: -row.self_ns)[:100]
     assert cells(page, "own") == [
         time_text(r.self_ns) if r.self_ns else "" for r in rows
@@ -103,7 +107,8 @@ def test_pages_of_real_models(opened: Open, name: str) -> None:
     # By its rectangle: the box of a narrow frame reaches as far as its clipped text.
     page.locator(f'[aria-label^="{label}, "] > rect.body').click()
     assert frames(page)[label] == 100
-    assert_accessible(page)
+    if len(profile.modules) < 1000:  # more of the same takes ten seconds
+        assert_accessible(page)
 
 
 def assert_accessible(page: Any) -> None:
@@ -217,7 +222,7 @@ def test_filtering_leaves_what_is_wanted(opened: Open) -> None:
 
 
 def test_more_rows_are_shown_on_demand(opened: Open) -> None:
-    page = opened(profile_page(real_profile("ten_thousand")))
+    page = opened(real_page("ten_thousand"))
     assert len(cells(page, "module")) == 100
     page.get_by_role("button", name="Show more").click()
     assert len(cells(page, "module")) == 600
