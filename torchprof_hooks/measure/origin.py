@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import sys
 import time
 from collections.abc import Mapping
@@ -78,7 +79,7 @@ class Origin:
         runs = (os.environ.get(name, "") for name in _RUNS)
         return Provenance(
             *self.look(),
-            host=os.uname().nodename,
+            host=platform.node(),
             pid=os.getpid(),
             device=_device(),
             torch=str(torch_version),

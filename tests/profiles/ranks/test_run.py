@@ -109,6 +109,10 @@ def test_a_run_with_a_name_is_one_however_long_ranks_take_to_begin() -> None:
     assert run(*ranks).missing == ()
 
 
+def test_arguments_of_ranks_may_differ() -> None:
+    assert run(*four(command="train.py --local-rank=3")).missing == ()
+
+
 def test_two_files_of_one_rank(tmp_path: Path) -> None:
     for each in four():
         save(tmp_path, each)

@@ -88,13 +88,14 @@ def run_of(found: Iterable[Rank], notes: Iterable[str] = ()) -> Run:
 
 
 def _is_same_run(one: Provenance, newest: Provenance) -> bool:
-    if (one.world_size, one.run, one.command) != (
-        newest.world_size,
-        newest.run,
-        newest.command,
-    ):
+    """Some launchers give each rank other arguments, but none another script."""
+    if _job(one) != _job(newest):
         return False
     return bool(one.run) or one.written_ns >= newest.started_ns
+
+
+def _job(one: Provenance) -> tuple[int, str, str]:
+    return one.world_size, one.run, one.command.partition(" ")[0]
 
 
 def _stale(ranks: tuple[Rank, ...]) -> Iterator[StaleRank]:
