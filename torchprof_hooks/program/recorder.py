@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import atexit
-import gc
 import os
 import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
-from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,8 +23,7 @@ from torchprof_hooks.capture.tracking.first_call import FirstCall
 from torchprof_hooks.hooks.measuring import Settings, make_tracker
 from torchprof_hooks.measure.device_clock import default_device_clock
 from torchprof_hooks.measure.origin import Origin
-from torchprof_hooks.profiles.files.own_file import OwnFile, rank_path
-from torchprof_hooks.program.destination import write_report
+from torchprof_hooks.program import ending
 from torchprof_hooks.program.flags import Flags
 from torchprof_hooks.program.handover import BEGAN_NS, complain
 
@@ -37,21 +33,14 @@ if TYPE_CHECKING:  # not before they are needed: every program waits for these i
     from torchprof_hooks.capture.tracking.tracker import Tracker
     from torchprof_hooks.profiles.program.compilation import CompilationSummary
     from torchprof_hooks.profiles.program.program_profile import ProgramProfile
-    from torchprof_hooks.profiles.ranks.provenance import Provenance
     from torchprof_hooks.tracing.memory_step import MemoryStep
 
 #: The step that is traced for the memory profile: the first that is like others, after
 #: the warm-up and one in which functions are looked at.
 _TRACED_STEP: Final = 2
 
-
 #: How long the end may take to count floating-point operations.
 _PATIENCE_S: Final = 0.2
-
-_NOTHING: Final = (
-    "torchprof_hooks: no module was called (processes that a program starts are not "
-    "measured)"
-)
 
 
 class Recorder:
@@ -71,10 +60,7 @@ class Recorder:
         self._compiled_before = _compilation_so_far()
         self._has_traced = False
         self._origin = Origin(flags.flush_secs if flags.save else 0)
-        self._file = OwnFile(
-            Path(flags.save), self._origin.provenance, flags.flush_secs
-        )
-        self._flushed_at = time.monotonic()
+        self._outputs = ending.Outputs(flags, self._origin)
         self._is_reported = False
         self._ended_ns = 0
         self.beginning_ns = 0  # what it took until `start` was done
@@ -127,58 +113,25 @@ class Recorder:
         self._is_reported = True
         self._ended_ns = time.perf_counter_ns()
         try:
-            with _without_collections():
-                self._report()
+            with ending.without_collections():
+                self._outputs.write(self._finish(), self._closing)
         except Exception as error:  # the program has ended well, for all that
             complain(f"torchprof_hooks: no report: {error!r}")
-        _end_as_interrupted()
-
-    def _report(self) -> None:
-        program = self._finish()
-        if program.whole.is_empty and not program.whole.steps:
-            complain(_NOTHING)
-        else:
-            self._save_at_end(program)
-            self._write_page(program)
-            self._write(program)
+        ending.end_as_interrupted()
 
     def _at_step(self, steps: int) -> bool:
         """Between two steps: write the file if that is due, and begin or end a trace.
         Returns whether the next step is traced."""
         self._origin.look()
-        if self._flags.save:
-            self._flush_if_due()
+        self._outputs.flush_if_due(
+            lambda: self._so_far(self._flop_count.without_patience())
+        )
         if self._memory is None:
             return False
         self._memory.end(steps)
         is_due = steps >= _TRACED_STEP and not self._has_traced
         self._has_traced = self._has_traced or is_due
         return is_due and self._memory.begin()
-
-    def _flush_if_due(self) -> None:
-        if time.monotonic() - self._flushed_at >= self._flags.flush_secs:
-            so_far = self._so_far(self._flop_count.without_patience())
-            self._file.keep_writing(lambda: so_far, at_once=True)
-            self._flushed_at = time.monotonic()
-
-    def _save_at_end(self, program: ProgramProfile) -> None:
-        if not self._flags.save:
-            return
-        try:
-            self._file.finish(program)
-        except Exception as error:  # there is still the report
-            complain(f"torchprof_hooks: {self._file.path} is not saved: {error}")
-
-    def _write_page(self, program: ProgramProfile) -> None:
-        if not self._flags.html:
-            return
-        from torchprof_hooks.reports.html.page import program_page, write_page
-
-        where = rank_path(Path(self._flags.html), self._origin.provenance(True))
-        try:
-            write_page(program_page(program), where)
-        except Exception as error:  # there is still the report
-            complain(f"torchprof_hooks: {where} is not written: {error}")
 
     def _so_far(self, flop_count: FlopCount) -> ProgramProfile:
         from torchprof_hooks.profiles.program.program_profile import ProgramProfile
@@ -205,32 +158,6 @@ class Recorder:
         replay = self._memory.replay()
         return replace(program, replay=replay, not_replayed=self._memory.reason)
 
-    def _write(self, program: ProgramProfile) -> None:
-        from torchprof_hooks.program.exit_report import exit_report
-
-        where = self._flags.destination
-        report = exit_report(program, self._flags, self._closing)
-        provenance = self._origin.provenance(True)
-        report += self._of_ranks(provenance)
-        try:
-            write_report(report, where, provenance)
-        except OSError as error:
-            reason = error.strerror or error  # it may name a file that is not theirs
-            path = rank_path(Path(where), provenance)
-            complain(f"torchprof_hooks: no file for the report: {path}: {reason}")
-            write_report(
-                report, "stderr", self._origin.provenance(True)
-            )  # it may have taken days
-
-    def _of_ranks(self, provenance: Provenance) -> str:
-        """What rank 0 tells of the others, on lines of its own."""
-        if not (self._flags.save and self._flags.ranks_report):
-            return ""
-        from torchprof_hooks.reports.ranks.at_exit import final_report
-
-        found = final_report(Path(self._flags.save), provenance)
-        return f"\n\n{found}" if found else ""
-
     def _closing(self) -> str:
         """Lines that are known only at the end of the program, and are not in its
         file."""
@@ -254,30 +181,6 @@ class Recorder:
         self.report()
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGTERM)  # end as without us
-
-
-@contextmanager
-def _without_collections() -> Iterator[None]:
-    """Switches off Python's collector of garbage: it would go through all objects of
-    the program, which takes as long as making the report."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
-
-
-def _end_as_interrupted() -> None:
-    """Where Ctrl-C has ended the program, let Python still see to it that the process
-    dies of that signal: it forgets when code is run that is given as a string, as
-    `dataclass` does while the report is imported, and ends with 1 then."""
-    ended_by = getattr(sys, "last_type", None)
-    is_interactive = hasattr(sys, "ps1")  # there, it was not the end
-    if ended_by is KeyboardInterrupt and not is_interactive:
-        with suppress(KeyboardInterrupt):
-            exec("raise KeyboardInterrupt")
 
 
 def _make_memory_step() -> MemoryStep:

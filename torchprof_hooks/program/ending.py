@@ -1,0 +1,129 @@
+"""What is written when a program ends; and that it ends as without us."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from torchprof_hooks.measure.origin import Origin
+from torchprof_hooks.profiles.files.own_file import OwnFile, rank_path
+from torchprof_hooks.program.destination import write_report
+from torchprof_hooks.program.flags import Flags
+from torchprof_hooks.program.handover import complain
+
+if TYPE_CHECKING:  # not before they are needed: every program waits for these imports
+    from torchprof_hooks.profiles.program.program_profile import ProgramProfile
+    from torchprof_hooks.profiles.ranks.provenance import Provenance
+
+_NOTHING: Final = (
+    "torchprof_hooks: no module was called (processes that a program starts are not "
+    "measured)"
+)
+
+
+class Outputs:
+    """The file of a program's profile, its page and its report, where the flags say.
+
+    origin: which process of the program this is.
+    """
+
+    def __init__(self, flags: Flags, origin: Origin) -> None:
+        self._flags = flags
+        self._origin = origin
+        self._file = OwnFile(Path(flags.save), origin.provenance, flags.flush_secs)
+        self._flushed_at = time.monotonic()
+
+    def flush_if_due(self, so_far: Callable[[], ProgramProfile]) -> None:
+        """Between two steps: write the file if it is time for that."""
+        if not self._flags.save:
+            return
+        if time.monotonic() - self._flushed_at >= self._flags.flush_secs:
+            program = so_far()
+            self._file.keep_writing(lambda: program, at_once=True)
+            self._flushed_at = time.monotonic()
+
+    def write(self, program: ProgramProfile, closing: Callable[[], str]) -> None:
+        """Write all of them, at the end.
+
+        closing: gives the last lines of the report, which tell how long it took.
+        """
+        if program.whole.is_empty and not program.whole.steps:
+            complain(_NOTHING)
+        else:
+            self._save(program)
+            self._write_page(program)
+            self._write_report(program, closing)
+
+    def _save(self, program: ProgramProfile) -> None:
+        if not self._flags.save:
+            return
+        try:
+            self._file.finish(program)
+        except Exception as error:  # there is still the report
+            complain(f"torchprof_hooks: {self._file.path} is not saved: {error}")
+
+    def _write_page(self, program: ProgramProfile) -> None:
+        if not self._flags.html:
+            return
+        from torchprof_hooks.reports.html.page import program_page, write_page
+
+        where = rank_path(Path(self._flags.html), self._origin.provenance(True))
+        try:
+            write_page(program_page(program), where)
+        except Exception as error:  # there is still the report
+            complain(f"torchprof_hooks: {where} is not written: {error}")
+
+    def _write_report(
+        self, program: ProgramProfile, closing: Callable[[], str]
+    ) -> None:
+        from torchprof_hooks.program.exit_report import exit_report
+
+        where = self._flags.destination
+        report = exit_report(program, self._flags, closing)
+        provenance = self._origin.provenance(True)
+        report += self._of_ranks(provenance)
+        try:
+            write_report(report, where, provenance)
+        except OSError as error:
+            reason = error.strerror or error  # it may name a file that is not theirs
+            path = rank_path(Path(where), provenance)
+            complain(f"torchprof_hooks: no file for the report: {path}: {reason}")
+            write_report(report, "stderr")  # it may have taken days
+
+    def _of_ranks(self, provenance: Provenance) -> str:
+        """What rank 0 tells of the others, on lines of its own."""
+        if not (self._flags.save and self._flags.ranks_report):
+            return ""
+        from torchprof_hooks.reports.ranks.at_exit import final_report
+
+        found = final_report(Path(self._flags.save), provenance)
+        return f"\n\n{found}" if found else ""
+
+
+@contextmanager
+def without_collections() -> Iterator[None]:
+    """Switches off Python's collector of garbage: it would go through all objects of
+    the program, which takes as long as making the report."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def end_as_interrupted() -> None:
+    """Where Ctrl-C has ended the program, let Python still see to it that the process
+    dies of that signal: it forgets when code is run that is given as a string, as
+    `dataclass` does while the report is imported, and ends with 1 then."""
+    ended_by = getattr(sys, "last_type", None)
+    is_interactive = hasattr(sys, "ps1")  # there, it was not the end
+    if ended_by is KeyboardInterrupt and not is_interactive:
+        with suppress(KeyboardInterrupt):
+            exec("raise KeyboardInterrupt")
