@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import gc
-import subprocess
-import sys
 import threading
 import warnings
 from collections.abc import Callable
@@ -16,6 +14,7 @@ import torch
 from torch import nn
 
 import torchprof_hooks
+from tests.programs import python
 from tests.registered import REPLACED, registered
 from torchprof_hooks import LinkHook, function_hooks, link_hooks, profile
 from torchprof_hooks.capture.attach.attachments import Attachment, Attachments
@@ -70,13 +69,7 @@ print("the same")
 
 @pytest.mark.slow
 def test_importing_changes_nothing_in_torch() -> None:
-    run = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", IMPORT],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+    run = python("-W", "ignore", "-c", IMPORT)
     assert run.stdout == "the same\n", run.stderr
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.programs import TRAIN, plain, profiled, reports_in, written
+from tests.programs import TRAIN, plain, profiled, python, reports_in, written
 from torchprof_hooks import __version__
 from torchprof_hooks.program.launch import interpreter_options
 
@@ -210,10 +210,11 @@ def test_files_go_where_it_was_started(tmp_path: Path) -> None:
     away = f"import os; os.chdir({str(tmp_path / 'there')!r})\n"
     path = written(tmp_path, away + TRAIN)
     options = ("--save", "x.json", "--destination", "report.txt")
-    command = [sys.executable, "-m", "torchprof_hooks", *options, path]
     root = str(Path(__file__).parent.parent.parent)
     environment = {**os.environ, "PYTHONPATH": root}
-    subprocess.run(command, check=True, cwd=tmp_path / "here", env=environment)
+    command = ("-m", "torchprof_hooks", *options, path)
+    done = python(*command, environment=environment, folder=tmp_path / "here")
+    assert done.returncode == 0, done.stderr
     assert not list((tmp_path / "there").iterdir())
     assert reports_in((tmp_path / "here" / "report.txt").read_text()) == 1
     assert (tmp_path / "here" / "x.json").exists()
