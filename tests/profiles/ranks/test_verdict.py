@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -17,8 +18,10 @@ from tests.ranks_of import (
     ranks_of,
 )
 from torchprof_hooks.profiles.names import Phase
+from torchprof_hooks.profiles.ranks.rank import rank_of
 from torchprof_hooks.profiles.ranks.ranks import Ranks
 from torchprof_hooks.profiles.ranks.run import run_of
+from torchprof_hooks.profiles.step_times import Bucket, StepTimes
 
 SIZES = (2, 4, 8)
 SLOWER = 30
@@ -141,3 +144,24 @@ def test_another_slow_rank_in_each_step(size: int) -> None:
         work = {**USUAL, ("(data loading)", "data"): 1 + 30 * waits.count(1.0) / STEPS}
         found.append(as_rank(profile_of(work, waits, of_rank(number, size))))
     assert Ranks(*run_of(found)).verdict.rank is None
+
+
+def test_steps_that_differ_for_all_ranks_alike_are_no_noise() -> None:
+    found = []
+    for number in range(4):
+        provenance = of_rank(number, 4)
+        work = slowed(PLANTED["data"], 10) if number == 2 else USUAL
+        profile = profile_of(work, [1.0 if number == 2 else 11.0], provenance)
+        times = StepTimes(later=(Bucket(1, 10, MS), Bucket(2, 10, 2000 * MS)))
+        found.append(as_rank(replace(profile, step_times=times)))
+    assert Ranks(*run_of(found)).verdict.rank == 2
+    for rank in found:
+        assert rank.spread_ns == 0
+
+
+def test_waiting_in_many_calls_of_a_step_is_as_noisy_as_steps() -> None:
+    profile = profile_of(USUAL, [1.0, 3.0], of_rank(0, 1))
+    assert as_rank(profile).spread_ns == MS
+    times = StepTimes(later=(Bucket(1, 10, 10 * MS), Bucket(2, 10, 70 * MS)))
+    fewer = replace(profile, step_times=times)
+    assert rank_of("name", fewer, fewer, STEPS // 2, STEPS // 2).spread_ns == 3 * MS

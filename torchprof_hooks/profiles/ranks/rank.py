@@ -21,6 +21,7 @@ from torchprof_hooks.profiles.totals import Totals
 WAITING_PHASES: Final[tuple[Phase, ...]] = ("waiting", "communication")
 #: A row whose calls are this many per step, or fewer, waits once in a step.
 _ONCE_A_STEP: Final = 1.5
+_NEARLY_ALL: Final = 0.9
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +33,8 @@ class Rank:
     step_ns: all that was measured, divided by the steps (by one, if there were none).
     cells: own time by chain of calls and phase. They add up to `step_ns`.
     infos: what the names in the chains are.
-    spread_ns: standard deviation, from step to step, of how long steps took, and of how
-        long the rank waited in them, as far as that is known.
+    spread_ns: standard deviation, from step to step, of how long the rank waited; where
+        that is not known, of how long steps took.
     """
 
     name: str
@@ -101,10 +102,15 @@ def rank_of(name: str, whole: Profile, loop: Profile, later: int, steps: int) ->
 def _spread_ns(
     times: StepTimes, cells: Iterable[tuple[CellKey, Totals]], steps: int
 ) -> float:
-    variance = _variance(times)
-    for (_, phase), totals in cells:
-        if phase in WAITING_PHASES and totals.calls <= _ONCE_A_STEP * steps:
-            variance += totals.std_ns**2
+    """Of the waiting, if nearly all of it is in calls that are made once in a step.
+    Steps may be longer or shorter for all ranks alike; but where each waits in many
+    calls, it is not known what they were together, and less than steps differ by."""
+    waits = [totals for (_, phase), totals in cells if phase in WAITING_PHASES]
+    once = [totals for totals in waits if totals.calls <= _ONCE_A_STEP * steps]
+    variance = sum(totals.std_ns**2 for totals in once)
+    known_ns, all_ns = (sum(t.self_ns for t in some) for some in (once, waits))
+    if known_ns < _NEARLY_ALL * all_ns:
+        variance += _variance(times)
     return float(variance**0.5)
 
 

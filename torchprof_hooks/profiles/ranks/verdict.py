@@ -70,7 +70,7 @@ def find_verdict(ranks: Sequence[Rank], rows: Sequence[SkewRow]) -> Verdict:
     The rank that waits least, while others wait, is the one that they wait for. What
     all of them spend in communication is no waiting, but what it takes. The others may
     wait by chance: that is as much as the means of two ranks may differ by, going by
-    how much steps, and the waiting in each, differ.
+    how much the waiting differs from step to step.
 
     rows: by module, of these ranks.
     """
