@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import torchprof_hooks
+from tests.programs import python
 from torchprof_hooks import function_hooks, link_hooks
 
 ROOT = Path(__file__).parent.parent
@@ -105,14 +106,9 @@ def test_the_table_of_the_readme_is_that_of_the_results() -> None:
     """After a benchmark: ``python benchmarks/write_readme.py``."""
     script = "import sys, results; from page.comparison import comparison\n"
     script += "print(comparison(lambda n: results.load(n)['figures']).markdown())"
-    table = subprocess.run(
-        [sys.executable, "-c", script],
-        cwd=ROOT / "benchmarks",
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-    assert table.strip() in (ROOT / "README.md").read_text(encoding="utf-8")
+    done = python("-c", script, folder=ROOT / "benchmarks")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.slow

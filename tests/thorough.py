@@ -3,8 +3,8 @@
 Some tests do the same with each of hundreds of operators, in each of a dozen ways, or
 start an interpreter for each program. `make test` tries some of the ways with each
 operator, others with the next one, and forks programs. With the variable below in the
-environment (`make test-all` and `make test-torch` set it) everything is tried with
-everything. They also run tests that are marked as thorough.
+environment, as `make test-all` sets it, everything is tried with everything; it also
+runs the tests that are marked as thorough.
 """
 
 from __future__ import annotations
