@@ -165,3 +165,14 @@ def test_waiting_in_many_calls_of_a_step_is_as_noisy_as_steps() -> None:
     times = StepTimes(later=(Bucket(1, 10, 10 * MS), Bucket(2, 10, 70 * MS)))
     fewer = replace(profile, step_times=times)
     assert rank_of("name", fewer, fewer, STEPS // 2, STEPS // 2).spread_ns == 3 * MS
+
+
+@pytest.mark.parametrize(("steps", "slow"), [(5, 1), (4, None), (1, None)])
+def test_few_steps_say_little(steps: int, slow: int | None) -> None:
+    works = [USUAL, slowed(PLANTED["data"])]
+    waits = ([31.0], [1.0])
+    found = [
+        as_rank(profile_of(work, wait, of_rank(number, 2), steps), steps)
+        for number, (work, wait) in enumerate(zip(works, waits, strict=True))
+    ]
+    assert Ranks(*run_of(found)).verdict.rank == slow

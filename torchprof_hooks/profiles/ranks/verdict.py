@@ -15,6 +15,9 @@ from torchprof_hooks.profiles.ranks.skew import SkewRow
 #: a rank is called slow.
 _ERRORS: Final = 4.0
 _LEAST_SHARE: Final = 0.05
+#: With fewer steps than that, it has to be this share.
+_FEWEST_STEPS: Final = 5
+_SHARE_OF_FEW: Final = 0.5
 #: A row explains why a rank is slow if it has this share of what the others wait for.
 _EXPLAINS: Final = 2 / 3
 #: Phases of rows that are no reason to wait for a rank.
@@ -79,8 +82,7 @@ def find_verdict(ranks: Sequence[Rank], rows: Sequence[SkewRow]) -> Verdict:
     slow = min(range(len(ranks)), key=waited.__getitem__)
     excess = {n: ns - waited[slow] for n, ns in enumerate(waited) if n != slow}
     lost_ns = median(excess.values()) if excess else 0.0
-    error_ns = median(rank.spread_ns * sqrt(2 / max(rank.steps, 1)) for rank in ranks)
-    noise_ns = max(_ERRORS * error_ns, _LEAST_SHARE * step_ns)
+    noise_ns = _noise_ns(ranks, step_ns)
     is_slow = lost_ns > noise_ns
     also = [n for n, ns in excess.items() if is_slow and ns <= noise_ns]
     reason = _find_reason(rows, slow, {slow, *also}, lost_ns) if is_slow else None
@@ -93,6 +95,17 @@ def find_verdict(ranks: Sequence[Rank], rows: Sequence[SkewRow]) -> Verdict:
         median(waited),
         reason,
     )
+
+
+def _noise_ns(ranks: Sequence[Rank], step_ns: float) -> float:
+    """What ranks may wait for each other by chance. From so few steps, it is not known
+    well how much they differ (the variance of Student's t with n - 1 degrees of freedom
+    is (n - 1) / (n - 3)); from fewer still, not at all."""
+    steps = min(rank.steps for rank in ranks)
+    if steps < _FEWEST_STEPS:
+        return _SHARE_OF_FEW * step_ns
+    error_ns = median(rank.spread_ns for rank in ranks) * sqrt(2 / (steps - 3))
+    return max(_ERRORS * error_ns, _LEAST_SHARE * step_ns)
 
 
 def _waited_ns(rank: Rank) -> float:
