@@ -4,7 +4,7 @@ CONSTRAINTS ?= constraints.txt
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(CONSTRAINTS)
 
-.PHONY: help demo demo-ranks test test-fast test-all coverage test-torch test-and-record mutate lint format bench gpu-check docs page trace-picture clean
+.PHONY: help demo demo-ranks test test-fast test-all coverage test-torch test-and-record mutate sanitize lint format bench gpu-check docs page trace-picture clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -61,6 +61,9 @@ coverage: $(VENV)/coverage.installed  ## show the lines that no quick test runs
 
 mutate: $(VENV)/test.installed  ## break lines that book time, and see whether tests notice (hours)
 	$(BIN)/python -m tests.mutate
+
+sanitize: $(VENV)/test.installed  ## run the native core under the sanitizers for addresses, undefined behaviour and races
+	$(BIN)/python -m tests.sanitize
 
 # The same with another torch, in an environment of its own; what comes out is written to
 # docs/compatibility.md, to be committed. TORCH_VENV=DIR uses another environment.
