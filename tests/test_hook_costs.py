@@ -102,40 +102,41 @@ IS_NATIVE = CORE.name == "native"
 CALLS_PER_LINK = NATIVE_CALLS_PER_LINK if IS_NATIVE else PYTHON_CALLS_PER_LINK
 
 #: Calls for a step at most, however many links it has: the container of the modules,
-#: with a record of what it owns; planning; being told of the end of the last node; and
-#: counting the step, here in the forward after it, since no optimizer steps.
+#: with a record of what it owns; planning; being told of the end of the last node;
+#: timing what we do around a pass; and counting the step, here in the forward after it,
+#: since no optimizer steps.
 PYTHON_CALLS_PER_STEP = {
-    "profile()": Costs(67, 141),
-    "profile() beside a device": Costs(72, 151),
-    "profile(memory=True)": Costs(83, 194),
-    "profile(memory=True) beside a device": Costs(88, 204),
-    "profile(memory='cuda')": Costs(83, 194),
-    "profile(functions=True)": Costs(67, 179),
-    "profile(functions=True) beside a device": Costs(72, 189),
+    "profile()": Costs(67, 144),
+    "profile() beside a device": Costs(72, 154),
+    "profile(memory=True)": Costs(83, 198),
+    "profile(memory=True) beside a device": Costs(88, 208),
+    "profile(memory='cuda')": Costs(83, 198),
+    "profile(functions=True)": Costs(67, 182),
+    "profile(functions=True) beside a device": Costs(72, 192),
     "link timer": Costs(12, 0),
-    "link timer with backward": Costs(40, 133),
+    "link timer with backward": Costs(40, 136),
     "link timer on each module": Costs(23, 0),
-    "link callbacks": Costs(50, 147),
-    "function timer": Costs(0, 164),
-    "function callbacks": Costs(0, 192),
+    "link callbacks": Costs(50, 150),
+    "function timer": Costs(0, 167),
+    "function callbacks": Costs(0, 195),
     "profile() in another thread": Costs(10, 15),
 }
 
 #: The same with the native core. Passes are not planned.
 NATIVE_CALLS_PER_STEP = {
-    "profile()": Costs(44, 59),
-    "profile() beside a device": Costs(48, 63),
-    "profile(memory=True)": Costs(44, 59),
-    "profile(memory=True) beside a device": Costs(48, 63),
-    "profile(memory='cuda')": Costs(60, 96),
-    "profile(functions=True)": Costs(44, 83),
-    "profile(functions=True) beside a device": Costs(48, 87),
+    "profile()": Costs(44, 62),
+    "profile() beside a device": Costs(48, 66),
+    "profile(memory=True)": Costs(44, 62),
+    "profile(memory=True) beside a device": Costs(48, 66),
+    "profile(memory='cuda')": Costs(60, 99),
+    "profile(functions=True)": Costs(44, 86),
+    "profile(functions=True) beside a device": Costs(48, 90),
     "link timer": Costs(0, 0),
-    "link timer with backward": Costs(16, 50),
+    "link timer with backward": Costs(16, 53),
     "link timer on each module": Costs(13, 0),
-    "link callbacks": Costs(30, 133),
-    "function timer": Costs(0, 74),
-    "function callbacks": Costs(0, 178),
+    "link callbacks": Costs(30, 137),
+    "function timer": Costs(0, 77),
+    "function callbacks": Costs(0, 182),
     "profile() in another thread": Costs(0, 15),
 }
 CALLS_PER_STEP = NATIVE_CALLS_PER_STEP if IS_NATIVE else PYTHON_CALLS_PER_STEP

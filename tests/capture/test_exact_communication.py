@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.doing import Does, X, at_the_end, in_communication
-from tests.exact import calls, each_option, found
+from tests.exact import calls, each_option, found, no_calls
 from tests.fake_clock import burn
 from tests.planted import Work
 from torchprof_hooks import profile
@@ -125,10 +125,12 @@ def test_waiting_for_gradients(options: Any, is_parallel: bool) -> None:
     assert rows[name, "backward"] == calls(2, 2, 2)
     waiting = rows.get(("(waiting for gradients)", "waiting"))
     of_passes = rows["(backward outside modules)", "backward"]
+    engine = rows.get(("(autograd engine)", "backward"))
+    assert of_passes.own == 0
     if is_parallel:
-        assert waiting == calls(9, 3, 5)
-        assert of_passes.own == 0
+        assert (waiting, engine) == (calls(9, 3, 5), None)
+        assert of_passes == calls(2, 2, 2, own=0)
     else:
-        assert waiting is None
-        assert of_passes == calls(11, 5, 7, own=17)
+        assert (waiting, engine) == (None, no_calls(17))
+        assert of_passes == calls(11, 5, 7, own=0)
     assert sum(row.own for row in rows.values()) == 3 + 6 + 17

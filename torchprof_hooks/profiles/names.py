@@ -35,7 +35,8 @@ OUTSIDE_NAME: Final = "(outside modules)"
 #: steps: most likely that of another optimizer.
 AFTER_BACKWARD_NAME: Final = "(outside modules, after backward)"
 BACKWARD_NAME: Final = "(backward outside modules)"
-#: Time of a backward pass until its first node runs: the engine looks at the graph.
+#: Time of a backward pass before its first node runs and after the last one has: the
+#: engine looks at the graph, and does what it was asked to do at the end.
 ENGINE_NAME: Final = "(autograd engine)"
 #: Time in which the loop waits for a ``DataLoader``.
 DATA_NAME: Final = "(data loading)"

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from _thread import get_ident
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from torch.overrides import TorchFunctionMode
 
 from torchprof_hooks.capture.backward.plan import Move, Owner, Plan
 from torchprof_hooks.capture.record.site import Site
+
+if TYPE_CHECKING:
+    from torchprof_hooks.capture.tracking.tracker import Tracker
 
 
 class PassRequest(NamedTuple):
@@ -37,21 +40,26 @@ class BackwardPass:
         and leaves unowned work with the owner that it found.
     moves: what is planned, by the number of the node before which it takes place.
     owner: whom the pass is working for now.
-    engine: the owner until the first node runs, if that is told apart.
+    engine, engine_site: the owner until the first node runs, and where what the engine
+        does itself is booked, if that is told apart.
     task, thread: the engine's number for the pass, and where it was started.
     failed: whether it ended by an exception.
     from_python: whether it was started there.
     ran_nodes: whether the engine is known to have run all nodes.
+    nodes_ended_ns, entered_ns: when it had, and what entries had taken by then.
     resumed: the mode that was put back in place for as long as the pass runs.
     """
 
     __slots__ = (
         "base",
         "engine",
+        "engine_site",
+        "entered_ns",
         "failed",
         "from_python",
         "makes_graph",
         "moves",
+        "nodes_ended_ns",
         "opened_base",
         "owner",
         "ran_nodes",
@@ -75,11 +83,20 @@ class BackwardPass:
         self.failed = False
         self.whole = self.owner = Owner(base, -1, None)
         self.engine: Owner | None = None
+        self.engine_site: Site | None = None
         self.moves: dict[int, Move] = {}
         self.thread = get_ident()
         self.task = -1
         self.ran_nodes = False
+        self.nodes_ended_ns = self.entered_ns = 0
         self.resumed: TorchFunctionMode | None = None
+
+    def book_tail(self, tracker: Tracker, nodes_ended_ns: int, now_ns: int) -> None:
+        """From the end of its last node on, a pass is the engine's own time, and that
+        of what the engine was asked to do then."""
+        engine = self.engine_site
+        if engine is not None and now_ns > nodes_ended_ns:
+            tracker.book((engine.code, nodes_ended_ns, now_ns))
 
     def follow(self, plan: Plan, numbers: list[int]) -> None:
         """Take the moves of `plan`, for nodes with these numbers."""

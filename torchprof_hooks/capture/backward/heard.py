@@ -44,7 +44,8 @@ class HeardPasses:
             base, opens_it = started.base, started.opened_base
             # What was heard late has begun to run its nodes.
             is_new = opens_it and started.from_python
-            engine = tracker.tree.engine_site(base) if is_new else None
+            if is_new:
+                started.engine_site = tracker.tree.engine_site(base)
             names_nodes = tracker.names_nodes
             self._tracker = tracker
             tracker.enter_pass(
@@ -53,7 +54,7 @@ class HeardPasses:
                 started.makes_graph,
                 names_nodes,
                 calls,
-                engine=engine,
+                engine=started.engine_site,
                 started=started,
             )
             return
@@ -86,12 +87,15 @@ class HeardPasses:
         tracker = self._tracker
         assert tracker is not None
         ended_ns = tracker.leave_pass(running.failed)
-        is_expected = gradient_reduction.is_expected
-        if is_expected and ended_ns is not None and not running.failed:
+        if ended_ns is None or running.failed:
+            return
+        if gradient_reduction.is_expected:
             waiting = tracker.entry_site(WAITING_NAME, "waiting")
             tracker.open_entry(waiting)
             waiting.start_ns = ended_ns
-            tracker.close_entry(waiting)
+            tracker.close_entry(waiting, None, now_ns)
+        else:
+            running.book_tail(tracker, ended_ns, now_ns)
 
     def drop(self, running: BackwardPass) -> None:
         """The pass that began last is not heard of any more."""

@@ -107,7 +107,8 @@ class PlannedPasses:
             is_hooked = self._hook_moves(tracker, started, request)
             tracker.close_entry(planning)
             if is_hooked and started.opened_base:
-                _engine_begins(tracker, started, read_before_ns)
+                started.base.reading_ns = read_before_ns  # that of before it begins
+                _engine_begins(tracker, started)
         elif request.roots:
             self._hooks.put_in_front_of(request.roots)
         tracker.passes.append(started)
@@ -133,8 +134,12 @@ class PlannedPasses:
 
     def end(self, running: BackwardPass, now_ns: int) -> None:
         """The pass that began last is over."""
+        tracker = self._tracker
         if self.divides and not running.ran_nodes:
-            self._make_last_move(self._tracker, running, now_ns)
+            self._make_last_move(tracker, running, now_ns)
+        elif not (running.failed or gradient_reduction.is_expected):
+            since_ns = tracker.entered_ns - running.entered_ns
+            running.book_tail(tracker, running.nodes_ended_ns + since_ns, now_ns)
         if self._graphs is not None:
             self._graphs.pass_has_ended()
 
@@ -244,6 +249,8 @@ class PlannedPasses:
         if tracker.site is not running.owner.site:
             tracker.abort_down_to(running.owner.site, now_ns)
         self._make_last_move(tracker, running, now_ns)
+        running.entered_ns = tracker.entered_ns
+        running.nodes_ended_ns = perf_counter_ns() if tracker.reads_meters else now_ns
         if gradient_reduction.is_expected:
             tracker.open_entry(tracker.entry_site(WAITING_NAME, "waiting"))
 
@@ -274,15 +281,9 @@ class PlannedPasses:
             self._callbacks.moved(move.closes, move.opens, running.failed)
 
 
-def _engine_begins(
-    tracker: Tracker, started: BackwardPass, read_before_ns: int
-) -> None:
-    """Last of all that is done before a pass: none of that is its time, nor what
-    reading meters around the planning took."""
-    base = started.base
-    base.caller.reading_ns += base.reading_ns - read_before_ns
-    base.reading_ns = read_before_ns
-    site = tracker.tree.engine_site(started.base)
+def _engine_begins(tracker: Tracker, started: BackwardPass) -> None:
+    """Last of all that is done before a pass: none of that is its time."""
+    started.engine_site = site = tracker.tree.engine_site(started.base)
     started.owner = started.engine = Owner(site, -1, started.whole)
     site.low = next_sequence_number()
     started.base.start_ns = site.start_ns = perf_counter_ns()

@@ -271,9 +271,15 @@ class Cursor:
                 self.site = site.caller  # nobody closes it
                 raise
 
-    def close_entry(self, site: Site, outputs: object = None) -> None:
-        """End the current entry; `outputs` is what its graph can be reached from."""
-        end_ns = perf_counter_ns()
+    def close_entry(
+        self, site: Site, outputs: object = None, end_ns: int | None = None
+    ) -> None:
+        """End the current entry; `outputs` is what its graph can be reached from.
+
+        end_ns: when it ended, if that is not now.
+        """
+        if end_ns is None:
+            end_ns = perf_counter_ns()
         if self.reads_meters:
             self.meters.closing(site, end_ns)  # type: ignore[union-attr]
         self.site = site.caller

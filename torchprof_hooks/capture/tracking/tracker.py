@@ -137,7 +137,9 @@ class Tracker(ThreadCalls):
         self.drop_dead_calls()
         if self.site.phase == "data" and not self.follows_loading:
             return  # all that is done there is loading
+        began_ns, entered_ns = perf_counter_ns(), self.entered_ns
         found = base = self.site
+        read_before_ns = found.reading_ns
         passes_before = len(self.passes)
         try:
             if found.phase != "backward":
@@ -154,6 +156,10 @@ class Tracker(ThreadCalls):
             raise
         if self.functions is not None:
             self.functions.pass_begins(started)
+        if started.opened_base:
+            planning_ns = self.entered_ns - entered_ns  # has a site of its own
+            took_ns = base.start_ns - began_ns - planning_ns
+            found.reading_ns = read_before_ns + took_ns
 
     def end_pass(self, outputs: object, failed: bool) -> None:
         """The backward pass that began last is over."""
@@ -163,6 +169,7 @@ class Tracker(ThreadCalls):
             self.close_entry(self.site)
         now_ns = perf_counter_ns()
         ended = self.passes[-1]
+        base, of_base_ns = ended.base, ended.base.reading_ns
         ended.failed = failed
         if failed:
             self.aborted_calls += self.backward.open_calls(ended)
@@ -177,8 +184,11 @@ class Tracker(ThreadCalls):
             if not self.passes:
                 self.backward.rest()
                 gradient_reduction.is_expected = False
-            if ended.opened_base:
-                self.close_entry(ended.base, outputs)
+            if ended.opened_base:  # what we do here is no part of the pass
+                base.reading_ns, around = of_base_ns, base.caller
+                of_around_ns = around.reading_ns
+                self.close_entry(base, outputs, now_ns)
+                around.reading_ns = of_around_ns + perf_counter_ns() - now_ns
 
     def drop_dead_calls(self, beginning: object = None) -> None:
         """Also ends passes that an interrupt kept from being ended."""

@@ -125,10 +125,11 @@ PyObject* open_entry(PyObject* self, PyObject* node) {
 }
 
 PyObject* close_entry(PyObject* self, PyObject* const* args, Py_ssize_t count) {
-  if (count < 1 || count > 2 || !is_node(args[0])) return nullptr;
+  if (count < 1 || count > 3 || !is_node(args[0])) return nullptr;
   PyObject* outputs = count > 1 ? args[1] : Py_None;
   Node* node = reinterpret_cast<Node*>(args[0]);
-  Nanoseconds end_ns = clock_ns();
+  Nanoseconds end_ns = count > 2 ? PyLong_AsLongLong(args[2]) : clock_ns();
+  if (count > 2 && PyErr_Occurred()) return nullptr;
   if (!read_at_end(self, node, end_ns)) return nullptr;
   cursor_of(self)->site = node->around();
   if (end_entry(self, node, end_ns, outputs) < 0) return nullptr;
