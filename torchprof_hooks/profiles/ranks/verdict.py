@@ -116,9 +116,9 @@ def _waited_ns(rank: Rank) -> float:
 def _find_reason(
     rows: Sequence[SkewRow], slow: int, all_slow: set[int], lost_ns: float
 ) -> Reason | None:
-    """The row that has most of what is lost: one that is slow itself, the
-    slowest of them; or else the innermost that is with all that it calls, in one phase,
-    or in all of them."""
+    """The row that has most of what is lost: one that is slow itself, the slowest of
+    them; or else the innermost that is slow with all that it calls, in one phase, or in
+    all of them."""
 
     def reason(row: SkewRow, phase: Phase | None, times_ns: Sequence[float]) -> Reason:
         others = [ns for n, ns in enumerate(times_ns) if n not in all_slow]
@@ -129,17 +129,7 @@ def _find_reason(
     rows = [row for row in rows if row.phase not in _NO_REASONS]
     own = [reason(row, row.phase, row.own_ns) for row in rows]
     inside = [reason(row, row.phase, row.total_ns) for row in rows]
-    by_name: dict[str, list[SkewRow]] = {}
-    for row in rows:
-        by_name.setdefault(row.name, []).append(row)
-    whole = [
-        reason(
-            some[0],
-            None,
-            list(map(sum, zip(*(row.total_ns for row in some), strict=True))),
-        )
-        for some in by_name.values()
-    ]
+    whole = [reason(row, None, times_ns) for row, times_ns in _all_phases(rows)]
     for reasons in (own, inside, whole):
         enough = [r for r in reasons if r.excess_ns >= _EXPLAINS * lost_ns]
         if enough:
