@@ -282,6 +282,7 @@ def test_modules_in_forward_backward_and_recompute(tmp_path: Path) -> None:
         (6, "recompute", "Net.saving.linear recompute"),
         (3, "backward", "Net.plain backward"),
         (4, "backward", "Net.plain.linear backward"),
+        (2, "backward", "(autograd engine)"),
         (1, "optimizer", "(optimizer) SGD"),
     ]
 
