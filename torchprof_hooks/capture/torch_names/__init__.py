@@ -9,8 +9,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-import torch
-
 
 class Canary:
     """Says whether something of torch's that is not public is there and still works.
@@ -53,6 +51,8 @@ class Canary:
 
     def line(self) -> str:
         """What to tell the user when it has failed."""
+        import torch  # a program that has not is looked at, too
+
         names = ", ".join(self.names)
         return f"{self.what}: torch {torch.__version__} does something else by {names}"
 
