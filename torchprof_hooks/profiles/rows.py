@@ -93,7 +93,8 @@ class Row:
         return sum(totals.calls for totals in self.phases.values())
 
 
-_NOTHING: Final = Totals()
+#: Of a phase in which nothing was booked.
+NOTHING: Final = Totals()
 
 
 class PhaseSums:
@@ -106,7 +107,7 @@ class PhaseSums:
     def add_own(self, phase: Phase, totals: Totals) -> None:
         """A cell of the row itself."""
         # Also the first one is added: without calls, there is no shortest or longest.
-        self._own[phase] = self._own.get(phase, _NOTHING) + totals
+        self._own[phase] = self._own.get(phase, NOTHING) + totals
 
     def add_inside(self, phase: Phase, totals: Totals) -> None:
         """A cell of the row, or of a call inside of the row."""
@@ -123,8 +124,10 @@ class PhaseSums:
         return {phase: self._sum(phase) for phase in phases}
 
     def _sum(self, phase: Phase) -> Totals:
-        own = self._own.get(phase, Totals())
-        host_ns, device_ns, memory = self._inside.get(phase, (0, 0, NO_MEMORY))
+        if phase not in self._inside:
+            return NOTHING
+        own = self._own.get(phase, NOTHING)
+        host_ns, device_ns, memory = self._inside[phase]
         if own.calls or own.memory.peak_bytes:
             # The peak of a call includes its inner calls. An inner call may rise higher
             # above its own beginning, if memory was freed before it.

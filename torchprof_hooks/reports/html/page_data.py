@@ -19,7 +19,7 @@ from collections.abc import Hashable, Mapping
 from typing import Any, Final, Generic, TypeVar
 
 from torchprof_hooks.profiles.names import GROUPINGS, MODULE_GROUPINGS, Grouping, Phase
-from torchprof_hooks.profiles.rows import Row
+from torchprof_hooks.profiles.rows import NOTHING, Row
 from torchprof_hooks.profiles.totals import Totals
 from torchprof_hooks.profiles.tree import Node
 from torchprof_hooks.reports.hottest import kind_name
@@ -87,7 +87,7 @@ class PageData:
         record = tuple(
             self._numbers(phase, totals)
             for phase, totals in row.phases.items()
-            if totals != _NOTHING
+            if totals != NOTHING
         )
         return [
             self.text(row.name),
@@ -121,9 +121,6 @@ class PageData:
         while numbers[-1] == 0 and len(numbers) > 1:
             numbers.pop()
         return tuple(numbers)
-
-
-_NOTHING: Final = Totals()
 
 
 def _marks(row: Row) -> str:
