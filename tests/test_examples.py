@@ -39,6 +39,15 @@ def test_count_nans() -> None:
     ]
 
 
+def test_scalars() -> None:
+    lines = [line.split() for line in run(str(EXAMPLES / "scalars.py"))]
+    assert {step for step, _, _ in lines} == {"40"}
+    found = {name: float(value) for _, name, value in lines}
+    assert found["steps"] == 40
+    assert found["module/Net.blocks._/backward_ms"] >= 0
+    assert found["time/step_ms"] > 0
+
+
 def test_shared_input() -> None:
     table = [line.split("|")[1:-1] for line in run(str(EXAMPLES / "shared_input.py"))]
     rows = {row[0].strip(): [float(cell) for cell in row[1:]] for row in table[2:]}

@@ -37,7 +37,7 @@ from torchprof_hooks.profiles.options import (
     check_positive,
     check_share,
 )
-from torchprof_hooks.profiles.reportable import Reportable
+from torchprof_hooks.profiles.reportable import Exportable, Reportable
 
 if TYPE_CHECKING:
     from torchprof_hooks.profiles.profile import Profile
@@ -46,7 +46,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Profiler(Reportable):
+class Profiler(Reportable, Exportable):
     """What `profile` returns: measures while it is entered, and reports.
 
     It measures inside of ``with profiler:``, between `start` and `stop`, or in calls of

@@ -17,6 +17,7 @@ from torchprof_hooks.profiles.names import (
     Kind,
     OtherPhase,
     Phase,
+    kind_of_other,
 )
 from torchprof_hooks.profiles.totals import Totals
 
@@ -63,16 +64,24 @@ def without_functions(cells: Cells, infos: Infos) -> tuple[Cells, Infos]:
     infos = {**_NOT_MODULES, **infos}
     kept: dict[CellKey, Totals] = {}
     for (path, phase), totals in cells.items():
-        around = tuple(name for name in path if infos[name].kind != "function")
-        if infos[path[-1]].kind != "function":
-            add_cell(kept, (around, phase), totals)
-            continue
-        if not around:
-            is_backward = phase in BACKWARD_PHASES
-            around = (BACKWARD_NAME if is_backward else OUTSIDE_NAME,)
-        phase_there = _PHASE_OF_KIND.get(infos[around[-1]].kind, phase)
-        add_cell(kept, (around, phase_there), totals.without_calls())
+        key = place_without_functions(path, phase, infos)
+        is_function = infos[path[-1]].kind == "function"
+        add_cell(kept, key, totals.without_calls() if is_function else totals)
     return kept, infos
+
+
+def place_without_functions(path: Chain, phase: Phase, infos: Infos) -> CellKey:
+    """Where the own time of a cell is booked if functions are not recorded."""
+    if all(infos[name].kind != "function" for name in path):
+        return path, phase
+    around = tuple(name for name in path if infos[name].kind != "function")
+    if infos[path[-1]].kind != "function":
+        return around, phase
+    if not around:
+        around = (BACKWARD_NAME if phase in BACKWARD_PHASES else OUTSIDE_NAME,)
+    name = around[-1]
+    kind = infos[name].kind if name in infos else kind_of_other(name)
+    return around, _PHASE_OF_KIND.get(kind, phase)
 
 
 def without_modules(cells: Cells, infos: Infos) -> tuple[Cells, Infos]:
@@ -137,6 +146,9 @@ def without_overhead(cells: Cells) -> Cells:
     kept: dict[CellKey, Totals] = {}
     taken_ns = 0
     for key, totals in cells.items():
+        if not totals.overhead_ns:
+            kept[key] = totals
+            continue
         own_ns = min(totals.overhead_ns, max(totals.self_ns, 0))
         taken_ns += own_ns
         kept[key] = replace(totals, self_ns=totals.self_ns - own_ns, overhead_ns=0)

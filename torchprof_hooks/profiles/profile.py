@@ -25,7 +25,7 @@ from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import PROFILER_NAME, Grouping, Phase, united
 from torchprof_hooks.profiles.options import check_flag, check_path
 from torchprof_hooks.profiles.ranks.provenance import Processes, all_of
-from torchprof_hooks.profiles.reportable import Reportable
+from torchprof_hooks.profiles.reportable import Exportable, Reportable
 from torchprof_hooks.profiles.step_times import NO_STEP_TIMES, StepTimes
 from torchprof_hooks.profiles.totals import Totals
 
@@ -38,7 +38,7 @@ _CALLED = ("module", "function")
 
 
 @dataclass(frozen=True, slots=True)
-class Profile(Reportable):
+class Profile(Reportable, Exportable):
     """Where the time of a run went.
 
     cells: the finest record. For each (chain of module and function calls, phase) the

@@ -110,6 +110,22 @@ class Reportable:
         text = report(profile, layout, full=full, corrected=corrected, stream=stream)
         print(text, file=stream)
 
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        """The report as text, where it shows no HTML."""
+        return {"text/plain": self.report()}
+
+    def __str__(self) -> str:
+        return self.report()
+
+    def _reported_profile(self) -> Profile:
+        raise NotImplementedError
+
+
+class Exportable:
+    """Can be turned into a page, a chart, a data frame, and numbers with names."""
+
+    __slots__ = ()
+
     def to_html(self, path: str | Path, *, corrected: bool = True) -> None:
         """Write a page that shows the profile to one file. A browser opens it without a
         network; without JavaScript, it still shows the picture and the table.
@@ -171,12 +187,35 @@ class Reportable:
 
         return framed(profile_page(self._reported_profile()))
 
-    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
-        """The report as text, where it shows no HTML."""
-        return {"text/plain": self.report()}
+    def scalars(
+        self, top: int = 10, *, since: Profile | None = None
+    ) -> dict[str, float]:
+        """Numbers for TensorBoard and what is like it, by names that stay the same.
 
-    def __str__(self) -> str:
-        return self.report()
+        ``steps`` (measured ones), ``overhead`` (share of the time that measuring took),
+        ``time/step_ms`` with ``_median_ms`` and ``_p90_ms`` (of all steps but the first
+        of a run), ``time/evaluation_ms`` (of a call), ``time/forward_ms`` and so on for
+        each phase, ``memory/peak_mb``, ``module/NAME/forward_ms``, ``backward_ms``,
+        ``recompute_ms``. Times of phases and modules are own times in a measured step,
+        on average, or of all that was measured, if there was no step. What was not
+        measured has no name here; a phase that took nothing is 0.
+
+        Args:
+            top: how many modules: those with the most own time. Layers of a kind are
+                one: ``Net.blocks.0`` and ``Net.blocks.1`` are ``Net.blocks._``.
+            since: an earlier profile of the same run; only what came later counts then
+                (but for the peak of memory).
+
+        Raises:
+            TypeError, ValueError: `top` is not a whole number, 0 or more.
+
+        Example:
+            >>> for name, value in prof.scalars(top=3).items():
+            ...     writer.add_scalar(name, value, step)
+        """
+        from torchprof_hooks.reports.export.scalars import scalars
+
+        return scalars(self._reported_profile(), top, since)
 
     def _reported_profile(self) -> Profile:
         raise NotImplementedError

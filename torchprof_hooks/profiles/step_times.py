@@ -117,6 +117,23 @@ class StepTimes(NamedTuple):
             self.evaluation_ns + other.evaluation_ns,
         )
 
+    def without(self, earlier: StepTimes) -> StepTimes:
+        """The steps and calls since an earlier moment of the same run."""
+        before = {bucket.number: bucket for bucket in earlier.later}
+        later = []
+        for bucket in self.later:
+            _, steps, total_ns = before.get(bucket.number, (0, 0, 0))
+            if bucket.steps > steps:
+                left = bucket.steps - steps, bucket.total_ns - total_ns
+                later.append(Bucket(bucket.number, *left))
+        return StepTimes(
+            self.first_steps - earlier.first_steps,
+            self.first_ns - earlier.first_ns,
+            tuple(later),
+            self.evaluations - earlier.evaluations,
+            self.evaluation_ns - earlier.evaluation_ns,
+        )
+
 
 def sorted_buckets(buckets: Iterable[Bucket]) -> tuple[Bucket, ...]:
     """One bucket for each number, in rising order."""

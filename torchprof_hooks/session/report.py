@@ -1,4 +1,4 @@
-"""Prints the report of a profiler every few steps or seconds."""
+"""Prints the report of a profiler every few steps or seconds, or writes its numbers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 
 from torchprof_hooks.profiler import Profiler, profile
 from torchprof_hooks.profiles.names import TimeUnit
-from torchprof_hooks.profiles.options import check_file
+from torchprof_hooks.profiles.options import check_callable, check_file
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.reports.units import check_unit
 from torchprof_hooks.session.session_hook import RunContext, RunValues, SessionHook
@@ -22,7 +22,7 @@ from torchprof_hooks.session.trigger_timer import SecondOrStepTimer
 
 class ReportHook(SessionHook):
     """Measures a session with `torchprof_hooks.profile`, and prints the table of what
-    has happened since the last one.
+    has happened since the last one; or writes that as numbers with names.
 
     A last table comes at the end of the session, however it ends.
 
@@ -34,6 +34,9 @@ class ReportHook(SessionHook):
         functions, memory: deprecated; give ``profiler=profile(functions=...)``.
         unit: as for `Profiler.print_report`.
         file: where to; standard output by default.
+        to: gets ``(name, value, step)`` of each of `Profile.scalars`:
+            ``SummaryWriter.add_scalar`` of TensorBoard, ``mlflow.log_metric``. Tables
+            are not printed then, unless `file` is given as well.
         clock: a function that returns seconds.
 
     Raises:
@@ -48,6 +51,9 @@ class ReportHook(SessionHook):
         ...         session.run(train_step, batch)
         steps 1 to 1290
         torchprof_hooks: 600.02sec wall, 1290 steps of 465.13ms, ...
+
+        >>> writer = torch.utils.tensorboard.SummaryWriter()
+        >>> numbers = ReportHook(every_steps=100, to=writer.add_scalar)
     """
 
     def __init__(
@@ -60,14 +66,18 @@ class ReportHook(SessionHook):
         memory: bool | str | torch.device | None = None,
         unit: TimeUnit = "auto",
         file: TextIO | None = None,
+        to: Callable[[str, float, int], object] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         check_unit(unit)
         check_file("file", file)
+        if to is not None:
+            check_callable("to", to)
         self._timer = SecondOrStepTimer(every_secs, every_steps, clock=clock)
         self._profiler = _checked_profiler(profiler, functions, memory)
         self._unit: TimeUnit = unit
         self._file = file
+        self._to = to
         self._is_measuring = False
         self._first_step = 0
         self._step = 0
@@ -118,9 +128,13 @@ class ReportHook(SessionHook):
         if self._step < self._first_step:
             return  # no step was completed since the last table
         self.profile = taken
-        file = self._file or sys.stdout
-        print(f"steps {self._first_step} to {self._step}", file=file)
-        self.profile.print_report(unit=self._unit, file=file)
+        if self._to is None or self._file is not None:
+            file = self._file or sys.stdout
+            print(f"steps {self._first_step} to {self._step}", file=file)
+            taken.print_report(unit=self._unit, file=file)
+        if self._to is not None:
+            for name, value in taken.scalars().items():
+                self._to(name, value, self._step)
 
 
 def _checked_profiler(
