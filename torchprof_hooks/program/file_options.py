@@ -104,13 +104,14 @@ def _add_ranks(subparsers: Subparsers) -> None:
     )
     parser.add_argument("folder", type=Path)
     _add_by(parser, "rows are one per module (the default), class, function or call")
-    parser.add_argument("--format", choices=("text", "json", "csv"), default="text")
+    kinds = ("text", "html", "json", "csv")
+    parser.add_argument("--format", choices=kinds, default="text")
     _add_output(parser)
     parser.add_argument(
         "--max-rows",
         type=_positive,
         metavar="N",
-        help="rows of the table (default: 10; of JSON and CSV: all)",
+        help="rows of the table (default: 10, of a page 40; of JSON and CSV: all)",
     )
     parser.set_defaults(command="ranks")
 

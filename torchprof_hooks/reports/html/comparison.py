@@ -11,7 +11,7 @@ from torchprof_hooks.profiles.compare import RISK, Change, Comparison, compare
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.tree import Node
 from torchprof_hooks.reports.html.answers import Answer, answer_cards
-from torchprof_hooks.reports.html.document import Section, document
+from torchprof_hooks.reports.html.document import NO_DATA, Section, document
 from torchprof_hooks.reports.html.facts import facts
 from torchprof_hooks.reports.html.numbers import count_text, share_text, time_text
 from torchprof_hooks.reports.html.page import KEYS, picture, rows
@@ -41,7 +41,7 @@ def comparison_page(comparison: Comparison) -> str:
     subtitle = f"{_steps(comparison.old)} before, {_steps(comparison.new)} now"
     if comparison.new.is_empty:
         nothing = Section("", "<p>No module was called in the new profile.</p>")
-        return document("Comparison", subtitle, [nothing], {})
+        return document("Comparison", subtitle, [nothing], NO_DATA)
     sections = _sections(comparison, of_modules)
     return document("Comparison", subtitle, sections, _data(comparison, of_modules))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.resources import files
 from typing import Any, Final, NamedTuple
@@ -12,6 +12,15 @@ from typing import Any, Final, NamedTuple
 from torchprof_hooks.reports.html.escaping import escaped, script_json
 
 _PACKAGE: Final = "torchprof_hooks.reports.html"
+
+
+#: For the script, of a page without anything that it could draw.
+NO_DATA: Final[Mapping[str, object]] = {
+    "texts": (),
+    "records": (),
+    "trees": {},
+    "rows": {},
+}
 
 
 class Section(NamedTuple):

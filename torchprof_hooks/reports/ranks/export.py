@@ -29,8 +29,12 @@ def rendered(
     max_rows: int | None,
     width: int,
 ) -> str:
-    """The ranks in a format: "text", "json" or "csv"."""
+    """The ranks in a format: "text", "html", "json" or "csv"."""
     by = by or "module"
+    if kind == "html":
+        from torchprof_hooks.reports.html.ranks import ranks_page
+
+        return ranks_page(ranks, by, max_rows)
     if kind == "text":
         return ranks_report(ranks, by, max_rows or ROWS, width)
     return (ranks_json if kind == "json" else ranks_csv)(ranks, by, max_rows)

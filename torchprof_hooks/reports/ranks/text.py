@@ -58,11 +58,11 @@ def ranks_report(
         row         phase    least   median     most  worst rank     skew
         Net.head  forward  10.00ms  10.00ms  40.00ms           2  30.00ms
     """
-    absent = list(_absent(ranks))
+    absent = list(absent_texts(ranks))
     blocks = [
         [wrap(line, width) for line in (*absent, *_sentences(ranks.verdict))],
         list(_rank_lines(ranks, width)),
-        list(_row_lines(ranks, ranks.rows(by), max_rows, width)),
+        list(_row_lines(ranks, skewed_rows(ranks, by), max_rows, width)),
         [wrap(note, width) for note in ranks.notes],
     ]
     return "\n\n".join("\n".join(block) for block in blocks if block)
@@ -107,9 +107,7 @@ def _reason(reason: Reason | None) -> Iterator[str]:
             "communication."
         )
         return
-    where = _OTHER_NAMES.get(reason.kind, reason.row)
-    if reason.kind in ("module", "function"):
-        where += f", {reason.phase}" if reason.phase else ", forward and backward"
+    where = place_text(reason)
     spent, others = best_time(reason.spent_ns), best_time(reason.others_ns)
     if reason.is_own:
         yield f"It spends that in {where}: {spent} a step, the others {others}."
@@ -118,11 +116,20 @@ def _reason(reason: Reason | None) -> Iterator[str]:
         yield "So it has more work, or a slower device."
 
 
+def place_text(reason: Reason) -> str:
+    """``Net.head, forward``."""
+    where = _OTHER_NAMES.get(reason.kind, reason.row)
+    if reason.kind in ("module", "function"):
+        where += f", {reason.phase}" if reason.phase else ", forward and backward"
+    return where
+
+
 def _are(numbers: Sequence[int]) -> str:
-    return f"is rank {numbers[0]}" if len(numbers) == 1 else f"are {_ranks(numbers)}"
+    verb = "is" if len(numbers) == 1 else "are"
+    return f"{verb} {ranks_text(numbers)}"
 
 
-def _ranks(numbers: Iterable[int]) -> str:
+def ranks_text(numbers: Iterable[int]) -> str:
     """``ranks 1, 3 to 5``."""
     runs: list[str] = []
     for _, group in groupby(enumerate(numbers), lambda each: each[1] - each[0]):
@@ -132,10 +139,10 @@ def _ranks(numbers: Iterable[int]) -> str:
     return f"rank{'s' * (runs != runs[:1] or ' ' in runs[0])} {', '.join(runs)}"
 
 
-def _absent(ranks: Ranks) -> Iterator[str]:
+def absent_texts(ranks: Ranks) -> Iterator[str]:
     """Ranks that say nothing any more, or never did."""
     if ranks.missing:
-        yield f"MISSING: there is no file of {_ranks(ranks.missing)}."
+        yield f"MISSING: there is no file of {ranks_text(ranks.missing)}."
     for stale in ranks.stale:
         yield _stale_text(stale)
 
@@ -147,7 +154,7 @@ def _stale_text(stale: StaleRank) -> str:
 
 
 def _rank_lines(ranks: Ranks, width: int) -> Iterator[str]:
-    shown, left_out = _shown_ranks(ranks)
+    shown, left_out = shown_ranks(ranks)
     times = [phase_times(rank) for rank in shown]
     kept = [phase for phase in RANK_PHASES if any(each[phase] for each in times)]
     columns = [
@@ -171,7 +178,7 @@ def _rank_lines(ranks: Ranks, width: int) -> Iterator[str]:
         yield f"... {left_out} more ranks, which wait neither least nor most"
 
 
-def _shown_ranks(ranks: Ranks) -> tuple[Sequence[Rank], int]:
+def shown_ranks(ranks: Ranks) -> tuple[Sequence[Rank], int]:
     """Those that have a line, and how many have none."""
     if len(ranks.ranks) <= _MOST_RANKS:
         return ranks.ranks, 0
@@ -194,17 +201,20 @@ def _title(ranks: Ranks) -> str:
     return f"{counted} of {command} on {on}; a step on average:"
 
 
+def skewed_rows(ranks: Ranks, by: Grouping) -> Sequence[SkewRow]:
+    """Where ranks differ, most first. Waiting is left out: it is what comes of that."""
+    least_ns = _LEAST_SKEW * ranks.verdict.step_ns
+    return [
+        row
+        for row in ranks.rows(by)
+        if row.skew_ns >= least_ns and row.phase not in WAITING_PHASES
+    ]
+
+
 def _row_lines(
     ranks: Ranks, rows: Sequence[SkewRow], max_rows: int, width: int
 ) -> Iterator[str]:
-    """Where ranks differ most. Waiting is left out: it is what comes of that."""
-    least_ns = _LEAST_SKEW * ranks.verdict.step_ns
-    skewed = [
-        row
-        for row in rows
-        if row.skew_ns >= least_ns and row.phase not in WAITING_PHASES
-    ]
-    shown = skewed[:max_rows]
+    shown = rows[:max_rows]
     if not shown:
         return
     numbers = [rank.number for rank in ranks.ranks]
@@ -222,8 +232,8 @@ def _row_lines(
     ]
     yield "Where ranks differ: own time in a step; skew: the worst above the median"
     yield from table_lines(["row", *(row.name for row in shown)], columns, width)
-    if len(skewed) > len(shown):
-        yield f"... {plural(len(skewed) - len(shown), 'more row')}"
+    if len(rows) > len(shown):
+        yield f"... {plural(len(rows) - len(shown), 'more row')}"
 
 
 def _time_columns(columns: dict[str, list[float]]) -> Iterator[TextColumn]:

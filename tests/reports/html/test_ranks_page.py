@@ -1,0 +1,143 @@
+"""The page of the ranks of a run."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.ranks_of import USUAL, Work, as_rank, of_rank, profile_of, ranks_of
+from tests.reports.html.test_browser import Open, assert_accessible, browser, opened
+from tests.reports.html.test_page import HOSTILE, Page
+from torchprof_hooks import Profile
+from torchprof_hooks.profiles.ranks.ranks import Ranks
+from torchprof_hooks.profiles.ranks.run import run_of
+from torchprof_hooks.program.file_tools import main
+from torchprof_hooks.reports.html.page import profile_page
+from torchprof_hooks.reports.html.ranks import ranks_page
+
+__all__ = ["browser", "opened"]  # fixtures
+
+SLOW: Work = {**USUAL, ("Net > Net.head", "forward"): 35}
+RANKS = ranks_of([USUAL, USUAL, SLOW, USUAL])
+
+
+def texts(ranks: Ranks, **options: Any) -> list[str]:
+    """What stands on the page, in its order."""
+    page = Page(ranks_page(ranks, **options))
+    return [
+        t for where, t in page.texts if where not in ("script", "style") and t.strip()
+    ]
+
+
+def cards(ranks: Ranks) -> list[tuple[str, str, str]]:
+    """Questions, answers, and what they rest on."""
+    found = re.findall(
+        r'<div class="card"><h2>(.*?)</h2><p class="answer">(.*?)</p><p>(.*?)</p>',
+        ranks_page(ranks).replace("<wbr>", "").replace("&#160;", " "),
+    )
+    return [(question, answer, evidence) for question, answer, evidence in found]
+
+
+def test_who_is_slow_what_that_costs_and_where() -> None:
+    assert cards(RANKS) == [
+        (
+            "Which rank do the others wait for?",
+            "Rank 2",
+            "Up to 4.05 ms may be chance: steps differ.",
+        ),
+        (
+            "What that costs",
+            "30.00 ms (37.0 %)",
+            "So long do the others wait in each step of 81.00 ms.",
+        ),
+        (
+            "Where does it spend that?",
+            "Net.head, forward",
+            "35.00 ms a step, the others 5.00 ms.",
+        ),
+    ]
+
+
+def test_nobody_is_blamed_where_all_are_alike() -> None:
+    (question, answer, evidence), (_, waiting, _) = cards(ranks_of([USUAL] * 3))
+    assert (question, answer) == ("Which rank do the others wait for?", "None")
+    assert evidence.startswith("No rank waits for another beyond noise.")
+    assert waiting == "1.00 ms (2.0 %)"
+
+
+def test_without_communication_nothing_is_known() -> None:
+    profile = profile_of(USUAL, [0], of_rank(0, 1))
+    [(_, answer, _)] = cards(Ranks(*run_of([as_rank(profile)])))
+    assert answer == "Not known"
+
+
+def test_steps_and_rows_side_by_side() -> None:
+    found = texts(RANKS)
+    assert found.count("rank 2, slow") == 2  # beside its bar, and in the table
+    assert found.count("rank 0") == 2
+    table = found[found.index("Where ranks differ") :]
+    assert table[table.index("Net.head") :][:7] == [
+        *("Net.head", "forward", "5.00 ms", "5.00 ms", "35.00 ms", "2", "30.00 ms")
+    ]
+    # It has waited, which is no reason to look at it.
+    assert "(waiting for gradients)" not in found
+
+
+def test_bars_are_as_long_as_steps() -> None:
+    short = profile_of({("Net", "forward"): 10}, [0], of_rank(0, 2))
+    long = profile_of({("Net", "forward"): 40}, [0], of_rank(1, 2))
+    page = ranks_page(Ranks(*run_of([as_rank(short), as_rank(long)])))
+    widths = re.findall(r'class="phases" style="width:([\d.]+)%"', page)
+    assert widths == ["25.00", "100.00"]
+
+
+def test_rows_are_those_that_are_asked_for() -> None:
+    assert "Linear" in texts(RANKS, by="class")
+    assert "Own time in a step: 1 of 1 row" in texts(RANKS, max_rows=1)
+
+
+def test_ranks_without_a_file_and_other_files_are_named() -> None:
+    profile = profile_of(USUAL, [1], of_rank(1, 3))
+    found = texts(Ranks(*run_of([as_rank(profile)], ["left out: x.json is broken"])))
+    assert "MISSING: there is no file of ranks 0, 2." in found
+    assert "left out: x.json is broken" in found
+
+
+@pytest.mark.parametrize("name", HOSTILE, ids=range(len(HOSTILE)))
+def test_hostile_names_are_text(name: str) -> None:
+    provenance = of_rank(0, 1, host=name, command=name, device=name, torch=name)
+    profile = profile_of({(name, "forward"): 5}, [1], provenance)
+    page = Page(ranks_page(Ranks(*run_of([as_rank(profile)]))))
+    tags = [tag for tag, _ in page.elements]
+    assert tags.count("script") == 2
+    assert "img" not in tags
+
+
+def test_the_command_writes_it(tmp_path: Path) -> None:
+    for rank, work in enumerate((USUAL, SLOW)):
+        path = tmp_path / f"profile-rank{rank}.json"
+        waits = 1 if work is SLOW else 31
+        profile_of(work, [waits], of_rank(rank, 2)).save(path)
+    page = tmp_path / "ranks.html"
+    assert main(["ranks", str(tmp_path), "--format", "html", "-o", str(page)]) == 0
+    assert "Rank 1" in [t for _, t in Page(page.read_text()).texts]
+
+
+@pytest.mark.browser
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_opens_and_is_easy_to_reach(opened: Open, scheme: str) -> None:
+    page = opened(ranks_page(RANKS), color_scheme=scheme)
+    assert page.evaluate("document.documentElement.dataset.ready") == "true"
+    assert page.locator(".ranks .phases").count() == 4
+    assert_accessible(page)
+
+
+@pytest.mark.browser
+@pytest.mark.slow
+def test_a_page_of_nothing_opens_without_complaints(opened: Open) -> None:
+    page = opened(profile_page(Profile()))
+    assert page.evaluate("document.documentElement.dataset.ready") == "true"
