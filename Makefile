@@ -4,7 +4,7 @@ CONSTRAINTS ?= constraints.txt
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(CONSTRAINTS)
 
-.PHONY: help demo demo-ranks test test-fast test-all coverage test-torch test-and-record mutate sanitize lint format bench gpu-check docs page trace-picture clean
+.PHONY: help demo demo-ranks test test-fast test-all coverage test-torch test-and-record mutate sanitize lint format bench gpu-check docs page trace-picture page-pictures clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -104,6 +104,9 @@ docs: $(VENV)/docs.installed  ## build the documentation into build/docs; warnin
 trace-picture: $(VENV)/pictures.installed  ## trace the demo and take a picture of the trace
 	$(BIN)/python examples/trace_char_lm.py --steps 100 --memory --output-dir build/traces
 	$(BIN)/python docs/render_trace.py build/traces/timeline-100.json docs/trace.png --zoom "step 100"
+
+page-pictures: $(VENV)/pictures.installed  ## take the pictures of pages that the documentation shows
+	$(BIN)/python docs/render_pages.py
 
 # torch first and by name: what is installed after it has to take it as it is.
 $(VENV)/torch.installed: $(CONSTRAINTS)

@@ -157,10 +157,12 @@ def test_the_answers_come_first() -> None:
     text = shown(profile_page(STEP))
     # a: 30 + 40 of 168 ns; the Linear of the block: 15 + 20 + 14.
     assert (
-        "Hottest module Net.a (41.7\N{NO-BREAK SPACE}%) 1 module (Linear) takes" in text
+        "Hottest module Net.a (41.7\N{NO-BREAK SPACE}%) Own time, without inner "
+        "modules, of Linear: forward 30.00 ns, backward 40.00 ns" in text
     )
     assert "Forward or backward? Backward (38.7" in text
-    assert "What to do Begin with Net.a" in text
+    assert "recompute 11.9\N{NO-BREAK SPACE}%, outside of modules 7.1" in text
+    assert "What to do Look at Net.a first" in text
 
 
 def outside(function_ns: int) -> Profile:
@@ -193,8 +195,10 @@ def test_layers_of_a_kind_are_hot_together() -> None:
         {"Net": "Net", **layers},
     )
     page = profile_page(profile)
-    answer = "Net.blocks.*.fc (85.7\N{NO-BREAK SPACE}%) 12 modules (Linear) take that"
-    assert answer in shown(page)
+    answer = (
+        "Net.blocks.*.fc (85.7\N{NO-BREAK SPACE}%) Own time, without inner modules, "
+    )
+    assert f"{answer}of 12 Linear (*: any number): forward 120.00 ns" in shown(page)
     assert page.count('class="frame heat5"') == 12
 
 

@@ -10,8 +10,8 @@ from torchprof_hooks.profiles.names import MODULE_PHASES
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.reports.hottest import COLD, Hottest, hottest
 from torchprof_hooks.reports.html.escaping import escaped
-from torchprof_hooks.reports.html.numbers import share_text, time_text
-from torchprof_hooks.reports.program.part import PHASE_TITLES
+from torchprof_hooks.reports.html.numbers import count_text, share_text, time_text
+from torchprof_hooks.reports.program.part import OTHER, PHASE_TITLES
 from torchprof_hooks.reports.source import Source
 from torchprof_hooks.reports.table import plural
 
@@ -40,7 +40,8 @@ def _direction(profile: Profile) -> Iterator[Answer]:
     """Which of the phases of modules takes most, and what others take."""
     times, wall_ns = profile.phase_times_ns(), profile.wall_ns
     shares = {
-        phase: f"{PHASE_TITLES[phase]} {share_text(phase_ns, wall_ns)}"
+        phase: f"{PHASE_TITLES[phase].removeprefix(OTHER)} "
+        f"{share_text(phase_ns, wall_ns)}"
         for phase, phase_ns in times.most_common()
         if phase_ns > 0
     }
@@ -70,12 +71,15 @@ def _breakable(name: str) -> str:
 
 
 def _itself(found: Hottest) -> str:
-    """``12 modules (Linear) take that themselves: forward ...``."""
-    who = f"{plural(len(found.rows), 'module')} ({found.class_names})"
-    verb = "takes that itself" if len(found.rows) == 1 else "take that themselves"
+    """``Own time of 12 Linear (*: any number): forward ...``."""
+    count = f"{count_text(len(found.rows))} " * (len(found.rows) > 1)
+    any_number = " (*: any number)" * ("*" in found.name)
     own = found.own_times_ns()
     parts = ", ".join(f"{phase} {time_text(ns)}" for phase, ns in own.items())
-    return f"{who} {verb}, without inner modules: {parts}"
+    return (
+        f"Own time, without inner modules, of {count}{found.class_names}{any_number}: "
+        f"{parts}"
+    )
 
 
 def _advice(source: Source) -> Answer:
@@ -94,7 +98,7 @@ def _advice(source: Source) -> Answer:
     share = share_text(first.own_ns, source.modules.wall_ns)
     return Answer(
         question,
-        f"Begin with {first.name}",
-        f"Most is to be won there, {share} of the time. There is no tip: nothing that "
-        "is looked for was found.",
+        f"Look at {first.name} first",
+        f"It takes the most time itself, {share}. None of the usual troubles was "
+        "found, so there is no tip.",
     )
