@@ -38,7 +38,7 @@ def generate(folder: Path, count: int) -> int:
     for rank in range(count):
         content = real[rank % len(real)]
         content["provenance"][0].update(rank=rank, world_size=count, pid=1000 + rank)
-        text = json.dumps(content, indent=1)
+        text = json.dumps(content, separators=(",", ":"))
         (folder / f"profile-rank{rank}.json").write_text(text)
         size += len(text)
     return size // count

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, MutableMapping
 from pathlib import Path
 from typing import Any
 
@@ -47,12 +47,46 @@ def _some_place(content: Any, rng: random.Random) -> _Place:
     return rng.choice(list(_places(content)))
 
 
+class _Cell(MutableMapping[str, Any]):
+    """A cell of a table, as an object with all its fields."""
+
+    def __init__(self, table: Any, number: int) -> None:
+        self._table, self._number = table, number
+
+    def __getitem__(self, name: str) -> Any:
+        return self._table[name][self._number]
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self._table[name][self._number] = value
+
+    def __delitem__(self, name: str) -> None:
+        del self._table[name][self._number]
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name in self._table if name != "names")
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+def _profiles(content: Any) -> list[Any]:
+    """All that are in a file."""
+    strata = content.get("program", {}).get("strata", {}).values()
+    found = [stratum["profile"] for stratum in strata]
+    return [content, *found] if "cells" in content else found
+
+
+def _cells(profile: Any) -> list[Any]:
+    """Before version 5, each is an object."""
+    cells = profile["cells"]
+    if isinstance(cells, list):
+        return cells
+    return [_Cell(cells, number) for number in range(len(cells["path"]))]
+
+
 def _some_cell(content: Any, rng: random.Random) -> Any:
-    profiles = [content]
-    for stratum in content.get("program", {}).get("strata", {}).values():
-        profiles.append(stratum["profile"])
-    cells = rng.choice(profiles)["cells"] or content["cells"]
-    return rng.choice(cells)
+    filled = [cells for profile in _profiles(content) if (cells := _cells(profile))]
+    return rng.choice(rng.choice(filled))
 
 
 def _replace(content: Any, rng: random.Random) -> None:
@@ -135,12 +169,13 @@ _JSON_LEVEL: tuple[Callable[[Any, random.Random], None], ...] = (
 
 def _reconciled(profile: Any) -> None:
     """Numbers that would be refused for not going together, made to."""
-    for cell in profile["cells"]:
+    cells = _cells(profile)
+    for cell in cells:
         low, high = sorted((cell["min_ns"], cell["max_ns"]))
         least, most = cell["calls"] * low, cell["calls"] * high
         cell["min_ns"], cell["max_ns"] = low, high
         cell["duration_ns"] = min(max(cell["duration_ns"], least), most)
-    profile["wall_ns"] = sum(cell["self_ns"] for cell in profile["cells"])
+    profile["wall_ns"] = sum(cell["self_ns"] for cell in cells)
 
 
 def _mutated_json(text: str, rng: random.Random) -> bytes:
@@ -149,9 +184,8 @@ def _mutated_json(text: str, rng: random.Random) -> bytes:
         rng.choice(_JSON_LEVEL)(content, rng)
     if rng.random() < 0.6:
         try:
-            _reconciled(content)
-            for stratum in content.get("program", {}).get("strata", {}).values():
-                _reconciled(stratum["profile"])
+            for profile in _profiles(content):
+                _reconciled(profile)
         except Exception:
             pass  # it will be refused for something else
     return _dumped(content).encode("utf-8", "surrogatepass")

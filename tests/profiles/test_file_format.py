@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import resource
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,9 +13,11 @@ from tests.helpers import hand_built, own
 from torchprof_hooks import Profile
 from torchprof_hooks.profiles.memory import MemorySummary, MemoryTotals
 from torchprof_hooks.profiles.modules import ModuleInfo
+from torchprof_hooks.profiles.names import Phase
 from torchprof_hooks.profiles.step_times import Bucket, StepTimes
 from torchprof_hooks.profiles.totals import Totals
 
+OUTSIDE = "(outside modules)"
 PROFILE = hand_built(
     {
         ("Net", "forward"): own(10, calls=2),
@@ -107,7 +110,7 @@ def content() -> Any:
     """What `save` writes for `PROFILE`, to be spoiled."""
     return {
         "format": "torchprof_hooks profile",
-        "version": 4,
+        "version": 5,
         "wall_ns": 60,
         "steps": 2,
         "aborted_calls": 1,
@@ -123,53 +126,48 @@ def content() -> Any:
             "unavailable": "no counter",
         },
         "modules": {
-            "Net": module("Net", "module", [], False, 0),
-            "Net.ä": module("Linear", "module", ["Net.b", "Net.c"], True, 1),
-            "(outside modules)": module("", "outside", [], False, 0),
-            "(data loading)": module("", "data", [], False, 0),
+            "Net": module("Net", "module", 0),
+            "Net.ä": {
+                **module("Linear", "module", 1),
+                "aliases": ["Net.b", "Net.c"],
+                "compiled": True,
+            },
+            "(outside modules)": module("", "outside", 0),
+            "(data loading)": module("", "data", 0),
             "linear(2)": {
-                **module("linear", "function", [], False, 4),
+                **module("linear", "function", 4),
                 "implementation": "C",
                 "inputs": ["float32@cpu", "float64@cpu"],
             },
         },
-        "cells": [
-            cell(["Net"], "forward", 2, 10, 0, 0, 0, 0, 0),
-            {
-                **cell(["Net", "Net.ä"], "backward", 3, 30, 4, 20, 34, 10**20, 7),
-                "memory": {
-                    "used_bytes": -9,
-                    "acquired_bytes": 8,
-                    "retained_bytes": 0,
-                    "peak_bytes": 10**18,
-                },
-            },
-            {
-                **cell(["Net", "linear(2)"], "recompute", 1, 6, 0, 0, 0, 0, 0),
-                "flops": 10**20,
-            },
-            cell(["(data loading)"], "data", 2, 9, 0, 0, 0, 0, 0),
-            cell(["(outside modules)"], "outside", 0, 5, 0, 0, 0, 0, 0),
-        ],
+        "cells": {
+            "names": ["Net", "Net.ä", "linear(2)", "(data loading)", OUTSIDE],
+            "path": [[0], [0, 1], [0, 2], [3], [4]],
+            "phase": ["forward", "backward", "recompute", "data", "outside"],
+            "calls": [2, 3, 1, 2, 0],
+            "self_ns": [10, 30, 6, 9, 5],
+            "min_ns": [0, 4, 0, 0, 0],
+            "max_ns": [0, 20, 0, 0, 0],
+            "duration_ns": [0, 34, 0, 0, 0],
+            "squares_ns2": [0, 10**20, 0, 0, 0],
+            "device_self_ns": [0, 7, 0, 0, 0],
+            "used_bytes": [0, -9, 0, 0, 0],
+            "acquired_bytes": [0, 8, 0, 0, 0],
+            "peak_bytes": [0, 10**18, 0, 0, 0],
+            "flops": [0, 0, 10**20, 0, 0],
+        },
     }
 
 
-def module(
-    class_name: str, kind: str, aliases: list[str], compiled: bool, order: int
-) -> Any:
-    return {
-        "class_name": class_name,
-        "kind": kind,
-        "aliases": aliases,
-        "compiled": compiled,
-        "order": order,
-    }
+#: The columns that cells may do without.
+OPTIONAL_COLUMNS = {
+    *("names", "device_self_ns", "flops"),
+    *("used_bytes", "acquired_bytes", "peak_bytes"),
+}
 
 
-def cell(path: list[str], phase: str, *numbers: int) -> Any:
-    fields = "calls self_ns min_ns max_ns duration_ns squares_ns2 device_self_ns"
-    counts = dict(zip(fields.split(), numbers, strict=True))
-    return {"path": path, "phase": phase, **counts}
+def module(class_name: str, kind: str, order: int) -> Any:
+    return {"class_name": class_name, "kind": kind, "order": order}
 
 
 def test_save_writes_the_documented_content(path: Path) -> None:
@@ -191,7 +189,7 @@ def test_what_measuring_took_is_written_where_it_took_something(path: Path) -> N
     replace(PROFILE, cells=cells).save(path)
 
     expected = content()
-    expected["cells"][0]["overhead_ns"] = 4
+    expected["cells"]["overhead_ns"] = [4, 0, 0, 0, 0]
     assert json.loads(path.read_bytes()) == expected
     assert Profile.load(path).cells == cells
 
@@ -383,12 +381,12 @@ def test_the_file_of_another_tool_is_refused(other: Any, path: Path) -> None:
         Profile.load(path)
 
 
-@pytest.mark.parametrize("version", [-1, 0, 5, "1", None, [1], True, 1.0])
+@pytest.mark.parametrize("version", [-1, 0, 6, "1", None, [1], True, 1.0])
 def test_another_version_is_refused(version: Any, path: Path) -> None:
     path.write_text(json.dumps({**content(), "version": version}))
 
     with pytest.raises(
-        ValueError, match=r"profile\.json has version .* reads versions 1 to 4"
+        ValueError, match=r"profile\.json has version .* reads versions 1 to 5"
     ):
         Profile.load(path)
 
@@ -424,30 +422,40 @@ WRONG: list[tuple[Any, ...]] = [
     ([1], "memory", "peak_path"),
     ("sideways", "memory", "peak_phase"),
     (None, "memory", "unavailable"),
-    (None, "cells", 0, "memory"),
-    ({}, "cells", 0, "memory"),
-    (1.5, "cells", 1, "memory", "used_bytes"),
-    ("0", "cells", 1, "memory", "peak_bytes"),
+    (1.5, "cells", "used_bytes", 1),
+    ("0", "cells", "peak_bytes", 1),
     ("Net.b", "modules", "Net", "aliases"),
     ([None], "modules", "Net", "aliases"),
     ("no", "modules", "Net", "compiled"),
     (None, "modules", "Net", "implementation"),
     ("float32@cpu", "modules", "Net", "inputs"),
     ([32], "modules", "Net", "inputs"),
-    (1.5, "cells", 2, "flops"),
+    (1.5, "cells", "flops", 2),
     ({}, "cells"),
+    ([], "cells"),
     ({"a": 1}, "cells"),
     (3, "cells"),
-    (["Net"], "cells", 0),
-    ("Net", "cells", 0, "path"),
-    ([], "cells", 0, "path"),
-    (["Unknown"], "cells", 0, "path"),
-    ([["Net"]], "cells", 0, "path"),
-    ("sideways", "cells", 0, "phase"),
-    (["forward"], "cells", 0, "phase"),
-    ("2", "cells", 0, "calls"),
-    (1e3, "cells", 0, "self_ns"),
-    (None, "cells", 0, "squares_ns2"),
+    ("Net", "cells", "names"),
+    ([1, 2, 3, 4, 5], "cells", "names"),
+    (["Net"], "cells", "names"),
+    ("Unknown", "cells", "names", 0),
+    ([0], "cells", "path"),
+    (None, "cells", "path"),
+    ("Net", "cells", "path", 0),
+    (["Net"], "cells", "path", 0),
+    ([], "cells", "path", 0),
+    ([5], "cells", "path", 0),
+    ([-1], "cells", "path", 0),
+    ([True], "cells", "path", 1),
+    ([[0]], "cells", "path", 0),
+    ("forward", "cells", "phase"),
+    (["forward"], "cells", "phase"),
+    ("sideways", "cells", "phase", 0),
+    (["forward"], "cells", "phase", 0),
+    ({}, "cells", "calls"),
+    ("2", "cells", "calls", 0),
+    (1e3, "cells", "self_ns", 0),
+    (None, "cells", "squares_ns2", 0),
 ]
 
 
@@ -467,9 +475,8 @@ def test_a_field_of_a_wrong_type_is_refused(wrong: tuple[Any, ...], path: Path) 
     [
         *((name,) for name in content() if name not in ("format", "version")),
         *(("modules", "Net", name) for name in content()["modules"]["Net"]),
-        *(("cells", 2, name) for name in content()["cells"][2] if name != "flops"),
+        *(("cells", name) for name in content()["cells"].keys() - OPTIONAL_COLUMNS),
         *(("memory", name) for name in content()["memory"]),
-        *(("cells", 1, "memory", name) for name in content()["cells"][1]["memory"]),
     ],
     ids=str,
 )
@@ -504,21 +511,18 @@ def test_saving_over_a_folder_leaves_nothing_behind(tmp_path: Path) -> None:
     assert [entry.name for entry in tmp_path.iterdir()] == ["folder"]
 
 
-def test_an_existing_file_survives_a_save_that_fails(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # GIVEN a saved profile, and a disk that is full after a few characters
+def test_an_existing_file_survives_a_save_that_fails(path: Path) -> None:
+    # GIVEN a saved profile, and files that may not have more than a few characters
     PROFILE.save(path)
-
-    def full_disk(content: object, file: Any, **options: object) -> None:
-        file.write('{"format":')
-        raise OSError("No space left on device")
-
-    monkeypatch.setattr(json, "dump", full_disk)
+    usual = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20, usual[1]))
 
     # WHEN another one is saved in its place
-    with pytest.raises(OSError, match="No space left"):
-        Profile(wall_ns=1).save(path)
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            Profile(wall_ns=1).save(path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, usual)
 
     # THEN the first is still there, and nothing else
     assert Profile.load(path) == PROFILE
@@ -529,7 +533,7 @@ SAMPLES = Path(__file__).parent / "samples"
 
 
 @pytest.mark.parametrize(
-    ("version", "has_functions"), [(1, False), (2, True), (3, True)]
+    ("version", "has_functions"), [(1, False), (2, True), (3, True), (4, True)]
 )
 def test_what_old_versions_have_saved_can_be_loaded(
     version: int, has_functions: bool, path: Path
@@ -541,7 +545,7 @@ def test_what_old_versions_have_saved_can_be_loaded(
     assert sum(t.self_ns for t in profile.cells.values()) == profile.wall_ns
     profile.save(path)
     assert Profile.load(path) == profile
-    assert json.loads(path.read_bytes())["version"] == 4
+    assert json.loads(path.read_bytes())["version"] == 5
 
 
 def test_own_times_below_zero_of_old_files_are_taken_from_the_largest(
@@ -583,17 +587,26 @@ IMPOSSIBLE: list[tuple[Any, ...]] = [
     (-1, "wall_ns", r"wall_ns is -1; it has to be a whole number from 0 to 2\^63-1"),
     (2**63, "steps", "steps is 9223372036854775808; it has to be a whole number"),
     (10**1000, "overhead_ns", r"overhead_ns is 1000.*\.\.\..*000; it has to be"),
-    (-5, "cells", 1, "self_ns", r"cells\[1\]\.self_ns is -5; it has to be a whole"),
-    (-1, "cells", 1, "calls", r"cells\[1\]\.calls is -1; it has"),
-    (21, "cells", 1, "min_ns", r"cells\[1\] has min_ns 21 above max_ns 20"),
-    (61, "cells", 1, "duration_ns", r"cells\[1\] has duration_ns 61, but 3 calls of"),
-    (2**126, "cells", 1, "squares_ns2", r"cells\[1\]\.squares_ns2 is .*2\^126-1"),
-    (-1, "cells", 2, "flops", r"cells\[2\]\.flops is -1; it has to be a whole number"),
-    (1, "cells", 1, "flopz", r"cells\[1\] has the unknown field 'flopz'"),
-    (-(2**64), "cells", 1, "memory", "used_bytes", r"used_bytes is .*from -2\^63 to"),
-    (31, "cells", 1, "self_ns", "self_ns add up to 61, but wall_ns is 60"),
-    (["Net"] * 10_001, "cells", 1, "path", r"cells\[1\]\.path has 10001 items"),
-    (["Net", "b"], "cells", 1, "path", "cells of 'b', which is not among the modules"),
+    (-5, "cells", "self_ns", 1, r"cells\[1\]\.self_ns is -5; it has to be a whole"),
+    (-1, "cells", "calls", 1, r"cells\[1\]\.calls is -1; it has"),
+    (21, "cells", "min_ns", 1, r"cells\[1\] has min_ns 21 above max_ns 20"),
+    (61, "cells", "duration_ns", 1, r"cells\[1\] has duration_ns 61, but 3 calls of"),
+    (2**126, "cells", "squares_ns2", 1, r"cells\[1\]\.squares_ns2 is .*2\^126-1"),
+    (-1, "cells", "flops", 2, r"cells\[2\]\.flops is -1; it has to be a whole number"),
+    ([1], "cells", "flopz", r"cells has the unknown field 'flopz'"),
+    ([1], "cells", "calls", r"cells has lists of different lengths: .*'calls': 1"),
+    (-(2**64), "cells", "used_bytes", 1, r"used_bytes is .*from -2\^63 to"),
+    (31, "cells", "self_ns", 1, "self_ns add up to 61, but wall_ns is 60"),
+    ([0] * 10_001, "cells", "path", 1, r"cells\[1\]\.path has 10001 items"),
+    (
+        [0, 5],
+        "cells",
+        "path",
+        1,
+        r"cells\[1\]\.path is 5; .* the place of one of 5 names",
+    ),
+    (["b"], "cells", "names", r"cells\[1\]\.path is 1; .* the place of one of 1 names"),
+    ("b", "cells", "names", 2, "cells of 'b', which is not among the modules"),
     (-1, "modules", "Net.ä", "order", r"modules\['Net.ä'\]\.order is -1; it has to be"),
     (1, "modules", "Net", "aliases", r"modules\['Net'\]\.aliases is 1; it has to be a"),
     ("sideways", "memory", "peak_phase", "peak_phase is 'sideways'; .* 'forward', "),
@@ -616,7 +629,9 @@ def test_what_cannot_be_is_refused_with_its_place(
 
 def test_two_cells_of_one_path_and_phase_are_refused(path: Path) -> None:
     spoiled = content()
-    spoiled["cells"].append(spoiled["cells"][1])
+    for name, column in spoiled["cells"].items():
+        if name != "names":
+            column.append(column[1])
     path.write_text(json.dumps(spoiled))
 
     message = r"cells\[5\] has the path and the phase of another cell"
@@ -628,7 +643,10 @@ def test_two_cells_of_one_path_and_phase_are_refused(path: Path) -> None:
     ("field", "message"),
     [
         ('"wall_ns": 60', "it has the field 'wall_ns' more than once"),
-        ('"self_ns": 30', r"cells\[1\] has the field 'self_ns' more than once"),
+        (
+            '"self_ns": [10, 30, 6, 9, 5]',
+            "cells has the field 'self_ns' more than once",
+        ),
         ('"class_name": "Linear"', r"modules\['Net.ä'\] has the field 'class_name' "),
     ],
 )
@@ -639,3 +657,54 @@ def test_a_repeated_field_is_refused(field: str, message: str, path: Path) -> No
 
     with pytest.raises(ValueError, match=rf"profile\.json is damaged: {message}"):
         Profile.load(path)
+
+
+#: The same for a file of version 2, whose cells are objects.
+IMPOSSIBLE_BEFORE: list[tuple[Any, ...]] = [
+    ({}, "cells", "cells is {}; it has to be a list"),
+    (3, "cells", 1, r"cells\[1\] is 3; it has to be an object with fields"),
+    (-5, "cells", 1, "calls", r"cells\[1\]\.calls is -5; it has to be a whole number"),
+    ("Net", "cells", 0, "path", r"cells\[0\]\.path is 'Net'; it has to be a list"),
+    (["b"], "cells", 0, "path", "cells of 'b', which is not among the modules"),
+    (1, "cells", 1, "flopz", r"cells\[1\] has the unknown field 'flopz'"),
+    (None, "cells", 0, "memory", r"cells\[0\] is None; it has to be an object"),
+    ({}, "cells", 0, "memory", r"cells\[0\] has no field 'acquired_bytes'"),
+    (1.5, "cells", 0, "memory", "peak_bytes", r"cells\[0\]\.peak_bytes is 1.5; it has"),
+]
+
+
+@pytest.mark.parametrize("wrong", IMPOSSIBLE_BEFORE, ids=lambda wrong: str(wrong[:-1]))
+def test_what_cannot_be_in_old_files_is_refused_with_its_place(
+    wrong: tuple[Any, ...], path: Path
+) -> None:
+    value, *keys, message = wrong
+    spoiled = json.loads(VERSION_2_FILE)
+    inside(spoiled, tuple(keys))[keys[-1]] = value
+    path.write_text(json.dumps(spoiled))
+
+    with pytest.raises(ValueError, match=rf"profile\.json is damaged: .*{message}"):
+        Profile.load(path)
+
+
+def test_a_missing_field_of_a_cell_in_an_old_file_is_refused(path: Path) -> None:
+    spoiled = json.loads(VERSION_2_FILE)
+    del spoiled["cells"][1]["self_ns"]
+    path.write_text(json.dumps(spoiled))
+
+    with pytest.raises(ValueError, match=r"cells\[1\] has no field 'self_ns'"):
+        Profile.load(path)
+
+
+def test_a_number_takes_no_more_than_itself_and_a_comma(path: Path) -> None:
+    # GIVEN profiles of which one has a hundred cells more, of a hundred modules more
+    def saved_bytes(count: int) -> int:
+        names = [f"Net.{number:06}" for number in range(count)]
+        cells: dict[tuple[str, Phase], Totals]
+        cells = {(name, "forward"): own(1) for name in names}
+        hand_built(cells, dict.fromkeys(names, "Net")).save(path)
+        return path.stat().st_size
+
+    # THEN a cell takes the name, its place, the phase, and 6 numbers of a digit
+    more = (saved_bytes(1200) - saved_bytes(1100)) / 100
+    info = len('"Net.000000":{"class_name":"Net","kind":"module","order":1000},')
+    assert more - info <= len('"Net.000000",' + "[1200]," + '"forward",' + "1," * 6)

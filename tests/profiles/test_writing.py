@@ -106,7 +106,7 @@ def test_standard_output_is_written_to_where_it_is() -> None:
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
-    assert done.stdout.startswith("before\n{\n")
+    assert done.stdout.startswith('before\n{"')
     assert done.stdout.endswith("}after\n")
 
 
@@ -118,7 +118,7 @@ def test_standard_output_that_is_a_file_keeps_what_is_in_it(tmp_path: Path) -> N
     with (tmp_path / "out").open("a") as out:
         subprocess.run([sys.executable, "-c", code], stdout=out, check=True)
     text = (tmp_path / "out").read_text()
-    assert text.startswith("before\n{\n")
+    assert text.startswith('before\n{"')
     assert text.endswith("}after\n")
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Annotated, Final
 
-from torchprof_hooks.profiles.files.fields import Count, Signed
+from torchprof_hooks.profiles.files.fields import OPTIONAL, Count, Signed
 from torchprof_hooks.profiles.names import Phase, united
 
 
@@ -24,10 +24,10 @@ class MemoryTotals:
         call, with inner calls, over all calls.
     """
 
-    used_bytes: Signed = 0
-    acquired_bytes: Signed = 0
-    retained_bytes: Signed = 0
-    peak_bytes: Count = 0
+    used_bytes: Annotated[Signed, OPTIONAL] = 0
+    acquired_bytes: Annotated[Signed, OPTIONAL] = 0
+    retained_bytes: Annotated[Signed, OPTIONAL] = 0
+    peak_bytes: Annotated[Count, OPTIONAL] = 0
 
     def __add__(self, other: MemoryTotals) -> MemoryTotals:
         # Mostly, memory was not measured.

@@ -34,8 +34,8 @@ class ModuleInfo:
 
     class_name: str = ""
     kind: Kind = "module"
-    aliases: tuple[str, ...] = ()
-    compiled: bool = False
+    aliases: Annotated[tuple[str, ...], OPTIONAL] = ()
+    compiled: Annotated[bool, OPTIONAL] = False
     order: Count = 0
     implementation: Annotated[str, OPTIONAL] = ""
     inputs: Annotated[tuple[str, ...], OPTIONAL] = ()

@@ -8,6 +8,7 @@ from typing import Annotated
 
 from torchprof_hooks.profiles.files.fields import (
     DERIVED,
+    INLINE,
     OPTIONAL,
     BigCount,
     Count,
@@ -46,9 +47,9 @@ class Totals:
     max_ns: Count = 0
     duration_ns: Count = 0
     squares_ns2: BigCount = 0
-    device_self_ns: Signed = 0
+    device_self_ns: Annotated[Signed, OPTIONAL] = 0
     device_cumulative_ns: Annotated[int, DERIVED] = 0
-    memory: Annotated[MemoryTotals, OPTIONAL] = NO_MEMORY
+    memory: Annotated[MemoryTotals, OPTIONAL, INLINE] = NO_MEMORY
     memory_cumulative: Annotated[MemoryTotals, DERIVED] = NO_MEMORY
     flops: Annotated[BigCount, OPTIONAL] = 0
     overhead_ns: Annotated[Count, OPTIONAL] = 0

@@ -1,8 +1,8 @@
 """Profiles, and what is known of a whole program, as JSON files.
 
-Version 4::
+Version 5::
 
-    {"format": "torchprof_hooks profile", "version": 4,
+    {"format": "torchprof_hooks profile", "version": 5,
      "wall_ns": ..., "steps": ..., "aborted_calls": ..., "overhead_ns": ...,
      "devices": [...],
      "memory": null or {"source": ..., "is_net": ..., "peak_bytes": ...,
@@ -17,11 +17,12 @@ Version 4::
      "modules": {name: {"class_name": ..., "kind": ..., "aliases": [...],
                         "compiled": ..., "order": ..., "implementation": ...,
                         "inputs": [...], "place": ...}},
-     "cells": [{"path": [name, ...], "phase": ..., "calls": ..., ...,
-                "flops": ..., "overhead_ns": ...,
-                "memory": {"used_bytes": ..., ...}}]}
+     "cells": {"names": [name, ...], "path": [[0, 1], ...], "phase": [...],
+               "calls": [...], ..., "flops": [...], "overhead_ns": [...],
+               "used_bytes": [...], ...}}
 
-The file of a whole program has a field more; the rest is the profile of all its steps::
+A number in a path is the place of a name among "names". The file of a whole program has
+a field more; the rest is the profile of all its steps::
 
     {..., "program": {"message": ..., "program_ns": ..., "overhead_ns": ...,
                       "has_warm_up": ..., "not_replayed": ...,
@@ -44,21 +45,20 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 from torchprof_hooks.profiles.cells import CellKey
 from torchprof_hooks.profiles.errors import ProfileFileError
+from torchprof_hooks.profiles.files.cell_table import of_cells
 from torchprof_hooks.profiles.files.codec import (
     Codec,
     DamageError,
     RepeatedFields,
     wrong,
 )
-from torchprof_hooks.profiles.files.fields import INLINE, Length
 from torchprof_hooks.profiles.files.schema import Schema
 from torchprof_hooks.profiles.files.versions import HEADER, newest, settle_debts
 from torchprof_hooks.profiles.files.writing import replaced_file
-from torchprof_hooks.profiles.names import Phase
 from torchprof_hooks.profiles.ranks.provenance import Processes
 from torchprof_hooks.profiles.totals import Totals
 from torchprof_hooks.profiles.trace.step_outputs import Output
@@ -68,14 +68,10 @@ if TYPE_CHECKING:
     from torchprof_hooks.profiles.profile import Profile
     from torchprof_hooks.profiles.program.program_profile import ProgramProfile
 
-Kind = TypeVar("Kind")
-
 #: The field that the file of a whole program has besides.
 _PROGRAM: Final = "program"
-
-#: Names in a path: calls inside of each other. Python allows some hundred calls of
-#: modules, unless it was told otherwise; nothing that reads a profile calls itself.
-_DEEPEST: Final = 10_000
+#: The field that says where either comes from.
+_PROVENANCE: Final = "provenance"
 
 
 def save(profile: Profile, path: str | Path) -> None:
@@ -87,7 +83,8 @@ def load(kind: type[Profile], path: str | Path) -> Profile:
     """See `Profile.load`."""
     content = _read(path)
     content.pop(_PROGRAM, None)
-    return _decoded(kind, path, content)
+    found: Profile = _decoded(kind, path, content)
+    return found
 
 
 def save_program(program: ProgramProfile, path: str | Path) -> None:
@@ -102,26 +99,27 @@ def load_program(
     kind: type[ProgramProfile], whole: type[Profile], path: str | Path
 ) -> ProgramProfile:
     """See `ProgramProfile.load`."""
-    program = load_most(kind, whole, path)[1]
-    if program is None:
+    content = _read(path)
+    if _PROGRAM not in content:
         raise ProfileFileError(f"{path} is not the profile of a whole program")
-    return program
+    program = content.pop(_PROGRAM)
+    _decoded(whole, path, content)  # who reads a part of a damaged file is told, too
+    return _program(kind, path, program, content)
 
 
 def load_most(
-    kind: type[ProgramProfile], whole: type[Profile], path: str | Path
-) -> tuple[Profile, ProgramProfile | None]:
-    """All that a file has: a profile, and that of a whole program, if it is one.
+    program: type[ProgramProfile], profile: type[Profile], path: str | Path
+) -> ProgramProfile | Profile:
+    """The profile of a whole program, if the file has one; otherwise the profile. Only
+    what is returned is looked at.
 
     Raises: as `load`.
     """
     content = _read(path)
-    program = content.pop(_PROGRAM, None)
-    profile = _decoded(whole, path, content)
-    if program is None:
-        return profile, None
-    found = _decoded(kind, path, program)
-    return profile, replace(found, provenance=profile.provenance)
+    if _PROGRAM in content:
+        return _program(program, path, content[_PROGRAM], content)
+    found: Profile = _decoded(profile, path, content)
+    return found
 
 
 def provenance_of(path: str | Path) -> Processes:
@@ -131,8 +129,7 @@ def provenance_of(path: str | Path) -> Processes:
         ValueError: it is no profile.
         OSError: it cannot be read.
     """
-    found: Processes = SCHEMA.of(Processes).decode(_read(path).get("provenance", []))
-    return found
+    return _processes(path, _read(path))
 
 
 def is_program(path: str | Path) -> bool:
@@ -164,7 +161,7 @@ def _to_json(profile: Profile) -> dict[str, Any]:
 
 def _write(path: str | Path, content: dict[str, Any]) -> None:
     with replaced_file(path) as file:
-        json.dump({**HEADER, **content}, file, indent=1)
+        file.write(json.dumps({**HEADER, **content}, separators=(",", ":")))
 
 
 def _read(path: str | Path) -> dict[str, Any]:
@@ -183,42 +180,27 @@ def _read(path: str | Path) -> dict[str, Any]:
         raise ProfileFileError(f"{path} {error}") from None
 
 
-def _decoded(kind: type[Kind], path: str | Path, content: Any) -> Kind:
+def _program(
+    kind: type[ProgramProfile], path: str | Path, program: Any, content: dict[str, Any]
+) -> ProgramProfile:
+    found: ProgramProfile = _decoded(kind, path, program)
+    return replace(found, provenance=_processes(path, content))
+
+
+def _processes(path: str | Path, content: dict[str, Any]) -> Processes:
+    found: Processes = _decoded(Processes, path, content.get(_PROVENANCE, []))
+    return found
+
+
+def _decoded(kind: Any, path: str | Path, content: Any) -> Any:
     """A record from the content of the file at `path`."""
     try:
-        record: Kind = SCHEMA.of(kind).decode(content)
+        record = SCHEMA.of(kind).decode(content)
     except DamageError as damage:
         raise ProfileFileError(f"{path} is damaged: {damage}") from None
     except RecursionError:
         raise ProfileFileError(f"{path} is damaged: it is nested too deep") from None
     return record
-
-
-class _Cell(NamedTuple):
-    """A cell, as an object of its own."""
-
-    path: Annotated[tuple[str, ...], Length(1, _DEEPEST)]
-    phase: Phase
-    totals: Annotated[Totals, INLINE]
-
-
-def _of_cells(schema: Schema) -> Codec:
-    """Cells as a list: keys of JSON objects are texts."""
-    cells = schema.of(tuple[_Cell, ...])
-
-    def decode(content: Any) -> dict[CellKey, Totals]:
-        found: dict[CellKey, Totals] = {}
-        for number, (path, phase, totals) in enumerate(cells.decode(content)):
-            if (path, phase) in found:
-                problem = "has the path and the phase of another cell"
-                raise DamageError(problem, f"[{number}]")
-            found[path, phase] = totals
-        return found
-
-    def encode(value: Mapping[CellKey, Totals]) -> Any:
-        return cells.encode(_Cell(key[0], key[1], value[key]) for key in value)
-
-    return Codec(encode, decode)
 
 
 def _of_outputs(schema: Schema) -> Codec:
@@ -243,4 +225,4 @@ def _of_outputs(schema: Schema) -> Codec:
 
 
 #: The codecs of everything in files.
-SCHEMA: Final = Schema({Mapping[CellKey, Totals]: _of_cells, Output: _of_outputs})
+SCHEMA: Final = Schema({Mapping[CellKey, Totals]: of_cells, Output: _of_outputs})

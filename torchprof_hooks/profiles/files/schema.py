@@ -6,7 +6,7 @@ described in one place, where it is defined; nothing about it is said here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cached_property
 from types import NoneType, UnionType
@@ -42,9 +42,9 @@ from torchprof_hooks.profiles.files.fields import (
 )
 
 
-class _Field(NamedTuple):
+class Field(NamedTuple):
     """default: `MISSING` if a file must have the field.
-    record: of an inline field, whose own fields stand in its place."""
+    record: of an inline field."""
 
     name: str
     codec: Codec
@@ -60,65 +60,58 @@ class Record:
     """
 
     def __init__(self, schema: Schema, kind: Any) -> None:
-        self._kind = kind
+        self.kind = kind
         self._schema = schema
-
-    @cached_property
-    def names(self) -> set[str]:
-        """The fields that an object may have."""
-        return {
-            name
-            for field in self._fields
-            for name in (field.record.names if field.record else [field.name])
-        }
 
     def encode(self, value: Any) -> dict[str, Any]:
         """See `Codec`."""
         content: dict[str, Any] = {}
-        for name, codec, record, default in self._fields:
+        for name, codec, _, default in self.fields:
             held = getattr(value, name)
-            if record:
-                content.update(record.encode(held))
-            elif default is MISSING or held != default:
+            if default is MISSING or held != default:
                 content[name] = codec.encode(held)
         return content
 
     def decode(self, content: Any) -> Any:
         """See `Codec`."""
-        unknown = checked_object(content).keys() - self.names
-        if unknown:
-            raise DamageError(f"has the unknown field {short_repr(min(unknown))}")
-        return self._decode_known(content)
-
-    def _decode_known(self, content: dict[str, Any]) -> Any:
+        refuse_others(checked_object(content), (field.name for field in self.fields))
         values = {}
-        for name, codec, record, default in self._fields:
-            if record:
-                values[name] = record._decode_known(content)
-            elif name in content:
+        for name, codec, _, default in self.fields:
+            if name in content:
                 try:
                     values[name] = codec.decode(content[name])
                 except DamageError as damage:
                     raise damage.inside(f".{name}") from None
             elif default is MISSING:
                 raise DamageError(f"has no field {name!r}")
-        value = self._kind(**values)
+        return self.checked(self.kind(**values))
+
+    def checked(self, value: Any) -> Any:
+        """The same value, if it keeps its promise."""
         if hasattr(value, "broken_promise") and (problem := value.broken_promise()):
             raise DamageError(problem)
         return value
 
     @cached_property
-    def _fields(self) -> list[_Field]:
+    def fields(self) -> list[Field]:
+        """Those that may be in a file, in order."""
         # Not before it is needed: a record may have records of its own kind inside.
         found = []
-        for name, hint in get_type_hints(self._kind, include_extras=True).items():
+        for name, hint in get_type_hints(self.kind, include_extras=True).items():
             marks = hint.__metadata__ if get_origin(hint) is Annotated else ()
             if DERIVED not in marks:
-                default = _default(self._kind, name) if OPTIONAL in marks else MISSING
+                default = _default(self.kind, name) if OPTIONAL in marks else MISSING
                 kind = get_args(hint)[0] if INLINE in marks else None
                 record = kind and Record(self._schema, kind)
-                found.append(_Field(name, self._schema.of(hint), record, default))
+                found.append(Field(name, self._schema.of(hint), record, default))
         return found
+
+
+def refuse_others(content: Mapping[str, Any], names: Iterable[str]) -> None:
+    """Raise `DamageError` if an object has other fields than these."""
+    unknown = content.keys() - set(names)
+    if unknown:
+        raise DamageError(f"has the unknown field {short_repr(min(unknown))}")
 
 
 def _default(kind: Any, name: str) -> Any:

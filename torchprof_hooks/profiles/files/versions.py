@@ -1,5 +1,7 @@
 """Versions of the format, and how files of old ones become files of the newest.
 
+Version 5 has cells as a table, which had the name of each number in each cell; it
+leaves out aliases and "compiled" where there is nothing of that.
 Version 4 has the times of steps, and the phases "waiting", "communication" and
 "compiling", whose time was that of whoever waited, or was compiled; says of an own time
 that it is not below zero, leaves out what a name has nothing of (implementation,
@@ -13,10 +15,26 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any, Final
 
-from torchprof_hooks.profiles.files.codec import checked_object
+from torchprof_hooks.profiles.files.codec import (
+    DamageError,
+    checked_object,
+    short_repr,
+    wrong,
+)
 
 FORMAT: Final = "torchprof_hooks profile"
-VERSION: Final = 4
+VERSION: Final = 5
+
+#: The first version that names format and version once per file.
+_ONE_HEADER: Final = 4
+#: What cells had before version 5; what they had where it was not 0 (of memory: where
+#: any of it was not 0).
+_FIELDS: Final = (
+    *("path", "phase", "calls", "self_ns", "min_ns", "max_ns", "duration_ns"),
+    *("squares_ns2", "device_self_ns"),
+)
+_MEMORY: Final = ("used_bytes", "acquired_bytes", "retained_bytes", "peak_bytes")
+_LEFT_OUT: Final = ("flops", "overhead_ns", *_MEMORY)
 
 #: The first fields of every file.
 HEADER: Final = {"format": FORMAT, "version": VERSION}
@@ -48,23 +66,57 @@ def settle_debts(content: dict[str, Any]) -> None:
     """Make own times below zero 0, and subtract the difference from the largest ones,
     so that the sum stays the same. Times below zero come about where a profile was read
     while calls were open, or after an interrupt: then some time was booked twice."""
-    cells = content["cells"]
-    debt_ns = 0
-    for cell in cells:
-        debt_ns -= min(cell["self_ns"], 0)
-        cell["self_ns"] = max(cell["self_ns"], 0)
-    for cell in sorted(cells, key=lambda cell: -cell["self_ns"]) if debt_ns else ():
-        paid_ns = min(cell["self_ns"], debt_ns)
-        cell["self_ns"] -= paid_ns
+    own = content["cells"]["self_ns"]
+    debt_ns = -sum(own_ns for own_ns in own if own_ns < 0)
+    if not debt_ns:
+        return
+    own[:] = [max(own_ns, 0) for own_ns in own]
+    for cell in sorted(range(len(own)), key=lambda cell: -own[cell]):
+        paid_ns = min(own[cell], debt_ns)
+        own[cell] -= paid_ns
         debt_ns -= paid_ns
 
 
 def _upgrade(content: dict[str, Any], version: int) -> None:
     if version == 1:
         content.update(memory=None, undivided_passes=0)
-    settle_debts(content)
-    for stratum in content.get("program", {}).get("strata", {}).values():
+    content["cells"] = _as_table(content["cells"])
+    with suppress(KeyError, TypeError):
+        settle_debts(content)
+    for name, stratum in content.get("program", {}).get("strata", {}).items():
         profile = stratum["profile"]
-        for name in HEADER:
-            del profile[name]
-        _upgrade(profile, version)
+        if version < _ONE_HEADER:
+            for field in HEADER:
+                del profile[field]
+        try:
+            _upgrade(profile, version)
+        except DamageError as damage:
+            raise damage.inside(f".program.strata.{name}.profile") from None
+
+
+def _as_table(cells: Any) -> dict[str, list[Any]]:
+    """A list for each field, of cells that are objects with all their fields."""
+    if type(cells) is not list:
+        raise wrong(cells, "a list").inside(".cells")
+    rows = []
+    for number, cell in enumerate(cells):
+        try:
+            rows.append(_row(cell))
+        except DamageError as damage:
+            raise damage.inside(f".cells[{number}]") from None
+    some = [name for name in _LEFT_OUT if any(name in row for row in rows)]
+    return {name: [row.get(name, 0) for row in rows] for name in (*_FIELDS, *some)}
+
+
+def _row(cell: Any) -> dict[str, Any]:
+    """The fields of a cell, those of its memory among them."""
+    row = {**checked_object(cell)}
+    memory = row.pop("memory", None)
+    if "memory" in cell:
+        row.update(checked_object(memory))
+    wanted = {*_FIELDS, *(_MEMORY if "memory" in cell else ())}
+    if missing := sorted(wanted - row.keys()):
+        raise DamageError(f"has no field {missing[0]!r}")
+    if unknown := sorted(row.keys() - wanted - {*_LEFT_OUT}):
+        raise DamageError(f"has the unknown field {short_repr(unknown[0])}")
+    return row

@@ -65,37 +65,43 @@ def read_rank(path: Path) -> Rank:
         ProfileFileError: it is no profile, or does not say of which rank.
         OSError: it cannot be read.
     """
-    profile, program = profile_file.load_most(ProgramProfile, Profile, path)
-    if program is None:
-        return rank_of(path.name, profile, profile, profile.steps, profile.steps)
-    later = program.step_times.later_steps
-    loop = program.strata.estimate(of_functions=False, warm_up=not later)
-    return rank_of(path.name, program.whole, loop, later, program.strata.steps)
+    found = profile_file.load_most(ProgramProfile, Profile, path)
+    if isinstance(found, Profile):
+        return rank_of(path.name, found, found, found.steps, found.steps)
+    later = found.step_times.later_steps
+    loop = found.strata.estimate(of_functions=False, warm_up=not later)
+    return rank_of(path.name, found, loop, later, found.strata.steps)
 
 
-def rank_of(name: str, whole: Profile, loop: Profile, later: int, steps: int) -> Rank:
+def rank_of(
+    name: str,
+    found: Profile | ProgramProfile,
+    loop: Profile,
+    later: int,
+    steps: int,
+) -> Rank:
     """A rank.
 
-    whole: says where it comes from.
+    found: what its file has.
     loop, later: what is compared, and how many steps that has.
     steps: all of them.
 
     Raises:
         ProfileFileError: it is of no rank, or of several.
     """
-    if not whole.provenance:
+    if not found.provenance:
         raise ProfileFileError(f"{name} does not say which rank it is of")
-    if len(whole.provenance) > 1:
+    if len(found.provenance) > 1:
         raise ProfileFileError(f"{name} is the sum of several")
     count = max(later, 1)
     return Rank(
         name,
-        whole.provenance[0],
+        found.provenance[0],
         steps,
         loop.wall_ns / count,
         {key: totals.self_ns / count for key, totals in loop.cells.items()},
         loop.modules,
-        _spread_ns(whole.step_times, loop.cells.items(), count),
+        _spread_ns(found.step_times, loop.cells.items(), count),
     )
 
 

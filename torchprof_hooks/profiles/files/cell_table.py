@@ -1,0 +1,82 @@
+"""The cells of a profile as a table, with each name once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, NamedTuple
+
+from torchprof_hooks.profiles.cells import CellKey
+from torchprof_hooks.profiles.files.codec import (
+    Codec,
+    DamageError,
+    checked_object,
+    wrong,
+)
+from torchprof_hooks.profiles.files.fields import INLINE, Length
+from torchprof_hooks.profiles.files.schema import Record, Schema
+from torchprof_hooks.profiles.files.table import of_tables
+from torchprof_hooks.profiles.names import Phase
+from torchprof_hooks.profiles.totals import Totals
+
+#: Names in a path: calls inside of each other. Python allows some hundred calls of
+#: modules, unless it was told otherwise; nothing that reads a profile calls itself.
+_DEEPEST: Final = 10_000
+
+#: The field of a table of cells that has the names in their paths.
+_NAMES: Final = "names"
+
+
+class _Cell(NamedTuple):
+    """A cell, as a record of its own."""
+
+    path: Annotated[tuple[str, ...], Length(1, _DEEPEST)]
+    phase: Phase
+    totals: Annotated[Totals, INLINE]
+
+
+def of_cells(schema: Schema) -> Codec:
+    """Cells as a table, with each name once."""
+    table = of_tables(Record(schema, _Cell))
+    texts = schema.of(tuple[str, ...])
+
+    def decode(content: Any) -> dict[CellKey, Totals]:
+        columns = {**checked_object(content)}
+        if _NAMES in columns:
+            try:
+                names = texts.decode(columns.pop(_NAMES))
+            except DamageError as damage:
+                raise damage.inside(f".{_NAMES}") from None
+            columns["path"] = _with_names(names, columns.get("path"))
+        found: dict[CellKey, Totals] = {}
+        for number, (path, phase, totals) in enumerate(table.decode(columns)):
+            if (path, phase) in found:
+                problem = "has the path and the phase of another cell"
+                raise DamageError(problem, f"[{number}]")
+            found[path, phase] = totals
+        return found
+
+    def encode(value: Mapping[CellKey, Totals]) -> Any:
+        columns = table.encode(_Cell(*key, totals) for key, totals in value.items())
+        places: dict[str, int] = {}
+        columns["path"] = [
+            [places.setdefault(name, len(places)) for name in path]
+            for path in columns["path"]
+        ]
+        return {_NAMES: list(places), **columns}
+
+    return Codec(encode, decode)
+
+
+def _with_names(names: tuple[str, ...], paths: Any) -> list[Any]:
+    """Paths with names in the place of numbers; files of old versions have names."""
+    if type(paths) is not list:
+        raise wrong(paths, "a list").inside(".path")
+    count = len(names)
+    for number, path in enumerate(paths):
+        if type(path) is not list:
+            raise wrong(path, "a list of places of names").inside(f"[{number}].path")
+        for place in path:
+            if type(place) is not int or not 0 <= place < count:
+                wanted = f"the place of one of {count} names"
+                raise wrong(place, wanted).inside(f"[{number}].path")
+    return [[names[place] for place in path] for path in paths]
