@@ -28,8 +28,8 @@ from models import (
 from results import Table
 
 from torchprof_hooks import Profile, profile
+from torchprof_hooks.measure.allocator_counter import AllocatorCounter
 from torchprof_hooks.measure.device_clock import EventClock
-from torchprof_hooks.measure.memory_counter import CudaMemoryCounter
 
 #: Modules whose kernels take less are not compared: gaps between kernels are no part of
 #: them, but of the time between two stamps.
@@ -134,7 +134,7 @@ def accuracy_table(workload: str, found: Sequence[Comparison]) -> Table:
 def cost_table() -> tuple[Table, dict[str, float]]:
     """Nanoseconds of the host for the single things that are done in the loop."""
     torch.ones(1, device="cuda")
-    clock, counter = EventClock(), CudaMemoryCounter()
+    clock, counter = EventClock(), AllocatorCounter()
     done = clock.stamp()
     torch.cuda.synchronize()
     asked: dict[str, Callable[[], object]] = {

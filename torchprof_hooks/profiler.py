@@ -192,8 +192,8 @@ def profile(
             millisecond cannot keep to one per cent: finding their end takes 6 us, and
             3 us for each call. By default, and with "none" or "100%", all steps are
             measured.
-        device_clock: a clock for another device. By default it is that of
-            ``torch.cuda``, if this torch is built with CUDA.
+        device_clock: a clock for another device. By default it is that of the
+            accelerator that this torch is built for, or that has registered with it.
         save: a file for the profile, which is written when the block is left, and while
             it runs; each rank of a distributed program has its own
             (``profile-rank1.json``).

@@ -63,7 +63,8 @@ class FakeDevice:
         return self.backend
 
     def memory_stats_as_nested_dict(self, index: int) -> Any:
-        return {"reserved_bytes": {"all": {"allocated": self.reserved[index]}}}
+        taken = {"all": {"allocated": self.reserved[index]}}
+        return {"reserved_bytes": taken, "allocated_bytes": taken}
 
     def Event(self, enable_timing: bool) -> FakeEvent:  # noqa: N802
         assert enable_timing

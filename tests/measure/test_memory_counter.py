@@ -20,9 +20,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tests.helpers import in_thread
 from torchprof_hooks.measure import memory_counter as module
+from torchprof_hooks.measure.allocator_counter import AllocatorCounter
 from torchprof_hooks.measure.memory_counter import (
     CpuMemoryCounter,
-    CudaMemoryCounter,
     memory_counter,
 )
 from torchprof_hooks.profiles.errors import MemoryUnavailableError
@@ -344,7 +344,7 @@ def test_the_probe_does_not_move_the_threshold_of_malloc() -> None:
 
 def test_cuda_counters() -> None:
     cuda = FakeCuda()
-    counter = CudaMemoryCounter(1, cuda)
+    counter = AllocatorCounter(1, cuda)
 
     assert counter.read() == (1000, 256, 30, 40)
     assert cuda.asked == [1]
@@ -355,7 +355,7 @@ def test_cuda_counters() -> None:
 def test_cuda_is_not_initialised() -> None:
     cuda = FakeCuda()
     cuda.initialized = False
-    counters = [CudaMemoryCounter(1, cuda), CudaMemoryCounter(None, cuda)]
+    counters = [AllocatorCounter(1, cuda), AllocatorCounter(None, cuda)]
 
     assert [counter.read() for counter in counters] == [(0, 0, 0, 0)] * 2
     assert [counter.name for counter in counters] == ["cuda:1", "cuda"]
@@ -365,7 +365,7 @@ def test_cuda_is_not_initialised() -> None:
 
 def test_without_an_index_the_device_at_the_first_reading_is_kept() -> None:
     cuda = FakeCuda(current=1)
-    counter = CudaMemoryCounter(None, cuda)
+    counter = AllocatorCounter(None, cuda)
 
     counter.read()
     cuda.current = 0
@@ -380,14 +380,14 @@ def test_an_allocator_that_does_not_count_is_refused(backend: str) -> None:
     with pytest.raises(
         MemoryUnavailableError, match=f"'{backend}' does not count.*=backend:native"
     ):
-        CudaMemoryCounter(0, FakeCuda(backend))
+        AllocatorCounter(0, FakeCuda(backend))
 
 
 def test_a_device_that_is_not_there_is_refused() -> None:
-    CudaMemoryCounter(1, FakeCuda())
+    AllocatorCounter(1, FakeCuda())
 
     with pytest.raises(ValueError, match="there is no cuda:2: use a smaller number"):
-        CudaMemoryCounter(2, FakeCuda())
+        AllocatorCounter(2, FakeCuda())
 
 
 @pytest.mark.gpu

@@ -48,8 +48,8 @@ class TimerHook(CallTimes, FunctionHook):
             ``Net.fc: linear(32x64, 10x64, 10)``). The latter two need ``with hook:``.
         phases: tell forward, backward and recompute apart in the summary.
         history_size: how many calls `call_history` keeps. The sums are exact anyhow.
-        device_clock: another clock for the device than that of ``torch.cuda``, which is
-            used by default where this torch is built for it.
+        device_clock: another clock for the device than that of the accelerator that
+            this torch is built for, or that has registered with it.
 
     Raises:
         ValueError: unknown `by`, or a negative `history_size`.

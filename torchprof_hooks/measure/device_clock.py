@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import torch
+
+from torchprof_hooks.measure.accelerator import Accelerator, current_accelerator
 
 
 class DeviceClock(Protocol):
@@ -41,8 +43,13 @@ def check_clock(device_clock: object) -> None:
         )
 
 
+#: What an allocator has taken from a device. Those that do not cache reserve nothing.
+_KEPT: Final = ("reserved", "allocated")
+
+
 class EventClock:
-    """Stamps as timing events on the current stream of ``torch.cuda``.
+    """Stamps as timing events on the current stream of a device: of ``torch.cuda``, or
+    of an `Accelerator`.
 
     No stamp is taken before the program itself has initialised the device, nor on a
     device that it keeps nothing on (an event would take some hundred megabytes of that
@@ -81,7 +88,7 @@ class EventClock:
         if self._device.get_allocator_backend() != "native":
             return True  # which does not count
         stats = self._device.memory_stats_as_nested_dict(index)
-        return bool(stats["reserved_bytes"]["all"]["allocated"])
+        return any(stats[f"{of}_bytes"]["all"]["allocated"] for of in _KEPT)
 
     def is_done(self, stamp: _EventStamp) -> bool:
         return bool(stamp.event.query())
@@ -119,7 +126,9 @@ class _EventStamp:
 
 
 def default_device_clock() -> DeviceClock | None:
-    """The clock of the device that this torch is built for, None for the CPU alone.
-    Does not initialise the device."""
-    is_built = torch.backends.cuda.is_built()  # type: ignore[no-untyped-call]
-    return EventClock() if is_built else None
+    """The clock of the accelerator that this torch is built for, or that has registered
+    with it; None for the CPU alone. Does not initialise the device."""
+    kind = current_accelerator()
+    if kind is None:
+        return None
+    return EventClock() if kind == "cuda" else EventClock(Accelerator(kind), kind)

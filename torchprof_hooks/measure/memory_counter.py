@@ -10,6 +10,8 @@ from typing import Any, Final, Protocol
 
 import torch
 
+from torchprof_hooks.measure.accelerator import Accelerator, current_accelerator
+from torchprof_hooks.measure.allocator_counter import AllocatorCounter
 from torchprof_hooks.profiles.errors import MemoryUnavailableError
 
 #: used, acquired, current, peak: all in bytes.
@@ -30,53 +32,6 @@ class MemoryCounter(Protocol):
     def read(self) -> Reading:
         """Used bytes (handed out), acquired (taken from the device or the system),
         current (in use now) and peak (the most that was in use)."""
-
-
-class CudaMemoryCounter:
-    """The caching allocator's own counters of one device.
-
-    They are all zero until the program itself has initialised CUDA. Without an index
-    it is the device that is current at the first reading after that.
-
-    Raises:
-        MemoryUnavailableError: another allocator is in use, one that does not count.
-        ValueError: there is no such device. (Before CUDA is initialised, that is not
-            known; then a later reading fails.)
-    """
-
-    is_net = False
-
-    def __init__(self, index: int | None = None, cuda: Any = torch.cuda) -> None:
-        _check_allocator(cuda.get_allocator_backend())
-        # Counting devices before that may start the driver.
-        if index is not None and cuda.is_initialized() and index >= cuda.device_count():
-            raise ValueError(f"there is no cuda:{index}: use a smaller number")
-        self.name = "cuda" if index is None else f"cuda:{index}"
-        self._index = index
-        self._cuda = cuda
-
-    def read(self) -> Reading:
-        """See `MemoryCounter.read`. Does not wait for the device."""
-        if not self._cuda.is_initialized():
-            return 0, 0, 0, 0
-        if self._index is None:
-            self._index = self._cuda.current_device()
-            self.name = f"cuda:{self._index}"
-        stats = self._cuda.memory_stats_as_nested_dict(self._index)
-        used = stats["allocated_bytes"]["all"]
-        acquired = stats["reserved_bytes"]["all"]["allocated"]
-        return used["allocated"], acquired, used["current"], used["peak"]
-
-
-def _check_allocator(backend: str) -> None:
-    if backend != "native":
-        # cudaMallocAsync reports 0 for all that it ever allocated, a pluggable
-        # allocator raises when it is asked.
-        raise MemoryUnavailableError(
-            "the memory of CUDA devices cannot be measured: the allocator "
-            f"{backend!r} does not count the bytes that it hands out. Use the native "
-            "one (PYTORCH_CUDA_ALLOC_CONF=backend:native)"
-        )
 
 
 class _MallInfo2(ctypes.Structure):
@@ -187,46 +142,66 @@ def memory_counter(
     option: str = "device",
     of_cpu: Callable[[], MemoryCounter] = CpuMemoryCounter,
 ) -> MemoryCounter:
-    """The counter of a device: ``"cpu"``, ``"cuda"`` or ``"cuda:1"``.
+    """The counter of a device: ``"cpu"``, ``"cuda"`` or ``"cuda:1"``, or another kind
+    of accelerator.
 
     option: what the user calls the device, for errors.
     of_cpu: makes that of the CPU.
 
-    Without a device it is CUDA's current one if the program has initialised CUDA, else
-    the CPU. Does not initialise CUDA.
+    Without a device it is the accelerator's current one if the program has initialised
+    that, else the CPU. Does not initialise it.
 
     Raises:
         TypeError, ValueError: not a device, or not one whose memory can be measured.
         MemoryUnavailableError: it cannot be measured in this process.
     """
     if device is None:
-        if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-            return of_cpu()
-        device = torch.device("cuda", torch.cuda.current_device())
+        in_use = _device_in_use()
+        return of_cpu() if in_use is None else _counter_of(in_use)
     place = _parse(device, option)
     if place.type == "cpu":
         return of_cpu()
-    if not torch.backends.cuda.is_built():  # type: ignore[no-untyped-call]
+    if place.type != current_accelerator():
         raise MemoryUnavailableError(
             f"the memory of {place} cannot be measured: this torch is built without "
-            "CUDA. Measure the CPU, or install a torch with CUDA"
+            f"{place.type.upper()}. Measure the CPU, or install a torch with "
+            f"{place.type.upper()}"
         )
     try:
-        return CudaMemoryCounter(place.index)
+        return _counter_of(place)
     except ValueError as error:
         raise ValueError(
             f"{option} must be one of this machine's, not {device!r}: {error}"
         ) from None
 
 
+def _counter_of(place: torch.device) -> AllocatorCounter:
+    if place.type == "cuda":
+        return AllocatorCounter(place.index)
+    return AllocatorCounter(place.index, Accelerator(place.type), place.type)
+
+
+def _device_in_use() -> torch.device | None:
+    """The accelerator's current device, if the program has initialised it."""
+    kind = current_accelerator()
+    if kind is None:
+        return None
+    device = torch.cuda if kind == "cuda" else Accelerator(kind)
+    if not device.is_initialized():
+        return None
+    return torch.device(kind, device.current_device())
+
+
 def _parse(device: str | torch.device, option: str) -> torch.device:
-    problem = f"{option} must be 'cpu', 'cuda' or 'cuda:N', not {device!r}"
+    kinds = sorted({"cuda", current_accelerator() or "cuda"})
+    names = " or ".join(f"{kind!r} or '{kind}:N'" for kind in kinds)
+    problem = f"{option} must be 'cpu', {names}, not {device!r}"
     if not isinstance(device, (str, torch.device)):
         raise TypeError(problem)
     try:
         place = torch.device(device)
     except RuntimeError as error:
         raise ValueError(problem) from error
-    if place.type not in ("cpu", "cuda"):
+    if place.type not in ("cpu", *kinds):
         raise ValueError(f"{problem}: of that, memory cannot be measured")
     return place

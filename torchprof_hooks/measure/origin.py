@@ -13,6 +13,7 @@ import torch
 from torch import __version__ as torch_version
 from torch import distributed
 
+from torchprof_hooks.measure.accelerator import Accelerator, current_accelerator
 from torchprof_hooks.profiles.ranks.provenance import Provenance
 from torchprof_hooks.version import __version__
 
@@ -98,8 +99,11 @@ def _number(text: str | None) -> int | None:
 
 
 def _device() -> str:
-    """Does not initialise CUDA if the program has not."""
-    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        return "cpu"
-    number = torch.cuda.current_device()
-    return f"cuda:{number} {torch.cuda.get_device_name(number)}"
+    """Does not initialise the device if the program has not."""
+    kind = current_accelerator()
+    if kind == "cuda" and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        number = torch.cuda.current_device()
+        return f"cuda:{number} {torch.cuda.get_device_name(number)}"
+    if kind not in (None, "cuda") and Accelerator(kind).is_initialized():
+        return f"{kind}:{Accelerator(kind).current_device()}"
+    return "cpu"

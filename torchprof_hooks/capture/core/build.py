@@ -94,11 +94,16 @@ def build(path: Path) -> None:
         )
         with tempfile.TemporaryDirectory(dir=path.parent) as folder:
             built = Path(folder, path.name)
-            _compile(built)
+            compile_extension(SOURCE, built)
             built.replace(path)
 
 
-def _compile(target: Path) -> None:
+def compile_extension(source: Path, target: Path) -> None:
+    """Compile an extension of Python against the installed torch.
+
+    Raises:
+        NotBuiltError: it cannot be compiled; the message has the compiler's reason.
+    """
     import sysconfig  # large, and only needed here
 
     package = Path(TORCH_FILE).parent
@@ -110,7 +115,7 @@ def _compile(target: Path) -> None:
         f"-D_GLIBCXX_USE_CXX11_ABI={is_new}",
         *(f"-I{folder}" for folder in includes),
         f"-L{package / 'lib'}",
-        str(SOURCE),
+        str(source),
         "-lc10",
         "-ltorch_cpu",
         "-o",

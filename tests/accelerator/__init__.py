@@ -1,0 +1,1 @@
+"""An accelerator that is not CUDA: a device that takes planted time."""

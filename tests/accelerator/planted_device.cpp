@@ -1,0 +1,219 @@
+// A device of torch's that does nothing but take planted time: a PrivateUse1 backend
+// with streams, events, and an allocator that counts.
+//
+// Nothing here looks at a clock. There is one "now" of the host, which tests move; a
+// stream is a queue whose end lies at `ends_ns`, and work that is put into it begins
+// there or now, whichever is later. Waiting for the device moves the host's now.
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include <ATen/detail/PrivateUse1HooksInterface.h>
+#include <c10/core/Allocator.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <c10/core/CachingDeviceAllocator.h>
+#include <torch/csrc/api/include/torch/version.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <mutex>
+
+// torch asks devices of all kinds what they have allocated.
+#define COUNTS_MEMORY (TORCH_VERSION_MAJOR * 100 + TORCH_VERSION_MINOR >= 209)
+
+namespace {
+
+constexpr c10::DeviceType kType = c10::DeviceType::PrivateUse1;
+constexpr int kDevices = 2;
+constexpr int kStreams = 4;
+
+struct Event {
+  int64_t time_ns;
+};
+
+struct Queues {
+  std::mutex lock;
+  int64_t now_ns = 0;
+  std::array<std::array<int64_t, kStreams>, kDevices> ends_ns{};
+  std::array<int64_t, kDevices> chosen{};
+  int64_t waits = 0, records = 0;
+};
+
+Queues queues;
+std::atomic<bool> is_in_use{false};
+thread_local c10::DeviceIndex current_device = 0;
+
+void wait_until(int64_t time_ns) {
+  queues.waits++;
+  queues.now_ns = std::max(queues.now_ns, time_ns);
+}
+
+struct Guard final : c10::impl::DeviceGuardImplInterface {
+  c10::DeviceType type() const override { return kType; }
+  c10::Device exchangeDevice(c10::Device device) const override {
+    c10::Device before = getDevice();
+    setDevice(device);
+    return before;
+  }
+  c10::Device getDevice() const override { return c10::Device(kType, current_device); }
+  void setDevice(c10::Device device) const override { current_device = device.index(); }
+  void uncheckedSetDevice(c10::Device device) const noexcept override { current_device = device.index(); }
+  c10::Stream getStream(c10::Device device) const override {
+    std::lock_guard held(queues.lock);
+    return c10::Stream(c10::Stream::UNSAFE, device, queues.chosen[device.index()]);
+  }
+  c10::Stream getNewStream(c10::Device device, int) const override {
+    static std::atomic<int64_t> last{0};
+    return c10::Stream(c10::Stream::UNSAFE, device, 1 + last++ % (kStreams - 1));
+  }
+  c10::Stream exchangeStream(c10::Stream stream) const override {
+    c10::Stream before = getStream(stream.device());
+    std::lock_guard held(queues.lock);
+    queues.chosen[stream.device_index()] = stream.id();
+    return before;
+  }
+  c10::DeviceIndex deviceCount() const noexcept override { return kDevices; }
+
+  void record(void** event, const c10::Stream& stream, const c10::DeviceIndex, const c10::EventFlag) const override {
+    std::lock_guard held(queues.lock);
+    if (*event == nullptr) *event = new Event{0};
+    queues.records++;
+    static_cast<Event*>(*event)->time_ns =
+        std::max(queues.now_ns, queues.ends_ns[stream.device_index()][stream.id()]);
+  }
+  void destroyEvent(void* event, const c10::DeviceIndex) const noexcept override { delete static_cast<Event*>(event); }
+  void block(void* event, const c10::Stream& stream) const override {
+    std::lock_guard held(queues.lock);
+    int64_t& end_ns = queues.ends_ns[stream.device_index()][stream.id()];
+    end_ns = std::max(end_ns, static_cast<Event*>(event)->time_ns);
+  }
+  bool queryEvent(void* event) const override {
+    std::lock_guard held(queues.lock);
+    return event == nullptr || static_cast<Event*>(event)->time_ns <= queues.now_ns;
+  }
+  void synchronizeEvent(void* event) const override {
+    std::lock_guard held(queues.lock);
+    wait_until(static_cast<Event*>(event)->time_ns);
+  }
+  void synchronizeStream(const c10::Stream& stream) const override {
+    std::lock_guard held(queues.lock);
+    wait_until(queues.ends_ns[stream.device_index()][stream.id()]);
+  }
+  void synchronizeDevice(const c10::DeviceIndex index) const override {
+    std::lock_guard held(queues.lock);
+    for (int64_t end_ns : queues.ends_ns[index]) wait_until(end_ns);
+  }
+  double elapsedTime(void* begin, void* end, const c10::DeviceIndex) const override {
+    return (static_cast<Event*>(end)->time_ns - static_cast<Event*>(begin)->time_ns) / 1e6;
+  }
+};
+
+struct Hooks final : at::PrivateUse1HooksInterface {
+  bool isBuilt() const override { return true; }
+  bool isAvailable() const override { return true; }
+  bool hasPrimaryContext(c10::DeviceIndex) const override { return is_in_use; }
+  c10::DeviceIndex deviceCount() const override { return kDevices; }
+  c10::DeviceIndex getCurrentDevice() const override { return current_device; }
+  void setCurrentDevice(c10::DeviceIndex index) const override { current_device = index; }
+};
+
+#if COUNTS_MEMORY
+// Counts; what it hands out is memory of the host.
+struct Counting final : c10::DeviceAllocator {
+  struct Level {
+    c10::CachingAllocator::Stat allocated, reserved;
+  };
+  std::array<Level, kDevices> levels;
+
+  static void give_back(void* context) {
+    auto* bytes = static_cast<size_t*>(context);
+    instance().levels[bytes[1]].allocated.decrease(bytes[0]);
+    delete[] bytes;
+  }
+  static Counting& instance() {
+    static Counting* only = new Counting();
+    return *only;
+  }
+  c10::DataPtr allocate(size_t bytes) override {
+    auto* context = new size_t[2]{bytes, size_t(current_device)};
+    Level& level = levels[current_device];
+    level.allocated.increase(bytes);
+    int64_t missing = level.allocated.current - level.reserved.current;
+    if (missing > 0) level.reserved.increase(missing);
+    return {context, context, &give_back, c10::Device(kType, current_device)};
+  }
+  void copy_data(void*, const void*, size_t) const override {}
+  bool initialized() override { return is_in_use; }
+  void emptyCache(c10::MempoolId_t) override {}
+  void recordStream(const c10::DataPtr&, c10::Stream) override {}
+  c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex device) override {
+    c10::CachingDeviceAllocator::DeviceStats stats;
+    stats.allocated_bytes[0] = levels[device].allocated;
+    stats.reserved_bytes[0] = levels[device].reserved;
+    return stats;
+  }
+  void resetAccumulatedStats(c10::DeviceIndex device) override { levels[device].allocated.reset_accumulated(); }
+  void resetPeakStats(c10::DeviceIndex device) override { levels[device].allocated.reset_peak(); }
+};
+#endif
+
+PyObject* add_work(PyObject*, PyObject* argument) {
+  int64_t work_ns = PyLong_AsLongLong(argument);
+  if (work_ns == -1 && PyErr_Occurred()) return nullptr;
+  std::lock_guard held(queues.lock);
+  is_in_use = true;
+  int64_t& end_ns = queues.ends_ns[current_device][queues.chosen[current_device]];
+  end_ns = std::max(end_ns, queues.now_ns) + work_ns;
+  Py_RETURN_NONE;
+}
+
+PyObject* pass_time(PyObject*, PyObject* argument) {
+  int64_t time_ns = PyLong_AsLongLong(argument);
+  if (time_ns == -1 && PyErr_Occurred()) return nullptr;
+  std::lock_guard held(queues.lock);
+  queues.now_ns += time_ns;
+  Py_RETURN_NONE;
+}
+
+PyObject* state(PyObject*, PyObject*) {
+  std::lock_guard held(queues.lock);
+  return Py_BuildValue("{s:L,s:L,s:L}", "now_ns", (long long)queues.now_ns, "waits", (long long)queues.waits,
+                       "records", (long long)queues.records);
+}
+
+PyObject* is_initialized(PyObject*, PyObject*) { return PyBool_FromLong(is_in_use); }
+
+void drop_block(PyObject* capsule) {
+  delete static_cast<c10::DataPtr*>(PyCapsule_GetPointer(capsule, nullptr));
+}
+
+// Bytes of the device, for as long as what is returned lives.
+PyObject* allocate(PyObject*, PyObject* argument) {
+  size_t bytes = PyLong_AsSize_t(argument);
+  if (PyErr_Occurred()) return nullptr;
+  is_in_use = true;
+  if (!COUNTS_MEMORY) Py_RETURN_NONE;
+  return PyCapsule_New(new c10::DataPtr(c10::GetAllocator(kType)->allocate(bytes)), nullptr, &drop_block);
+}
+
+PyMethodDef methods[] = {{"add_work", add_work, METH_O, nullptr},
+                         {"pass_time", pass_time, METH_O, nullptr},
+                         {"state", state, METH_NOARGS, nullptr},
+                         {"is_initialized", is_initialized, METH_NOARGS, nullptr},
+                         {"allocate", allocate, METH_O, nullptr},
+                         {nullptr, nullptr, 0, nullptr}};
+
+PyModuleDef definition = {PyModuleDef_HEAD_INIT, "planted_device", nullptr, -1, methods};
+
+}  // namespace
+
+PyMODINIT_FUNC PyInit_planted_device() {
+  static Guard guard;
+  static c10::impl::DeviceGuardImplRegistrar registered(kType, &guard);
+  at::RegisterPrivateUse1HooksInterface(new Hooks());
+#if COUNTS_MEMORY
+  c10::SetAllocator(kType, &Counting::instance());
+#endif
+  return PyModule_Create(&definition);
+}

@@ -1,0 +1,116 @@
+"""An accelerator that is not CUDA, by torch's generic interface: its queue takes
+planted time, so what is booked on its clock is right to the nanosecond, or wrong."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from tests.accelerator.device import build
+from tests.accelerator.scenarios import COUNTS_MEMORY
+from torchprof_hooks.capture.core.build import NotBuiltError
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, Any]:
+    """What each scenario has found."""
+    try:
+        extension = build()
+    except NotBuiltError as error:
+        if "no C++ compiler" not in str(error):
+            raise
+        pytest.skip(str(error))
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.accelerator.scenarios", extension],
+        stdout=subprocess.PIPE,
+        check=True,
+        text=True,
+    )
+    scenarios: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return scenarios
+
+
+def test_it_is_not_touched_before_the_program_does(found: dict[str, Any]) -> None:
+    records, devices = found["before_first_use"]
+
+    assert records == 0
+    assert devices == []
+
+
+def test_modules_have_what_they_queued(found: dict[str, Any]) -> None:
+    times, _ = found["modules"]
+
+    assert times["Sequential.0"] == {"forward": 9, "backward": 21, "recompute": 0}
+    assert times["Sequential.1"] == {"forward": 15, "backward": 33, "recompute": 0}
+    assert set(times["Sequential"].values()) == {0}
+
+
+def test_nobody_waits_for_it_in_the_loop(found: dict[str, Any]) -> None:
+    _, waits = found["modules"]
+
+    assert waits == 0
+
+
+def test_a_device_that_waits_for_the_host(found: dict[str, Any]) -> None:
+    times, host_ms = found["idle_device"]
+
+    # From the begin of a call to its end, as the device's clock goes on.
+    assert times["Sequential.0"]["forward"] == 4
+    assert times["Sequential.1"]["forward"] == 3
+    assert host_ms == 4
+
+
+def test_a_host_that_waits_for_the_device(found: dict[str, Any]) -> None:
+    times, (queues_ms, waits_ms) = found["waiting_host"]
+
+    assert (queues_ms, times["Sequential.0"]["forward"]) == (0, 20)
+    assert (waits_ms, times["Sequential.1"]["forward"]) == (21, 1)
+
+
+def test_a_call_on_another_stream_has_that_ones_time(found: dict[str, Any]) -> None:
+    assert found["streams"]["forward"] == 2
+
+
+def test_a_second_device(found: dict[str, Any]) -> None:
+    assert found["second_device"]["Work"]["forward"] == 9
+
+
+def test_functions(found: dict[str, Any]) -> None:
+    assert found["functions"] == 0.01
+
+
+@pytest.mark.skipif(not COUNTS_MEMORY, reason="this torch does not ask devices")
+@pytest.mark.parametrize("option", ["True", "planted", "planted:0"])
+def test_memory_is_that_of_its_allocator(found: dict[str, Any], option: str) -> None:
+    used, source = found["memory"][option]
+
+    assert used == {"Sequential": 0, "Sequential.0": 1050, "Sequential.1": 4200}
+    assert source == "planted:0"
+
+
+@pytest.mark.skipif(not COUNTS_MEMORY, reason="this torch does not ask devices")
+def test_a_device_that_is_not_there_is_refused(found: dict[str, Any]) -> None:
+    [not_there, *not_this_kind] = found["other_devices"]
+
+    assert not_there == (
+        "memory must be one of this machine's, not 'planted:7': there is no planted:7: "
+        "use a smaller number"
+    )
+    for said in not_this_kind:
+        assert said.startswith(
+            "memory must be 'cpu', 'cuda' or 'cuda:N' or 'planted' or 'planted:N', not "
+        )
+
+
+def test_memory_that_torch_does_not_ask_for_is_said(found: dict[str, Any]) -> None:
+    said = found["uncounted_memory"]
+
+    assert ("is not told what its allocator hands out" in said) != COUNTS_MEMORY
+
+
+def test_files_say_what_the_process_computes_on(found: dict[str, Any]) -> None:
+    assert found["origin"] == "planted:0"

@@ -1,0 +1,88 @@
+"""Accelerators that are not CUDA, by torch's generic interface."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+
+class Accelerator:
+    """What torch knows of a kind of device, under the names that ``torch.cuda`` has for
+    it, so that clocks and counters work with either.
+
+    All of it is asked of ``torch.accelerator`` and ``torch.Event``, which know every
+    device that has registered with torch: Intel's XPU, Apple's MPS, and those that are
+    packages of their own. What one of them does not have is left out by what it can do,
+    never by its name.
+
+    kind: the type of device, as in ``torch.device(kind)``.
+    """
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+
+    def is_initialized(self) -> bool:
+        """Whether the program has put the device into use. Does not do so itself."""
+        asked = getattr(self._module(), "is_initialized", None)
+        return bool(asked()) if callable(asked) else self._has_memory_in_use()
+
+    def current_stream(self) -> torch.Stream:
+        """The queue of work that the running thread puts into."""
+        return torch.accelerator.current_stream()
+
+    def is_current_stream_capturing(self) -> bool:
+        """Whether that is being captured into a graph: never where there are none."""
+        asked = getattr(self._module(), "is_current_stream_capturing", None)
+        return bool(asked()) if callable(asked) else False
+
+    def Event(self, *, enable_timing: bool) -> torch.Event:  # noqa: N802
+        """A new event, which takes the time at which the device comes past it."""
+        return torch.Event(self.kind, enable_timing=enable_timing)
+
+    def current_device(self) -> int:
+        """The index of the running thread's device."""
+        return torch.accelerator.current_device_index()
+
+    def device_count(self) -> int:
+        """How many there are."""
+        return torch.accelerator.device_count()
+
+    def get_allocator_backend(self) -> str:
+        """``"native"`` if its allocator counts what it hands out, and torch asks it:
+        since 2.9. Before the device is in use, only the latter is known."""
+        if not hasattr(torch.accelerator, "memory_stats"):
+            return ""
+        counts = not self.is_initialized() or self.memory_stats_as_nested_dict()
+        return "native" if counts else ""
+
+    def memory_stats_as_nested_dict(self, index: int | None = None) -> dict[str, Any]:
+        """The allocator's counters of a device; empty if it does not count."""
+        try:
+            flat = torch.accelerator.memory_stats(*([] if index is None else [index]))
+        except (AttributeError, RuntimeError):  # an older torch; another allocator
+            return {}
+        nested: dict[str, Any] = {}
+        for name, value in flat.items():
+            inner = nested
+            *above, last = name.split(".")
+            for part in above:
+                inner = inner.setdefault(part, {})
+            inner[last] = value
+        return nested
+
+    def _module(self) -> Any:
+        return getattr(torch, self.kind, None)
+
+    def _has_memory_in_use(self) -> bool:
+        asked = getattr(self._module(), "current_allocated_memory", None)
+        return bool(asked()) if callable(asked) else True
+
+
+def current_accelerator() -> str | None:
+    """The kind of accelerator that has registered with torch or that torch is built
+    for, None for the CPU alone. Does not initialise it."""
+    found = torch.accelerator.current_accelerator()
+    if found is not None:
+        return found.type
+    return "cuda" if torch.backends.cuda.is_built() else None  # type: ignore[no-untyped-call]

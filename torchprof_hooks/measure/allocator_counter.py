@@ -1,0 +1,71 @@
+"""The counters that a device's allocator keeps itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.version import __version__ as TORCH_VERSION
+
+from torchprof_hooks.profiles.errors import MemoryUnavailableError
+
+if TYPE_CHECKING:
+    from torchprof_hooks.measure.memory_counter import Reading
+
+
+class AllocatorCounter:
+    """The own counters of a device's allocator: CUDA's, or that of an `Accelerator`.
+
+    They are all zero until the program itself has initialised the device. Without an
+    index it is the device that is current at the first reading after that.
+
+    Raises:
+        MemoryUnavailableError: the allocator does not count.
+        ValueError: there is no such device. (Before it is initialised, that is not
+            known; then a later reading fails.)
+    """
+
+    is_net = False
+
+    def __init__(
+        self, index: int | None = None, device: Any = torch.cuda, kind: str = "cuda"
+    ) -> None:
+        _check_allocator(device.get_allocator_backend(), kind)
+        # Counting devices before that may start the driver.
+        is_in_use = device.is_initialized()
+        if index is not None and is_in_use and index >= device.device_count():
+            raise ValueError(f"there is no {kind}:{index}: use a smaller number")
+        self.name = kind if index is None else f"{kind}:{index}"
+        self._kind = kind
+        self._index = index
+        self._device = device
+
+    def read(self) -> Reading:
+        """See `MemoryCounter.read`. Does not wait for the device."""
+        if not self._device.is_initialized():
+            return 0, 0, 0, 0
+        if self._index is None:
+            self._index = self._device.current_device()
+            self.name = f"{self._kind}:{self._index}"
+        stats = self._device.memory_stats_as_nested_dict(self._index)
+        if not stats:  # which was not known before the device was in use
+            return 0, 0, 0, 0
+        used = stats["allocated_bytes"]["all"]
+        acquired = stats["reserved_bytes"]["all"]["allocated"]
+        return used["allocated"], acquired, used["current"], used["peak"]
+
+
+def _check_allocator(backend: str, kind: str) -> None:
+    if backend == "native":
+        return
+    # cudaMallocAsync reports 0 for all that it ever allocated, a pluggable allocator
+    # raises when it is asked.
+    if kind == "cuda":
+        reason = f"the allocator {backend!r} does not count the bytes that it hands out"
+        remedy = "Use the native one (PYTORCH_CUDA_ALLOC_CONF=backend:native)"
+    else:
+        reason = f"torch {TORCH_VERSION} is not told what its allocator hands out"
+        remedy = "Measure the CPU, or use a torch and a device package that count"
+    raise MemoryUnavailableError(
+        f"the memory of {kind} devices cannot be measured: {reason}. {remedy}"
+    )
