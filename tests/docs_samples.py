@@ -35,7 +35,7 @@ ROOT = Path(__file__).parent.parent
 SAMPLES = ROOT / "docs" / "samples"
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
 #: Those whose output is shown.
-EXAMPLES: Final = ("shared_input", "count_nans", "scalars")
+EXAMPLES: Final = ("shared_input", "count_nans", "scalars", "trainer")
 #: The profiles of several ranks, in a folder of that name.
 _RANKS: Final = "ranks"
 #: Characters in a line of a sample; longer ones are cut, like names in reports are.

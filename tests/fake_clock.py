@@ -101,11 +101,17 @@ def install(clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.setattr(module, "perf_counter_ns", clock)
 
 
+#: They import trainers, for seconds, and read no clock.
+OF_TRAINERS = {
+    f"torchprof_hooks.integrations.{name}" for name in ("lightning", "transformers")
+}
+
+
 @cache
 def _import_all() -> None:
     """Also what would be imported later."""
     for found in pkgutil.walk_packages(torchprof_hooks.__path__, "torchprof_hooks."):
-        if not found.name.endswith("__main__"):
+        if not found.name.endswith("__main__") and found.name not in OF_TRAINERS:
             importlib.import_module(found.name)
 
 

@@ -45,10 +45,15 @@ profile = prof.profile
 """
 
 
+#: Blocks with these need extras, and have tests and examples of their own.
+ELSEWHERE = ("torchprof_hooks.integrations", "torch.utils.tensorboard")
+
+
 def blocks(page: Path) -> list[str]:
     """The blocks of Python of a page."""
     text = page.read_text(encoding="utf-8")
-    return re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    found = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    return [each for each in found if not any(name in each for name in ELSEWHERE)]
 
 
 @pytest.mark.slow

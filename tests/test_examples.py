@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.programs import python
 from torchprof_hooks.capture.core import CORE
 
@@ -37,6 +39,17 @@ def test_count_nans() -> None:
         "Sequential.2: softplus",
         ": mean",
     ]
+
+
+@pytest.mark.slow
+def test_trainer() -> None:
+    pytest.importorskip("transformers", reason="of the extra `test`")
+    lines = run(str(EXAMPLES / "trainer.py"))
+    assert lines[0] == "Training"
+    begin = lines.index("Evaluation")
+    for part in (lines[:begin], lines[begin:]):
+        assert part[1].startswith("torchprof_hooks: LlamaForCausalLM, ")
+        assert any(line.startswith("LlamaForCausalLM ") for line in part)
 
 
 def test_scalars() -> None:

@@ -1,0 +1,255 @@
+"""The callback and the profiler for Lightning, with the real Trainer, by both of its
+package names."""
+
+from __future__ import annotations
+
+import csv
+import importlib
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from tests.fake_clock import MS, burn
+from tests.integrations.test_transformers import (
+    BACKWARD_MS,
+    BATCH,
+    FORWARD_MS,
+    LOADING_MS,
+    Burning,
+    totals,
+)
+from tests.programs import python
+from torchprof_hooks import Profile, profile
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.usefixtures("clock"),
+    pytest.mark.filterwarnings("ignore"),  # Lightning has advice on workers
+]
+
+STEPS, ACCUMULATED, VALIDATED = 4, 2, 3
+
+
+class Points(torch.utils.data.Dataset[torch.Tensor]):
+    """The one at `bad` cannot be read."""
+
+    def __init__(self, count: int, bad: int | None = None) -> None:
+        generator = torch.Generator().manual_seed(1)
+        self.x = torch.randn(count, 3, generator=generator)
+        self.bad = bad
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        burn(LOADING_MS / BATCH)
+        if index == self.bad:
+            raise OSError("a broken disk")
+        return self.x[index]
+
+
+class Layers(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.fc = nn.Linear(3, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = Burning.apply(self.fc(x))
+        return result
+
+
+PACKAGES = ("lightning.pytorch", "pytorch_lightning")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def imported() -> None:
+    """Importing them adds to the filters for warnings, of which tests leave none."""
+    for package in PACKAGES:
+        with suppress(ImportError):
+            importlib.import_module(package)
+
+
+@pytest.fixture(params=PACKAGES)
+def package(request: pytest.FixtureRequest) -> str:
+    pytest.importorskip(request.param.partition(".")[0], reason="of the extra `test`")
+    name: str = request.param
+    return name
+
+
+@pytest.fixture
+def ours(package: str) -> Any:
+    """Our module, as if it was imported by a program that uses this package."""
+    importlib.import_module(package)
+    module = importlib.import_module("torchprof_hooks.integrations.lightning")
+    return importlib.reload(module)
+
+
+class Run:
+    """A fit with the Trainer of one package."""
+
+    def __init__(self, package: str, folder: Path) -> None:
+        self.package = importlib.import_module(package)
+        self.folder = folder
+        self.losses: list[float] = []
+        self.trainer: Any = None
+
+    def model(self, *, is_manual: bool = False) -> Any:
+        losses, module = self.losses, self.package.LightningModule
+
+        class Net(module):  # type: ignore[misc, valid-type]
+            def __init__(self) -> None:
+                super().__init__()
+                self.layers = Layers()
+                self.automatic_optimization = not is_manual
+
+            def training_step(self, batch: torch.Tensor, index: int) -> torch.Tensor:
+                loss: torch.Tensor = self.layers(batch).square().mean()
+                losses.append(loss.item())
+                if is_manual:
+                    self.manual_backward(loss)
+                    if index % ACCUMULATED:
+                        optimizer = self.optimizers()
+                        optimizer.step()
+                        optimizer.zero_grad()
+                return loss
+
+            def validation_step(self, batch: torch.Tensor, index: int) -> None:
+                self.layers(batch)
+
+            def configure_optimizers(self) -> torch.optim.Optimizer:
+                return torch.optim.SGD(self.parameters(), 0.1)
+
+        return Net()
+
+    def fit(
+        self, *, is_manual: bool = False, bad: int | None = None, **options: Any
+    ) -> Run:
+        settings = {
+            "default_root_dir": str(self.folder),
+            "max_epochs": 1,
+            "accelerator": "cpu",
+            "logger": False,
+            "enable_checkpointing": False,
+            "enable_progress_bar": False,
+            "enable_model_summary": False,
+            "accumulate_grad_batches": 1 if is_manual else ACCUMULATED,
+            "val_check_interval": STEPS,  # in batches: twice in the epoch
+            **options,
+        }
+        self.trainer = self.package.Trainer(**settings)
+
+        def loader(count: int, bad: int | None = None) -> Any:
+            return torch.utils.data.DataLoader(Points(count, bad), batch_size=BATCH)
+
+        batches = STEPS * ACCUMULATED
+        model = self.model(is_manual=is_manual)
+        validated = loader(BATCH * VALIDATED)
+        self.trainer.fit(model, loader(BATCH * batches, bad), validated)
+        return self
+
+
+def check_training(found: Profile) -> None:
+    calls = STEPS * ACCUMULATED
+    assert found.steps == STEPS
+    [name] = {row.name for row in found.rows() if row.class_name == "Layers"}
+    assert totals(found, name, "forward") == (calls, calls * FORWARD_MS)
+    assert totals(found, name, "backward") == (calls, calls * BACKWARD_MS)
+    assert found.phase_times_ns()["data"] == calls * LOADING_MS * MS
+
+
+def check_evaluation(found: Profile) -> None:
+    """Twice, without what comes before training to see whether it works."""
+    assert found.phase_times_ns()["forward"] == 2 * VALIDATED * FORWARD_MS * MS
+    assert found.phase_times_ns()["backward"] == 0
+
+
+@pytest.mark.parametrize("is_manual", [False, True], ids=["automatic", "manual"])
+def test_a_callback_measures_training_and_validation_apart(
+    ours: Any,
+    package: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    is_manual: bool,
+) -> None:
+    callback = ours.TorchprofCallback(profile(), evaluator=profile())
+    run = Run(package, tmp_path).fit(is_manual=is_manual, callbacks=[callback])
+    out = capsys.readouterr().out
+    bare = Run(package, tmp_path).fit(is_manual=is_manual)
+    assert run.losses == bare.losses
+    check_training(callback.profile)
+    check_evaluation(callback.evaluation_profile)
+    assert "Training\ntorchprof_hooks: " in out
+    assert "\n\nEvaluation\ntorchprof_hooks: " in out
+    check_training(Profile.load(tmp_path / "torchprof.json"))
+
+
+def test_numbers_go_to_the_loggers(ours: Any, package: str, tmp_path: Path) -> None:
+    callback = ours.TorchprofCallback(
+        profile(), evaluator=profile(), every_secs=1e-9, report=False, save=False
+    )
+    loggers = importlib.import_module(f"{package}.loggers")
+    logger = loggers.CSVLogger(str(tmp_path))
+    Run(package, tmp_path).fit(callbacks=[callback], logger=logger)
+    with (Path(logger.log_dir) / "metrics.csv").open() as file:
+        rows = [row for row in csv.DictReader(file) if row.get("torchprof/steps")]
+    assert [int(row["step"]) for row in rows] == [1, 2, 3, 4]
+    for row in rows:
+        assert float(row["torchprof/steps"]) == 1
+        assert float(row["torchprof/time/forward_ms"]) == ACCUMULATED * FORWARD_MS
+        assert float(row["torchprof/time/backward_ms"]) == ACCUMULATED * BACKWARD_MS
+
+
+def test_a_profiler_reports_with_actions(
+    ours: Any, package: str, tmp_path: Path
+) -> None:
+    measuring = ours.TorchprofProfiler(
+        tmp_path, "report", profiler=profile(), evaluator=profile()
+    )
+    Run(package, tmp_path).fit(profiler=measuring)
+    check_training(measuring.profile_of_training)
+    [file] = tmp_path.glob("fit-report*.txt")
+    report = file.read_text()
+    assert report.startswith("Training\ntorchprof_hooks: ")
+    table = report[report.index("action of Lightning") :].splitlines()
+    calls = {line.split()[0]: int(line.split()[-3]) for line in table[1:-1]}
+    assert calls["run_training_batch"] == STEPS * ACCUMULATED
+    check_training(Profile.load(tmp_path / "torchprof.json"))
+
+
+@pytest.mark.parametrize("kind", ["TorchprofCallback", "TorchprofProfiler"])
+def test_an_exception_ends_it(
+    ours: Any, package: str, tmp_path: Path, kind: str
+) -> None:
+    made = getattr(ours, kind)(profiler=profile(), evaluator=profile())
+    option = {"callbacks": [made]} if "Callback" in kind else {"profiler": made}
+    with pytest.raises(OSError, match="a broken disk"):
+        Run(package, tmp_path).fit(bad=9, **option)
+    training = made._training
+    measured = training.profile.wall_ns
+    assert training.profile.steps == 2
+    burn(1000)
+    Layers()(torch.ones(1, 3))
+    assert training.profile.wall_ns == measured
+
+
+def test_they_are_lightnings(ours: Any, package: str) -> None:
+    callbacks = importlib.import_module(f"{package}.callbacks")
+    profilers = importlib.import_module(f"{package}.profilers")
+    assert issubclass(ours.TorchprofCallback, callbacks.Callback)
+    assert issubclass(ours.TorchprofProfiler, profilers.Profiler)
+
+
+def test_an_unknown_version_is_named(package: str) -> None:
+    code = (
+        f"import {package} as pl; from {package}.callbacks import Callback\n"
+        "del Callback.on_train_end\n"
+        "import torchprof_hooks.integrations.lightning"
+    )
+    err = python("-c", code).stderr
+    assert "torchprof_hooks does not know" in err
+    assert "Callback has no on_train_end" in err

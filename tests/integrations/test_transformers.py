@@ -1,0 +1,262 @@
+"""The callback for the Trainer of transformers, with the real Trainer."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from tests.fake_clock import MS, burn
+from tests.programs import python
+from torchprof_hooks import Profile, profile
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("clock")]
+
+FORWARD_MS, BACKWARD_MS, LOADING_MS = 10, 15, 4
+BATCH = 2
+
+
+class Burning(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        burn(FORWARD_MS)
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+        burn(BACKWARD_MS)
+        return grad.clone()
+
+
+class Net(nn.Module):
+    """Gives the loss, as models of transformers do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.fc = nn.Linear(3, 1)
+
+    def forward(self, x: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
+        out = Burning.apply(self.fc(x))
+        return {"loss": F.mse_loss(out, labels), "logits": out}
+
+
+class Points(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
+    """The one at `bad` cannot be read."""
+
+    def __init__(self, count: int, bad: int | None = None) -> None:
+        generator = torch.Generator().manual_seed(1)
+        self.x = torch.randn(count, 3, generator=generator)
+        self.bad = bad
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
+        burn(LOADING_MS / BATCH)
+        if index == self.bad:
+            raise OSError("a broken disk")
+        return {"x": self.x[index], "labels": self.x[index, :1]}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def imported(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Also what is imported by the first training: some of that adds to the filters for
+    warnings, of which tests leave none behind."""
+    pytest.importorskip("transformers", reason="of the extra `test`")
+    pytest.importorskip("accelerate", reason="of the extra `test`")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(globals(), "burn", int)
+        make_trainer(tmp_path_factory.mktemp("first")).train()
+
+
+def ours() -> Any:
+    return import_module("torchprof_hooks.integrations.transformers")
+
+
+def make_callback(**options: Any) -> Any:
+    return ours().TorchprofCallback(
+        profile(), evaluator=profile(), **{"every_secs": 1e-9, **options}
+    )
+
+
+def make_trainer(folder: Path, callback: Any = None, **options: Any) -> Any:
+    """Four steps of two batches each, with evaluation every other step."""
+    transformers = import_module("transformers")
+    bad = options.pop("bad", None)
+    settings = {
+        "max_steps": 4,
+        "gradient_accumulation_steps": 2,
+        "eval_strategy": "steps",
+        "eval_steps": 2,
+        "logging_steps": 1,
+        "save_strategy": "no",
+        **options,
+    }
+    trainer = transformers.Trainer(
+        Net(),
+        transformers.TrainingArguments(
+            str(folder),
+            per_device_train_batch_size=BATCH,
+            per_device_eval_batch_size=BATCH,
+            use_cpu=True,
+            report_to="none",
+            disable_tqdm=True,
+            **settings,
+        ),
+        train_dataset=Points(16, bad),
+        eval_dataset=Points(6),
+    )
+    trainer.remove_callback(transformers.PrinterCallback)
+    if callback is not None:
+        callback.attach_to(trainer)
+    return trainer
+
+
+def losses(trainer: Any) -> list[float]:
+    return [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+
+
+def totals(found: Profile, name: str, phase: str) -> tuple[int, float]:
+    """Calls of a module, and milliseconds in it."""
+    [row] = [row for row in found.rows() if row.name == name]
+    found_totals = row.phases[phase]  # type: ignore[index]
+    return found_totals.calls, found_totals.cumulative_ns / MS
+
+
+def test_training_is_measured_and_evaluation_apart(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    callback = make_callback()
+    trainer = make_trainer(tmp_path, callback)
+    trainer.train()
+    bare = make_trainer(tmp_path)
+    bare.train()
+    assert losses(trainer) == losses(bare)
+    assert len(losses(trainer)) == 4
+
+    found = callback.profile
+    assert found.steps == 4
+    assert totals(found, "Net", "forward") == (8, 8 * FORWARD_MS)
+    assert totals(found, "Net", "backward") == (8, 8 * BACKWARD_MS)
+    assert found.phase_times_ns()["data"] == 8 * LOADING_MS * MS
+    assert found.wall_ns == 8 * (FORWARD_MS + BACKWARD_MS + LOADING_MS) * MS
+    evaluated = callback.evaluation_profile
+    assert totals(evaluated, "Net", "forward") == (6, 6 * FORWARD_MS)
+    assert evaluated.phase_times_ns()["backward"] == 0
+
+    out = capsys.readouterr().out
+    assert out.startswith("Training\ntorchprof_hooks: Net, ")
+    assert "\n\nEvaluation\ntorchprof_hooks: Net, " in out
+
+
+def test_it_is_what_a_profile_around_the_loop_says(tmp_path: Path) -> None:
+    callback = make_callback(report=False)
+    make_trainer(tmp_path, callback, eval_strategy="no").train()
+    bare = make_trainer(tmp_path, eval_strategy="no")
+    with profile() as around:
+        bare.train()
+    for phase in ("forward", "backward"):
+        expected = totals(around.profile, "Net", phase)
+        assert totals(callback.profile, "Net", phase) == expected
+
+
+def test_logs_have_the_numbers_of_the_steps_since_the_last(tmp_path: Path) -> None:
+    transformers = import_module("transformers")
+    seen: list[dict[str, Any]] = []
+
+    class Reporting(transformers.TrainerCallback):  # type: ignore[name-defined, misc]
+        def on_log(self, args: Any, state: Any, control: Any, **of: Any) -> None:
+            seen.append(dict(of["logs"]))
+
+    callback = make_callback(report=False, top=1)
+    trainer = make_trainer(tmp_path)
+    trainer.add_callback(Reporting)
+    callback.attach_to(trainer)
+    trainer.train()
+    logged = [each for each in seen if "torchprof/steps" in each]
+    history = [e for e in trainer.state.log_history if "torchprof/steps" in e]
+    # Of each step, and not in the logs of evaluation and of the end.
+    for entries in (logged, history):
+        assert [each["torchprof/steps"] for each in entries] == [1, 1, 1, 1]
+        for each in entries:
+            assert each["torchprof/time/forward_ms"] == 2 * FORWARD_MS
+            assert each["torchprof/time/backward_ms"] == 2 * BACKWARD_MS
+            assert each["torchprof/module/Net/forward_ms"] == 2 * FORWARD_MS
+
+
+def test_numbers_are_made_at_most_so_often(tmp_path: Path) -> None:
+    step_s = 2 * (FORWARD_MS + BACKWARD_MS + LOADING_MS) / 1e3
+    callback = make_callback(report=False, every_secs=1.5 * step_s)
+    trainer = make_trainer(tmp_path, callback, eval_strategy="no")
+    trainer.train()
+    found = [e for e in trainer.state.log_history if "torchprof/steps" in e]
+    assert [each["torchprof/steps"] for each in found] == [1, 2]
+
+
+def test_an_exception_ends_it_when_it_is_closed(tmp_path: Path) -> None:
+    callback = make_callback()
+    trainer = make_trainer(tmp_path, callback, bad=9)
+    with pytest.raises(OSError, match="a broken disk"):
+        trainer.train()
+    callback.close()
+    measured = callback.profile.wall_ns
+    burn(1000)
+    Net()(torch.ones(1, 3), torch.ones(1, 1))
+    assert callback.profile.wall_ns == measured
+    assert totals(callback.profile, "Net", "forward")[0] >= 2
+
+
+def test_training_again_after_an_exception_begins_anew(tmp_path: Path) -> None:
+    callback = make_callback(report=False)
+    with pytest.raises(OSError, match="a broken disk"):
+        make_trainer(tmp_path, callback, bad=9).train()
+    before = callback.profile.steps
+    make_trainer(tmp_path, callback).train()
+    assert callback.profile.steps == before + 4
+
+
+def test_resumed_training_is_the_same(tmp_path: Path) -> None:
+    def resumed(folder: Path, callback: Any) -> list[float]:
+        first = make_trainer(folder, save_strategy="steps", save_steps=2, max_steps=2)
+        first.train()
+        second = make_trainer(folder, callback)
+        second.train(resume_from_checkpoint=str(folder / "checkpoint-2"))
+        return losses(second)
+
+    callback = make_callback(report=False)
+    assert resumed(tmp_path / "with", callback) == resumed(tmp_path / "bare", None)
+    assert callback.profile.steps == 2
+
+
+def test_it_is_put_between_the_flow_and_those_that_report(tmp_path: Path) -> None:
+    callback = make_callback()
+    trainer = make_trainer(tmp_path, callback)
+    callback.attach_to(trainer)  # once more
+    kinds = [type(each).__name__ for each in trainer.callback_handler.callbacks]
+    assert kinds[:2] == ["DefaultFlowCallback", "TorchprofCallback"]
+    assert kinds.count("TorchprofCallback") == 1
+
+
+def test_options_that_are_none() -> None:
+    for options in ({"profiler": 3}, {"evaluator": "x"}, {"top": -1}, {"report": 1}):
+        [name] = options
+        with pytest.raises((TypeError, ValueError), match=f"{name} must be"):
+            ours().TorchprofCallback(**options)
+    with pytest.raises((TypeError, ValueError), match="every_secs"):
+        ours().TorchprofCallback(every_secs=0)
+
+
+def test_an_unknown_version_is_named() -> None:
+    code = (
+        "import transformers; del transformers.TrainerCallback.on_log\n"
+        "import torchprof_hooks.integrations.transformers"
+    )
+    err = python("-c", code).stderr
+    assert "does not know transformers" in err
+    assert "TrainerCallback has no on_log" in err

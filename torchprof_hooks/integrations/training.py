@@ -1,0 +1,137 @@
+"""What callbacks of trainers have in common: they measure training, and evaluation
+apart."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import suppress
+from pathlib import Path
+from time import perf_counter_ns
+from typing import Final, TextIO
+
+from torchprof_hooks.profiler import Profiler, profile
+from torchprof_hooks.profiles.files.own_file import rank_path
+from torchprof_hooks.profiles.options import check_file, check_flag, check_whole
+from torchprof_hooks.profiles.profile import Profile
+from torchprof_hooks.session.trigger_timer import SecondOrStepTimer
+
+#: Share of the time that measuring may take, unless a profiler is given.
+BUDGET: Final = 0.02
+#: Before the names of numbers among those of a trainer.
+PREFIX: Final = "torchprof/"
+
+
+def _seconds() -> float:
+    return perf_counter_ns() / 1e9
+
+
+class Training:
+    """Measures what a trainer does, in the thread that it trains in.
+
+    profiler, evaluator: what measures training, and evaluation in between; by default
+        with a budget of 2 %.
+    every_secs: at most so often, numbers are asked for.
+    top: how many modules these have.
+    report: whether it is printed at the end.
+    file: where to; standard output by default.
+    """
+
+    def __init__(
+        self,
+        profiler: Profiler | None = None,
+        evaluator: Profiler | None = None,
+        *,
+        every_secs: float = 10.0,
+        top: int = 0,
+        report: bool = True,
+        file: TextIO | None = None,
+    ) -> None:
+        for name, given in (("profiler", profiler), ("evaluator", evaluator)):
+            if given is not None and not isinstance(given, Profiler):
+                raise TypeError(
+                    f"{name} must be a Profiler, as profile() makes it, not {given!r}"
+                )
+        check_flag("report", report)
+        check_file("file", file)
+        self._training = profiler or profile(max_overhead=BUDGET)
+        self._evaluation = evaluator or profile(max_overhead=BUDGET)
+        self._timer = SecondOrStepTimer(every_secs=every_secs, clock=_seconds)
+        self._top = check_whole("top", top, 0)
+        self._report = report
+        self._file = file
+        self._active: Profiler | None = None  # the one that measures
+        self._last = Profile()  # that numbers were made of
+
+    @property
+    def profile(self) -> Profile:
+        """Of training, so far."""
+        return self._training.profile
+
+    @property
+    def evaluation_profile(self) -> Profile:
+        """Of evaluation, so far."""
+        return self._evaluation.profile
+
+    @property
+    def is_in_evaluation(self) -> bool:
+        """Whether evaluation is measured now."""
+        return self._active is self._evaluation
+
+    def begin(self) -> None:
+        """Training begins, or goes on."""
+        self.end()
+        self._switch_to(self._training)
+
+    def begin_evaluation(self) -> None:
+        """From here on it is evaluation, if training had begun."""
+        if self._active is not None:
+            self._switch_to(self._evaluation)
+
+    def end_evaluation(self) -> None:
+        """Training goes on."""
+        if self.is_in_evaluation:
+            self._switch_to(self._training)
+
+    def end(self) -> None:
+        """Nothing is measured any more."""
+        active, self._active = self._active, None
+        if active is not None:
+            with suppress(RuntimeError):  # it was begun in a thread that has ended
+                active.stop()
+
+    def _switch_to(self, profiler: Profiler) -> None:
+        if self._active is not profiler:
+            self.end()
+            profiler.start()
+            self._active = profiler
+
+    def numbers_if_due(self, step: int) -> dict[str, float]:
+        """`Profile.scalars` of the steps since the last time, with a prefix; nothing if
+        there was none, or they were made a short time ago."""
+        if self._active is None or not self._timer.should_trigger_for_step(step):
+            return {}
+        now, last = self.profile, self._last
+        if now.steps == last.steps:
+            return {}
+        self._timer.update_last_triggered_step(step)
+        self._last = now
+        found = now.scalars(self._top, since=last)
+        return {f"{PREFIX}{name}": value for name, value in found.items()}
+
+    def tell(self) -> None:
+        """Print the report, if that is wanted."""
+        if self._report:
+            print(self.report(), file=self._file or sys.stdout)
+
+    def report(self) -> str:
+        """The report of training, and below it that of evaluation, if there was any."""
+        parts = [f"Training\n{self._training.report()}"]
+        if not self.evaluation_profile.is_empty:
+            parts.append(f"Evaluation\n{self._evaluation.report()}")
+        return "\n\n".join(parts)
+
+    def save(self, folder: str | Path) -> None:
+        """Write the profile of training into a folder, with the rank in its name."""
+        found = self.profile
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        found.save(rank_path(Path(folder) / "torchprof.json", found.provenance[0]))
