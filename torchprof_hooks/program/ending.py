@@ -18,7 +18,6 @@ from torchprof_hooks.program.handover import complain
 
 if TYPE_CHECKING:  # not before they are needed: every program waits for these imports
     from torchprof_hooks.profiles.program.program_profile import ProgramProfile
-    from torchprof_hooks.profiles.ranks.provenance import Provenance
 
 _NOTHING: Final = (
     "torchprof_hooks: no module was called (processes that a program starts are not "
@@ -55,9 +54,23 @@ class Outputs:
         if program.whole.is_empty and not program.whole.steps:
             complain(_NOTHING)
         else:
-            self._save(program)
-            self._write_page(program)
-            self._write_report(program, closing)
+            self._write_all(program, closing)
+
+    def _write_all(self, program: ProgramProfile, closing: Callable[[], str]) -> None:
+        """One after the other; the report last, when the bar for all this has gone."""
+        from torchprof_hooks.program.exit_report import exit_report
+        from torchprof_hooks.reports.screen.progress import with_progress
+
+        report: list[str] = []
+        work: tuple[Callable[[], None], ...] = (
+            lambda: self._save(program),
+            lambda: self._write_page(program),
+            lambda: report.append(exit_report(program, self._flags, closing)),
+            lambda: report.append(self._of_ranks()),
+        )
+        for part in with_progress(work, "torchprof_hooks: writing the report"):
+            part()
+        self._write_report("".join(report))
 
     def _save(self, program: ProgramProfile) -> None:
         if not self._flags.save:
@@ -78,15 +91,8 @@ class Outputs:
         except Exception as error:  # there is still the report
             complain(f"torchprof_hooks: {where} is not written: {error}")
 
-    def _write_report(
-        self, program: ProgramProfile, closing: Callable[[], str]
-    ) -> None:
-        from torchprof_hooks.program.exit_report import exit_report
-
-        where = self._flags.destination
-        report = exit_report(program, self._flags, closing)
-        provenance = self._origin.provenance(True)
-        report += self._of_ranks(provenance)
+    def _write_report(self, report: str) -> None:
+        where, provenance = self._flags.destination, self._origin.provenance(True)
         try:
             write_report(report, where, provenance)
         except OSError as error:
@@ -95,12 +101,13 @@ class Outputs:
             complain(f"torchprof_hooks: no file for the report: {path}: {reason}")
             write_report(report, "stderr")  # it may have taken days
 
-    def _of_ranks(self, provenance: Provenance) -> str:
+    def _of_ranks(self) -> str:
         """What rank 0 tells of the others, on lines of its own."""
         if not (self._flags.save and self._flags.ranks_report):
             return ""
         from torchprof_hooks.reports.ranks.at_exit import final_report
 
+        provenance = self._origin.provenance(True)
         found = final_report(Path(self._flags.save), provenance)
         return f"\n\n{found}" if found else ""
 

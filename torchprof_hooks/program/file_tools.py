@@ -21,11 +21,11 @@ from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.program.program_profile import ProgramProfile
 from torchprof_hooks.profiles.ranks.ranks import load_ranks
 from torchprof_hooks.program.file_options import file_parser
-from torchprof_hooks.program.progress import with_progress
 from torchprof_hooks.reports import comparison, row_table, text
 from torchprof_hooks.reports.export.rows import render_csv, render_json
 from torchprof_hooks.reports.export.stacks import render_collapsed, render_speedscope
 from torchprof_hooks.reports.ranks.export import rendered
+from torchprof_hooks.reports.screen.progress import with_progress
 from torchprof_hooks.reports.screen.screen import program_screen
 from torchprof_hooks.reports.screen.terminal import WIDTH, takes_colour
 from torchprof_hooks.reports.table import plural

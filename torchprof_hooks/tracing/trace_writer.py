@@ -18,6 +18,7 @@ from torchprof_hooks.profiles.trace.step_trace import StepTrace
 from torchprof_hooks.reports.chrome_trace.data_flow import data_flow_events
 from torchprof_hooks.reports.chrome_trace.document import TraceDocument
 from torchprof_hooks.reports.chrome_trace.tracks import memory_events, module_events
+from torchprof_hooks.reports.screen.progress import wait_with_progress
 from torchprof_hooks.tracing.trace_files import new_file
 from torchprof_hooks.version import __version__
 
@@ -91,6 +92,8 @@ class TraceWriter:
         self._process = None
         self._is_awaited = True
         if self._thread is not None and is_here:
+            if self._waiting:
+                wait_with_progress(self._waiting, "writing traces")
             self._thread.shutdown(wait=True)
         self._thread = None
         self._waiting.clear()

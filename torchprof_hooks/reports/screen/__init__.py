@@ -1,1 +1,2 @@
-"""The first screen of a report: what one wants to know, in forty lines."""
+"""The first screen of a report: what one wants to know, in forty lines; and what a
+terminal shows besides."""

@@ -14,17 +14,18 @@ def takes_colour(stream: TextIO | None) -> bool:
     """Whether the stream is a terminal that shows colours, and nobody has asked for
     none (https://no-color.org)."""
     is_wanted = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    return is_wanted and _is_terminal(stream)
+    return is_wanted and is_terminal(stream)
 
 
 def width_of(stream: TextIO | None) -> int:
     """Columns for a screen: those of the terminal, if the stream is one, up to 120."""
-    if not _is_terminal(stream):
+    if not is_terminal(stream):
         return WIDTH
     return min(shutil.get_terminal_size((WIDTH, 24)).columns, WIDTH)
 
 
-def _is_terminal(stream: TextIO | None) -> bool:
+def is_terminal(stream: TextIO | None) -> bool:
+    """Whether somebody may look at what is printed to the stream."""
     try:
         return stream is not None and stream.isatty()
     except (AttributeError, ValueError):  # it is less than a file, or closed
