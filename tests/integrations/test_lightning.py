@@ -23,7 +23,7 @@ from tests.integrations.test_transformers import (
     totals,
 )
 from tests.programs import python
-from torchprof_hooks import Profile, profile
+from torchprof_hooks import Profile, load_ranks, profile
 
 pytestmark = [
     pytest.mark.slow,
@@ -74,7 +74,9 @@ def imported() -> None:
             importlib.import_module(package)
 
 
-@pytest.fixture(params=PACKAGES)
+@pytest.fixture(
+    params=[pytest.param(PACKAGES[0], marks=pytest.mark.thorough), PACKAGES[1]]
+)
 def package(request: pytest.FixtureRequest) -> str:
     pytest.importorskip(request.param.partition(".")[0], reason="of the extra `test`")
     name: str = request.param
@@ -242,6 +244,25 @@ def test_they_are_lightnings(ours: Any, package: str) -> None:
     profilers = importlib.import_module(f"{package}.profilers")
     assert issubclass(ours.TorchprofCallback, callbacks.Callback)
     assert issubclass(ours.TorchprofProfiler, profilers.Profiler)
+
+
+@pytest.mark.thorough  # four processes that import Lightning take a minute
+def test_each_rank_writes_its_profile(tmp_path: Path) -> None:
+    """The same model, and one report."""
+    pytest.importorskip("pytorch_lightning", reason="of the extra `test`")
+    script = str(Path(__file__).parent / "scripts" / "fit_with_ranks.py")
+    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
+    measured, bare = (
+        python(*launcher, script, str(tmp_path), kind) for kind in ("measured", "bare")
+    )
+    assert (measured.returncode, bare.returncode) == (0, 0), measured.stderr
+    found = [line for line in measured.stdout.splitlines() if line.startswith("[")]
+    assert found == [line for line in bare.stdout.splitlines() if line.startswith("[")]
+    assert len(found) == 1
+    assert measured.stdout.count("torchprof_hooks: ") == 1
+    ranks = load_ranks(tmp_path)
+    assert [rank.number for rank in ranks.ranks] == [0, 1]
+    assert [rank.steps for rank in ranks.ranks] == [4, 4]
 
 
 def test_an_unknown_version_is_named(package: str) -> None:
