@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
@@ -29,6 +29,7 @@ class Source:
         some of the steps were looked into: then they are estimates for all.
     program: what tips are found in.
     is_estimate: whether they are.
+    start_up: what came before the loop that all this is about, with the first step.
     """
 
     title: str
@@ -37,6 +38,7 @@ class Source:
     functions: Profile
     program: ProgramProfile
     is_estimate: bool = False
+    start_up: Profile | None = None
 
     @cached_property
     def tree(self) -> Node:
@@ -68,6 +70,17 @@ def source_of(profile: Profile, *, corrected: bool = True) -> Source:
     """
     shown = profile.corrected() if corrected else profile
     return Source(_outermost(shown), profile, shown, shown, _as_program(shown))
+
+
+def source_of_loop(program: ProgramProfile) -> Source:
+    """A page about the loop of a program, with what came before it apart: all until the
+    first step was done. Without a loop, it is about all."""
+    first = program.strata.warm_up
+    loop = replace(program, has_warm_up=False)
+    if not 0 < first.steps < program.strata.steps or loop.by_module.is_empty:
+        return source_of_program(program)
+    start_up = first.profile if program.has_warm_up else None
+    return replace(source_of_program(loop), start_up=start_up)
 
 
 def source_of_program(program: ProgramProfile) -> Source:

@@ -14,6 +14,7 @@ import pytest
 
 from tests.helpers import FUNCTIONS, STEP, hand_built, own
 from tests.programs import python
+from tests.reports.screen.test_screen import program as with_start_up
 from torchprof_hooks import Profile
 from torchprof_hooks.profiles.memory import MemorySummary
 from torchprof_hooks.profiles.modules import ModuleInfo
@@ -294,6 +295,42 @@ def test_a_program_has_its_name_and_says_what_was_looked_into() -> None:
     text = shown(program_page(program()))
     assert "Profile of train.py" in text
     assert "modules in 2, functions in 2 of 2 steps" in text
+
+
+def test_a_program_is_shown_as_on_its_screen() -> None:
+    """The start-up apart, and all else about the loop."""
+    page = Page(program_page(with_start_up()))
+    text = " ".join(each for _, each in page.texts).replace("\N{NO-BREAK SPACE}", " ")
+    assert "1.00 s start-up with the first step, then 100.00 ms" in text
+    assert "5 training steps" in text
+    assert "Hottest module LM.blocks.*.mlp (60.0 %)" in text
+    assert "Forward or backward? Backward (40.0 %)" in text
+    assert "What to do AdamW(..., fused=True) does the same faster." in text
+    assert "The first step took 1.00 s. 4 later steps of 25.00 ms" in text
+    assert (
+        "phase start-up loop share per step "
+        "forward 28.00 ms 28.00 ms 28.0 % 7.00 ms "
+        "backward 40.00 ms 40.00 ms 40.0 % 10.00 ms "
+        "optimizers 8.00 ms 8.00 ms 8.0 % 2.00 ms "
+        "other: outside of modules 924.00 ms 24.00 ms 24.0 % 6.00 ms" in text
+    )
+    assert "Start-up 1.00 s, all until the first training step" in text
+    rows = items(page, "rows", "module")
+    assert sum(own_ns for _, _, own_ns, _ in rows) == 100 * MS
+
+
+def test_a_program_of_one_step_is_shown_as_a_whole() -> None:
+    whole = with_start_up()
+    only = replace(whole, strata=Strata(warm_up=whole.strata.warm_up))
+    text = shown(program_page(only))
+    assert "1.00 s measured" in text
+    assert "start-up" not in text
+
+
+def test_a_step_whose_operations_left_nothing_has_no_line() -> None:
+    device = DeviceReplay("cpu", 0, 0, 0, "", "outside", "", ())
+    page = program_page(program(replay=MemoryReplay(3, (device,), ())))
+    assert "in step 3" not in shown(page)
 
 
 def test_a_page_is_written_as_a_whole_or_not_at_all(tmp_path: Path) -> None:

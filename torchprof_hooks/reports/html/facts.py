@@ -16,8 +16,12 @@ def headline(source: Source) -> str:
     """What was measured, in one line."""
     profile, shown = source.measured, source.modules
     parts = [f"{time_text(shown.wall_ns)} measured"]
-    if shown.steps or shown.step_times.steps:
-        count = shown.steps or shown.step_times.steps
+    count = shown.steps or shown.step_times.steps
+    if source.start_up:
+        start_up = f"{time_text(source.start_up.wall_ns)} start-up with the first step"
+        parts = [f"{start_up}, then {time_text(shown.wall_ns)}"]
+        count = source.program.step_times.steps
+    if count:
         parts.append(f"{count_text(count)} training steps")
     if shown.step_times.evaluations:
         parts.append(f"{count_text(shown.step_times.evaluations)} evaluation calls")
@@ -37,6 +41,12 @@ def facts(source: Source) -> Iterator[Fact]:
     if profile.unmeasured_ns:
         steps = f"{count_text(profile.unmeasured_steps)} steps"
         yield "Not measured", f"{time_text(profile.unmeasured_ns)}, {steps}"
+    if source.start_up:
+        yield (
+            "Start-up",
+            f"{time_text(source.start_up.wall_ns)}, all until the first training step "
+            "was done; it is a column of the phases, and in no other number here",
+        )
     shown = source.modules
     attributed = share_text(shown.attributed_ns, shown.wall_ns)
     yield "Attributed", f"{attributed} is in modules, functions and optimizers"

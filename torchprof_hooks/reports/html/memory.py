@@ -29,7 +29,8 @@ def memory_section(source: Source) -> str:
     if summary is not None:
         parts.append(f"<p>{escaped(' '.join(_peak(source.measured, summary)))}</p>")
     if replay is not None:
-        parts += [_time_line(replay, device) for device in replay.devices]
+        kept = (device for device in replay.devices if device.as_run_bytes)
+        parts += [_time_line(replay, device) for device in kept]
     elif summary is not None and source.program.not_replayed:
         parts.append(f"<p>No time line: {escaped(source.program.not_replayed)}</p>")
     return "".join(parts)

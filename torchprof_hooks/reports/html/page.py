@@ -19,7 +19,7 @@ from torchprof_hooks.reports.html.page_data import PageData
 from torchprof_hooks.reports.html.phases import phase_section
 from torchprof_hooks.reports.html.static_icicle import by_heat, static_icicle
 from torchprof_hooks.reports.html.static_table import definition_list, module_table
-from torchprof_hooks.reports.source import Source, source_of, source_of_program
+from torchprof_hooks.reports.source import Source, source_of, source_of_loop
 
 #: What the picture means.
 _LEGEND = (
@@ -48,8 +48,9 @@ def profile_page(profile: Profile, *, corrected: bool = True) -> str:
 
 
 def program_page(program: ProgramProfile) -> str:
-    """The page of a whole program: estimates for all of its steps, as in its report."""
-    return _page(source_of_program(program))
+    """The page of a whole program: estimates for all steps of its loop, as on the
+    screen."""
+    return _page(source_of_loop(program))
 
 
 def write_page(page: str, path: str | Path) -> None:
@@ -87,7 +88,7 @@ def _sections(source: Source) -> Iterator[Section]:
     yield Section("Where the time goes", f"{_SCALE}{legend}")
     table = module_table(source.rows("module"), source.modules.wall_ns)
     yield Section("Numbers", rows(table))
-    yield Section("Phases and steps", phase_section(source.modules))
+    yield Section("Phases and steps", phase_section(source))
     memory = memory_section(source)
     if memory:
         yield Section("Memory", memory)

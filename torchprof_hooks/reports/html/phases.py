@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 from torchprof_hooks.profiles.names import Phase
@@ -12,6 +13,7 @@ from torchprof_hooks.reports.html.escaping import escaped
 from torchprof_hooks.reports.html.numbers import count_text, share_text, time_text
 from torchprof_hooks.reports.html.static_table import Column, html_table
 from torchprof_hooks.reports.program.part import PHASE_TITLES
+from torchprof_hooks.reports.source import Source
 from torchprof_hooks.reports.table import plural
 
 #: A step is slow if it takes so many times the median.
@@ -22,26 +24,36 @@ _BARS: Final = 48
 _HEIGHT: Final = 90
 
 
-def phase_section(profile: Profile) -> str:
+def phase_section(source: Source) -> str:
     """A bar of all phases, their times in a table, and the durations of steps."""
+    profile = replace(source.modules, step_times=source.program.step_times)
     times = profile.phase_times_ns()
     found = [(p, times[p]) for p in PHASE_TITLES if times.get(p, 0) > 0]
-    steps = profile.steps
-    columns = [
-        Column("phase", [PHASE_TITLES[phase] for phase, _ in found], is_text=True),
-        Column("time", [time_text(ns) for _, ns in found]),
-        Column("share", [share_text(ns, profile.wall_ns) for _, ns in found]),
-    ]
-    if steps:
-        columns.append(Column("per step", [time_text(ns / steps) for _, ns in found]))
     return "".join(
         [
             _phase_bar(found, profile.wall_ns),
             '<div class="columns"><div class="scroll">',
-            html_table("Phases", columns),
+            html_table("Phases", list(_columns(source))),
             f"</div><div>{''.join(_steps(profile))}</div></div>",
         ]
     )
+
+
+def _columns(source: Source) -> Iterator[Column]:
+    """The phases of the loop, and beside them those of what came before."""
+    profile, start_up = source.modules, source.start_up
+    times = profile.phase_times_ns()
+    before: Mapping[Phase, int] = start_up.phase_times_ns() if start_up else {}
+    phases = [p for p in PHASE_TITLES if times[p] > 0 or before.get(p, 0) > 0]
+    own = [times[phase] for phase in phases]
+    yield Column("phase", [PHASE_TITLES[phase] for phase in phases], is_text=True)
+    if start_up:
+        early = [time_text(before.get(phase, 0)) for phase in phases]
+        yield Column("start-up", early)
+    yield Column("loop" if start_up else "time", list(map(time_text, own)))
+    yield Column("share", [share_text(ns, profile.wall_ns) for ns in own])
+    if profile.steps:
+        yield Column("per step", [time_text(ns / profile.steps) for ns in own])
 
 
 def _phase_bar(found: Sequence[tuple[Phase, int]], wall_ns: int) -> str:

@@ -15,14 +15,13 @@ from torchprof_hooks.reports.header import cost_texts, measured_text, step_texts
 from torchprof_hooks.reports.hottest import Hottest, hottest
 from torchprof_hooks.reports.memory_tree import peak_text
 from torchprof_hooks.reports.program.part import OTHER, PHASE_TITLES
-from torchprof_hooks.reports.program.tips import find_tips
 from torchprof_hooks.reports.program.totals import sample_text
 from torchprof_hooks.reports.screen.functions import function_lines, place_lines
 from torchprof_hooks.reports.screen.line import Line, joined
 from torchprof_hooks.reports.screen.modules import module_lines
 from torchprof_hooks.reports.screen.phases import phase_bars
 from torchprof_hooks.reports.screen.terminal import WIDTH
-from torchprof_hooks.reports.source import Source, source_of, source_of_program
+from torchprof_hooks.reports.source import Source, source_of, source_of_loop
 from torchprof_hooks.reports.table import percent, plural
 from torchprof_hooks.reports.units import best_time
 
@@ -40,14 +39,12 @@ class _Content:
     """What a screen is about.
 
     source: the loop, or all, if the start-up is not known apart.
-    start_up: what came before the loop, with its first step.
     tips: paragraphs.
     measured: what is to be said of measuring.
     more: where there is more.
     """
 
     source: Source
-    start_up: Profile | None
     tips: Sequence[str]
     measured: Sequence[str]
     more: str
@@ -76,7 +73,7 @@ def profile_screen(
     source = source_of(profile, corrected=corrected)
     costs = list(cost_texts(profile))
     more = "report(full=True), to_html(path)"
-    content = _Content(source, None, source.tips, costs, more)
+    content = _Content(source, source.tips, costs, more)
     return _screen(content, width, LINES, colour)
 
 
@@ -92,17 +89,11 @@ def program_screen(
 
     lines: how many it may have.
     """
-    first = program.strata.warm_up
-    has_loop = 0 < first.steps < program.strata.steps
-    loop = replace(program, has_warm_up=False) if has_loop else program
-    if loop.by_module.is_empty:
-        has_loop, loop = False, program
-    start_up = first.profile if has_loop and program.has_warm_up else None
+    source = source_of_loop(program)
     measured = [*sample_text(program), *cost_texts(program.whole)]
     content = _Content(
-        source_of_program(loop),
-        start_up,
-        find_tips(loop),  # shares of the loop, as in all of the screen
+        source,
+        source.tips,  # shares of the loop, as in all of the screen
         measured,
         "--full, --html FILE",
     )
@@ -118,7 +109,7 @@ def _screen(content: _Content, width: int, lines: int, colour: bool) -> str:
     hot = hottest(row for row in source.rows("module") if row.kind == "module")
     above = [
         [*_title(content, width), *_answers(content, hot, width)],
-        list(phase_bars(source.modules, content.start_up, width)),
+        list(phase_bars(source.modules, content.source.start_up, width)),
     ]
     below = [
         list(function_lines(source, width)),
@@ -136,8 +127,8 @@ def _title(content: _Content, width: int) -> Iterator[Line]:
     source = content.source
     name = printable(" ".join(source.title.split()))
     times = measured_text(source.measured)
-    if content.start_up:
-        before, after = content.start_up.wall_ns, source.modules.wall_ns
+    if content.source.start_up:
+        before, after = content.source.start_up.wall_ns, source.modules.wall_ns
         times += f": {best_time(before)} start-up with the first step, then "
         times += best_time(after)
     title = "torchprof_hooks: " + ", ".join(filter(None, [name, times]))
