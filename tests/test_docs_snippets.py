@@ -46,7 +46,11 @@ profile = prof.profile
 
 
 #: Blocks with these need extras, and have tests and examples of their own.
-ELSEWHERE = ("torchprof_hooks.integrations", "torch.utils.tensorboard")
+ELSEWHERE = (
+    "torchprof_hooks.integrations",
+    "torch.utils.tensorboard",
+    "from accelerate import",
+)
 
 
 def blocks(page: Path) -> list[str]:

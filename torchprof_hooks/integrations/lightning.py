@@ -230,18 +230,19 @@ class _Profiler:
 
 
 def _of_lightning(ours: type, name: str, needed: tuple[str, ...]) -> Any:
-    """Our class as one of Lightning's, by the name that users know."""
+    """Our class as one of Lightning's, by the name that users know. What it derives
+    from is known when it is imported, so that type checkers know nothing of it."""
     base = name.removeprefix("Torchprof")
     members = {"__doc__": ours.__doc__, "__module__": __name__}
     return type(name, (ours, *_bases(base, needed)), members)
 
 
-TorchprofCallback: type[_Callback] = _of_lightning(
+TorchprofCallback: Any = _of_lightning(
     _Callback,
     "TorchprofCallback",
     tuple(name for name in vars(_Callback) if name.startswith("on_")),
 )
-TorchprofProfiler: type[_Profiler] = _of_lightning(
+TorchprofProfiler: Any = _of_lightning(
     _Profiler,
     "TorchprofProfiler",
     ("setup", "start", "stop", "profile", "summary", "teardown", "describe"),

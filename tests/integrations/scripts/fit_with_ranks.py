@@ -10,7 +10,7 @@ import sys
 
 import torch
 from pytorch_lightning import LightningModule, Trainer, seed_everything
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, TensorDataset
 
 from torchprof_hooks import profile
 from torchprof_hooks.integrations.lightning import TorchprofCallback
@@ -21,8 +21,8 @@ class Net(LightningModule):
         super().__init__()
         self.fc = torch.nn.Linear(3, 1)
 
-    def training_step(self, batch: torch.Tensor, index: int) -> torch.Tensor:
-        loss: torch.Tensor = self.fc(batch).square().mean()
+    def training_step(self, batch: list[torch.Tensor], index: int) -> torch.Tensor:
+        loss: torch.Tensor = self.fc(batch[0]).square().mean()
         return loss
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
@@ -45,7 +45,7 @@ trainer = Trainer(
     callbacks=[TorchprofCallback(profile())] if kind == "measured" else [],
 )
 model = Net()
-trainer.fit(model, DataLoader(points, batch_size=2))
+trainer.fit(model, DataLoader(TensorDataset(points), batch_size=2))
 if trainer.is_global_zero:
     print(
         [float(each) for each in torch.cat([p.flatten() for p in model.parameters()])]
