@@ -16,7 +16,7 @@ from torch.utils import checkpoint
 from torch.utils.data import DataLoader, dataloader
 
 from torchprof_hooks.capture.core import CORE
-from torchprof_hooks.capture.torch_names.collectives import (
+from torchprof_hooks.capture.torch_names.distributed.collectives import (
     collectives,
     functional_collectives,
     functional_wait,
@@ -26,6 +26,7 @@ from torchprof_hooks.capture.torch_names.collectives import (
     reducer_method,
     wait_method,
 )
+from torchprof_hooks.capture.torch_names.distributed.exchanged import logger_method
 from torchprof_hooks.capture.torch_names.place import Place
 
 #: Functions of torch's that may be replaced: where they are.
@@ -57,6 +58,7 @@ REPLACED: dict[str, tuple[Any, str]] = {
             *future_makers(),
             reducer_method("prepare_for_backward"),
             reducer_method("_rebuild_buckets"),
+            logger_method(),
             *(found.place for found in (*collectives(), *functional_collectives())),
         )
         if place.owner is not None

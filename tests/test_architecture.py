@@ -64,6 +64,7 @@ CAPTURE_ORDER = (
     "record",
     "backward",
     "attach",
+    "communication",
     "functions",
     "tracking",
     "overhead",

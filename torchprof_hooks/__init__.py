@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from torchprof_hooks.profiles.memory import MemorySummary, MemoryTotals
     from torchprof_hooks.profiles.modules import ModuleInfo
     from torchprof_hooks.profiles.profile import Profile
+    from torchprof_hooks.profiles.ranks.collectives import Collective
+    from torchprof_hooks.profiles.ranks.exchanged import RankCollective
     from torchprof_hooks.profiles.ranks.provenance import Provenance
     from torchprof_hooks.profiles.ranks.rank import Rank
     from torchprof_hooks.profiles.ranks.ranks import Ranks, load_ranks
@@ -56,6 +58,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Bucket",
+    "Collective",
     "DeviceClock",
     "FlagError",
     "FunctionCall",
@@ -74,6 +77,7 @@ __all__ = [
     "ProfilerHook",
     "Provenance",
     "Rank",
+    "RankCollective",
     "Ranks",
     "Reason",
     "ReportHook",
@@ -114,6 +118,7 @@ _HOMES = {
     "link_hook": ("LinkHook",),
     "measure.device_clock": ("DeviceClock",),
     "profiler": ("Profiler", "profile"),
+    "profiles.ranks.collectives": ("Collective",),
     "profiles.errors": (
         "FlagError",
         "MemoryUnavailableError",
@@ -123,6 +128,7 @@ _HOMES = {
     "profiles.memory": ("MemorySummary", "MemoryTotals"),
     "profiles.modules": ("ModuleInfo",),
     "profiles.profile": ("Profile",),
+    "profiles.ranks.exchanged": ("RankCollective",),
     "profiles.ranks.provenance": ("Provenance",),
     "profiles.ranks.rank": ("Rank",),
     "profiles.ranks.ranks": ("Ranks", "load_ranks"),

@@ -18,9 +18,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.doing import Does, X, at_the_end, in_communication
 from tests.exact import calls, each_option, found, no_calls
-from tests.fake_clock import burn
+from tests.fake_clock import MS, burn
 from tests.planted import Work
 from torchprof_hooks import profile
+from torchprof_hooks.profiles.ranks.collectives import BUCKETS_NAME, Collective
 
 pytestmark = pytest.mark.usefixtures("clock")
 
@@ -41,6 +42,13 @@ def test_communication(options: Any) -> None:
         ("(communication) all_gather_object", "communication"): calls(8, 3, 4),
         ("(communication) all_reduce", "communication"): calls(*[0] * 6),
     }
+    objects, sums = prof.profile.collectives
+    assert objects.bytes > 0
+    of_all = ("default_pg", 1)
+    assert objects._replace(bytes=0) == Collective(
+        "all_gather_object", *of_all, calls=3, call_ns=15 * MS, elapsed_ns=15 * MS
+    )
+    assert sums == Collective("all_reduce", *of_all, calls=6, bytes=6 * X.nbytes)
 
 
 class Slow(TorchDispatchMode):
@@ -81,14 +89,14 @@ def as_futures() -> Any:
     return then.wait()
 
 
-#: Ways to begin a collective and to wait for it later, and how long the two take. (The
-#: clock does not see how a result waits that is simply used.)
-WAYS: dict[str, tuple[Callable[[], Any], float]] = {
-    "functional": (lambda: begun() + 1, 4),
-    "views": (as_views, 4),
-    "waited for by hand": (lambda: begun().wait(), 12),
-    "without wrapper": (without_wrapper, 12),
-    "futures": (as_futures, 4),
+#: Ways to begin a collective and to wait for it later, and how long the waiting takes.
+#: (The clock does not see how a result waits that is simply used.)
+WAYS: dict[str, tuple[Callable[[], Any], int]] = {
+    "functional": (lambda: begun() + 1, 0),
+    "views": (as_views, 0),
+    "waited for by hand": (lambda: begun().wait(), 8),
+    "without wrapper": (without_wrapper, 8),
+    "futures": (as_futures, 0),
 }
 
 
@@ -97,7 +105,7 @@ WAYS: dict[str, tuple[Callable[[], Any], float]] = {
 @pytest.mark.parametrize("way", WAYS)
 def test_what_is_begun_and_waited_for_later_is_one_call(options: Any, way: str) -> None:
     model = Does(lambda: burn(1))
-    call, takes = WAYS[way]
+    call, waits = WAYS[way]
     with profile(**options) as prof, Slow():
         for _ in range(2):
             model(X)
@@ -105,7 +113,47 @@ def test_what_is_begun_and_waited_for_later_is_one_call(options: Any, way: str) 
     rows = found(prof.profile)
     row = rows.pop(("(communication) all_reduce", "communication"))
     assert rows == {("Does", "forward"): calls(1, 1)}
-    assert (row.calls, row.own) == (2, 2 * takes)
+    assert (row.calls, row.own) == (2, 2 * (4 + waits))
+    assert prof.profile.collectives == (
+        Collective(
+            *("all_reduce", "default_pg", 1),
+            calls=2,
+            bytes=2 * X.nbytes,
+            call_ns=2 * 4 * MS,
+            waiting_ns=2 * waits * MS,
+            elapsed_ns=2 * (4 + waits) * MS,
+        ),
+    )
+
+
+@pytest.mark.usefixtures("alone")
+def test_what_lies_between_begin_and_end_is_no_time_of_ours() -> None:
+    model = Does(lambda: burn(5))
+    with profile() as prof, Slow():
+        x = begun()
+        model(X)
+        x.wait()
+    [found] = prof.profile.collectives
+    assert (found.call_ns, found.waiting_ns, found.elapsed_ns) == (
+        4 * MS,
+        8 * MS,
+        17 * MS,
+    )
+    assert found.bytes_per_second == pytest.approx(X.nbytes / 0.017)
+
+
+@pytest.mark.usefixtures("alone")
+def test_two_groups_are_two_collectives() -> None:
+    other = distributed.new_group([0], group_desc="other")
+    with profile() as prof:
+        distributed.all_reduce(X.clone())
+        distributed.all_reduce(X.clone(), group=other)
+        distributed.broadcast(torch.ones(5, dtype=torch.int8), 0, other)
+    assert [(c.name, c.group, c.bytes) for c in prof.profile.collectives] == [
+        ("all_reduce", "default_pg", 12),
+        ("all_reduce", "other", 12),
+        ("broadcast", "other", 5),
+    ]
 
 
 @pytest.mark.usefixtures("alone")
@@ -134,3 +182,10 @@ def test_waiting_for_gradients(options: Any, is_parallel: bool) -> None:
         assert (waiting, engine) == (None, no_calls(17))
         assert of_passes == calls(11, 5, 7, own=0)
     assert sum(row.own for row in rows.values()) == 3 + 6 + 17
+    collectives = {each.name: each for each in prof.profile.collectives}
+    buckets = collectives.pop(BUCKETS_NAME, None)
+    assert (buckets is not None) == is_parallel
+    if buckets is not None:
+        gradients = sum(p.nbytes for p in inner.parameters())
+        assert (buckets.group_size, buckets.bytes) == (1, 3 * gradients)
+        assert (buckets.call_ns, buckets.waiting_ns) == (0, 17 * MS)

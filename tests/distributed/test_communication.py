@@ -159,6 +159,32 @@ def profiled_calls(rank: int, name: str, **options: Any) -> tuple[Any, Any, Prof
     return bare, found, prof.profile
 
 
+#: Bytes of a call where they are not those of 4 numbers.
+BYTES = {
+    "all_gather": 32,
+    "all_gather_into_tensor": 32,
+    "all_gather_into_tensor async": 32,
+    "barrier": 0,
+}
+
+
+def check_exchanged(name: str, rank: int, profile: Profile) -> None:
+    """What is told of a call besides its time: which group, how many bytes, and for how
+    long it was waited for."""
+    found = profile.collectives
+    assert {each.name for each in found} == communication(profile).keys()
+    for each in found:
+        assert (each.group, each.group_size, each.calls) == ("default_pg", 2, 1)
+        if name == "all_gather_object":
+            assert each.bytes > 0
+        else:
+            assert each.bytes == BYTES.get(name, 16)
+        assert each.elapsed_ns >= each.waiting_ns
+    # Whatever begins and waits: not in the call, but until it is complete.
+    waited = sum(each.waiting_ns for each in found) / 1e6
+    assert (waited > 0.6 * PLANTED) == (rank == 0)
+
+
 @pytest.mark.parametrize("name", CALLS)
 def test_each_collective_is_a_row(name: str) -> None:
     answers = run_processes(partial(profiled_calls, name=name))
@@ -167,6 +193,7 @@ def test_each_collective_is_a_row(name: str) -> None:
         assert is_complete(profile)
         for by in GROUPINGS:
             assert sum(row.self_ns for row in profile.rows(by)) == profile.wall_ns
+        check_exchanged(name, rank, profile)
         rows = communication(profile)
         assert rows
         assert rows.keys() <= CALLS[name][1]

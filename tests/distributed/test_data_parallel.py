@@ -24,6 +24,7 @@ from tests.distributed.processes import (
     run_processes,
 )
 from torchprof_hooks import Profile
+from torchprof_hooks.profiles.ranks.collectives import BUCKETS_NAME
 
 STEPS = 3
 
@@ -85,6 +86,13 @@ def test_waiting_is_not_the_first_layers(kind: str) -> None:
     assert milliseconds_by_phase(late)["waiting"] < 0.3 * planted
     late_row = next(row for row in late.rows() if row.class_name == "Late")
     assert late_row.phases["forward"].self_ns >= planted * 0.99e6
+    for profile in (waiting, late):
+        [buckets] = [c for c in profile.collectives if c.name == BUCKETS_NAME]
+        gradients = sum(p.nbytes for p in Net().parameters())
+        assert (buckets.group_size, buckets.bytes) == (2, STEPS * gradients)
+        parts = 2 if kind == "several buckets" else 1  # from the third pass on
+        assert buckets.calls == 2 + (STEPS - 2) * parts
+        assert buckets.waiting_ns == profile.phase_times_ns()["waiting"]
 
 
 def test_among_four_processes_only_the_last_does_not_wait() -> None:

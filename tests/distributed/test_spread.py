@@ -13,7 +13,12 @@ from tests.distributed.processes import (
     milliseconds_by_phase,
     run_processes,
 )
-from tests.distributed.spread import KINDS, STEPS, import_all, profiles
+from tests.distributed.spread import KINDS, SIZE, STEPS, import_all, profiles
+from torchprof_hooks import Profile
+from torchprof_hooks.profiles.ranks.collectives import BUCKETS_NAME
+
+#: What waits at the end of a backward pass, and what it waits for.
+BUCKETS = "(waiting for gradients)", BUCKETS_NAME
 
 
 # With four, there are also ranks that are neither the first nor the last.
@@ -33,3 +38,19 @@ def test_who_works_and_who_waits(count: int) -> None:
             phases = milliseconds_by_phase(profile)
             waited = phases.get("communication", 0) + phases.get("waiting", 0)
             assert waited > 0.6 * planted, (kind, phases)
+            check_exchanged(kind, names, profile, count)
+
+
+def check_exchanged(kind: str, names: set[str], profile: Profile, count: int) -> None:
+    """Everything that is waited for is told with its group and its bytes."""
+    found = {each.name: each for each in profile.collectives if each.calls}
+    for name in names:
+        each = found[name.removeprefix("(communication) ").replace(*BUCKETS)]
+        assert (each.group_size, each.bytes > 0) == (count, True), (kind, each)
+    if kind == "sharded":
+        # Two layers of which each has a matrix and a vector, padded to be divided.
+        layers = STEPS * 2 * 4 * (SIZE * SIZE + SIZE)
+        gathered = found["all_gather_into_tensor"].bytes
+        scattered = found["reduce_scatter_tensor"].bytes
+        assert layers <= scattered <= gathered
+        assert scattered < 1.1 * layers

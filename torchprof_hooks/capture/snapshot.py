@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import reduce
 from typing import Final
@@ -66,11 +66,10 @@ def take_snapshot(
         costs_like or tracker,
     )
     cells = _cells(sites, totals, measured_ns, counted.after_backward_ns)
-    names = dict.fromkeys(name for path, _ in cells for name in path)
     times = counted.times()
     return Profile(
         cells,
-        {name: _describe(tracker, name, order) for order, name in enumerate(names)},
+        _infos(tracker, cells),
         measured_ns,
         times.steps,
         tracker.aborted_calls,
@@ -82,6 +81,7 @@ def take_snapshot(
         step_times=times,
         core=CORE.name,
         core_reason=CORE.reason,
+        collectives=tracker.exchanges.read(cells),
     )
 
 
@@ -234,10 +234,13 @@ def _is_used(totals: Totals) -> bool:
     return totals != Totals()
 
 
-def _describe(tracker: Tracker, name: str, order: int) -> ModuleInfo:
-    info = tracker.names.infos.get(name)
-    info = info or ModuleInfo(kind=kind_of_other(name))
-    return replace(info, order=order)
+def _infos(tracker: Tracker, cells: Mapping[CellKey, Totals]) -> dict[str, ModuleInfo]:
+    names = dict.fromkeys(name for path, _ in cells for name in path)
+    known = tracker.names.infos
+    return {
+        name: replace(known.get(name) or ModuleInfo(kind=kind_of_other(name)), order=n)
+        for n, name in enumerate(names)
+    }
 
 
 def merge_snapshots(profiles: list[Profile]) -> Profile:

@@ -24,6 +24,7 @@ from torchprof_hooks.profiles.memory import MemorySummary, merge_summaries
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import PROFILER_NAME, Grouping, Phase, united
 from torchprof_hooks.profiles.options import check_flag, check_path
+from torchprof_hooks.profiles.ranks.collectives import Collectives, sum_of
 from torchprof_hooks.profiles.ranks.provenance import Processes, all_of
 from torchprof_hooks.profiles.reportable import Exportable, Reportable
 from torchprof_hooks.profiles.step_times import NO_STEP_TIMES, StepTimes
@@ -64,9 +65,9 @@ class Profile(Reportable, Exportable):
         sorted.
     step_times: durations of training steps, measured or not, and of evaluation calls,
         as far as they are known.
-    core: the core that has measured, "native" or "python", "" if it is not known, and
-        both if profiles of both were merged.
+    core: the core that has measured, "native" or "python"; both if both were merged.
     core_reason: why the native core was not used.
+    collectives: what was exchanged with other processes, by function and group.
     provenance: the processes that have measured, one unless profiles were merged.
         Profiles that differ in that alone are equal.
     """
@@ -86,6 +87,7 @@ class Profile(Reportable, Exportable):
     step_times: Annotated[StepTimes, OPTIONAL] = NO_STEP_TIMES
     core: Annotated[str, OPTIONAL] = ""
     core_reason: Annotated[str, OPTIONAL] = ""
+    collectives: Annotated[Collectives, OPTIONAL] = ()
     provenance: Annotated[Processes, OPTIONAL] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
@@ -242,6 +244,7 @@ def _merged(one: Profile, other: Profile) -> Profile:
         step_times=one.step_times.merge(other.step_times),
         core=united(one.core, other.core, ", "),
         core_reason=united(one.core_reason, other.core_reason, "; "),
+        collectives=sum_of((*one.collectives, *other.collectives)),
         provenance=all_of(one.provenance, other.provenance),
         **sums,
     )

@@ -12,6 +12,7 @@ from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.reports.function_tables import call_site_table, function_table
 from torchprof_hooks.reports.header import header
 from torchprof_hooks.reports.memory_tree import memory_tree
+from torchprof_hooks.reports.ranks.collectives import collective_lines
 from torchprof_hooks.reports.screen.screen import profile_screen
 from torchprof_hooks.reports.screen.terminal import takes_colour
 from torchprof_hooks.reports.table import wrap
@@ -73,7 +74,8 @@ def render(
           body: Linear       10 ...
 
     Below that, if functions were recorded, tables of functions and of the places where
-    they are called; if memory was measured, the same tree with bytes.
+    they are called; if there are other processes, what was exchanged with them; if
+    memory was measured, the same tree with bytes.
     """
     layout = TableLayout(unit, width, max_rows, sort_by).checked()
     lines = [header(profile), *map("not measured: {}".format, profile.not_measured)]
@@ -125,5 +127,7 @@ def _sections(profile: Profile, layout: TableLayout) -> Iterator[str]:
         order = sort_by or "self"
         yield function_table(profile, unit, width, max_rows, order)
         yield call_site_table(profile, unit, width, max_rows, order)
+    if profile.collectives:
+        yield "\n".join(collective_lines(profile.collectives, width))
     if profile.memory:
         yield memory_tree(profile, profile.memory, shown, width)

@@ -129,7 +129,10 @@ def test_missing_and_stale_ranks_come_first(folder: Path) -> None:
 def test_json(folder: Path) -> None:
     ranks = load_ranks(folder)
     found = json.loads(ranks_json(ranks))
-    assert list(found) == ["world_size", "ranks", "missing", "stale", "verdict", "rows"]
+    assert list(found) == [
+        *("world_size", "ranks", "missing", "stale", "verdict", "rows"),
+        "collectives",
+    ]
     assert (found["world_size"], found["missing"]) == (6, [4, 5])
     assert found["stale"] == [
         {"rank": 3, "age_ns": 90 * SECOND, "steps": 20, "has_ended": False}

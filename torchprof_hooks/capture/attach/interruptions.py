@@ -6,6 +6,7 @@ from __future__ import annotations
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Final
 
+from torchprof_hooks.capture.record.exchanges import Exchange
 from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.profiles.names import (
     COMPILING_NAME,
@@ -86,11 +87,13 @@ def communication_failed(tracker: Tracker, site: Site) -> None:
         tracker.abort_down_to(site.caller, now_ns)
 
 
-def communicated(tracker: Tracker, collective: str, start_ns: int) -> None:
-    """All that was done since `start_ns` was communication, no call of its own."""
-    site = begin_communication(tracker, collective, is_call=False)
+def communicated(tracker: Tracker, exchange: Exchange) -> None:
+    """All that was done since that began was communication, no call of its own."""
+    site = begin_communication(tracker, exchange.name, is_call=False)
     if site is not None:
-        site.start_ns = max(start_ns, site.caller.start_ns)
+        site.start_ns = max(exchange.start_ns, site.caller.start_ns)
+        took_ns = perf_counter_ns() - site.start_ns
+        tracker.exchanges.add(exchange, waiting_ns=took_ns, elapsed_ns=took_ns)
         tracker.close_entry(site)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from torchprof_hooks.capture.record.exchanges import GradientBuckets
+
 
 class GradientReduction:
     """What ``DistributedDataParallel`` is about to do.
@@ -10,10 +12,12 @@ class GradientReduction:
     until that is done: in a callback of the engine's, which nobody else sees.
 
     is_expected: whether it has made itself ready for a pass that is not over yet.
+    buckets: what it sums up in that, as far as it is known.
     """
 
     def __init__(self) -> None:
         self.is_expected = False
+        self.buckets = GradientBuckets()
 
 
 #: The one there is.

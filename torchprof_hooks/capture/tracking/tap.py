@@ -9,7 +9,6 @@ import torch
 from torch.compiler import is_dynamo_compiling
 
 from torchprof_hooks.capture.attach.attachments import Attachment, attachments
-from torchprof_hooks.capture.attach.communication import communication_patches
 from torchprof_hooks.capture.attach.compiling import (
     compilations,
     compile_shield,
@@ -20,6 +19,7 @@ from torchprof_hooks.capture.attach.export_shield import export_shield
 from torchprof_hooks.capture.attach.loaders import loader_patches
 from torchprof_hooks.capture.attach.module_hooks import CursorHooks, ModuleHooks
 from torchprof_hooks.capture.attach.optimizer_steps import optimizer_hooks
+from torchprof_hooks.capture.communication.patches import communication_patches
 from torchprof_hooks.capture.tracking.meters import TensorMeter, meters_of
 from torchprof_hooks.capture.tracking.tensor_memory import counted_tensors
 from torchprof_hooks.capture.tracking.thread_trackers import ThreadTrackers

@@ -21,6 +21,7 @@ from torchprof_hooks.capture.backward.ownership import (
 from torchprof_hooks.capture.core import Cursor
 from torchprof_hooks.capture.core.span_log import Times
 from torchprof_hooks.capture.record.call_tree import CallTree
+from torchprof_hooks.capture.record.exchanges import Exchanges
 from torchprof_hooks.capture.record.module_names import ModuleNames
 from torchprof_hooks.capture.record.site import NO_MODULE, Site
 from torchprof_hooks.capture.torch_names.autograd import next_sequence_number
@@ -48,6 +49,7 @@ class ThreadCalls(Cursor):
     work.
 
     tree, names: the sites, and the names of the modules.
+    exchanges: with other processes.
     backward: how backward passes are followed, and divided among the owners of their
         nodes; None: they are not, and nobody asks for owners.
     is_replaced: whether a module has a hook of its own in place of the one served here.
@@ -61,6 +63,7 @@ class ThreadCalls(Cursor):
         self.backward = backward
         self.owns_nodes = backward is not None
         self.ownership = Ownership()
+        self.exchanges = Exchanges()
         self.aborted_calls = 0
         self.born_ns = perf_counter_ns()
         self.retired_ns: int | None = None

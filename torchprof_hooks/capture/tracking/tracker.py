@@ -183,6 +183,8 @@ class Tracker(ThreadCalls):
                 self.functions.pass_is_over(ended, is_last=not self.passes)
             if not self.passes:
                 self.backward.rest()
+                if gradient_reduction.is_expected and not failed:
+                    self.exchanges.add_pass(gradient_reduction.buckets)
                 gradient_reduction.is_expected = False
             if ended.opened_base:  # what we do here is no part of the pass
                 base.reading_ns, around = of_base_ns, base.caller

@@ -14,6 +14,7 @@ Version 5::
                     "later": [{"number": ..., "steps": ..., "total_ns": ...}, ...],
                     "evaluations": ..., "evaluation_ns": ...},
      "provenance": [{"rank": ..., "world_size": ..., "host": ..., ...}],
+     "collectives": [{"name": ..., "group": ..., "group_size": ..., "calls": ..., ...}],
      "modules": {name: {"class_name": ..., "kind": ..., "aliases": [...],
                         "compiled": ..., "order": ..., "implementation": ...,
                         "inputs": [...], "place": ...}},

@@ -13,6 +13,7 @@ from torchprof_hooks.profiles.files import profile_file
 from torchprof_hooks.profiles.names import Phase
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.program.program_profile import ProgramProfile
+from torchprof_hooks.profiles.ranks.collectives import Collectives
 from torchprof_hooks.profiles.ranks.provenance import Provenance
 from torchprof_hooks.profiles.step_times import StepTimes
 from torchprof_hooks.profiles.totals import Totals
@@ -33,6 +34,7 @@ class Rank:
     step_ns: all that was measured, divided by the steps (by one, if there were none).
     cells: own time by chain of calls and phase. They add up to `step_ns`.
     infos: what the names in the chains are.
+    collectives: what was exchanged in the steps that were looked into.
     spread_ns: standard deviation, from step to step, of how long the rank waited; where
         that is not known, of how long steps took.
     """
@@ -44,6 +46,7 @@ class Rank:
     cells: Mapping[CellKey, float]
     infos: Infos
     spread_ns: float
+    collectives: Collectives = ()
 
     @property
     def number(self) -> int:
@@ -102,6 +105,7 @@ def rank_of(
         {key: totals.self_ns / count for key, totals in loop.cells.items()},
         loop.modules,
         _spread_ns(found.step_times, loop.cells.items(), count),
+        loop.collectives,
     )
 
 

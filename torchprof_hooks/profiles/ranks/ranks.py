@@ -8,6 +8,7 @@ from pathlib import Path
 
 from torchprof_hooks.profiles.names import GROUPINGS, Grouping, check_grouping
 from torchprof_hooks.profiles.options import check_path
+from torchprof_hooks.profiles.ranks.exchanged import RankCollective, exchanged
 from torchprof_hooks.profiles.ranks.rank import Rank
 from torchprof_hooks.profiles.ranks.run import StaleRank, read_run
 from torchprof_hooks.profiles.ranks.skew import SkewRow, skew_rows
@@ -42,6 +43,11 @@ class Ranks(ReportableRanks):
         """
         check_grouping(by, GROUPINGS)
         return skew_rows(self.ranks, by)
+
+    @cached_property
+    def collectives(self) -> tuple[RankCollective, ...]:
+        """What ranks exchange, by function and group, the most time first."""
+        return exchanged(self.ranks)
 
     @cached_property
     def verdict(self) -> Verdict:

@@ -12,6 +12,7 @@ from typing import Any, Final
 from torchprof_hooks.profiles.memory import MemorySummary
 from torchprof_hooks.profiles.names import Grouping
 from torchprof_hooks.profiles.profile import Profile
+from torchprof_hooks.profiles.ranks.collectives import Collective
 from torchprof_hooks.profiles.rows import Row
 from torchprof_hooks.profiles.step_times import StepTimes
 from torchprof_hooks.profiles.totals import Totals
@@ -106,7 +107,13 @@ def _profile_record(profile: Profile) -> dict[str, Any]:
         "not_measured": list(profile.not_measured),
         "devices": list(profile.devices),
         "memory": _memory_record(profile.memory) if profile.memory else None,
+        "collectives": [collective_record(each) for each in profile.collectives],
     }
+
+
+def collective_record(each: Collective) -> dict[str, Any]:
+    """See `Collective`."""
+    return {**each._asdict(), "bytes_per_second": each.bytes_per_second}
 
 
 def _memory_record(memory: MemorySummary) -> dict[str, Any]:

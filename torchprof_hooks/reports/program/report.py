@@ -13,6 +13,7 @@ from torchprof_hooks.reports.program.memory import memory_section
 from torchprof_hooks.reports.program.part import part_section, sum_section
 from torchprof_hooks.reports.program.tips import tips_section
 from torchprof_hooks.reports.program.totals import totals_section
+from torchprof_hooks.reports.ranks.collectives import collective_lines
 
 #: Share of the time of all from which on a function has tables of its own.
 LEAST_SHARE = 0.05
@@ -35,6 +36,9 @@ class Layout(NamedTuple):
     every_pass: bool = False
     with_memory: bool = False
 
+
+#: Of tables that are not in Theano's report.
+_WIDEST: Final = 120
 
 Section = tuple[str, Callable[[], str]]
 
@@ -87,6 +91,8 @@ def _sections(program: ProgramProfile, layout: Layout) -> Iterator[Section]:
                 layout.every_pass,
             ),
         )
+    if program.whole.collectives:
+        yield "Communication", partial(_communication, program, layout.width)
     if layout.with_memory:
         yield "Memory Profile", partial(_memory, program, layout)
     yield "Tips", partial(tips_section, program)
@@ -106,6 +112,14 @@ def _tables(
     yield "Class", partial(group_section, tables, "class", layout.n_ops)
     yield "Ops", partial(group_section, tables, "function", layout.n_ops)
     yield "Apply", partial(group_section, tables, "call", layout.n_apply)
+
+
+def _communication(program: ProgramProfile, width: int) -> str:
+    """Of the steps that were measured, without the first one."""
+    measured = program.strata.estimate(of_functions=False, warm_up=False).collectives
+    found = measured or program.whole.collectives
+    lines = collective_lines(found, min(width, _WIDEST))
+    return "\n".join(["Communication", "---", *lines])
 
 
 def _memory(program: ProgramProfile, layout: Layout) -> str:

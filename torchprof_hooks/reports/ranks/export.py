@@ -13,6 +13,7 @@ from torchprof_hooks.profiles.ranks.skew import SkewRow, phase_times
 from torchprof_hooks.reports.ranks.text import ROWS, ranks_report, verdict_text
 
 if TYPE_CHECKING:
+    from torchprof_hooks.profiles.ranks.exchanged import RankCollective
     from torchprof_hooks.profiles.ranks.rank import Rank
     from torchprof_hooks.profiles.ranks.ranks import Ranks
 
@@ -56,7 +57,14 @@ def ranks_json(
                      "lost_ns_per_step": 30120000, "text": "Rank 2 is slow: ..."},
          "rows": [{"name": "Net.head", "kind": "module", "phase": "forward",
                    "least_ns": ..., "median_ns": ..., "most_ns": ...,
-                   "worst_rank": 2, "skew_ns": ...}, ...]}
+                   "worst_rank": 2, "skew_ns": ...}, ...],
+         "collectives": [{"name": "all_reduce", "group": "default_pg", "group_size": 4,
+                          "calls": 160, "bytes": ..., "ranks": [0, 1, 2, 3],
+                          "call_ns": [...], "waiting_ns": [...], "last_rank": 2,
+                          "bytes_per_second": ...}]}
+
+    Of collectives, calls and bytes are those of all ranks, times are of a call, by
+    rank.
 
     Without a slow rank, the rank, row and phase of the verdict are null; a phase is
     null, too, if the row is slow in all of them.
@@ -76,6 +84,7 @@ def ranks_json(
             "text": verdict_text(verdict),
         },
         "rows": list(_row_records(ranks, by, max_rows)),
+        "collectives": [_collective_record(each) for each in ranks.collectives],
     }
     return json.dumps(content, indent=1)
 
@@ -103,6 +112,22 @@ def _rank_record(rank: Rank) -> dict[str, Any]:
         "steps": rank.steps,
         "step_ns": round(rank.step_ns),
         "phases": {phase: round(ns) for phase, ns in phase_times(rank).items()},
+    }
+
+
+def _collective_record(row: RankCollective) -> dict[str, Any]:
+    name, group, group_size, calls, bytes_, *_ = row.sum
+    return {
+        "name": name,
+        "group": group,
+        "group_size": group_size,
+        "calls": calls,
+        "bytes": bytes_,
+        "ranks": list(row.ranks),
+        "call_ns": [round(ns) for ns in row.call_ns],
+        "waiting_ns": [round(ns) for ns in row.waiting_ns],
+        "last_rank": row.last_rank,
+        "bytes_per_second": row.fastest,
     }
 
 

@@ -11,6 +11,7 @@ from torchprof_hooks.profiles.ranks.rank import WAITING_PHASES, Rank
 from torchprof_hooks.profiles.ranks.run import StaleRank
 from torchprof_hooks.profiles.ranks.skew import RANK_PHASES, SkewRow, phase_times
 from torchprof_hooks.profiles.ranks.verdict import Reason, Verdict
+from torchprof_hooks.reports.ranks.collectives import collective_table
 from torchprof_hooks.reports.table import (
     TextColumn,
     percent,
@@ -57,12 +58,15 @@ def ranks_report(
         Where ranks differ: own time in a step; skew: the worst above the median
         row         phase    least   median     most  worst rank     skew
         Net.head  forward  10.00ms  10.00ms  40.00ms           2  30.00ms
+
+    and a table of what they exchange (see `collective_table`).
     """
     absent = list(absent_texts(ranks))
     blocks = [
         [wrap(line, width) for line in (*absent, *_sentences(ranks.verdict))],
         list(_rank_lines(ranks, width)),
         list(_row_lines(ranks, skewed_rows(ranks, by), max_rows, width)),
+        list(collective_table(ranks.collectives, max_rows, width)),
         [wrap(note, width) for note in ranks.notes],
     ]
     return "\n\n".join("\n".join(block) for block in blocks if block)

@@ -4,23 +4,17 @@ from __future__ import annotations
 
 from collections.abc import MutableMapping
 from functools import partial, wraps
-from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from torch.compiler import is_dynamo_compiling
 from torch.utils.weak import WeakIdKeyDictionary
 
 from torchprof_hooks.capture.attach.attachments import Attachment, attachments
-from torchprof_hooks.capture.attach.interruptions import (
-    begin_communication,
-    communicated,
-    communication_failed,
-    end_communication,
-)
-from torchprof_hooks.capture.attach.patch import Layer, Make, Patch, leave_out_our_frame
+from torchprof_hooks.capture.attach.patch import Layer, Make, Patch
 from torchprof_hooks.capture.backward.gradient_reduction import gradient_reduction
-from torchprof_hooks.capture.record.site import Site
-from torchprof_hooks.capture.torch_names.collectives import (
+from torchprof_hooks.capture.communication.gradient_buckets import GradientPatches
+from torchprof_hooks.capture.communication.measured import call_measured, wait_measured
+from torchprof_hooks.capture.record.exchanges import Exchange
+from torchprof_hooks.capture.torch_names.distributed.collectives import (
     collective_of,
     collectives,
     functional_collectives,
@@ -30,15 +24,10 @@ from torchprof_hooks.capture.torch_names.collectives import (
     group_maker,
     is_distributed,
     memory_of,
-    reducer_method,
     wait_method,
     work_class,
 )
-from torchprof_hooks.capture.torch_names.compiler import is_tracing
 from torchprof_hooks.capture.torch_names.place import Function, Place
-
-if TYPE_CHECKING:
-    from torchprof_hooks.capture.tracking.tracker import Tracker
 
 #: Results of functional collectives whose names are remembered. Forgetting one costs
 #: its name, and counts it twice.
@@ -61,11 +50,11 @@ class CommunicationPatches(Attachment):
         super().__init__()
         self._joining = Patch(group_maker, self._make_joining)
         self._patches: tuple[Patch, ...] = ()  # made when they are first needed
-        #: Of what is not waited for yet, the name.
-        self._begun: MutableMapping[Any, str] = WeakIdKeyDictionary()
-        #: The same of functional collectives, by where the result will be: "" when it
+        #: What is not waited for yet.
+        self._begun: MutableMapping[Any, Exchange] = WeakIdKeyDictionary()
+        #: The same of functional collectives, by where the result will be: None when it
         #: has been waited for.
-        self._memories: dict[int, str] = {}
+        self._memories: dict[int, Exchange | None] = {}
 
     def put_on(self) -> None:
         """Replace what there is to be told of at present."""
@@ -96,8 +85,7 @@ class CommunicationPatches(Attachment):
             (functional_wait(), self._make_functional_wait),
             (wait_method(), self._make_wait),
             (future_wait(), self._make_future_wait),
-            (reducer_method("prepare_for_backward"), _make_prepare),
-            (reducer_method("_rebuild_buckets"), self._make_rebuild),
+            *GradientPatches(self.trackers_here).makes(),
         ]
         return [Patch(place, make) for place, make in makes]
 
@@ -118,9 +106,10 @@ class CommunicationPatches(Attachment):
         def communicate(*args: Any, **kwargs: Any) -> Any:
             if not layer.is_on:
                 return original(*args, **kwargs)
-            result = self._measured(name, True, original, args, kwargs)
+            here = self.trackers_here()
+            result, exchange = call_measured(here, name, original, args, kwargs)
             if isinstance(result, work_class()):
-                self._begun[result] = name
+                self._begun[result] = exchange
             return result
 
         return communicate
@@ -131,8 +120,8 @@ class CommunicationPatches(Attachment):
             if not layer.is_on or not args:
                 return original(*args, **kwargs)
             begun = self._begun.pop(args[0], None)
-            name = begun or collective_of(args[0])
-            return self._measured(name, begun is None, original, args, kwargs)
+            exchange = begun or Exchange(collective_of(args[0]))
+            return self._wait(exchange, begun is None, original, args, kwargs)
 
         return wait
 
@@ -152,10 +141,10 @@ class CommunicationPatches(Attachment):
     def _make_future_wait(self, original: Function, layer: Layer) -> Function:
         @wraps(original)
         def wait(*args: Any, **kwargs: Any) -> Any:
-            name = self._begun.pop(args[0], None) if layer.is_on and args else None
-            if name is None:
+            begun = self._begun.pop(args[0], None) if layer.is_on and args else None
+            if begun is None:
                 return original(*args, **kwargs)
-            return self._measured(name, False, original, args, kwargs)
+            return self._wait(begun, False, original, args, kwargs)
 
         return wait
 
@@ -165,9 +154,10 @@ class CommunicationPatches(Attachment):
         def begin(*args: Any, **kwargs: Any) -> Any:
             if not layer.is_on:
                 return original(*args, **kwargs)
-            result = self._measured(name, True, original, args, kwargs)
+            here = self.trackers_here()
+            result, exchange = call_measured(here, name, original, args, kwargs)
             for tensor in result if isinstance(result, list) else [result]:
-                self._remember(memory_of(tensor), name)
+                self._remember(memory_of(tensor), exchange)
             return result
 
         return OperatorStandIn(original, begin)
@@ -177,53 +167,31 @@ class CommunicationPatches(Attachment):
     ) -> OperatorStandIn:
         def wait(*args: Any, **kwargs: Any) -> Any:
             memory = memory_of(args[0]) if layer.is_on and args else 0
-            begun = self._memories.get(memory)
-            if not memory or begun == "":  # waited for already, perhaps by a view
+            unknown = Exchange("wait_tensor")
+            begun = self._memories.get(memory, unknown)
+            if not memory or begun is None:  # waited for already, perhaps by a view
                 return original(*args, **kwargs)
-            name = begun or "wait_tensor"
-            result = self._measured(name, begun is None, original, args, kwargs)
-            self._remember(memory, "")
+            result = self._wait(begun, begun is unknown, original, args, kwargs)
+            self._remember(memory, None)
             return result
 
         return OperatorStandIn(original, wait)
 
-    def _remember(self, memory: int, name: str) -> None:
+    def _remember(self, memory: int, exchange: Exchange | None) -> None:
         if len(self._memories) >= MEMORIES_KEPT:
             self._memories.clear()
-        self._memories[memory] = name
+        self._memories[memory] = exchange
 
-    def _make_rebuild(self, original: Function, layer: Layer) -> Function:
-        @wraps(original)
-        def rebuild_buckets(*args: Any, **kwargs: Any) -> Any:
-            start_ns = perf_counter_ns()
-            was_rebuilt = original(*args, **kwargs)
-            if was_rebuilt and layer.is_on:  # the first process has told the others how
-                for tracker in self.trackers_here():
-                    communicated(tracker, "broadcast", start_ns)
-            return was_rebuilt
-
-        return rebuild_buckets
-
-    def _measured(
-        self, name: str, is_call: bool, original: Function, args: Any, kwargs: Any
+    def _wait(
+        self,
+        exchange: Exchange,
+        is_call: bool,
+        original: Function,
+        args: Any,
+        kwargs: Any,
     ) -> Any:
-        if is_dynamo_compiling() or is_tracing():
-            return original(*args, **kwargs)
-        begun: list[tuple[Tracker, Site]] = []
-        try:
-            for tracker in self.trackers_here():
-                site = begin_communication(tracker, name, is_call)
-                if site is not None:
-                    begun.append((tracker, site))
-            result = original(*args, **kwargs)
-        except BaseException as error:
-            for tracker, site in reversed(begun):
-                communication_failed(tracker, site)
-            leave_out_our_frame(error)
-            raise
-        for tracker, site in reversed(begun):
-            end_communication(tracker, site)
-        return result
+        here = self.trackers_here()
+        return wait_measured(here, exchange, is_call, original, args, kwargs)
 
 
 class OperatorStandIn:
@@ -241,15 +209,6 @@ class OperatorStandIn:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._original, name)
-
-
-def _make_prepare(original: Function, layer: Layer) -> Function:
-    @wraps(original)
-    def prepare_for_backward(*args: Any, **kwargs: Any) -> Any:
-        gradient_reduction.is_expected = layer.is_on
-        return original(*args, **kwargs)
-
-    return prepare_for_backward
 
 
 #: All there are.

@@ -1,0 +1,1 @@
+"""What a program exchanges with other processes, and how it is noticed."""

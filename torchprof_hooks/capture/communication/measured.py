@@ -1,0 +1,140 @@
+"""Measures what a thread exchanges with other processes, for its trackers."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any
+
+from torch.compiler import is_dynamo_compiling
+
+from torchprof_hooks.capture.attach.interruptions import (
+    begin_communication,
+    communication_failed,
+    end_communication,
+)
+from torchprof_hooks.capture.attach.patch import leave_out_our_frame
+from torchprof_hooks.capture.record.exchanges import Exchange
+from torchprof_hooks.capture.torch_names.compiler import is_tracing
+from torchprof_hooks.capture.torch_names.distributed.exchanged import (
+    data_bytes,
+    group_of,
+    is_begun,
+)
+from torchprof_hooks.capture.torch_names.place import Function
+
+if TYPE_CHECKING:
+    from torchprof_hooks.capture.record.site import Site
+    from torchprof_hooks.capture.tracking.tracker import Tracker
+
+
+class _Inside(threading.local):
+    """What the thread has waited, and exchanged, inside of calls so far."""
+
+    waited_ns = 0
+    bytes = 0
+
+
+_inside = _Inside()
+
+
+class _Doing:
+    """Calls something that communicates, as a call of a row of its own for each of the
+    trackers that are not in such a call already.
+
+    start_ns, took_ns: of the call.
+    """
+
+    def __init__(self, trackers: Sequence[Tracker], name: str, is_call: bool) -> None:
+        self._trackers = trackers
+        self._name = name
+        self._is_call = is_call
+        self._begun: list[tuple[Tracker, Site]] = []
+        self.start_ns = self.took_ns = 0
+
+    def call(self, original: Function, args: Any, kwargs: Any) -> Any:
+        """What `original` returns."""
+        try:
+            for tracker in self._trackers:
+                site = begin_communication(tracker, self._name, self._is_call)
+                if site is not None:
+                    self._begun.append((tracker, site))
+            self.start_ns = perf_counter_ns()
+            result = original(*args, **kwargs)
+            self.took_ns = perf_counter_ns() - self.start_ns
+        except BaseException as error:
+            for tracker, site in reversed(self._begun):
+                communication_failed(tracker, site)
+            leave_out_our_frame(error)
+            raise
+        for tracker, site in reversed(self._begun):
+            end_communication(tracker, site)
+        return result
+
+    @property
+    def is_outermost(self) -> bool:
+        """Whether it is a call of a row of its own, for anybody."""
+        return bool(self._begun)
+
+    def add(self, exchange: Exchange, **numbers: int) -> None:
+        """Tell the same trackers how much that was."""
+        for tracker, _ in self._begun:
+            tracker.exchanges.add(exchange, calls=int(self._is_call), **numbers)
+
+
+def call_measured(
+    trackers: Sequence[Tracker], name: str, original: Function, args: Any, kwargs: Any
+) -> tuple[Any, Exchange]:
+    """What a function that communicates returns; and what it has begun, or done.
+
+    Where it calls others of its kind, their bytes are its own, unless it has tensors
+    itself. Where these wait, it waits.
+    """
+    if is_dynamo_compiling() or is_tracing():
+        return original(*args, **kwargs), Exchange(name)
+    waited_ns, bytes_before = _inside.waited_ns, _inside.bytes
+    doing = _Doing(trackers, name, is_call=True)
+    result = doing.call(original, args, kwargs)
+    bytes_ = data_bytes((*args, *kwargs.values(), result))
+    bytes_ = bytes_ or _inside.bytes - bytes_before
+    _inside.bytes = bytes_before + bytes_
+    if not doing.is_outermost:
+        return result, Exchange(name)
+    exchange = Exchange(name, *group_of(args, kwargs), doing.start_ns)
+    waited_ns = _inside.waited_ns - waited_ns
+    doing.add(
+        exchange,
+        bytes_=bytes_,
+        call_ns=doing.took_ns - waited_ns,
+        waiting_ns=waited_ns,
+        elapsed_ns=0 if is_begun(result) else doing.took_ns,
+    )
+    return result, exchange
+
+
+def wait_measured(  # noqa: PLR0917
+    trackers: Sequence[Tracker],
+    exchange: Exchange,
+    is_call: bool,
+    original: Function,
+    args: Any,
+    kwargs: Any,
+) -> Any:
+    """What a function returns that waits for what was begun.
+
+    is_call: whether nobody was told of the begin.
+    """
+    if is_dynamo_compiling() or is_tracing():
+        return original(*args, **kwargs)
+    waited_ns = _inside.waited_ns
+    doing = _Doing(trackers, exchange.name, is_call)
+    result = doing.call(original, args, kwargs)
+    _inside.waited_ns = waited_ns + doing.took_ns
+    if doing.is_outermost:
+        begun_ns = exchange.start_ns or doing.start_ns
+        elapsed_ns = doing.start_ns + doing.took_ns - begun_ns
+        elapsed_ns *= not exchange.is_complete
+        exchange.is_complete = True
+        doing.add(exchange, waiting_ns=doing.took_ns, elapsed_ns=elapsed_ns)
+    return result

@@ -1,0 +1,98 @@
+"""What a thread has exchanged with other processes, by kind and group."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from torchprof_hooks.profiles.cells import CellKey
+from torchprof_hooks.profiles.ranks.collectives import (
+    BUCKETS_NAME,
+    Collective,
+    Collectives,
+    sum_of,
+)
+from torchprof_hooks.profiles.totals import Totals
+
+
+@dataclass(slots=True)
+class Exchange:
+    """A call of a function of ``torch.distributed``.
+
+    name, group, group_size: see `Collective`.
+    start_ns: when it began; 0 if nobody was told.
+    is_complete: whether it was waited for. It may be again, by its futures.
+    """
+
+    name: str
+    group: str = ""
+    group_size: int = 0
+    start_ns: int = 0
+    is_complete: bool = False
+
+
+class GradientBuckets(NamedTuple):
+    """What ``DistributedDataParallel`` sums up in a backward pass.
+
+    group_size: of how many processes.
+    parts: into how many gradients are divided.
+    bytes: of all of them.
+    elapsed_ns: how long it takes, from the begin of the first until the last is done,
+        as torch has measured in some passes; 0 if it has not.
+    """
+
+    group_size: int = 0
+    parts: int = 0
+    bytes: int = 0
+    elapsed_ns: int = 0
+
+
+#: Places in the sums.
+_BYTES: Final = 1
+_ELAPSED: Final = 4
+
+
+class Exchanges:
+    """Sums over all of them. Only the measured thread adds, any may read."""
+
+    def __init__(self) -> None:
+        self._sums: dict[tuple[str, str, int], list[int]] = {}
+
+    def add(
+        self,
+        exchange: Exchange,
+        *,
+        calls: int = 0,
+        bytes_: int = 0,
+        call_ns: int = 0,
+        waiting_ns: int = 0,
+        elapsed_ns: int = 0,
+    ) -> list[int]:
+        """So much more of that kind: the sums."""
+        new = (calls, bytes_, call_ns, waiting_ns, elapsed_ns)
+        key = exchange.name, exchange.group, exchange.group_size
+        known = self._sums.get(key, (0, 0, 0, 0, 0))
+        sums = self._sums[key] = [a + b for a, b in zip(known, new, strict=True)]
+        return sums
+
+    def add_pass(self, buckets: GradientBuckets) -> None:
+        """The gradients of a backward pass are summed up. What torch has measured last
+        stands for the passes before, too."""
+        exchange = Exchange(BUCKETS_NAME, group_size=buckets.group_size)
+        sums = self.add(exchange, calls=buckets.parts, bytes_=buckets.bytes)
+        if buckets.bytes and buckets.elapsed_ns:
+            sums[_ELAPSED] = buckets.elapsed_ns * sums[_BYTES] // buckets.bytes
+
+    def read(self, cells: Mapping[CellKey, Totals]) -> Collectives:
+        """All so far.
+
+        cells: of the same thread: they say how long passes have waited for gradients.
+        """
+        found = [Collective(*key, *sums) for key, sums in dict(self._sums).items()]
+        waited = [t.self_ns for (_, phase), t in cells.items() if phase == "waiting"]
+        for place, each in enumerate(found):
+            if each.name == BUCKETS_NAME:
+                found[place] = each._replace(waiting_ns=sum(waited))
+                waited = []
+        return sum_of(found)

@@ -1,0 +1,85 @@
+"""Private names by which is found what is sent to other processes, and to which."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import distributed
+
+from torchprof_hooks.capture.torch_names.place import Place
+
+
+class Group(NamedTuple):
+    """A group of processes: what torch calls it, and how many there are."""
+
+    name: str = ""
+    size: int = 0
+
+
+def group_of(args: Iterable[Any], kwargs: Mapping[str, Any]) -> Group:
+    """The group that a function of ``torch.distributed`` is called for: by itself, by
+    its name, or as a group's method; otherwise the one of all."""
+    kinds = distributed.ProcessGroup
+    for value in (*args, *kwargs.values()):
+        group = _named(value) if type(value) is str else value
+        if isinstance(group, kinds):
+            return _described(group)
+    return _described(distributed.group.WORLD)
+
+
+def _named(name: str) -> Any:
+    c10d: Any = distributed.distributed_c10d
+    try:
+        return c10d._resolve_process_group(name)
+    except (AttributeError, RuntimeError, LookupError, ValueError):
+        return None
+
+
+def _described(group: Any) -> Group:
+    try:
+        return Group(str(group.group_desc), int(group.size()))
+    except (AttributeError, RuntimeError, TypeError, ValueError):
+        return Group()
+
+
+def data_bytes(values: Iterable[Any]) -> int:
+    """Bytes of the largest of these: tensors, or lists of them."""
+    with torch._C.DisableTorchFunction():  # no mode is to see this
+        return max(map(_bytes_of, values), default=0)
+
+
+def _bytes_of(value: Any) -> int:
+    if isinstance(value, torch.Tensor):
+        try:
+            return int(value.nbytes)
+        except (RuntimeError, TypeError, ValueError):  # sparse; or of unknown size
+            return 0
+    return sum(map(_bytes_of, value)) if isinstance(value, (list, tuple)) else 0
+
+
+def is_begun(result: Any) -> bool:
+    """Whether a call that has this result is to be waited for: it is a ``Work``, or of
+    an operator of the functional collectives, which give tensors."""
+    work = getattr(distributed, "Work", ())
+    return isinstance(result, (work, torch.Tensor)) or (
+        type(result) is list and all(isinstance(each, torch.Tensor) for each in result)
+    )
+
+
+def logger_method() -> Place:
+    """What ``DistributedDataParallel`` calls before each forward that a reduction of
+    gradients follows, of the logger of its reducer."""
+    logger = getattr(distributed, "Logger", None)
+    return Place(logger, "set_runtime_stats_and_log")
+
+
+def logged(logger: Any) -> Mapping[str, int | str]:
+    """What a logger knows: "world_size", "bucket_sizes" and the like; nothing, where
+    this torch has no such thing."""
+    try:
+        found = logger._get_ddp_logging_data()
+        return {**found.strs_map, **found.ints_map}
+    except (AttributeError, RuntimeError):
+        return {}

@@ -1,0 +1,61 @@
+"""What was sent to other processes, how much, and how long it took."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from torchprof_hooks.profiles.files.fields import Count
+
+#: The name of what ``DistributedDataParallel`` does with buckets of gradients: it sums
+#: them up while the backward pass runs, and waits for that at the end of the pass.
+BUCKETS_NAME: Final = "gradient buckets"
+
+
+class Collective(NamedTuple):
+    """Calls of one function of ``torch.distributed`` in one group of processes.
+
+    name: "all_reduce", "send", ...; or `BUCKETS_NAME`.
+    group: what torch calls the group: "default_pg", "mesh_dp"; "" if it is not known.
+    group_size: how many processes are in it, 0 if it is not known.
+    calls: how often it was called; buckets, of gradients.
+    bytes: of the tensors; where a call gets some and gives others, of those that are
+        more: what gathering gives, what scattering gets.
+    call_ns: time in the calls without waiting. Of buckets, none: C++ begins them.
+    waiting_ns: time in which the program waited until they were complete: in the call
+        itself, or in ``Work.wait`` later.
+    elapsed_ns: from the begin of each call until it was seen to be complete. With what
+        lies between, if that is waited for later. Of buckets, what torch has measured
+        in some of the passes stands for all.
+    """
+
+    name: str
+    group: str = ""
+    group_size: Count = 0
+    calls: Count = 0
+    bytes: Count = 0
+    call_ns: Count = 0
+    waiting_ns: Count = 0
+    elapsed_ns: Count = 0
+
+    @property
+    def bytes_per_second(self) -> float | None:
+        """How fast it was, at least: processes that come late, and what was done before
+        waiting, are in the time. None without bytes, or without time."""
+        if not self.bytes or not self.elapsed_ns:
+            return None
+        return 1e9 * self.bytes / self.elapsed_ns
+
+
+Collectives = tuple[Collective, ...]
+
+
+def sum_of(every: Iterable[Collective]) -> Collectives:
+    """Those of one name and group as one, by name."""
+    sums: dict[tuple[str, str, int], Collective] = {}
+    for each in every:
+        key = each[:3]
+        known = sums.get(key, Collective(*key))
+        numbers = (a + b for a, b in zip(known[3:], each[3:], strict=True))
+        sums[key] = Collective(*key, *numbers)
+    return tuple(sums[key] for key in sorted(sums))
