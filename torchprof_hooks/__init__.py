@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from torchprof_hooks.profiles.profile import Profile
     from torchprof_hooks.profiles.ranks.collectives import Collective
     from torchprof_hooks.profiles.ranks.exchanged import RankCollective
-    from torchprof_hooks.profiles.ranks.provenance import Provenance
+    from torchprof_hooks.profiles.ranks.provenance import Coordinate, Provenance
     from torchprof_hooks.profiles.ranks.rank import Rank
     from torchprof_hooks.profiles.ranks.ranks import Ranks, load_ranks
     from torchprof_hooks.profiles.ranks.run import StaleRank
@@ -59,6 +59,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Bucket",
     "Collective",
+    "Coordinate",
     "DeviceClock",
     "FlagError",
     "FunctionCall",
@@ -129,7 +130,7 @@ _HOMES = {
     "profiles.modules": ("ModuleInfo",),
     "profiles.profile": ("Profile",),
     "profiles.ranks.exchanged": ("RankCollective",),
-    "profiles.ranks.provenance": ("Provenance",),
+    "profiles.ranks.provenance": ("Coordinate", "Provenance"),
     "profiles.ranks.rank": ("Rank",),
     "profiles.ranks.ranks": ("Ranks", "load_ranks"),
     "profiles.ranks.run": ("StaleRank",),

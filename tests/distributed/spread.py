@@ -145,7 +145,7 @@ KINDS: dict[str, tuple[Callable[[Net], Train], set[str]]] = {
     ),
     "zero": (zero, {"(communication) broadcast"}),
     "tensor parallel": (tensor_parallel, {"(communication) all_reduce"}),
-    "pipeline": (pipeline, {"(communication) recv"}),
+    "pipeline": (pipeline, {"(communication) pipeline bubble"}),
     "by hand": (
         by_hand,
         {

@@ -15,6 +15,7 @@ from tests.distributed.processes import (
 )
 from tests.distributed.spread import KINDS, SIZE, STEPS, import_all, profiles
 from torchprof_hooks import Profile
+from torchprof_hooks.capture.communication.patches import BUBBLE_NAME
 from torchprof_hooks.profiles.ranks.collectives import BUCKETS_NAME
 
 #: What waits at the end of a backward pass, and what it waits for.
@@ -45,7 +46,8 @@ def check_exchanged(kind: str, names: set[str], profile: Profile, count: int) ->
     """Everything that is waited for is told with its group and its bytes."""
     found = {each.name: each for each in profile.collectives if each.calls}
     for name in names:
-        each = found[name.removeprefix("(communication) ").replace(*BUCKETS)]
+        own = name.removeprefix("(communication) ").replace(*BUCKETS)
+        each = found["recv" if own == BUBBLE_NAME else own]
         assert (each.group_size, each.bytes > 0) == (count, True), (kind, each)
     if kind == "sharded":
         # Two layers of which each has a matrix and a vector, padded to be divided.

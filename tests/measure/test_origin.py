@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import time
+from importlib import import_module
 
 import pytest
+from torch import distributed
 
-from tests.distributed.processes import run_processes
+from tests.distributed.processes import join_group, run_processes
 from torchprof_hooks import __version__
+from torchprof_hooks.capture.torch_names.distributed.device_mesh import mesh_coordinates
 from torchprof_hooks.measure.origin import Origin, Place, find_place
+from torchprof_hooks.profiles.ranks.provenance import Coordinate
 
 TORCHRUN = {"RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "1"}
 SLURM = {"SLURM_PROCID": "5", "SLURM_STEP_NUM_TASKS": "6", "SLURM_LOCALID": "2"}
@@ -46,6 +51,27 @@ def test_launchers(environment: dict[str, str], place: tuple[int, int, int]) -> 
 def test_a_process_that_no_launcher_tells_asks_torch_distributed() -> None:
     places = run_processes(lambda rank: find_place({}), 2)
     assert places == [(0, 2, 0), (1, 2, 0)]
+
+
+def places_in_a_mesh(rank: int) -> list[tuple[Coordinate, ...]]:
+    """Before there is a mesh, while there is one, and when its groups are gone."""
+    origin = Origin(0, mesh_coordinates)
+    before = origin.provenance(False).coordinates
+    meshes = import_module("torch.distributed.device_mesh")
+    meshes.init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+    during = origin.provenance(False).coordinates
+    distributed.destroy_process_group()
+    after = origin.provenance(True).coordinates
+    join_group(0, 1, f"{tempfile.mkdtemp()}/store")  # to be left, as others are
+    return [before, during, after]
+
+
+def test_the_place_in_a_device_mesh() -> None:
+    import_module("torch.distributed.device_mesh")  # takes long: not in each process
+    for rank, (before, *others) in enumerate(run_processes(places_in_a_mesh, 4)):
+        expected = Coordinate("dp", rank // 2, 2), Coordinate("tp", rank % 2, 2)
+        assert before == ()
+        assert others == [expected, expected]
 
 
 def test_the_rank_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from torchprof_hooks.capture.torch_names.distributed.device_mesh import mesh_coordinates
 from torchprof_hooks.measure.origin import Origin
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ class Saving:
         ranks_report: bool = False,
     ) -> None:
         self._path = path
-        self._origin = Origin(flush_secs if path else 0.0)
+        self._origin = Origin(flush_secs if path else 0.0, mesh_coordinates)
         self._ranks_report = ranks_report
         if path:
             from torchprof_hooks.profiles.files.own_file import OwnFile

@@ -6,7 +6,7 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 import torch
@@ -14,7 +14,7 @@ from torch import __version__ as torch_version
 from torch import distributed
 
 from torchprof_hooks.measure.accelerator import Accelerator, current_accelerator
-from torchprof_hooks.profiles.ranks.provenance import Provenance
+from torchprof_hooks.profiles.ranks.provenance import Coordinate, Provenance
 from torchprof_hooks.version import __version__
 
 
@@ -61,18 +61,27 @@ class Origin:
     """This process, since it began to measure.
 
     flush_secs: how often its profile is written, 0 if only at the end.
+    find_coordinates: says where the process is in a device mesh.
     """
 
-    def __init__(self, flush_secs: float = 0.0) -> None:
+    def __init__(
+        self,
+        flush_secs: float = 0.0,
+        find_coordinates: Callable[[], tuple[Coordinate, ...]] = tuple,
+    ) -> None:
         self._started_ns = time.time_ns()
         self._flush_ns = round(min(flush_secs, 1e9) * 1e9)
         self._place = find_place(os.environ)
+        self._find_coordinates = find_coordinates
+        self._coordinates: tuple[Coordinate, ...] = ()
 
     def look(self) -> Place:
         """The place of the process: to be called while it is in its group, too, which
         it may have left by the end."""
         if self._place.world_size == 1:
             self._place = find_place(os.environ)
+        if self._place.world_size > 1:
+            self._coordinates = self._find_coordinates() or self._coordinates
         return self._place
 
     def provenance(self, has_ended: bool) -> Provenance:
@@ -91,6 +100,7 @@ class Origin:
             written_ns=time.time_ns(),
             flush_ns=self._flush_ns,
             has_ended=has_ended,
+            coordinates=self._coordinates,
         )
 
 

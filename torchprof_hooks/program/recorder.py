@@ -19,6 +19,7 @@ import torch
 from torchprof_hooks.capture.sampling.prices import Level
 from torchprof_hooks.capture.sampling.sampled_steps import SampledSteps
 from torchprof_hooks.capture.sampling.scheduler import Scheduler
+from torchprof_hooks.capture.torch_names.distributed.device_mesh import mesh_coordinates
 from torchprof_hooks.capture.tracking.first_call import FirstCall
 from torchprof_hooks.hooks.measuring import Settings, make_tracker
 from torchprof_hooks.measure.device_clock import default_device_clock
@@ -59,7 +60,8 @@ class Recorder:
         self._memory = _make_memory_step() if flags.profile_memory else None
         self._compiled_before = _compilation_so_far()
         self._has_traced = False
-        self._origin = Origin(flags.flush_secs if flags.save else 0)
+        flush_secs = flags.flush_secs if flags.save else 0
+        self._origin = Origin(flush_secs, mesh_coordinates)
         self._outputs = ending.Outputs(flags, self._origin)
         self._is_reported = False
         self._ended_ns = 0

@@ -131,10 +131,14 @@ def wait_measured(  # noqa: PLR0917
     doing = _Doing(trackers, exchange.name, is_call)
     result = doing.call(original, args, kwargs)
     _inside.waited_ns = waited_ns + doing.took_ns
+    begun_ns = exchange.start_ns or doing.start_ns
+    elapsed_ns = doing.start_ns + doing.took_ns - begun_ns
+    elapsed_ns *= not exchange.is_complete
     if doing.is_outermost:
-        begun_ns = exchange.start_ns or doing.start_ns
-        elapsed_ns = doing.start_ns + doing.took_ns - begun_ns
-        elapsed_ns *= not exchange.is_complete
         exchange.is_complete = True
         doing.add(exchange, waiting_ns=doing.took_ns, elapsed_ns=elapsed_ns)
+    elif exchange.start_ns and elapsed_ns:  # the waiting is that of a row around
+        exchange.is_complete = True
+        for tracker in trackers:
+            tracker.exchanges.add(exchange, elapsed_ns=elapsed_ns)
     return result

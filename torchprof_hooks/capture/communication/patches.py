@@ -27,7 +27,11 @@ from torchprof_hooks.capture.torch_names.distributed.collectives import (
     wait_method,
     work_class,
 )
+from torchprof_hooks.capture.torch_names.distributed.device_mesh import pipeline_wait
 from torchprof_hooks.capture.torch_names.place import Function, Place
+
+#: What a stage of a pipeline does while it waits for another: the name of the row.
+BUBBLE_NAME: Final = "pipeline bubble"
 
 #: Results of functional collectives whose names are remembered. Forgetting one costs
 #: its name, and counts it twice.
@@ -87,7 +91,8 @@ class CommunicationPatches(Attachment):
             (future_wait(), self._make_future_wait),
             *GradientPatches(self.trackers_here).makes(),
         ]
-        return [Patch(place, make) for place, make in makes]
+        patches = [Patch(place, make) for place, make in makes]
+        return [*patches, Patch(pipeline_wait, self._make_bubble)]  # imported late
 
     # What takes the place of torch's functions
 
@@ -124,6 +129,15 @@ class CommunicationPatches(Attachment):
             return self._wait(exchange, begun is None, original, args, kwargs)
 
         return wait
+
+    def _make_bubble(self, original: Function, layer: Layer) -> Function:
+        @wraps(original)
+        def wait_batch_p2p(*args: Any, **kwargs: Any) -> Any:
+            if not layer.is_on or not any((*args, *kwargs.values())):  # of nobody
+                return original(*args, **kwargs)
+            return self._wait(Exchange(BUBBLE_NAME), True, original, args, kwargs)
+
+        return wait_batch_p2p
 
     def _make_future(self, original: Function, layer: Layer) -> Function:
         @wraps(original)

@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
-from torchprof_hooks.profiles.files.fields import Count
+from torchprof_hooks.profiles.files.fields import OPTIONAL, Count
+
+
+class Coordinate(NamedTuple):
+    """A place in one dimension of a device mesh.
+
+    dimension: its name: "dp", "tp"; "dim_0" if it has none.
+    place: of this process, from 0.
+    size: how many places there are.
+    """
+
+    dimension: str
+    place: Count
+    size: Count
 
 
 class Provenance(NamedTuple):
@@ -21,6 +34,8 @@ class Provenance(NamedTuple):
     written_ns: up to when the profile tells.
     flush_ns: how often the file is written while the program runs; 0: at the end alone.
     has_ended: whether it was written at the end.
+    coordinates: places in the dimensions of a ``DeviceMesh``, if there is one that has
+        several.
     """
 
     rank: Count = 0
@@ -37,6 +52,7 @@ class Provenance(NamedTuple):
     written_ns: Count = 0
     flush_ns: Count = 0
     has_ended: bool = False
+    coordinates: Annotated[tuple[Coordinate, ...], OPTIONAL] = ()
 
     def is_process_of(self, other: Provenance) -> bool:
         """Whether both are of one process."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from torchprof_hooks.profiles.names import GROUPINGS, Grouping, check_grouping
 from torchprof_hooks.profiles.options import check_path
 from torchprof_hooks.profiles.ranks.exchanged import RankCollective, exchanged
+from torchprof_hooks.profiles.ranks.peers import peers
 from torchprof_hooks.profiles.ranks.rank import Rank
 from torchprof_hooks.profiles.ranks.run import StaleRank, read_run
 from torchprof_hooks.profiles.ranks.skew import SkewRow, skew_rows
@@ -42,7 +43,13 @@ class Ranks(ReportableRanks):
             TypeError, ValueError: `by` is not one of these.
         """
         check_grouping(by, GROUPINGS)
-        return skew_rows(self.ranks, by)
+        return skew_rows(self.ranks, by, self.peers)
+
+    @cached_property
+    def peers(self) -> tuple[tuple[int, ...], ...]:
+        """Groups of places in `ranks`, of those that do the same work: all, unless a
+        device mesh says that some are other stages of a pipeline."""
+        return peers(self.ranks)
 
     @cached_property
     def collectives(self) -> tuple[RankCollective, ...]:
@@ -52,10 +59,15 @@ class Ranks(ReportableRanks):
     @cached_property
     def verdict(self) -> Verdict:
         """Which rank the others wait for, and where it spends that. Ranks that are
-        stale are not compared, unless all of them are."""
+        stale are not compared, unless all of them are; others with their peers, and of
+        several verdicts this is the one about most time."""
         stale = {each.rank for each in self.stale}
         live = [rank for rank in self.ranks if rank.number not in stale] or self.ranks
-        return find_verdict(live, skew_rows(live, "module"))
+        groups = [[live[place] for place in group] for group in peers(live)]
+        found = [find_verdict(group, skew_rows(group, "module")) for group in groups]
+        return max(
+            found, key=lambda verdict: (verdict.rank is not None, verdict.lost_ns)
+        )
 
     def _reported_ranks(self) -> Ranks:
         return self

@@ -104,12 +104,12 @@ def _stale(ranks: tuple[Rank, ...]) -> Iterator[StaleRank]:
     newest_ns = max(rank.provenance.written_ns for rank in ranks)
     most = max(rank.steps for rank in ranks)
     for rank in ranks:
-        _, *_, flush_ns, has_ended = rank.provenance
-        age_ns = newest_ns - rank.provenance.written_ns
-        if has_ended and rank.steps >= most:
+        found = rank.provenance
+        age_ns = newest_ns - found.written_ns
+        if found.has_ended and rank.steps >= most:
             continue
-        if age_ns > 2 * (flush_ns or _USUAL_FLUSH_NS):
-            yield StaleRank(rank.number, age_ns, rank.steps, has_ended)
+        if age_ns > 2 * (found.flush_ns or _USUAL_FLUSH_NS):
+            yield StaleRank(rank.number, age_ns, rank.steps, found.has_ended)
 
 
 def _differences(ranks: tuple[Rank, ...]) -> Iterator[str]:

@@ -31,7 +31,9 @@ class SkewRow(NamedTuple):
     name, kind, phase: see `Row`.
     own_ns: of each rank, without what is inside of it.
     total_ns: the same, with that.
-    worst: place, in these, of the rank that spent most itself.
+    places: in these, of ranks that are compared: of the peers (see `peers`) that differ
+        most, if not all are.
+    worst: place of the rank, among these, that spent most itself.
     """
 
     name: str
@@ -39,22 +41,27 @@ class SkewRow(NamedTuple):
     phase: Phase
     own_ns: Sequence[float]
     total_ns: Sequence[float]
+    places: Sequence[int]
 
     @property
     def least_ns(self) -> float:
-        return min(self.own_ns)
+        return min(self._compared_ns)
 
     @property
     def median_ns(self) -> float:
-        return median(self.own_ns)
+        return median(self._compared_ns)
 
     @property
     def most_ns(self) -> float:
-        return max(self.own_ns)
+        return max(self._compared_ns)
 
     @property
     def worst(self) -> int:
-        return max(range(len(self.own_ns)), key=self.own_ns.__getitem__)
+        return max(self.places, key=self.own_ns.__getitem__)
+
+    @property
+    def _compared_ns(self) -> list[float]:
+        return [self.own_ns[place] for place in self.places]
 
     @property
     def skew_ns(self) -> float:
@@ -68,8 +75,14 @@ class _Sums(NamedTuple):
     total_ns: list[float]
 
 
-def skew_rows(ranks: Sequence[Rank], by: Grouping) -> tuple[SkewRow, ...]:
-    """The rows of all ranks (see `Profile.rows`), the largest skew first."""
+def skew_rows(
+    ranks: Sequence[Rank], by: Grouping, groups: Sequence[Sequence[int]] = ()
+) -> tuple[SkewRow, ...]:
+    """The rows of all ranks (see `Profile.rows`), the largest skew first.
+
+    groups: places of ranks that can be compared, if not all can.
+    """
+    groups = groups or [range(len(ranks))]
     sums: dict[tuple[str, Phase], _Sums] = {}
     places: dict[CellKey, list[_Place]] = {}
     for number, rank in enumerate(ranks):
@@ -86,11 +99,18 @@ def skew_rows(ranks: Sequence[Rank], by: Grouping) -> tuple[SkewRow, ...]:
                 if place.is_own:
                     found.own_ns[number] += cell_ns
     rows = (
-        SkewRow(name, found.kind, phase, found.own_ns, found.total_ns)
+        _widest(
+            SkewRow(name, found.kind, phase, found.own_ns, found.total_ns, places)
+            for places in groups
+        )
         for (name, phase), found in sums.items()
         if any(found.total_ns)
     )
     return tuple(sorted(rows, key=lambda row: (-row.skew_ns, row.name, row.phase)))
+
+
+def _widest(rows: Iterable[SkewRow]) -> SkewRow:
+    return max(rows, key=lambda row: row.skew_ns)
 
 
 class _Place(NamedTuple):

@@ -9,6 +9,7 @@ from io import StringIO
 from typing import TYPE_CHECKING, Any, Final
 
 from torchprof_hooks.profiles.names import Grouping
+from torchprof_hooks.profiles.ranks.peers import coordinates
 from torchprof_hooks.profiles.ranks.skew import SkewRow, phase_times
 from torchprof_hooks.reports.ranks.text import ROWS, ranks_report, verdict_text
 
@@ -49,7 +50,8 @@ def ranks_json(
     Example::
 
         {"world_size": 4,
-         "ranks": [{"rank": 0, "host": "node0", ..., "steps": 40, "step_ns": 52400000,
+         "ranks": [{"rank": 0, "host": "node0", ..., "coordinates": {"dp": 0, "tp": 0},
+                    "steps": 40, "step_ns": 52400000,
                     "phases": {"forward": 10120000, ...}}, ...],
          "missing": [],
          "stale": [{"rank": 3, "age_ns": 45000000000, "steps": 20, "has_ended": false}],
@@ -109,6 +111,7 @@ def ranks_csv(
 def _rank_record(rank: Rank) -> dict[str, Any]:
     return {
         **rank.provenance._asdict(),
+        "coordinates": coordinates(rank),
         "steps": rank.steps,
         "step_ns": round(rank.step_ns),
         "phases": {phase: round(ns) for phase, ns in phase_times(rank).items()},

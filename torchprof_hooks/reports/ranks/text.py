@@ -7,6 +7,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from torchprof_hooks.profiles.names import Grouping
+from torchprof_hooks.profiles.ranks.peers import coordinates, dimensions
 from torchprof_hooks.profiles.ranks.rank import WAITING_PHASES, Rank
 from torchprof_hooks.profiles.ranks.run import StaleRank
 from torchprof_hooks.profiles.ranks.skew import RANK_PHASES, SkewRow, phase_times
@@ -162,6 +163,7 @@ def _rank_lines(ranks: Ranks, width: int) -> Iterator[str]:
     times = [phase_times(rank) for rank in shown]
     kept = [phase for phase in RANK_PHASES if any(each[phase] for each in times)]
     columns = [
+        *_mesh_columns(shown),
         TextColumn("steps", [str(rank.steps) for rank in shown]),
         *_time_columns(
             {
@@ -180,6 +182,18 @@ def _rank_lines(ranks: Ranks, width: int) -> Iterator[str]:
         yield line + _SLOW * is_slow
     if left_out:
         yield f"... {left_out} more ranks, which wait neither least nor most"
+    if len(ranks.peers) > 1:
+        groups = "; ".join(
+            ranks_text([ranks.ranks[place].number for place in group]).split(" ", 1)[1]
+            for group in ranks.peers
+        )
+        yield wrap(f"Compared with each other, for they do the same: {groups}", width)
+
+
+def _mesh_columns(shown: Sequence[Rank]) -> Iterator[TextColumn]:
+    """The place of each rank in the dimensions of a device mesh."""
+    for name in dimensions(shown):
+        yield TextColumn(name, [str(coordinates(rank)[name]) for rank in shown])
 
 
 def shown_ranks(ranks: Ranks) -> tuple[Sequence[Rank], int]:
