@@ -15,13 +15,12 @@ from torchprof_hooks.reports.html.escaping import escaped
 from torchprof_hooks.reports.html.numbers import count_text, share_text, time_text
 from torchprof_hooks.reports.html.static_table import Column, html_table
 from torchprof_hooks.reports.program.part import PHASE_TITLES
-from torchprof_hooks.reports.ranks.text import (
+from torchprof_hooks.reports.ranks.sentences import (
     absent_texts,
     place_text,
     ranks_text,
-    shown_ranks,
-    skewed_rows,
 )
+from torchprof_hooks.reports.ranks.text import shown_ranks, skewed_rows
 from torchprof_hooks.reports.table import plural
 
 if TYPE_CHECKING:

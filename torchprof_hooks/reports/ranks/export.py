@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 from torchprof_hooks.profiles.names import Grouping
 from torchprof_hooks.profiles.ranks.peers import coordinates
 from torchprof_hooks.profiles.ranks.skew import SkewRow, phase_times
-from torchprof_hooks.reports.ranks.text import ROWS, ranks_report, verdict_text
+from torchprof_hooks.reports.ranks.sentences import verdict_text
+from torchprof_hooks.reports.ranks.text import ROWS, ranks_report
 
 if TYPE_CHECKING:
     from torchprof_hooks.profiles.ranks.exchanged import RankCollective

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from torchprof_hooks.profiles.names import Grouping
 from torchprof_hooks.profiles.ranks.peers import coordinates, dimensions
 from torchprof_hooks.profiles.ranks.rank import WAITING_PHASES, Rank
-from torchprof_hooks.profiles.ranks.run import StaleRank
 from torchprof_hooks.profiles.ranks.skew import RANK_PHASES, SkewRow, phase_times
-from torchprof_hooks.profiles.ranks.verdict import Reason, Verdict
 from torchprof_hooks.reports.ranks.collectives import collective_table
+from torchprof_hooks.reports.ranks.sentences import absent_texts, ranks_text, sentences
 from torchprof_hooks.reports.table import (
     TextColumn,
-    percent,
     plural,
     table_lines,
     wrap,
 )
-from torchprof_hooks.reports.units import best_time, format_times
+from torchprof_hooks.reports.units import format_times
 
 if TYPE_CHECKING:
     from torchprof_hooks.profiles.ranks.ranks import Ranks
@@ -32,11 +29,6 @@ _MOST_RANKS: Final = 16
 _SLOW: Final = "  <- slow"
 #: Skews of less than this share of a step say nothing.
 _LEAST_SKEW: Final = 0.01
-
-_OTHER_NAMES: Final = {
-    "outside": "the program's own code, outside of modules",
-    "data": "data loading",
-}
 
 
 def ranks_report(
@@ -64,98 +56,13 @@ def ranks_report(
     """
     absent = list(absent_texts(ranks))
     blocks = [
-        [wrap(line, width) for line in (*absent, *_sentences(ranks.verdict))],
+        [wrap(line, width) for line in (*absent, *sentences(ranks.verdict))],
         list(_rank_lines(ranks, width)),
         list(_row_lines(ranks, skewed_rows(ranks, by), max_rows, width)),
         list(collective_table(ranks.collectives, max_rows, width)),
         [wrap(note, width) for note in ranks.notes],
     ]
     return "\n\n".join("\n".join(block) for block in blocks if block)
-
-
-def verdict_text(verdict: Verdict) -> str:
-    """The verdict in words."""
-    return " ".join(_sentences(verdict))
-
-
-def _sentences(verdict: Verdict) -> Iterator[str]:
-    step, noise = best_time(verdict.step_ns), best_time(verdict.noise_ns)
-    if verdict.rank is not None:
-        lost = best_time(verdict.lost_ns)
-        share = percent(verdict.lost_ns, verdict.step_ns)
-        also = f" (and so {_are(verdict.also)})" if verdict.also else ""
-        yield (
-            f"Rank {verdict.rank} is slow{also}: the others wait {lost} for it in each "
-            f"step of {step} ({share})."
-        )
-        yield from _reason(verdict.reason)
-        yield f"Up to {noise} may be chance: steps differ."
-    elif not verdict.waiting_ns:
-        yield "No rank was seen to communicate: nothing says who waits for whom."
-    else:
-        waiting = best_time(verdict.waiting_ns)
-        share = percent(verdict.waiting_ns, verdict.step_ns)
-        yield (
-            f"Even: no rank waits for another beyond noise ({noise} in a step of "
-            f"{step})."
-        )
-        yield (
-            f"Each spends about {waiting} ({share}) in communication: what that takes, "
-            "or waiting for ranks that are slow in turns."
-        )
-
-
-def _reason(reason: Reason | None) -> Iterator[str]:
-    if reason is None:
-        yield (
-            "No row explains most of that: it is slower in many, or does more in "
-            "communication."
-        )
-        return
-    where = place_text(reason)
-    spent, others = best_time(reason.spent_ns), best_time(reason.others_ns)
-    if reason.is_own:
-        yield f"It spends that in {where}: {spent} a step, the others {others}."
-    else:
-        yield f"It is slower in all of {where}: {spent} a step, the others {others}."
-        yield "So it has more work, or a slower device."
-
-
-def place_text(reason: Reason) -> str:
-    """``Net.head, forward``."""
-    where = _OTHER_NAMES.get(reason.kind, reason.row)
-    if reason.kind in ("module", "function"):
-        where += f", {reason.phase}" if reason.phase else ", forward and backward"
-    return where
-
-
-def _are(numbers: Sequence[int]) -> str:
-    verb = "is" if len(numbers) == 1 else "are"
-    return f"{verb} {ranks_text(numbers)}"
-
-
-def ranks_text(numbers: Iterable[int]) -> str:
-    """``ranks 1, 3 to 5``."""
-    runs: list[str] = []
-    for _, group in groupby(enumerate(numbers), lambda each: each[1] - each[0]):
-        run = [number for _, number in group]
-        pair = run if len(run) < 3 else [f"{run[0]} to {run[-1]}"]
-        runs += map(str, pair)
-    return f"rank{'s' * (runs != runs[:1] or ' ' in runs[0])} {', '.join(runs)}"
-
-
-def absent_texts(ranks: Ranks) -> Iterator[str]:
-    """Ranks that say nothing any more, or never did."""
-    if ranks.missing:
-        yield f"MISSING: there is no file of {ranks_text(ranks.missing)}."
-    for stale in ranks.stale:
-        yield _stale_text(stale)
-
-
-def _stale_text(stale: StaleRank) -> str:
-    how = "ended" if stale.has_ended else "wrote its file last"
-    age, steps = best_time(stale.age_ns), plural(stale.steps, "step")
-    return f"STALE: rank {stale.rank} {how} {age} before the newest, after {steps}."
 
 
 def _rank_lines(ranks: Ranks, width: int) -> Iterator[str]:
