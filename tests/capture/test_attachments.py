@@ -49,7 +49,8 @@ before, hooks = everything(), registered()
 
 import torchprof_hooks
 for found in pkgutil.walk_packages(torchprof_hooks.__path__, "torchprof_hooks."):
-    if not found.name.endswith("__main__"):
+    # Integrations import what they are for, which may change torch.
+    if not found.name.endswith("__main__") and ".integrations." not in found.name:
         importlib.import_module(found.name)
 torchprof_hooks.ProfilerHook(1), torchprof_hooks.profile(functions=True)
 
