@@ -189,9 +189,9 @@ def profile(
             or "1%" for one per cent. Then only as many steps are measured as that
             allows, and the report is about these (see `StepTimes` for what a step is);
             the others have hooks on outermost modules at most. Steps of less than a
-            millisecond cannot keep to one per cent: finding their end takes 6 us, and
-            3 us for each call. By default, and with "none" or "100%", all steps are
-            measured.
+            millisecond cannot keep to one per cent: finding their end takes some
+            microseconds, and so does each outermost call. By default, and with "none"
+            or "100%", all steps are measured.
         device_clock: a clock for another device. By default it is that of the
             accelerator that this torch is built for, or that has registered with it.
         save: a file for the profile, which is written when the block is left, and while

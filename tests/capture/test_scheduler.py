@@ -11,20 +11,30 @@ from random import Random
 import pytest
 
 from tests.fake_clock import MS
+from torchprof_hooks.capture.sampling import prices
 from torchprof_hooks.capture.sampling.prices import (
-    COUNTED,
+    USUAL_NS,
     CountedCosts,
     Ended,
     Level,
     Prices,
     Run,
+    counted_costs,
+    trivial_call_ns,
 )
 from torchprof_hooks.capture.sampling.scheduler import Scheduler
 
 STEPS = 6000
+#: What is counted in these loops, on whatever machine.
+COUNTED = CountedCosts(6_000, 3_000, 15_000, 2_500)
 #: Of `profile(max_overhead=)`, and of whole programs.
 TWO = (Level.STEPS, Level.MODULES)
 ALL = tuple(Level)
+
+
+@pytest.fixture(autouse=True)
+def counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prices, "counted_costs", lambda call_ns: COUNTED)
 
 
 class Loop:
@@ -410,3 +420,18 @@ def test_evaluation_calls_between_steps_of_many_calls_are_watched() -> None:
         )
         watched.append(scheduler.prices.watches)
     assert all(watched[100:])
+
+
+def test_what_is_counted_is_what_this_machine_takes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    readings = iter([0, 9000, 0, 5000, *[0, 7000] * 9])
+    monkeypatch.setattr(prices, "perf_counter_ns", lambda: next(readings))
+
+    assert trivial_call_ns() == 100  # the shortest of some, of 50 calls
+    assert counted_costs(200.0).span == 2 * counted_costs(100.0).span
+
+
+@pytest.mark.usefixtures("clock")
+def test_where_a_clock_stands_still_a_machine_is_a_usual_one() -> None:
+    assert trivial_call_ns() == USUAL_NS

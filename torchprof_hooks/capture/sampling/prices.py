@@ -6,6 +6,7 @@ from collections import defaultdict, deque
 from collections.abc import Collection
 from enum import IntEnum
 from math import sqrt
+from time import perf_counter_ns
 from typing import Final, NamedTuple
 
 from torchprof_hooks.capture.core import CORE
@@ -62,12 +63,44 @@ class CountedCosts(NamedTuple):
     span: int
 
 
-#: What was measured on steps of some milliseconds, where caches are cold.
-_MEASURED: Final = {
-    "python": CountedCosts(6_000, 3_000, 25_000, 6_000),
-    "native": CountedCosts(6_000, 3_000, 15_000, 2_500),
-}
-COUNTED: Final = _MEASURED[CORE.name]
+class _Trivial:
+    """What a machine is timed with: a call of Python's, as hooks are made of."""
+
+    def __call__(self, value: int) -> int:
+        return self.same(value)
+
+    def same(self, value: int) -> int:
+        return value
+
+
+#: What was measured in a program of many short calls, where caches are cold, in calls
+#: of `_Trivial`: machines differ by several times, and so do quiet and busy ones.
+_IN_TRIVIAL_CALLS: Final = {
+    "python": CountedCosts(50, 200, 280, 78),
+    "native": CountedCosts(50, 125, 230, 31),
+}[CORE.name]
+#: What such a call takes where nothing is known of the machine.
+USUAL_NS: Final = 110.0
+#: How often it is timed, and how many calls in a row; the shortest time counts.
+_TIMES: Final = 9
+_IN_A_ROW: Final = 50
+
+
+def trivial_call_ns() -> float:
+    """How long a trivial call takes on this machine now. To see that takes 50 us."""
+    call, shortest_ns = _Trivial(), float("inf")
+    for _ in range(_TIMES):
+        start_ns = perf_counter_ns()
+        for value in range(_IN_A_ROW):
+            call(value)
+        shortest_ns = min(shortest_ns, perf_counter_ns() - start_ns)
+    return shortest_ns / _IN_A_ROW or USUAL_NS
+
+
+def counted_costs(call_ns: float) -> CountedCosts:
+    """What things cost where a trivial call takes so long."""
+    return CountedCosts(*(round(call_ns * calls) for calls in _IN_TRIVIAL_CALLS))
+
 
 #: Differences that are remembered; how many tell enough to believe in a lower cost than
 #: the counted one, and how many, in a higher one.
@@ -87,13 +120,14 @@ class Prices:
     estimate, the more is measured. As long as this is not known, the price is the
     counted one; it is never taken to be less than half of that.
 
+    counted: what things cost on this machine; by default it is timed.
     bare: the level that others are compared with.
     """
 
-    def __init__(self, counted: CountedCosts = COUNTED) -> None:
+    def __init__(self, counted: CountedCosts | None = None) -> None:
         self.bare = Level.STEPS
         self.watches = True  # calls, where only the ends of steps are seen
-        self._counted = counted
+        self._counted = counted or counted_costs(trivial_call_ns())
         self._spans = dict.fromkeys(Level, 0.0)  # of a step
         self._pauses = 0.0
         self._lately_pauses = self._lately_ns = 0.0
