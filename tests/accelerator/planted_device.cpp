@@ -45,8 +45,9 @@ std::atomic<bool> is_in_use{false};
 thread_local c10::DeviceIndex current_device = 0;
 
 void wait_until(int64_t time_ns) {
+  if (time_ns <= queues.now_ns) return;
   queues.waits++;
-  queues.now_ns = std::max(queues.now_ns, time_ns);
+  queues.now_ns = time_ns;
 }
 
 struct Guard final : c10::impl::DeviceGuardImplInterface {

@@ -40,6 +40,20 @@ class Accelerator:
         """A new event, which takes the time at which the device comes past it."""
         return torch.Event(self.kind, enable_timing=enable_timing)
 
+    def takes_times(self) -> bool:
+        """Whether events tell when the device came past them. Of a device that is in
+        use; does not wait for it."""
+        begin, end = (self.Event(enable_timing=True) for _ in range(2))
+        try:
+            begin.record(self.current_stream())
+            end.record(self.current_stream())
+            if end.query():
+                end.synchronize()
+                begin.elapsed_time(end)
+        except (RuntimeError, NotImplementedError):
+            return False
+        return True
+
     def current_device(self) -> int:
         """The index of the running thread's device."""
         return torch.accelerator.current_device_index()

@@ -48,8 +48,8 @@ _KEPT: Final = ("reserved", "allocated")
 
 
 class EventClock:
-    """Stamps as timing events on the current stream of a device: of ``torch.cuda``, or
-    of an `Accelerator`.
+    """Stamps as timing events on the current stream of ``torch.cuda``, or of another
+    device of which the same can be asked.
 
     No stamp is taken before the program itself has initialised the device, nor on a
     device that it keeps nothing on (an event would take some hundred megabytes of that
@@ -109,6 +109,20 @@ class EventClock:
         return max(round(milliseconds * 1e6), 0)
 
 
+class AcceleratorClock(EventClock):
+    """The clock of a device that is not CUDA; no stamp is taken if it has no events."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(Accelerator(kind), kind)
+        self._takes_times: bool | None = None  # None: not known yet
+
+    def stamp(self) -> _EventStamp | None:
+        """See `DeviceClock.stamp`."""
+        if self._takes_times is None and self._device.is_initialized():
+            self._takes_times = self._device.takes_times()
+        return super().stamp() if self._takes_times else None
+
+
 class _EventStamp:
     """Holds an event for as long as somebody needs its time.
 
@@ -131,4 +145,4 @@ def default_device_clock() -> DeviceClock | None:
     kind = current_accelerator()
     if kind is None:
         return None
-    return EventClock() if kind == "cuda" else EventClock(Accelerator(kind), kind)
+    return EventClock() if kind == "cuda" else AcceleratorClock(kind)
