@@ -47,14 +47,15 @@ class Slow(torch.autograd.Function):
 
 
 class Head(nn.Module):
-    def __init__(self, forward_s: float, backward_s: float) -> None:
+    def __init__(self, forward_s: float, backward_s: float, row_s: float) -> None:
         super().__init__()
         self.fc = nn.Linear(8, 8)
-        self.forward_s, self.backward_s = forward_s, backward_s
+        self.forward_s, self.backward_s, self.row_s = forward_s, backward_s, row_s
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        time.sleep(self.forward_s)
-        out: torch.Tensor = Slow.apply(self.fc(x), self.backward_s)
+        of_rows_s = self.row_s * len(x)
+        time.sleep(self.forward_s + of_rows_s)
+        out: torch.Tensor = Slow.apply(self.fc(x), self.backward_s + of_rows_s)
         return out
 
 
@@ -63,7 +64,7 @@ class Data(Dataset[torch.Tensor]):
         self.seconds = seconds
 
     def __len__(self) -> int:
-        return STEPS + 1
+        return 2 * ROWS * (STEPS + 1)
 
     def __getitem__(self, number: int) -> torch.Tensor:
         time.sleep(self.seconds)
@@ -83,15 +84,25 @@ PLANTED: dict[str, tuple[Sleeps, str, str]] = {
     "own code": ((0, 0, 0, SLEEP_S), "(outside modules)", "outside"),
 }
 
+#: Rows of a batch; the last process has twice as many, and each takes so long.
+ROWS = 2
+ROW_S = SLEEP_S / (2 * ROWS)
 
-def train(folder: Path, sleeps: Sleeps, own_code: Callable[[int], float]) -> None:
+
+def train(
+    folder: Path,
+    sleeps: Sleeps,
+    own_code: Callable[[int], float],
+    rows: int = 1,
+    row_s: float = 0.0,
+) -> None:
     torch.manual_seed(0)
     forward_s, backward_s, data_s, own_s = sleeps
     model = DistributedDataParallel(
-        nn.Sequential(nn.Linear(8, 8), Head(forward_s, backward_s))
+        nn.Sequential(nn.Linear(8, 8), Head(forward_s, backward_s, row_s))
     )
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    batches = iter(DataLoader(Data(data_s)))
+    batches = iter(DataLoader(Data(data_s), rows))
 
     def step(number: int) -> None:
         loss = model(next(batches)).square().mean()
@@ -113,6 +124,8 @@ def all_of_them(folder: Path, size: int) -> Callable[[int], None]:
         is_last = rank == size - 1
         for name, (sleeps, _, _) in PLANTED.items():
             train(folder / name, sleeps if is_last else NOWHERE, lambda _: 0.0)
+        rows = 2 * ROWS if is_last else ROWS
+        train(folder / "batch", NOWHERE, lambda _: 0.0, rows, ROW_S)
         rng = random.Random(rank)
         train(folder / "noise", NOWHERE, lambda _: SLEEP_S * rng.gauss(1, 0.1))
         train(folder / "turns", NOWHERE, lambda n: SLEEP_S * (n % size == rank))
@@ -120,7 +133,16 @@ def all_of_them(folder: Path, size: int) -> Callable[[int], None]:
     return work
 
 
-def check_blame(ranks: Ranks, slow: int, row: str, phase: str) -> None:
+#: All that is planted: row and phase that are to be told, None if nobody is slow.
+CASES: dict[str, tuple[str, str] | None] = {
+    **{name: (row, phase) for name, (_, row, phase) in PLANTED.items()},
+    "batch": ("Head", ""),
+    "noise": None,
+    "turns": None,
+}
+
+
+def check_blame(ranks: Ranks, slow: int, row: str, phase: str | None) -> None:
     waited = {
         rank.number: phase_times(rank)["waiting"] + phase_times(rank)["communication"]
         for rank in ranks.ranks
@@ -140,7 +162,7 @@ def check_blame(ranks: Ranks, slow: int, row: str, phase: str) -> None:
 
 @pytest.mark.parametrize("size", SIZES)
 def test_planted(size: int, tmp_path: Path) -> None:
-    for name in (*PLANTED, "noise", "turns"):
+    for name in CASES:
         (tmp_path / name).mkdir()
     import_module("torch._dynamo")  # takes seconds: not in each process
     run_processes(all_of_them(tmp_path, size), size)
@@ -148,6 +170,8 @@ def test_planted(size: int, tmp_path: Path) -> None:
         ranks = load_ranks(tmp_path / name)
         assert (ranks.world_size, ranks.missing, ranks.stale) == (size, (), ())
         check_blame(ranks, size - 1, row, phase)
+    # It is slower in forward and backward alike: in no row, but in all of a module.
+    check_blame(load_ranks(tmp_path / "batch"), size - 1, "Head", None)
     for name in ("noise", "turns"):
         assert load_ranks(tmp_path / name).verdict.rank is None
     for path in tmp_path.rglob("*.json"):
@@ -156,26 +180,31 @@ def test_planted(size: int, tmp_path: Path) -> None:
         assert profile.provenance[0].world_size == size
 
 
-def keep_training(rank: int, folder: Path) -> None:
+def keep_training(rank: int, folder: Path, fails: bool) -> None:
+    """Until there is a file "fail", if that is to be an exception."""
     os.environ.update(RANK=str(rank), WORLD_SIZE="3", LOCAL_RANK=str(rank))
     net = nn.Linear(2, 2)
     optimizer = torch.optim.SGD(net.parameters(), 0.1)
     path = folder / "profile.json"
     with torchprof_hooks.profile(save=path, flush_secs=0.05, ranks_report=False):
-        while True:
+        while not (fails and (folder / "fail").exists()):
             net(torch.ones(1, 2)).sum().backward()
             optimizer.step()
             time.sleep(0.001)
+        raise RuntimeError("planted")
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
-def test_a_rank_that_dies_is_named(number: signal.Signals, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP, None], ids=str)
+def test_a_rank_that_dies_is_named(
+    number: signal.Signals | None, tmp_path: Path
+) -> None:
+    """By a signal, or of an exception."""
     children = []
     for rank in range(3):
         child = os.fork()
         if not child:
             try:
-                keep_training(rank, tmp_path)
+                keep_training(rank, tmp_path, fails=number is None and rank == 1)
             finally:
                 os._exit(1)
         children.append(child)
@@ -183,7 +212,10 @@ def test_a_rank_that_dies_is_named(number: signal.Signals, tmp_path: Path) -> No
         until = time.monotonic() + 60
         while len(list(tmp_path.glob("*.json"))) < 3 and time.monotonic() < until:
             time.sleep(0.02)
-        os.kill(children[1], number)
+        if number is None:
+            (tmp_path / "fail").touch()
+        else:
+            os.kill(children[1], number)
         while 1 not in _stale(tmp_path) and time.monotonic() < until:
             time.sleep(0.02)
         ranks = load_ranks(tmp_path)
@@ -195,8 +227,20 @@ def test_a_rank_that_dies_is_named(number: signal.Signals, tmp_path: Path) -> No
     assert ranks.missing == ()
     [dead] = [stale for stale in ranks.stale if stale.rank == 1]
     assert dead.steps == ranks.ranks[1].steps
-    assert not dead.has_ended
-    assert "STALE: rank 1 wrote its file last" in ranks.report()
+    assert dead.has_ended == (number is None)
+    how = "wrote its file last" if number else "ended"
+    assert f"STALE: rank 1 {how}" in ranks.report()
+    check_without_a_file_that_is_spoiled(tmp_path)
+
+
+def check_without_a_file_that_is_spoiled(folder: Path) -> None:
+    file = folder / "profile-rank2.json"
+    file.write_bytes(file.read_bytes()[:1000])
+    ranks = load_ranks(folder)
+    assert ranks.missing == (2,)
+    [note] = ranks.notes
+    assert note.startswith("left out: profile-rank2.json is not a whole JSON file")
+    assert "MISSING: there is no file of rank 2" in ranks.report()
 
 
 def _stale(folder: Path) -> list[int]:
