@@ -17,12 +17,11 @@ from torchprof_hooks.program.flags import Flags
 from torchprof_hooks.program.handover import complain
 
 if TYPE_CHECKING:  # not before they are needed: every program waits for these imports
+    from torchprof_hooks.profiles.program.compilation import CompilationSummary
     from torchprof_hooks.profiles.program.program_profile import ProgramProfile
 
-_NOTHING: Final = (
-    "torchprof_hooks: no module was called (processes that a program starts are not "
-    "measured)"
-)
+_NOTHING: Final = "torchprof_hooks: no module was called"
+_NOT_CHILDREN: Final = " (processes that a program starts are not measured)"
 
 
 class Outputs:
@@ -52,7 +51,7 @@ class Outputs:
         closing: gives the last lines of the report, which tell how long it took.
         """
         if program.whole.is_empty and not program.whole.steps:
-            complain(_NOTHING)
+            complain(_NOTHING + _NOT_CHILDREN * (not self._flags.children))
         else:
             self._write_all(program, closing)
 
@@ -134,3 +133,26 @@ def end_as_interrupted() -> None:
     if ended_by is KeyboardInterrupt and not is_interactive:
         with suppress(KeyboardInterrupt):
             exec("raise KeyboardInterrupt")
+
+
+def compilation_so_far() -> CompilationSummary | None:
+    """What torch.compile has done; None if the compiler is not loaded."""
+    if "torch._dynamo" not in sys.modules:
+        return None
+    from torchprof_hooks.capture.compilation import read_compilation
+
+    with suppress(Exception):
+        return read_compilation()
+    return None
+
+
+def compilation_since(earlier: CompilationSummary | None) -> CompilationSummary:
+    """What torch.compile has done since. That is read from private names of torch; if
+    they have changed, the summary is empty."""
+    from torchprof_hooks.profiles.program.compilation import CompilationSummary
+
+    found = compilation_so_far() or CompilationSummary()
+    try:
+        return found if earlier is None else found.since(earlier)
+    except Exception:
+        return CompilationSummary()

@@ -126,6 +126,11 @@ class Flags:
     save: str = _flag("", _text, "write the profile to this file, too")
     html: str = _flag("", _text, "write a page for a browser to this file, too")
     flush_secs: float = _flag(60.0, _number(0), "seconds between writing that file")
+    children: bool = _flag(
+        False,
+        _yes_or_no,
+        "measure ranks, too, that the program starts as processes of Python",
+    )
     ranks_report: bool = _flag(
         True,
         _on_or_off,
@@ -162,6 +167,7 @@ _BARE: Final = {
     "save",
     "html",
     "flush_secs",
+    "children",
     "ranks_report",
 }
 

@@ -22,6 +22,10 @@ BEGAN_NS = perf_counter_ns()
 #: PYTHONPATH that it would have.
 FLAGS_VARIABLE = "TORCHPROF_HOOKS_LAUNCH_FLAGS"
 PATH_VARIABLE = "TORCHPROF_HOOKS_LAUNCH_PATH"
+#: In what is told: that children are to be measured; and when a program was launched,
+#: which they were not.
+_WITH_CHILDREN = "'children': 'True'"
+_LAUNCHED = ", 'launched_ns'"
 BOOTSTRAP = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bootstrap")
 
 
@@ -36,13 +40,16 @@ def prepare(environment: MutableMapping[str, str], told: str) -> None:
 
 
 def restore(environment: MutableMapping[str, str]) -> str:
-    """Undo `prepare`: for the program, and for what it starts. Returns what is told."""
+    """Undo `prepare`: for the program, and for what it starts, unless that is to be
+    measured, too. Returns what is told."""
     told = environment.pop(FLAGS_VARIABLE)
     path = environment.pop(PATH_VARIABLE, None)
     if path is None:
         environment.pop("PYTHONPATH", None)
     else:
         environment["PYTHONPATH"] = path
+    if _WITH_CHILDREN in told:
+        prepare(environment, told.partition(_LAUNCHED)[0] + "}")
     return told
 
 

@@ -8,7 +8,6 @@ import signal
 import sys
 import threading
 import time
-from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from types import FrameType
@@ -32,7 +31,6 @@ if TYPE_CHECKING:  # not before they are needed: every program waits for these i
     from torchprof_hooks.capture.functions.flop_count import FlopCount
     from torchprof_hooks.capture.record.module_names import ModuleNames
     from torchprof_hooks.capture.tracking.tracker import Tracker
-    from torchprof_hooks.profiles.program.compilation import CompilationSummary
     from torchprof_hooks.profiles.program.program_profile import ProgramProfile
     from torchprof_hooks.tracing.memory_step import MemoryStep
 
@@ -49,16 +47,21 @@ class Recorder:
     or another one, if that calls a model before the first thread calls any module.
 
     is_bound: whether the thread that starts it is measured in any case.
+    is_child: whether a program that is measured has started this one: then nothing is
+        told, unless it is a rank.
     """
 
-    def __init__(self, flags: Flags, is_bound: bool = True) -> None:
+    def __init__(
+        self, flags: Flags, *, is_bound: bool = True, is_child: bool = False
+    ) -> None:
         self._flags = flags
+        self._is_child = is_child
         self._pid = os.getpid()
         self._is_bound = is_bound
         self._thread = ""  # its name, if it is another one
         self._sampler = self._make_sampler()
         self._memory = _make_memory_step() if flags.profile_memory else None
-        self._compiled_before = _compilation_so_far()
+        self._compiled_before = ending.compilation_so_far()
         self._has_traced = False
         flush_secs = flags.flush_secs if flags.save else 0
         self._origin = Origin(flush_secs, mesh_coordinates)
@@ -113,6 +116,8 @@ class Recorder:
         if self._is_reported or os.getpid() != self._pid:
             return
         self._is_reported = True
+        if self._is_left_out():
+            return
         self._ended_ns = time.perf_counter_ns()
         try:
             with ending.without_collections():
@@ -124,16 +129,20 @@ class Recorder:
     def _at_step(self, steps: int) -> bool:
         """Between two steps: write the file if that is due, and begin or end a trace.
         Returns whether the next step is traced."""
-        self._origin.look()
-        self._outputs.flush_if_due(
-            lambda: self._so_far(self._flop_count.without_patience())
-        )
+        if not self._is_left_out():
+            self._outputs.flush_if_due(
+                lambda: self._so_far(self._flop_count.without_patience())
+            )
         if self._memory is None:
             return False
         self._memory.end(steps)
         is_due = steps >= _TRACED_STEP and not self._has_traced
         self._has_traced = self._has_traced or is_due
         return is_due and self._memory.begin()
+
+    def _is_left_out(self) -> bool:
+        """Whether nobody has asked for this process: programs start others, too."""
+        return self._origin.look().world_size == 1 and self._is_child
 
     def _so_far(self, flop_count: FlopCount) -> ProgramProfile:
         from torchprof_hooks.profiles.program.program_profile import ProgramProfile
@@ -147,7 +156,7 @@ class Recorder:
             program_ns=now_ns - BEGAN_NS,
             overhead_ns=self._sampler.spent_ns,
             has_warm_up=not self._flags.ignore_first_call,
-            compilation=_compilation_since(self._compiled_before),
+            compilation=ending.compilation_since(self._compiled_before),
             facts=self._sampler.facts(),
             provenance=(self._origin.provenance(False),),
         )
@@ -191,29 +200,6 @@ def _make_memory_step() -> MemoryStep:
     return MemoryStep()
 
 
-def _compilation_so_far() -> CompilationSummary | None:
-    """None if the compiler is not loaded."""
-    if "torch._dynamo" not in sys.modules:
-        return None
-    from torchprof_hooks.capture.compilation import read_compilation
-
-    with suppress(Exception):
-        return read_compilation()
-    return None
-
-
-def _compilation_since(earlier: CompilationSummary | None) -> CompilationSummary:
-    """What torch.compile has done since. That is read from private names of torch; if
-    they have changed, the summary is empty."""
-    from torchprof_hooks.profiles.program.compilation import CompilationSummary
-
-    found = _compilation_so_far() or CompilationSummary()
-    try:
-        return found if earlier is None else found.since(earlier)
-    except Exception:
-        return CompilationSummary()
-
-
 def make_sampler(flags: Flags) -> SampledSteps:
     """Measures the running thread as the flags say."""
 
@@ -232,15 +218,21 @@ def make_sampler(flags: Flags) -> SampledSteps:
     return SampledSteps(make, scheduler, sees_all=True)
 
 
-def start(flags: Flags, beginning_ns: int = 0, is_bound: bool = True) -> None:
+def start(
+    flags: Flags,
+    beginning_ns: int = 0,
+    *,
+    is_bound: bool = True,
+    is_child: bool = False,
+) -> None:
     """Begin to measure, unless the program is being measured already.
 
     beginning_ns: what it has taken to come here, which the program would not have.
-    is_bound: see `Recorder`.
+    is_bound, is_child: see `Recorder`.
     """
     if not _running:
         began_ns = time.perf_counter_ns()
-        recorder = Recorder(flags, is_bound)
+        recorder = Recorder(flags, is_bound=is_bound, is_child=is_child)
         _running.append(recorder)
         recorder.start()
         recorder.beginning_ns = beginning_ns + time.perf_counter_ns() - began_ns

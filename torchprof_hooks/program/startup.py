@@ -75,12 +75,14 @@ def begin_as_told(text: str, began_ns: int) -> None:
     here_ns = perf_counter_ns()
     told = literal_eval(text)
     flags = make_flags(told["flags"])
+    is_child = "launched_ns" not in told
     # Clocks of two processes may have nothing in common.
-    launching_ns = began_ns - told["launched_ns"]
+    launching_ns = 0 if is_child else began_ns - told["launched_ns"]
     if not 0 <= launching_ns <= _LONGEST_LAUNCH_NS:
         launching_ns = 0
     if _is_wanted(flags):
-        begin(flags, launching_ns + perf_counter_ns() - here_ns)
+        beginning_ns = launching_ns + perf_counter_ns() - here_ns
+        begin(flags, beginning_ns, is_child=is_child)
 
 
 def _is_wanted(flags: Flags) -> bool:
@@ -93,11 +95,18 @@ def _is_a_child() -> bool:
     return multiprocessing.current_process().name != "MainProcess"
 
 
-def begin(flags: Flags, beginning_ns: int = 0, is_bound: bool = False) -> None:
+def begin(
+    flags: Flags,
+    beginning_ns: int = 0,
+    *,
+    is_bound: bool = False,
+    is_child: bool = False,
+) -> None:
     """Begin now.
 
     beginning_ns: what it has taken to come here, which the program would not have.
     is_bound: whether this thread is meant, and no other.
+    is_child: whether a program that is measured has started this one.
     """
     import torch  # noqa: F401  - first: somebody may be waiting for it to begin, too
 
@@ -105,6 +114,7 @@ def begin(flags: Flags, beginning_ns: int = 0, is_bound: bool = False) -> None:
     try:
         from torchprof_hooks.program.recorder import start
 
-        start(flags, beginning_ns + perf_counter_ns() - began_ns, is_bound)
+        beginning_ns += perf_counter_ns() - began_ns
+        start(flags, beginning_ns, is_bound=is_bound, is_child=is_child)
     except Exception as error:  # the program goes on, whatever it is
         complain(f"torchprof_hooks: cannot measure: {error!r}")

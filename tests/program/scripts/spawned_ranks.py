@@ -1,0 +1,40 @@
+"""Starts two ranks by torch.multiprocessing, each of which trains a replica, and one
+process more that is none."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from datetime import timedelta
+from typing import Any
+
+import torch
+from torch import distributed, nn
+
+
+def train(rank: int, store: str) -> None:
+    distributed.init_process_group(
+        "gloo",
+        init_method=f"file://{store}",
+        rank=rank,
+        world_size=2,
+        timeout=timedelta(seconds=120),
+    )
+    torch.manual_seed(0)
+    model = nn.parallel.DistributedDataParallel(nn.Linear(8, 1))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for _ in range(6):
+        optimizer.zero_grad()
+        model(torch.ones(4, 8)).sum().backward()
+        optimizer.step()
+    distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    other = "import torch; torch.nn.Linear(2, 2)(torch.ones(2)); print('other')"
+    print(subprocess.check_output([sys.executable, "-c", other], text=True), end="")
+    with tempfile.TemporaryDirectory() as folder:
+        multiprocessing: Any = torch.multiprocessing
+        multiprocessing.spawn(train, (f"{folder}/store",), nprocs=2)
+    print("trained")

@@ -1,0 +1,52 @@
+"""Ranks that a program starts by itself are measured where that is asked for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.programs import profiled
+from torchprof_hooks import Profile, load_ranks
+
+SCRIPTS = Path(__file__).parent / "scripts"
+
+
+def test_ranks_that_a_program_spawns(tmp_path: Path) -> None:
+    script = str(SCRIPTS / "spawned_ranks.py")
+    save = ("--save", str(tmp_path / "profile.json"), "--max-overhead", "none")
+    run = profiled("--children", *save, script, fresh=True)
+    assert (run.code, run.out) == (0, "other\ntrained\n"), run.err
+    assert run.reports == 2
+    assert "torchprof_hooks: no module was called\n" in run.err  # of what spawns them
+    assert run.err.count("2 of 2 ranks of") == 1
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {"profile-rank0.json", "profile-rank1.json"}
+    ranks = load_ranks(tmp_path)
+    assert [rank.provenance.world_size for rank in ranks.ranks] == [2, 2]
+    for path in tmp_path.iterdir():
+        rows = {row.name: row for row in Profile.load(path).rows()}
+        assert rows["DistributedDataParallel"].calls == 6
+
+
+@pytest.mark.thorough
+def test_they_are_left_alone_where_it_is_not(tmp_path: Path) -> None:
+    save = ("--save", str(tmp_path / "profile.json"))
+    run = profiled(*save, str(SCRIPTS / "spawned_ranks.py"), fresh=True)
+    assert (run.code, run.out, run.reports) == (0, "other\ntrained\n", 0), run.err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.thorough
+def test_ranks_of_lightning(tmp_path: Path) -> None:
+    save = ("--save", str(tmp_path / "profile.json"), "--max-overhead", "none")
+    script = str(SCRIPTS / "lightning_ranks.py")
+    run = profiled("--children", *save, script, str(tmp_path / "logs"), fresh=True)
+    assert run.code == 0, run.err
+    names = {path.name for path in tmp_path.glob("*.json")}
+    assert names == {"profile-rank0.json", "profile-rank1.json"}
+    ranks = load_ranks(tmp_path)
+    assert [rank.provenance.local_rank for rank in ranks.ranks] == [0, 1]
+    assert [rank.steps for rank in ranks.ranks] == [4, 4]
+    assert any(each.name == "gradient buckets" for each in ranks.ranks[0].collectives)
+    assert "2 of 2 ranks of" in run.err
