@@ -176,3 +176,15 @@ def test_few_steps_say_little(steps: int, slow: int | None) -> None:
         for number, (work, wait) in enumerate(zip(works, waits, strict=True))
     ]
     assert Ranks(*run_of(found)).verdict.rank == slow
+
+
+def test_the_innermost_module_is_told_though_what_is_around_has_less_to_do() -> None:
+    slow = {
+        **USUAL,
+        ("Net", "forward"): 0.5,  # 1 in the others
+        ("Net > Net.body", "forward"): 25.0,
+        ("Net > Net.body", "backward"): 35.0,
+    }
+    reason = ranks_of([USUAL, slow, USUAL]).verdict.reason
+    assert reason is not None
+    assert (reason.row, reason.phase, reason.is_own) == ("Net.body", None, False)

@@ -132,10 +132,19 @@ def _find_reason(
     whole = [reason(row, None, times_ns) for row, times_ns in _all_phases(rows)]
     for reasons in (own, inside, whole):
         enough = [r for r in reasons if r.excess_ns >= _EXPLAINS * lost_ns]
+        if enough and reasons is own:
+            return max(enough, key=lambda r: r.excess_ns)
         if enough:
-            choose = max if reasons is own else min
-            return choose(enough, key=lambda r: r.excess_ns)
+            return min(_innermost(enough), key=lambda r: r.excess_ns)
     return None
+
+
+def _innermost(reasons: Sequence[Reason]) -> list[Reason]:
+    """Those whose rows contain none of the others: what is around may by chance have
+    less to do elsewhere."""
+    names = {reason.row for reason in reasons}
+    around = {name for name in names if any(n.startswith(f"{name}.") for n in names)}
+    return [reason for reason in reasons if reason.row not in around]
 
 
 def _all_phases(rows: Sequence[SkewRow]) -> Iterator[tuple[SkewRow, list[float]]]:
