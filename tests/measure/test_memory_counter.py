@@ -475,6 +475,7 @@ def test_what_is_not_a_device_is_refused(device: str) -> None:
 
 def test_cuda_without_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: False)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: None)
 
     with pytest.raises(
         MemoryUnavailableError, match=r"of cuda:1 .* built without CUDA\. Measure"
