@@ -59,6 +59,7 @@ def test_a_whole_document() -> None:
         },
         "devices": [],
         "memory": None,
+        "collectives": [],
         "rows": [
             {
                 "name": "Net",

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from torchprof_hooks.profiles.cells import CellKey
 from torchprof_hooks.profiles.ranks.collectives import (
     BUCKETS_NAME,
     Collective,
     Collectives,
     sum_of,
 )
-from torchprof_hooks.profiles.totals import Totals
+
+if TYPE_CHECKING:  # what only reading needs
+    from torchprof_hooks.profiles.cells import CellKey
+    from torchprof_hooks.profiles.totals import Totals
 
 
 @dataclass(slots=True)
