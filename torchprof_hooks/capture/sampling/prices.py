@@ -80,7 +80,7 @@ _IN_TRIVIAL_CALLS: Final = {
     "native": CountedCosts(50, 125, 230, 31),
 }[CORE.name]
 #: What such a call takes where nothing is known of the machine.
-USUAL_NS: Final = 110.0
+USUAL_NS: Final = 60.0
 #: How often it is timed, and how many calls in a row; the shortest time counts.
 _TIMES: Final = 9
 _IN_A_ROW: Final = 50
