@@ -1,11 +1,12 @@
-"""Whether the verdict on ranks is right: what the tests plant into four processes that
-train together, 20 times, with the chance that a busy machine adds.
+"""Whether the verdict on ranks is right: what the tests plant into processes that train
+together, 20 times, with the chance that a busy machine adds.
 
 Target: the slow rank, row and phase in 20 of 20 runs, and nobody where nobody is slow.
 """
 
 from __future__ import annotations
 
+import argparse
 import sys
 import tempfile
 from collections import Counter
@@ -17,11 +18,23 @@ import results
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from tests.distributed.processes import run_processes
-from tests.distributed.test_ranks import CASES, all_of_them
+from tests.distributed.test_ranks import CASES, SLEEP_S, all_of_them
 from torchprof_hooks import load_ranks
 
-RUNS = 20
-SIZE = 4
+COLUMNS = ("right", "nobody", "other row", "wrong rank")
+
+
+def parse_args() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=20, help="default: %(default)s")
+    parser.add_argument(
+        "--processes",
+        type=int,
+        nargs="+",
+        default=[2, 4, 8],
+        help="that train together (default: 2 4 8)",
+    )
+    return parser.parse_args()
 
 
 def told(folder: Path) -> tuple[int | None, str, str]:
@@ -34,32 +47,46 @@ def told(folder: Path) -> tuple[int | None, str, str]:
     return verdict.rank, row, reason.phase or ""
 
 
-def main() -> None:
-    import_module("torch._dynamo")  # takes seconds: not in each process
+def judged(folder: Path, name: str, slow: int) -> str:
+    """One of `COLUMNS`."""
+    rank, row, phase = told(folder)
+    expected = CASES[name]
+    if expected is None:
+        return "right" if rank is None else "wrong rank"
+    if rank is None:
+        return "nobody"
+    if rank != slow:
+        return "wrong rank"
+    return "right" if (row, phase) == expected else "other row"
+
+
+def table_of(size: int, runs: int) -> results.Table:
+    """How often what is said."""
     counts = {name: Counter[str]() for name in CASES}
-    for _ in range(RUNS):
+    for run in range(runs):
         with tempfile.TemporaryDirectory() as folder:
             for name in CASES:
                 (Path(folder) / name).mkdir()
-            run_processes(all_of_them(Path(folder), SIZE), SIZE)
-            for name, expected in CASES.items():
-                rank, row, phase = told(Path(folder) / name)
-                if expected is None:
-                    said = "right" if rank is None else "wrong rank"
-                elif rank is None:
-                    said = "nobody"
-                elif rank != SIZE - 1:
-                    said = "wrong rank"
-                else:
-                    said = "right" if (row, phase) == expected else "other row"
-                counts[name][said] += 1
-    columns = ["right", "nobody", "other row", "wrong rank"]
+            run_processes(all_of_them(Path(folder), size), size)
+            for name, found in counts.items():
+                said = judged(Path(folder) / name, name, size - 1)
+                found[said] += 1
+                if said != "right":
+                    verdict = load_ranks(Path(folder) / name).verdict
+                    print(f"{size} processes, run {run}, {name}: {said}: {verdict}")
     rows: list[list[results.Cell]] = [
-        [name, *(found[c] for c in columns)] for name, found in counts.items()
+        [name, *(found[c] for c in COLUMNS)] for name, found in counts.items()
     ]
-    note = f"{RUNS} runs of {SIZE} processes; what is planted sleeps 60 ms a step."
-    table = results.Table("Verdicts", ["planted", *columns], rows, [note])
-    results.save("ranks_planted", [table])
+    note = f"{runs} runs; what is planted sleeps {1000 * SLEEP_S:.0f} ms a step."
+    title = f"Verdicts on {size} processes"
+    return results.Table(title, ["planted", *COLUMNS], rows, [note])
+
+
+def main() -> None:
+    args = parse_args()
+    import_module("torch._dynamo")  # takes seconds: not in each process
+    tables = [table_of(size, args.runs) for size in args.processes]
+    results.save("ranks_planted", tables)
 
 
 if __name__ == "__main__":

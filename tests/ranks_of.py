@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tests.helpers import hand_built, timed
@@ -13,7 +13,12 @@ from torchprof_hooks.profiles.ranks.provenance import Provenance
 from torchprof_hooks.profiles.ranks.rank import Rank, rank_of
 from torchprof_hooks.profiles.ranks.ranks import Ranks
 from torchprof_hooks.profiles.ranks.run import run_of
-from torchprof_hooks.profiles.step_times import Bucket, StepTimes, bucket_of
+from torchprof_hooks.profiles.step_times import (
+    Bucket,
+    StepTimes,
+    bucket_of,
+    sorted_buckets,
+)
 
 MS = 1_000_000
 SECOND = 1000 * MS
@@ -63,18 +68,18 @@ def profile_of(
     waits = [round(waits_ms[n % len(waits_ms)] * MS) for n in range(steps)]
     cells = {key: timed(*[round(ms * MS)] * steps) for key, ms in work.items()}
     step_ns = [round(sum(work.values()) * MS) + wait for wait in waits]
-    buckets: dict[int, tuple[int, int]] = {}
-    for each in step_ns:
-        count, total = buckets.get(bucket_of(each), (0, 0))
-        buckets[bucket_of(each)] = count + 1, total + each
-    later = tuple(Bucket(n, *buckets[n]) for n in sorted(buckets))
     return hand_built(
         {**cells, WAITING: timed(*waits)},
         _INFOS,
         steps=steps,
-        step_times=StepTimes(later=later),
+        step_times=StepTimes(later=buckets(step_ns), waits=buckets(waits)),
         provenance=(provenance,),
     )
+
+
+def buckets(durations_ns: Iterable[int]) -> tuple[Bucket, ...]:
+    """A step of each of these durations."""
+    return sorted_buckets(Bucket(bucket_of(ns), 1, ns) for ns in durations_ns)
 
 
 def as_rank(profile: Profile, steps: int = STEPS) -> Rank:

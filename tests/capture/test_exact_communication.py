@@ -214,3 +214,23 @@ def test_waiting_for_gradients(options: Any, is_parallel: bool) -> None:
         gradients = sum(p.nbytes for p in inner.parameters())
         assert (buckets.group_size, buckets.bytes) == (1, 3 * gradients)
         assert (buckets.call_ns, buckets.waiting_ns) == (0, 17 * MS)
+
+
+@pytest.mark.usefixtures("alone")
+@each_option
+def test_how_long_each_step_waits(options: Any) -> None:
+    """In one call or another; what is exchanged in evaluations is in no step."""
+    model: Any = DistributedDataParallel(nn.Sequential(Work(1, 2)))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with profile(**options) as prof:
+        for of_gradients, of_calls in ((9, 4), (3, 0), (0, 13), (0, 0)):
+            x = X.clone().requires_grad_()
+            at_the_end(x, partial(burn, of_gradients))
+            model(x).sum().backward()
+            in_communication(partial(burn, of_calls))
+            optimizer.step()
+            in_communication(partial(burn, 50))
+            with torch.no_grad():
+                model(X)
+    waits = [bucket[1:] for bucket in prof.profile.step_times.waits]
+    assert waits == [(1, 0), (1, 3 * MS), (2, 26 * MS)]

@@ -27,7 +27,7 @@ from tests.thorough import IS_THOROUGH
 from torchprof_hooks import Profile, Ranks, load_ranks
 from torchprof_hooks.profiles.ranks.skew import phase_times
 
-STEPS = 8
+STEPS = 10
 SLEEP_S = 0.06
 SIZES = (2, 4, 8) if IS_THOROUGH else (4,)
 
@@ -60,11 +60,11 @@ class Head(nn.Module):
 
 
 class Data(Dataset[torch.Tensor]):
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
+    def __init__(self, seconds: float, steps: int = STEPS) -> None:
+        self.seconds, self.steps = seconds, steps
 
     def __len__(self) -> int:
-        return 2 * ROWS * (STEPS + 1)
+        return 2 * ROWS * (self.steps + 1)
 
     def __getitem__(self, number: int) -> torch.Tensor:
         time.sleep(self.seconds)

@@ -207,7 +207,8 @@ STEP_TIMES = StepTimes(1, 90, (Bucket(2, 2, 40), Bucket(9, 3, 10**18)), 7, 14)
 
 
 def test_times_of_steps_are_written_if_there_are_some(path: Path) -> None:
-    profile = replace(PROFILE, step_times=STEP_TIMES)
+    waits = (Bucket(0, 2, 0), Bucket(5, 1, 50))
+    profile = replace(PROFILE, step_times=STEP_TIMES._replace(waits=waits))
     profile.save(path)
 
     times = {
@@ -219,6 +220,10 @@ def test_times_of_steps_are_written_if_there_are_some(path: Path) -> None:
         ],
         "evaluations": 7,
         "evaluation_ns": 14,
+        "waits": [
+            {"number": 0, "steps": 2, "total_ns": 0},
+            {"number": 5, "steps": 1, "total_ns": 50},
+        ],
     }
     assert json.loads(path.read_bytes()) == {**content(), "step_times": times}
     assert Profile.load(path) == profile
@@ -235,6 +240,7 @@ def test_times_of_steps_are_written_if_there_are_some(path: Path) -> None:
             **STEP_TIMES._asdict(),
             "later": [{"number": 1, "steps": 2, "total_ns": 3}] * 2,
         },
+        {**STEP_TIMES._asdict(), "waits": [{"number": 1, "steps": 0, "total_ns": 3}]},
         {**STEP_TIMES._asdict(), "evaluations": None},
     ],
 )

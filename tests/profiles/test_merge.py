@@ -76,6 +76,7 @@ step_times = st.builds(
     st.lists(buckets, max_size=5).map(sorted_buckets),
     counts,
     counts,
+    st.lists(buckets, max_size=5).map(sorted_buckets),
 )
 
 profiles = st.builds(

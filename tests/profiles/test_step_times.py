@@ -61,11 +61,25 @@ def test_merging_is_counting_all(seed: int) -> None:
             for into in (counter, both):
                 into.count(duration_ns, is_first=not number)
                 into.evaluation(7 * number, number)
+                into.waited(duration_ns // 3)
     left, right, whole = one.times(), other.times(), both.times()
     assert left.merge(right) == right.merge(left) == whole
     assert whole.merge(StepTimes()) == whole
     assert pickle.loads(pickle.dumps(whole)) == whole
     assert whole.first_ns + whole.later_ns == total_ns
+    assert whole.without(left).waits == right.waits
+    again = StepCounter()
+    again.add(both)
+    assert again.times().waits == whole.waits
+    assert sum(bucket.steps for bucket in whole.waits) == whole.steps
+
+
+def test_steps_that_never_wait_are_not_kept() -> None:
+    counter = StepCounter()
+    counter.waited(0, 3)
+    assert counter.times().waits == ()
+    counter.waited(10)
+    assert [bucket.steps for bucket in counter.times().waits] == [3, 1]
 
 
 def test_memory_depends_on_how_different_steps_are() -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import pairwise
 from math import ceil, floor, log2
-from typing import Final, NamedTuple
+from typing import Annotated, Final, NamedTuple
 
-from torchprof_hooks.profiles.files.fields import Count
+from torchprof_hooks.profiles.files.fields import OPTIONAL, Count
 
 #: Buckets for durations, from one power of two to the next: each is 1.1 % wide.
 BUCKETS_PER_OCTAVE: Final = 64
@@ -47,6 +47,8 @@ class StepTimes(NamedTuple):
     first_steps, first_ns: the first steps of runs, which do much for the first time.
     later: all other steps, by rising duration.
     evaluations, evaluation_ns: evaluation calls.
+    waits: the training steps that were looked into, the first ones too, by how long
+        they communicated with other processes, or waited for them; () if none has.
     """
 
     first_steps: Count = 0
@@ -54,14 +56,16 @@ class StepTimes(NamedTuple):
     later: tuple[Bucket, ...] = ()
     evaluations: Count = 0
     evaluation_ns: Count = 0
+    waits: Annotated[tuple[Bucket, ...], OPTIONAL] = ()
 
     def broken_promise(self) -> str:
         """What is wrong with the values taken together, "" if nothing."""
-        numbers = [bucket.number for bucket in self.later]
-        if any(after <= before for before, after in pairwise(numbers)):
-            return "has buckets that are not in their order"
-        if not all(bucket.steps for bucket in self.later):
-            return "has a bucket without steps"
+        for buckets in (self.later, self.waits):
+            numbers = [bucket.number for bucket in buckets]
+            if any(after <= before for before, after in pairwise(numbers)):
+                return "has buckets that are not in their order"
+            if not all(bucket.steps for bucket in buckets):
+                return "has a bucket without steps"
         return ""
 
     @property
@@ -115,24 +119,31 @@ class StepTimes(NamedTuple):
             sorted_buckets([*self.later, *other.later]),
             self.evaluations + other.evaluations,
             self.evaluation_ns + other.evaluation_ns,
+            sorted_buckets([*self.waits, *other.waits]),
         )
 
     def without(self, earlier: StepTimes) -> StepTimes:
         """The steps and calls since an earlier moment of the same run."""
-        before = {bucket.number: bucket for bucket in earlier.later}
-        later = []
-        for bucket in self.later:
-            _, steps, total_ns = before.get(bucket.number, (0, 0, 0))
-            if bucket.steps > steps:
-                left = bucket.steps - steps, bucket.total_ns - total_ns
-                later.append(Bucket(bucket.number, *left))
         return StepTimes(
             self.first_steps - earlier.first_steps,
             self.first_ns - earlier.first_ns,
-            tuple(later),
+            _without(self.later, earlier.later),
             self.evaluations - earlier.evaluations,
             self.evaluation_ns - earlier.evaluation_ns,
+            _without(self.waits, earlier.waits),
         )
+
+
+def _without(
+    buckets: tuple[Bucket, ...], earlier: tuple[Bucket, ...]
+) -> tuple[Bucket, ...]:
+    before = {bucket.number: bucket for bucket in earlier}
+    left = []
+    for number, steps, total_ns in buckets:
+        _, known, known_ns = before.get(number, (number, 0, 0))
+        if steps > known:
+            left.append(Bucket(number, steps - known, total_ns - known_ns))
+    return tuple(left)
 
 
 def sorted_buckets(buckets: Iterable[Bucket]) -> tuple[Bucket, ...]:

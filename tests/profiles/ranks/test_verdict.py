@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from math import inf, sqrt
 
 import pytest
 
+from tests.helpers import timed
 from tests.ranks_of import (
     MS,
     STEPS,
     USUAL,
+    WAITING,
     Work,
     as_rank,
+    buckets,
     of_rank,
     profile_of,
     ranks_of,
 )
+from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import Phase
-from torchprof_hooks.profiles.ranks.rank import rank_of
 from torchprof_hooks.profiles.ranks.ranks import Ranks
 from torchprof_hooks.profiles.ranks.run import run_of
-from torchprof_hooks.profiles.step_times import Bucket, StepTimes
+from torchprof_hooks.profiles.ranks.waits import Waits, waits_of
+from torchprof_hooks.profiles.step_times import Bucket
 
 SIZES = (2, 4, 8)
 SLOWER = 30
@@ -152,19 +157,61 @@ def test_steps_that_differ_for_all_ranks_alike_are_no_noise() -> None:
         provenance = of_rank(number, 4)
         work = slowed(PLANTED["data"], 10) if number == 2 else USUAL
         profile = profile_of(work, [1.0 if number == 2 else 11.0], provenance)
-        times = StepTimes(later=(Bucket(1, 10, MS), Bucket(2, 10, 2000 * MS)))
+        later = (Bucket(1, 10, MS), Bucket(2, 10, 2000 * MS))
+        times = profile.step_times._replace(later=later)
         found.append(as_rank(replace(profile, step_times=times)))
     assert Ranks(*run_of(found)).verdict.rank == 2
-    for rank in found:
-        assert rank.spread_ns == 0
 
 
-def test_waiting_in_many_calls_of_a_step_is_as_noisy_as_steps() -> None:
-    profile = profile_of(USUAL, [1.0, 3.0], of_rank(0, 1))
-    assert as_rank(profile).spread_ns == MS
-    times = StepTimes(later=(Bucket(1, 10, 10 * MS), Bucket(2, 10, 70 * MS)))
-    fewer = replace(profile, step_times=times)
-    assert rank_of("name", fewer, fewer, STEPS // 2, STEPS // 2).spread_ns == 3 * MS
+def test_what_a_step_waits_in_one_call_or_another_is_no_noise() -> None:
+    """In the first step, for a broadcast; in all others, for gradients."""
+    found = []
+    for number in range(4):
+        work = slowed(PLANTED["data"], 10) if number == 2 else USUAL
+        wait = 1.0 if number == 2 else 11.0
+        profile = profile_of(work, [wait], of_rank(number, 4), steps=8)
+        key = (WAITING[0],), WAITING[1]
+        cells = {
+            **profile.cells,
+            key: timed(*[round(wait * MS)] * 7, 0),
+            (("(communication) broadcast",), "communication"): timed(round(wait * MS)),
+        }
+        infos = {
+            **profile.modules,
+            "(communication) broadcast": ModuleInfo(kind="communication"),
+        }
+        found.append(as_rank(replace(profile, cells=cells, modules=infos), 8))
+    assert Ranks(*run_of(found)).verdict.rank == 2
+
+
+def test_a_step_in_which_the_machine_holds_up_another_rank() -> None:
+    """All others wait for it, the slow one too: a second in that step."""
+    found = []
+    for number in range(4):
+        work = slowed(PLANTED["data"], 10) if number == 2 else USUAL
+        waits = [1.0 if number == 2 else 11.0] * 9
+        waits[4] += 0.0 if number == 1 else 1000.0
+        found.append(as_rank(profile_of(work, waits, of_rank(number, 4), 9), 9))
+    verdict = Ranks(*run_of(found)).verdict
+    assert verdict.rank == 2
+    assert verdict.lost_ns == pytest.approx(10 * MS, rel=0.01)
+
+
+def test_steps_that_wait_longest_are_left_out() -> None:
+    """Two of ten; the trimmed mean and its error, worked out by hand."""
+    waits = [70, 2, 2, 2, 2, 4, 6, 6, 30, 8]
+    found = waits_of(buckets(ms * MS for ms in waits))
+    assert found.mean_ns == 4 * MS
+    # 2, 4, 6 and 8, of these 4, 1, 2 and 3: their mean is 4.8 ms.
+    squares = 4 * 2.8**2 + 0.8**2 + 2 * 1.2**2 + 3 * 3.2**2
+    assert found.error_ns == pytest.approx(sqrt(squares / (8 * 5)) * MS)
+
+
+def test_of_a_few_steps_none_is_left_out() -> None:
+    found = waits_of(buckets([1 * MS, 3 * MS, 1 * MS, 3 * MS, 7 * MS]))
+    assert found.mean_ns == 3 * MS
+    assert found.error_ns == pytest.approx(sqrt(24 / (5 * 2)) * MS)
+    assert waits_of(buckets([MS, MS, MS])) == Waits(MS, inf)
 
 
 @pytest.mark.parametrize(("steps", "slow"), [(5, 1), (4, None), (1, None)])

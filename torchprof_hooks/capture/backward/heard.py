@@ -94,6 +94,7 @@ class HeardPasses:
             tracker.open_entry(waiting)
             waiting.start_ns = ended_ns
             tracker.close_entry(waiting, None, now_ns)
+            tracker.exchanges.waited_ns += now_ns - ended_ns
         else:
             running.book_tail(tracker, ended_ns, now_ns)
 

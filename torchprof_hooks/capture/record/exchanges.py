@@ -56,9 +56,13 @@ _ELAPSED: Final = 4
 
 
 class Exchanges:
-    """Sums over all of them. Only the measured thread adds, any may read."""
+    """Sums over all of them. Only the measured thread adds, any may read.
+
+    waited_ns: time in calls and in waiting, of all kinds together.
+    """
 
     def __init__(self) -> None:
+        self.waited_ns = 0
         self._sums: dict[tuple[str, str, int], list[int]] = {}
 
     def add(
@@ -72,6 +76,7 @@ class Exchanges:
         elapsed_ns: int = 0,
     ) -> list[int]:
         """So much more of that kind: the sums."""
+        self.waited_ns += call_ns + waiting_ns
         new = (calls, bytes_, call_ns, waiting_ns, elapsed_ns)
         key = exchange.name, exchange.group, exchange.group_size
         known = self._sums.get(key, (0, 0, 0, 0, 0))

@@ -15,6 +15,31 @@ from torchprof_hooks.profiles.step_times import (
 )
 
 
+class _Buckets:
+    """Steps by how long something took in them; another thread may read meanwhile."""
+
+    def __init__(self) -> None:
+        # By octave, of each bucket in it: steps, and their nanoseconds.
+        self._octaves: defaultdict[int, array[int]] = defaultdict(
+            partial(array, "q", [0, 0] * BUCKETS_PER_OCTAVE)
+        )
+
+    def add(self, duration_ns: int, steps: int) -> None:
+        """So many steps took so long together."""
+        octave, place = divmod(bucket_of(duration_ns // steps), BUCKETS_PER_OCTAVE)
+        buckets = self._octaves[octave]
+        buckets[2 * place] += steps
+        buckets[2 * place + 1] += duration_ns
+
+    def __iter__(self) -> Iterator[Bucket]:
+        for octave, numbers in sorted(self._octaves.items()):
+            pairs = zip(numbers[::2], numbers[1::2], strict=True)
+            for place, (steps, total_ns) in enumerate(pairs):
+                if steps:
+                    number = octave * BUCKETS_PER_OCTAVE + place
+                    yield Bucket(number, steps, total_ns)
+
+
 class StepCounter:
     """What becomes `StepTimes`.
 
@@ -27,10 +52,7 @@ class StepCounter:
         self.after_backward_ns = 0
         self.first_steps = self.first_ns = 0
         self.evaluations = self.evaluation_ns = 0
-        # By octave, of each bucket in it: steps, and their nanoseconds.
-        self._later: defaultdict[int, array[int]] = defaultdict(
-            partial(array, "q", [0, 0] * BUCKETS_PER_OCTAVE)
-        )
+        self._later, self._waits = _Buckets(), _Buckets()
 
     def count(self, duration_ns: int, steps: int = 1, *, is_first: bool) -> None:
         """So many training steps have ended, which took so long together, and are taken
@@ -39,10 +61,11 @@ class StepCounter:
             self.first_steps += steps
             self.first_ns += duration_ns
             return
-        octave, place = divmod(bucket_of(duration_ns // steps), BUCKETS_PER_OCTAVE)
-        buckets = self._later[octave]
-        buckets[2 * place] += steps
-        buckets[2 * place + 1] += duration_ns
+        self._later.add(duration_ns, steps)
+
+    def waited(self, duration_ns: int, steps: int = 1) -> None:
+        """So long, so many steps have communicated, or waited for others."""
+        self._waits.add(duration_ns, steps)
 
     def evaluation(self, duration_ns: int, calls: int = 1) -> None:
         """So many evaluation calls have."""
@@ -54,24 +77,20 @@ class StepCounter:
         self.after_backward_ns += other.after_backward_ns
         self.first_steps += other.first_steps
         self.first_ns += other.first_ns
-        for bucket in other._buckets():
-            self.count(bucket.total_ns, bucket.steps, is_first=False)
+        for bucket in other._later:
+            self._later.add(bucket.total_ns, bucket.steps)
+        for bucket in other._waits:
+            self._waits.add(bucket.total_ns, bucket.steps)
         self.evaluation(other.evaluation_ns, other.evaluations)
 
     def times(self) -> StepTimes:
         """All so far; another thread may count meanwhile."""
+        waits = tuple(self._waits)
         return StepTimes(
             self.first_steps,
             self.first_ns,
-            tuple(self._buckets()),
+            tuple(self._later),
             self.evaluations,
             self.evaluation_ns,
+            waits if any(bucket.total_ns for bucket in waits) else (),
         )
-
-    def _buckets(self) -> Iterator[Bucket]:
-        for octave, numbers in sorted(self._later.items()):
-            pairs = zip(numbers[::2], numbers[1::2], strict=True)
-            for place, (steps, total_ns) in enumerate(pairs):
-                if steps:
-                    number = octave * BUCKETS_PER_OCTAVE + place
-                    yield Bucket(number, steps, total_ns)

@@ -273,10 +273,11 @@ class SampledSteps:
 
     def _open(self, book: Book) -> None:
         self._books.open = book
-        self._detector.follow(book.tracker, book.counter)
+        is_measured = book.level > Level.STEPS
+        self._detector.follow(book.tracker, book.counter, is_measured)
         self._only_optimizer = 0
-        optimizer_hooks.tell_of_beginnings(self, book.level > Level.STEPS)
-        if book.level > Level.STEPS:
+        optimizer_hooks.tell_of_beginnings(self, is_measured)
+        if is_measured:
             is_coarse = book.level == Level.PHASES
             self._taps.open(book.tracker, self._roots if is_coarse else None)
             return

@@ -69,15 +69,24 @@ class StepDetector:
         self._boundary_is_due = False
         self._without_optimizer = StepsWithoutOptimizer()
         self._tracker: Tracker | None = None
+        self._sees_waiting = True
+        self._waited_ns = 0  # before the step that is running
 
     # What is followed
 
-    def follow(self, tracker: Tracker, counter: StepCounter) -> None:
-        """From now on, calls are those that `tracker` sees; count in `counter`."""
+    def follow(
+        self, tracker: Tracker, counter: StepCounter, sees_waiting: bool = True
+    ) -> None:
+        """From now on, calls are those that `tracker` sees; count in `counter`.
+
+        sees_waiting: whether it is told of communication.
+        """
         before = 0 if self._tracker is None else self._tracker.entered_ns
         self._without_optimizer.tracker_changed(tracker.entered_ns - before)
         self._tracker = tracker
         self.counter = counter
+        self._sees_waiting = sees_waiting
+        self._waited_ns = tracker.exchanges.waited_ns
 
     def start(self) -> None:
         """Time counts from now on."""
@@ -192,6 +201,7 @@ class StepDetector:
     def _evaluated(self, now_ns: int) -> None:
         self.counter.evaluation(now_ns - self._began_ns)
         self._began_ns = now_ns
+        self._new_waiting_ns()
         self._on_boundary(False)
 
     def _pass_ended(self, site: Site, end_ns: int) -> None:
@@ -234,7 +244,9 @@ class StepDetector:
         without.usual_passes = self._passes
         self._begin(now_ns)
         if without.no_optimizer_is_expected():
-            self._steps += without.release_into(self.counter)
+            if without.held_steps:
+                self._new_waiting_ns()  # of all of them together
+                self._steps += without.release_into(self.counter)
             self._count(duration_ns)
         else:
             without.hold(duration_ns, is_first=not self._steps + without.held_steps)
@@ -251,3 +263,12 @@ class StepDetector:
     def _count(self, duration_ns: int, steps: int = 1) -> None:
         self.counter.count(duration_ns, steps, is_first=not self._steps)
         self._steps += steps
+        waited_ns = self._new_waiting_ns()
+        if self._sees_waiting:
+            self.counter.waited(waited_ns, steps)
+
+    def _new_waiting_ns(self) -> int:
+        """How long the thread has waited since this was asked last."""
+        assert self._tracker is not None
+        before_ns, self._waited_ns = self._waited_ns, self._tracker.exchanges.waited_ns
+        return self._waited_ns - before_ns

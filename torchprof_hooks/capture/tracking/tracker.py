@@ -166,7 +166,9 @@ class Tracker(ThreadCalls):
         if not self.passes or self.backward is None:  # measuring was stopped in it
             return
         if self.site.phase == "waiting" and not failed:
+            began_ns = self.site.start_ns
             self.close_entry(self.site)
+            self.exchanges.waited_ns += self.last_end_ns() - began_ns
         now_ns = perf_counter_ns()
         ended = self.passes[-1]
         base, of_base_ns = ended.base, ended.base.reading_ns

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import Final
 
@@ -15,14 +16,11 @@ from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.program.program_profile import ProgramProfile
 from torchprof_hooks.profiles.ranks.collectives import Collectives
 from torchprof_hooks.profiles.ranks.provenance import Provenance
+from torchprof_hooks.profiles.ranks.waits import Waits, waits_of
 from torchprof_hooks.profiles.step_times import StepTimes
-from torchprof_hooks.profiles.totals import Totals
 
 #: Phases in which a rank waits for others, or tells them something.
 WAITING_PHASES: Final[tuple[Phase, ...]] = ("waiting", "communication")
-#: A row whose calls are this many per step, or fewer, waits once in a step.
-_ONCE_A_STEP: Final = 1.5
-_NEARLY_ALL: Final = 0.9
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +33,7 @@ class Rank:
     cells: own time by chain of calls and phase. They add up to `step_ns`.
     infos: what the names in the chains are.
     collectives: what was exchanged in the steps that were looked into.
-    spread_ns: standard deviation, from step to step, of how long the rank waited; where
-        that is not known, of how long steps took.
+    waits: how long it waited, with communication.
     """
 
     name: str
@@ -45,7 +42,7 @@ class Rank:
     step_ns: float
     cells: Mapping[CellKey, float]
     infos: Infos
-    spread_ns: float
+    waits: Waits
     collectives: Collectives = ()
 
     @property
@@ -97,35 +94,22 @@ def rank_of(
     if len(found.provenance) > 1:
         raise ProfileFileError(f"{name} is the sum of several")
     count = max(later, 1)
+    cells = {key: totals.self_ns / count for key, totals in loop.cells.items()}
     return Rank(
         name,
         found.provenance[0],
         steps,
         loop.wall_ns / count,
-        {key: totals.self_ns / count for key, totals in loop.cells.items()},
+        cells,
         loop.modules,
-        _spread_ns(found.step_times, loop.cells.items(), count),
+        _waits(loop.step_times, cells),
         loop.collectives,
     )
 
 
-def _spread_ns(
-    times: StepTimes, cells: Iterable[tuple[CellKey, Totals]], steps: int
-) -> float:
-    """Of the waiting, if nearly all of it is in calls that are made once in a step.
-    Steps may be longer or shorter for all ranks alike; but where each waits in many
-    calls, it is not known what they were together, and less than steps differ by."""
-    waits = [totals for (_, phase), totals in cells if phase in WAITING_PHASES]
-    once = [totals for totals in waits if totals.calls <= _ONCE_A_STEP * steps]
-    variance = sum(totals.std_ns**2 for totals in once)
-    known_ns, all_ns = (sum(t.self_ns for t in some) for some in (once, waits))
-    if known_ns < _NEARLY_ALL * all_ns:
-        variance += _variance(times)
-    return float(variance**0.5)
-
-
-def _variance(times: StepTimes) -> float:
-    if not times.later_steps:
-        return 0.0
-    squares = sum(each.total_ns**2 / each.steps for each in times.later)
-    return max(squares / times.later_steps - times.mean_ns**2, 0.0)
+def _waits(times: StepTimes, cells: Mapping[CellKey, float]) -> Waits:
+    """Waiting outside of steps is known as a whole alone."""
+    if times.waits:
+        return waits_of(times.waits)
+    waited_ns = sum(ns for (_, phase), ns in cells.items() if phase in WAITING_PHASES)
+    return Waits(waited_ns, inf)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from math import sqrt
+from math import isinf
 from statistics import median
 from typing import Final, NamedTuple
 
@@ -73,16 +73,16 @@ def find_verdict(ranks: Sequence[Rank], rows: Sequence[SkewRow]) -> Verdict:
     The rank that waits least, while others wait, is the one that they wait for. What
     all of them spend in communication is no waiting, but what it takes. The others may
     wait by chance: that is as much as the means of two ranks may differ by, going by
-    how much the waiting differs from step to step.
+    how much the waiting differs from step to step (see `waits_of`).
 
     rows: by module, of these ranks.
     """
-    waited = [_waited_ns(rank) for rank in ranks]
+    waited = [rank.waits.mean_ns for rank in ranks]
     step_ns = median(rank.step_ns for rank in ranks)
     slow = min(range(len(ranks)), key=waited.__getitem__)
     excess = {n: ns - waited[slow] for n, ns in enumerate(waited) if n != slow}
     lost_ns = median(excess.values()) if excess else 0.0
-    noise_ns = _noise_ns(ranks, step_ns)
+    noise_ns = _noise_ns(ranks, slow, step_ns)
     is_slow = lost_ns > noise_ns
     also = [n for n, ns in excess.items() if is_slow and ns <= noise_ns]
     reason = _find_reason(rows, slow, {slow, *also}, lost_ns) if is_slow else None
@@ -97,20 +97,15 @@ def find_verdict(ranks: Sequence[Rank], rows: Sequence[SkewRow]) -> Verdict:
     )
 
 
-def _noise_ns(ranks: Sequence[Rank], step_ns: float) -> float:
-    """What ranks may wait for each other by chance. From so few steps, it is not known
-    well how much they differ (the variance of Student's t with n - 1 degrees of freedom
-    is (n - 1) / (n - 3)); from fewer still, not at all."""
-    steps = min(rank.steps for rank in ranks)
-    if steps < _FEWEST_STEPS:
+def _noise_ns(ranks: Sequence[Rank], slow: int, step_ns: float) -> float:
+    """What others may wait for the rank `slow` by chance. Errors add up: when one rank
+    waits longer by chance, the other waits less. Of a few steps, nothing is known of
+    how much they differ."""
+    errors = [rank.waits.error_ns for rank in ranks]
+    error_ns = errors.pop(slow) + (median(errors) if errors else 0.0)
+    if isinf(error_ns) or min(rank.steps for rank in ranks) < _FEWEST_STEPS:
         return _SHARE_OF_FEW * step_ns
-    error_ns = median(rank.spread_ns for rank in ranks) * sqrt(2 / (steps - 3))
     return max(_ERRORS * error_ns, _LEAST_SHARE * step_ns)
-
-
-def _waited_ns(rank: Rank) -> float:
-    cells = rank.cells.items()
-    return sum(ns for (_, phase), ns in cells if phase in WAITING_PHASES)
 
 
 def _find_reason(
