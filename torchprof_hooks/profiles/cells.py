@@ -4,7 +4,6 @@ without modules, or without the time that measuring took."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Final, get_args
 
 from torchprof_hooks.profiles.modules import ModuleInfo
@@ -151,7 +150,7 @@ def without_overhead(cells: Cells) -> Cells:
             continue
         own_ns = min(totals.overhead_ns, max(totals.self_ns, 0))
         taken_ns += own_ns
-        kept[key] = replace(totals, self_ns=totals.self_ns - own_ns, overhead_ns=0)
+        kept[key] = totals.without_overhead(own_ns)
     if taken_ns:
         add_cell(kept, _PROFILER, Totals(self_ns=taken_ns))
     return kept

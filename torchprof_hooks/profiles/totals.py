@@ -129,6 +129,23 @@ class Totals:
             self.overhead_ns,
         )
 
+    def without_overhead(self, own_ns: int) -> Totals:
+        """The same numbers without so much own time, which measuring took."""
+        return Totals(  # see `with_cumulative`
+            self.calls,
+            self.self_ns - own_ns,
+            self.cumulative_ns,
+            self.min_ns,
+            self.max_ns,
+            self.duration_ns,
+            self.squares_ns2,
+            self.device_self_ns,
+            self.device_cumulative_ns,
+            self.memory,
+            self.memory_cumulative,
+            self.flops,
+        )
+
     def without_calls(self) -> Totals:
         """Own time, bytes and operations alone, to be added to those of an enclosing
         call."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import chain
 from typing import Annotated, Any, Final, NamedTuple
 
 from torchprof_hooks.profiles.cells import CellKey
@@ -10,6 +11,7 @@ from torchprof_hooks.profiles.files.codec import (
     Codec,
     DamageError,
     checked_object,
+    have_type,
     wrong,
 )
 from torchprof_hooks.profiles.files.fields import INLINE, Length
@@ -67,11 +69,28 @@ def of_cells(schema: Schema) -> Codec:
     return Codec(encode, decode)
 
 
+def _are_paths(paths: list[Any], count: int) -> bool:
+    """Whether all are places of so many names: seen at once, for there are many."""
+    if not have_type(list, paths):
+        return False
+    places = list(chain.from_iterable(paths))
+    lengths = set(map(len, paths))
+    return (
+        have_type(int, places)
+        and min(places) >= 0
+        and max(places) < count
+        and min(lengths) >= 1
+        and max(lengths) <= _DEEPEST
+    )
+
+
 def _with_names(names: tuple[str, ...], paths: Any) -> list[Any]:
     """Paths with names in the place of numbers; files of old versions have names."""
     if type(paths) is not list:
         raise wrong(paths, "a list").inside(".path")
     count = len(names)
+    if _are_paths(paths, count):
+        return [tuple(map(names.__getitem__, path)) for path in paths]
     for number, path in enumerate(paths):
         if type(path) is not list:
             raise wrong(path, "a list of places of names").inside(f"[{number}].path")

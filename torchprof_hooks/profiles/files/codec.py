@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from torchprof_hooks.profiles.files.fields import Length, Whole
@@ -62,15 +63,29 @@ def checked_object(content: Any) -> dict[str, Any]:
     return content
 
 
+def _never(contents: list[Any]) -> bool:
+    """Nothing is known of many at once."""
+    return False
+
+
 class Codec(NamedTuple):
     """Turns values of one type into JSON types, and back; `decode` raises `DamageError`
-    if no value has this content."""
+    if no value has this content.
+
+    are_values: whether all contents of a list can be seen at once to be values as they
+        are: files have thousands of numbers, and a call for each takes long.
+    """
 
     encode: Callable[[Any], Any]
     decode: Callable[[Any], Any]
+    are_values: Callable[[list[Any]], bool] = _never
 
 
-def of_plain(is_one: Callable[[Any], bool], wanted: str) -> Codec:
+def of_plain(
+    is_one: Callable[[Any], bool],
+    wanted: str,
+    are_values: Callable[[list[Any]], bool] = _never,
+) -> Codec:
     """For what JSON has a type for.
 
     wanted: what the content has to be, in words.
@@ -81,7 +96,12 @@ def of_plain(is_one: Callable[[Any], bool], wanted: str) -> Codec:
             raise wrong(content, wanted)
         return content
 
-    return Codec(lambda value: value, decode)
+    return Codec(lambda value: value, decode, are_values)
+
+
+def have_type(kind: type, contents: list[Any]) -> bool:
+    """Whether that is the type of all of them, and there are some."""
+    return set(map(type, contents)) == {kind}
 
 
 def of_whole_numbers(allowed: Whole) -> Codec:
@@ -92,6 +112,9 @@ def of_whole_numbers(allowed: Whole) -> Codec:
     return of_plain(
         lambda content: type(content) is int and least <= content < end,
         f"a whole number from {low} to 2^{allowed.bits}-1",
+        lambda contents: (
+            have_type(int, contents) and least <= min(contents) and max(contents) < end
+        ),
     )
 
 
@@ -100,6 +123,7 @@ def of_choices(choices: tuple[str, ...]) -> Codec:
     return of_plain(
         lambda content: isinstance(content, str) and content in choices,
         f"one of {', '.join(map(repr, choices))}",
+        lambda contents: have_type(str, contents) and set(contents) <= {*choices},
     )
 
 
@@ -128,7 +152,11 @@ def of_lists(item: Codec, length: Length | None = None) -> Codec:
             raise damage.inside(f"[{len(decoded)}]") from None
         return tuple(decoded)
 
-    return Codec(lambda value: [item.encode(each) for each in value], decode)
+    return Codec(
+        lambda value: [item.encode(each) for each in value],
+        decode,
+        partial(have_type, tuple),  # not in JSON: these have been decoded already
+    )
 
 
 def of_maps(item: Codec) -> Codec:

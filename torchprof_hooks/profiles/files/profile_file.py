@@ -12,7 +12,8 @@ Version 5::
      "not_measured": [...],
      "step_times": {"first_steps": ..., "first_ns": ...,
                     "later": [{"number": ..., "steps": ..., "total_ns": ...}, ...],
-                    "evaluations": ..., "evaluation_ns": ...},
+                    "evaluations": ..., "evaluation_ns": ...,
+                    "waits": [{"number": ..., "steps": ..., "total_ns": ...}, ...]},
      "provenance": [{"rank": ..., "world_size": ..., "host": ..., ...}],
      "collectives": [{"name": ..., "group": ..., "group_size": ..., "calls": ..., ...}],
      "modules": {name: {"class_name": ..., "kind": ..., "aliases": [...],
@@ -44,6 +45,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -112,15 +114,25 @@ def load_most(
     program: type[ProgramProfile], profile: type[Profile], path: str | Path
 ) -> ProgramProfile | Profile:
     """The profile of a whole program, if the file has one; otherwise the profile. Only
-    what is returned is looked at.
+    what is returned is looked at; of a program with later steps, the cells of the first
+    one are left out: that is half of a file.
 
     Raises: as `load`.
     """
     content = _read(path)
-    if _PROGRAM in content:
-        return _program(program, path, content[_PROGRAM], content)
-    found: Profile = _decoded(profile, path, content)
-    return found
+    if _PROGRAM not in content:
+        found: Profile = _decoded(profile, path, content)
+        return found
+    whole = content[_PROGRAM]
+    with suppress(KeyError, TypeError, AttributeError):  # the codec says what it is
+        strata = whole["strata"]
+        if any(strata[name]["profile"]["steps"] for name in ("modules", "phases")):
+            strata["warm_up"]["profile"].update(_no_cells(), wall_ns=0)
+    return _program(program, path, whole, content)
+
+
+def _no_cells() -> dict[str, Any]:
+    return {"modules": {}, "cells": SCHEMA.of(Mapping[CellKey, Totals]).encode({})}
 
 
 def provenance_of(path: str | Path) -> Processes:

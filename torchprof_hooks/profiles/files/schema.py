@@ -6,7 +6,7 @@ described in one place, where it is defined; nothing about it is said here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cached_property
 from types import NoneType, UnionType
@@ -62,6 +62,7 @@ class Record:
     def __init__(self, schema: Schema, kind: Any) -> None:
         self.kind = kind
         self._schema = schema
+        self._promises = hasattr(kind, "broken_promise")
 
     def encode(self, value: Any) -> dict[str, Any]:
         """See `Codec`."""
@@ -74,23 +75,23 @@ class Record:
 
     def decode(self, content: Any) -> Any:
         """See `Codec`."""
-        refuse_others(checked_object(content), (field.name for field in self.fields))
+        refuse_others(checked_object(content), self._decoders.keys())
         values = {}
-        for name, codec, _, default in self.fields:
-            if name in content:
-                try:
-                    values[name] = codec.decode(content[name])
-                except DamageError as damage:
-                    raise damage.inside(f".{name}") from None
-            elif default is MISSING:
-                raise DamageError(f"has no field {name!r}")
-        return self.checked(self.kind(**values))
+        for name, held in content.items():
+            try:
+                values[name] = self._decoders[name](held)
+            except DamageError as damage:
+                raise damage.inside(f".{name}") from None
+        if missing := self._needed - content.keys():
+            raise DamageError(f"has no field {min(missing)!r}")
+        made = self.kind(**values)
+        self.check(made)
+        return made
 
-    def checked(self, value: Any) -> Any:
-        """The same value, if it keeps its promise."""
-        if hasattr(value, "broken_promise") and (problem := value.broken_promise()):
+    def check(self, value: Any) -> None:
+        """Raise `DamageError` if a value does not keep its promise."""
+        if self._promises and (problem := value.broken_promise()):
             raise DamageError(problem)
-        return value
 
     @cached_property
     def fields(self) -> list[Field]:
@@ -106,17 +107,30 @@ class Record:
                 found.append(Field(name, self._schema.of(hint), record, default))
         return found
 
+    @cached_property
+    def _decoders(self) -> dict[str, Callable[[Any], Any]]:
+        return {field.name: field.codec.decode for field in self.fields}
 
-def refuse_others(content: Mapping[str, Any], names: Iterable[str]) -> None:
+    @cached_property
+    def _needed(self) -> set[str]:
+        return {field.name for field in self.fields if field.default is MISSING}
+
+    @cached_property
+    def arguments(self) -> dict[str, Any]:
+        """What makes such a record: all fields in order, with their defaults."""
+        names = self.kind.__annotations__
+        return {name: _default(self.kind, name) for name in names}
+
+
+def refuse_others(content: Mapping[str, Any], names: Set[str]) -> None:
     """Raise `DamageError` if an object has other fields than these."""
-    unknown = content.keys() - set(names)
-    if unknown:
+    if unknown := content.keys() - names:
         raise DamageError(f"has the unknown field {short_repr(min(unknown))}")
 
 
 def _default(kind: Any, name: str) -> Any:
     if not is_dataclass(kind):
-        return kind._field_defaults[name]
+        return kind._field_defaults.get(name, MISSING)
     [field] = [each for each in fields(kind) if each.name == name]
     made = field.default_factory
     return field.default if made is MISSING else made()

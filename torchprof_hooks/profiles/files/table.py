@@ -23,6 +23,7 @@ def of_tables(record: Record) -> Codec:
     optional is left out where all have the default.
     """
     columns = list(_columns(record))
+    names = {field.name for field in columns}
 
     def encode(values: Any) -> dict[str, list[Any]]:
         found = dict(_lists(record, list(values)))
@@ -33,7 +34,7 @@ def of_tables(record: Record) -> Codec:
         }
 
     def decode(content: Any) -> list[Any]:
-        refuse_others(checked_object(content), (field.name for field in columns))
+        refuse_others(checked_object(content), names)
         lists: dict[str, list[Any]] = {}
         for field in columns:
             if field.name in content:
@@ -61,6 +62,8 @@ def _lists(record: Record, values: list[Any]) -> Iterator[tuple[str, list[Any]]]
 def _decoded(field: Field, items: Any) -> list[Any]:
     if type(items) is not list:
         raise wrong(items, "a list").inside(f".{field.name}")
+    if field.codec.are_values(items):
+        return items
     decoded: list[Any] = []
     try:
         for item in items:
@@ -84,13 +87,14 @@ def _records(record: Record, lists: dict[str, list[Any]], count: int) -> list[An
             held[name] = lists[name]
         elif default is MISSING:
             raise DamageError(f"has no field {name!r}")
-        else:
-            held[name] = repeat(default, count)
-    found: list[Any] = []
-    try:
-        for values in zip(*held.values(), strict=True):
-            made = record.kind(**dict(zip(held, values, strict=True)))
-            found.append(record.checked(made))
-    except DamageError as damage:
-        raise damage.inside(f"[{len(found)}]") from None
+    columns = (
+        held.get(name) or repeat(default, count)
+        for name, default in record.arguments.items()
+    )
+    found = list(map(record.kind, *columns))
+    for number, made in enumerate(found):
+        try:
+            record.check(made)
+        except DamageError as damage:
+            raise damage.inside(f"[{number}]") from None
     return found

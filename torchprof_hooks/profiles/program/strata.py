@@ -19,6 +19,7 @@ from torchprof_hooks.profiles.names import (
 )
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.program.unseen_steps import (
+    UNSAMPLED_INFOS,
     imagined,
     not_looked_into,
     scaled,
@@ -137,7 +138,7 @@ class Strata:
 
 
 def _merged(profiles: Iterable[Profile]) -> Profile:
-    return reduce(Profile.merge, profiles, Profile())
+    return reduce(Profile.merge, [*profiles] or [Profile()])
 
 
 def _together(strata: Iterable[Stratum]) -> Stratum:
@@ -199,15 +200,15 @@ def _divided(all_steps: Stratum, seen: Stratum) -> Profile:
             is_function = pattern.modules[key[0][-1]].kind == "function"
             cells[key] = scaled(totals, factors[part][is_function], shares[part])
     _add_rounding(cells, pattern, wanted)
-    coarse = not_looked_into(profile)
-    for key, totals in coarse.cells.items():
-        part = _part(coarse, key)
-        if not found[part]:  # never seen from close by
-            add_cell(cells, key, totals)
+    if not all(found[part] for part in wanted):  # some were never seen from close by
+        coarse = not_looked_into(profile)
+        for key, totals in coarse.cells.items():
+            if not found[_part(coarse, key)]:
+                add_cell(cells, key, totals)
     return replace(
         profile,
         cells=cells,
-        modules={**coarse.modules, **pattern.modules},
+        modules={**profile.modules, **UNSAMPLED_INFOS, **pattern.modules},
         wall_ns=sum(totals.self_ns for totals in cells.values()),
     )
 
