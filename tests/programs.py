@@ -25,6 +25,13 @@ _BEGINNING: Final = re.compile(
     r"^torchprof_hooks: .*(?:\n[\d.]+(?:sec|ms))? wall\b", re.MULTILINE
 )
 
+#: What forks have (see `tests.warm_python`): no more than torch, where a test looks at
+#: what is imported; otherwise what programs import that train or compile.
+TORCH: Final = ("torch",)
+TRAINING: Final = (
+    *("torch._dynamo", "torch._functorch.aot_autograd"),
+    *("torch.utils.checkpoint", "torch.utils.data"),
+)
 #: Options to look at functions in every step.
 EACH_STEP = ("--every", "1", "--max-overhead", "100")
 NOTHING = (
@@ -115,13 +122,13 @@ def python(
     typed: str = "",
     folder: str | Path = ".",
     fresh: bool = False,
-    loaded: tuple[str, ...] = (),
+    loaded: tuple[str, ...] = TRAINING,
 ) -> subprocess.CompletedProcess[str]:
     """What comes of Python with these arguments.
 
-    fresh: in an interpreter of its own, to see what torch imports, and what Python says
-        by itself. Otherwise in a fork of one that has torch: that saves seconds.
-    loaded: what else the fork is to have; the first time, that is imported.
+    fresh: in an interpreter of its own, to see what Python itself imports and says.
+        Otherwise in a fork of one that has torch: that saves seconds.
+    loaded: what the fork is to have; the first time, that is imported.
     """
     environment = os.environ if environment is None else environment
     folder = str(Path(folder).absolute())
@@ -173,7 +180,7 @@ def plain(
     flags: str = "",
     typed: str = "typed in",
     fresh: bool = False,
-    loaded: tuple[str, ...] = (),
+    loaded: tuple[str, ...] = TRAINING,
     **options: str,
 ) -> Run:
     """Python with these arguments, and nothing of ours. See `python` for the others."""
@@ -191,11 +198,14 @@ def profiled(
     flags: str = "",
     typed: str = "typed in",
     fresh: bool = False,
+    loaded: tuple[str, ...] = TRAINING,
     **options: str,
 ) -> Run:
     """The same by us."""
     command = ("-m", "torchprof_hooks", *arguments)
-    return plain(*command, flags=flags, typed=typed, fresh=fresh, loaded=(), **options)
+    return plain(
+        *command, flags=flags, typed=typed, fresh=fresh, loaded=loaded, **options
+    )
 
 
 def written(directory: Path, text: str) -> str:

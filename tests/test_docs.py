@@ -36,7 +36,9 @@ def fixed_parts(text: str) -> Iterator[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("core", ["native", "python"])
+@pytest.mark.parametrize(
+    "core", ["native", pytest.param("python", marks=pytest.mark.thorough)]
+)
 def test_the_exit_report(core: str) -> None:
     """The sections of the page come with either core; one line is the Python core's."""
     options = ("--profile-memory", "--output-line-width", "120")

@@ -41,7 +41,7 @@ def test_count_nans() -> None:
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough  # seconds of imports
 def test_trainer() -> None:
     pytest.importorskip("transformers", reason="of the extra `test`")
     lines = run(str(EXAMPLES / "trainer.py"))

@@ -4,8 +4,6 @@ import copy
 import gc
 import io
 import pickle
-import subprocess
-import sys
 import weakref
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +14,7 @@ import torch
 from torch import nn
 
 from tests.helpers import FORWARD, MyModel, Recorder, inputs
+from tests.programs import python
 from torchprof_hooks import LinkCall, LinkHook, add_hook, delete_hook
 
 
@@ -99,7 +98,8 @@ model.register_forward_pre_hook(lambda module, args: seen.append(args))
 model(torch.ones(2, 3))
 assert len(seen) == 1
 """
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
+    done = python("-c", program)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("duplicate", DUPLICATE)

@@ -9,7 +9,7 @@ atexit have been called, and streams are flushed, the process is gone. (To take 
 modules apart takes longer than most programs.) See `tests.programs` for who asks.
 
 Arguments: the number of a socket, which brings a line for each program and takes its
-exit code; and what else to import. The end of the socket is the end.
+exit code; and what to import. The end of the socket is the end.
 """
 
 from __future__ import annotations
@@ -33,11 +33,6 @@ from typing import Any, NoReturn
 #: arguments, environment, folder, and the files that are the streams.
 Request = dict[str, Any]
 
-#: With these comes what programs that train or compile import.
-_LOADED = (
-    *("torch._dynamo", "torch._functorch.aot_autograd"),
-    *("torch.utils.checkpoint", "torch.utils.data"),
-)
 _PATH = sys.path[1:]
 _KEPT: list[object] = []
 _CODES: list[int] = []
@@ -230,7 +225,7 @@ def _load(names: Sequence[str]) -> None:
 
 if __name__ == "__main__":
     atexit.register(_go)  # the first: the last that is called
-    _load((*_LOADED, *sys.argv[2:]))
+    _load(sys.argv[2:])
     _request = serve(socket.socket(fileno=int(sys.argv[1])))
     if _request is not None:
         _noting_the_code(_request)

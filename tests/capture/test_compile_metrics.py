@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.programs import python
+from tests.programs import TORCH, python
 from torchprof_hooks.capture.compilation import read_compilation
 from torchprof_hooks.capture.torch_names.compile_metrics import one_line
 from torchprof_hooks.profiles.files.profile_file import SCHEMA
@@ -122,7 +122,7 @@ class Readings(dict[str, CompilationSummary]):
 
 
 def run(
-    directory: Path, text: str, loaded: tuple[str, ...] = (), **environment: str
+    directory: Path, text: str, loaded: tuple[str, ...] = TORCH, **environment: str
 ) -> Readings:
     program = directory / "program.py"
     end = "print(json.dumps([torch_total_s, readings]))\n"

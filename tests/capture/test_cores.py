@@ -31,7 +31,7 @@ from torchprof_hooks.capture.tracking.make_tracker import new_tracker
 from torchprof_hooks.reports.text import render
 
 ROOT = Path(__file__).parents[2]
-SEEDS = 25 if IS_THOROUGH else 12
+SEEDS = 25 if IS_THOROUGH else 6
 
 
 def run(*args: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -340,10 +340,8 @@ def test_it_can_be_built_beforehand(cache: Path, tmp_path: Path) -> None:
     assert "torchprof_hooks: no native core: " in done.stderr
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "compiles", [True, pytest.param(False, marks=pytest.mark.thorough)]
-)
+@pytest.mark.thorough
+@pytest.mark.parametrize("compiles", [True, False])
 def test_it_is_built_when_the_package_is_installed(
     cache: Path, tmp_path: Path, compiles: bool
 ) -> None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import product
 from typing import Any
 
 import pytest
@@ -15,6 +14,8 @@ from torch import nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from tests.invisible import MEASURERS, EveryLink
+from tests.programs import TORCH, python
+from tests.thorough import in_turns
 from torchprof_hooks import add_hook, delete_hook, profile
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -74,8 +75,9 @@ def bare() -> dict[str, str]:
     return {maker: made(maker, new_model()) for maker in MAKERS}
 
 
-@pytest.mark.parametrize("maker", MAKERS)
-@pytest.mark.parametrize("measurer", [*MEASURERS, "budget"])
+@pytest.mark.parametrize(
+    ("measurer", "maker"), in_turns(product([*MEASURERS, "budget"], MAKERS), 0, 2)
+)
 def test_of_a_model_that_is_measured(
     measurer: str, maker: str, bare: dict[str, str]
 ) -> None:
@@ -150,6 +152,5 @@ loaded = [vars(sys.modules[name]) for name in names if name in sys.modules]
 kept = {module["_compiling_state_context"] for module in loaded}
 assert all(each.__module__ == "torch._export.utils" for each in kept), kept
 """
-    subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", program], check=True, timeout=200
-    )
+    done = python("-W", "ignore", "-c", program, loaded=TORCH)
+    assert done.returncode == 0, done.stderr

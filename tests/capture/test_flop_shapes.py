@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -15,6 +13,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from tests.functions import x
+from tests.programs import TORCH, python
 from torchprof_hooks.capture.functions.call_description import describe_call
 from torchprof_hooks.capture.functions.flop_count import run_call
 from torchprof_hooks.capture.functions.flop_shapes import flops_by_shapes
@@ -236,5 +235,5 @@ print("torch._dynamo" in loaded, "sympy" in loaded, len(loaded - counter) < 10)
 
 @pytest.mark.slow
 def test_the_compiler_is_not_loaded_for_it() -> None:
-    printed = subprocess.check_output([sys.executable, "-c", FIRST], text=True)
-    assert printed == "False False True\n"
+    done = python("-c", FIRST, loaded=TORCH)
+    assert (done.stdout, done.stderr) == ("False False True\n", "")

@@ -43,7 +43,7 @@ Place = tuple[CodeType, int]
 EVERY_LINE = "TORCHPROF_HOOKS_EVERY_LINE"
 BOTH = True, False
 #: Lines of each case at which to interrupt otherwise, at most.
-MOST = 120 if IS_THOROUGH else 40
+MOST = 120 if IS_THOROUGH else 24
 PACKAGE = str(Path(torchprof_hooks.__file__).parent)
 SEARCHING = str(Path("torch_names", "profiler.py"))
 

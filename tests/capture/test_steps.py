@@ -23,6 +23,7 @@ from tests.capture.budgeted import (
 )
 from tests.fake_clock import MS, burn
 from tests.planted import Work
+from tests.thorough import THOROUGH
 from torchprof_hooks import Profile, profile, profile_function
 from torchprof_hooks.capture.sampling import steps_without_optimizer
 from torchprof_hooks.capture.sampling.prices import Level
@@ -119,7 +120,7 @@ def test_training_steps_take_as_long_as_they_do(follow: Follow) -> None:
     assert durations(times) == [(19, 11)]
 
 
-@pytest.mark.parametrize("batches", [40, 100])
+@pytest.mark.parametrize("batches", [40, pytest.param(100, marks=THOROUGH)])
 def test_gradients_accumulated_over_many_batches(follow: Follow, batches: int) -> None:
     work = Work(1, 2)
     optimizer = sgd(work)
@@ -196,7 +197,7 @@ def test_a_teacher_in_the_middle_of_a_step_is_a_part_of_it(follow: Follow) -> No
     assert not found.step_times.evaluations
 
 
-@pytest.mark.parametrize("episode", [100, 300])
+@pytest.mark.parametrize("episode", [100, pytest.param(300, marks=THOROUGH)])
 def test_many_calls_before_one_backward(follow: Follow, episode: int) -> None:
     policy = Work(1, 2)
     optimizer = sgd(policy)

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from tests.databases.samples import Case, database, differences, some_of
+from tests.thorough import THOROUGH
 
 MODULES = {
     f"{module.formatted_name}, {mode}": (module, mode == "training")
@@ -54,7 +55,13 @@ def case(what: str, module: Any, sample: Any, training: bool) -> Case:
     return Case(what, make, given.args, given.kwargs)
 
 
-@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if is_training else THOROUGH)
+        for name, (_, is_training) in MODULES.items()
+    ],
+)
 def test_module(name: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about some of the samples

@@ -23,6 +23,7 @@ from tests.distributed.processes import (
     milliseconds_by_phase,
     run_processes,
 )
+from tests.thorough import in_turns
 from torchprof_hooks import Profile
 from torchprof_hooks.profiles.ranks.collectives import BUCKETS_NAME
 
@@ -70,7 +71,7 @@ def profiled(rank: int, kind: str, **options: Any) -> Profile:
     return prof.profile
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", in_turns(KINDS, 0, 2))
 def test_waiting_is_not_the_first_layers(kind: str) -> None:
     waiting, late = run_processes(partial(profiled, kind=kind))
     planted = STEPS * PLANTED

@@ -19,6 +19,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tests.helpers import in_thread
+from tests.programs import TORCH, python
 from torchprof_hooks.measure import memory_counter as module
 from torchprof_hooks.measure.allocator_counter import AllocatorCounter
 from torchprof_hooks.measure.memory_counter import (
@@ -328,7 +329,7 @@ def test_another_malloc_is_noticed(tmp_path: Path) -> None:
         check=True,
     )
 
-    assert run(USE) == "cpu"
+    assert python("-c", USE, loaded=TORCH).stdout == "cpu\n"
     assert f"another malloc is in use (LD_PRELOAD is '{shim}')" in run(
         USE, LD_PRELOAD=shim
     )

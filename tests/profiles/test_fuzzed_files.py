@@ -14,12 +14,13 @@ from pathlib import Path
 import pytest
 
 from tests.profiles.mutants import NAMES, SAMPLES, mutant
+from tests.thorough import IS_THOROUGH
 from torchprof_hooks import Profile
 from torchprof_hooks.profiles.program.program_profile import ProgramProfile
 from torchprof_hooks.program import file_tools
 
 #: The usual ones take some seconds.
-COUNT = int(os.environ.get("TORCHPROF_FUZZ", "200"))
+COUNT = int(os.environ.get("TORCHPROF_FUZZ", "200" if IS_THOROUGH else "100"))
 FIRST = int(os.environ.get("TORCHPROF_FUZZ_FROM", "0"))
 BATCH = 50
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.programs import Run, plain, profiled, written
+from tests.programs import TORCH, Run, plain, profiled, written
 
 WITHOUT = "import json, sys; print(json.dumps(sorted(sys.modules)))"
 WITH = "import json, sys, torch; print(json.dumps(sorted(sys.modules)))"
@@ -33,7 +33,11 @@ LATE = (
 
 def loaded(start: Callable[..., Run], *arguments: str) -> set[str]:
     """The modules that a program prints, which has an interpreter of its own."""
-    return set(json.loads(start(*arguments, fresh=True).out))
+    return modules(start(*arguments, fresh=True))
+
+
+def modules(run: Run) -> set[str]:
+    return set(json.loads(run.out))
 
 
 def test_a_program_without_torch_has_next_to_nothing_of_ours(tmp_path: Path) -> None:
@@ -51,8 +55,8 @@ def test_a_program_without_torch_has_next_to_nothing_of_ours(tmp_path: Path) -> 
 
 def test_what_is_needed_at_the_end_is_imported_at_the_end(tmp_path: Path) -> None:
     path = written(tmp_path, WITH)
-    alone, run = loaded(plain, path), loaded(profiled, path)
-    ours = run - alone
+    alone, run = plain(path, loaded=TORCH), profiled(path, loaded=TORCH)
+    ours = modules(run) - modules(alone)
     assert "torchprof_hooks.program.recorder" in ours
     assert not ours & set(LATE)
     assert "statistics" not in ours

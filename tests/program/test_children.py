@@ -15,7 +15,7 @@ SCRIPTS = Path(__file__).parent / "scripts"
 def test_ranks_that_a_program_spawns(tmp_path: Path) -> None:
     script = str(SCRIPTS / "spawned_ranks.py")
     save = ("--save", str(tmp_path / "profile.json"), "--max-overhead", "none")
-    run = profiled("--children", *save, script, fresh=True)
+    run = profiled("--children", *save, script)
     assert (run.code, run.out) == (0, "other\ntrained\n"), run.err
     assert run.reports == 2
     assert "torchprof_hooks: no module was called\n" in run.err  # of what spawns them
@@ -32,7 +32,7 @@ def test_ranks_that_a_program_spawns(tmp_path: Path) -> None:
 @pytest.mark.thorough
 def test_they_are_left_alone_where_it_is_not(tmp_path: Path) -> None:
     save = ("--save", str(tmp_path / "profile.json"))
-    run = profiled(*save, str(SCRIPTS / "spawned_ranks.py"), fresh=True)
+    run = profiled(*save, str(SCRIPTS / "spawned_ranks.py"))
     assert (run.code, run.out, run.reports) == (0, "other\ntrained\n", 0), run.err
     assert list(tmp_path.iterdir()) == []
 
@@ -41,7 +41,7 @@ def test_they_are_left_alone_where_it_is_not(tmp_path: Path) -> None:
 def test_ranks_of_lightning(tmp_path: Path) -> None:
     save = ("--save", str(tmp_path / "profile.json"), "--max-overhead", "none")
     script = str(SCRIPTS / "lightning_ranks.py")
-    run = profiled("--children", *save, script, str(tmp_path / "logs"), fresh=True)
+    run = profiled("--children", *save, script, str(tmp_path / "logs"))
     assert run.code == 0, run.err
     names = {path.name for path in tmp_path.glob("*.json")}
     assert names == {"profile-rank0.json", "profile-rank1.json"}

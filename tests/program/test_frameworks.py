@@ -10,7 +10,8 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
-from tests.programs import TITLE, Run, plain
+from tests.programs import TITLE, TRAINING, Run, plain
+from tests.thorough import THOROUGH
 from torchprof_hooks import Profile
 from torchprof_hooks.profiles.names import Grouping
 
@@ -18,11 +19,7 @@ SCRIPTS: Final = Path(__file__).parent / "scripts"
 OURS: Final = ("-m", "torchprof_hooks", "--full")
 #: Looks at everything in all steps, whatever that costs.
 CLOSELY: Final = ("--every", "1", "--max-overhead", "1000", "--debugprint")
-#: What takes seconds to import in them.
-LOADED: Final = (
-    *("pytorch_lightning", "transformers.models.llama.modeling_llama"),
-    "transformers.trainer",
-)
+LAUNCHER: Final = ("-m", "torch.distributed.run", "--standalone")
 STEPS: Final = 12
 #: What lightning_fit.py plants in each step.
 FORWARD_NS, BACKWARD_NS, LOADING_NS = 10_000_000, 15_000_000, 8_000_000
@@ -32,21 +29,26 @@ class Program(NamedTuple):
     """A script, and what it calls in each of its steps.
 
     model: its class, which is the name of its row. inner: a module inside of it, and
-        that module's class. linears: its layers of this class.
+        that module's class. linears: its layers of this class. loaded: what takes
+        seconds to import.
     """
 
     script: str
     model: str
     inner: tuple[str, str]
     linears: int
+    loaded: tuple[str, ...]
 
 
-LIGHTNING: Final = Program("lightning_fit.py", "Net", ("Net.layers.1", "Slow"), 2)
+LIGHTNING: Final = Program(
+    "lightning_fit.py", "Net", ("Net.layers.1", "Slow"), 2, ("pytorch_lightning",)
+)
 TRANSFORMERS: Final = Program(
     "transformers_trainer.py",
     "LlamaForCausalLM",
     ("LlamaForCausalLM.model.layers.1.self_attn", "LlamaAttention"),
     15,
+    ("transformers.models.llama.modeling_llama", "transformers.trainer"),
 )
 
 
@@ -61,12 +63,12 @@ class Runs(NamedTuple):
     close_profile: Profile
 
 
-def side_by_side(*commands: tuple[str, ...], **options: str) -> list[Run]:
+def side_by_side(*commands: tuple[str, ...], loaded: tuple[str, ...] = ()) -> list[Run]:
     """Python with each of these arguments, two at a time, without any downloads."""
-    offline: dict[str, Any] = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", **options}
+    offline: dict[str, Any] = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
 
     def start(command: tuple[str, ...]) -> Run:
-        return plain(*command, loaded=LOADED, **offline)
+        return plain(*command, loaded=(*TRAINING, *loaded), **offline)
 
     with ThreadPoolExecutor(2) as pool:
         return list(pool.map(start, commands))
@@ -74,7 +76,7 @@ def side_by_side(*commands: tuple[str, ...], **options: str) -> list[Run]:
 
 @pytest.fixture(
     scope="module",
-    params=[LIGHTNING, TRANSFORMERS],
+    params=[LIGHTNING, pytest.param(TRANSFORMERS, marks=THOROUGH)],
     ids=lambda program: program.script,
 )
 def runs(
@@ -88,6 +90,7 @@ def runs(
         command,
         (*OURS, "--save", str(saved[0]), *command),
         (*OURS, "--save", str(saved[1]), *CLOSELY, *command),
+        loaded=program.loaded,
     )
     assert alone.code == 0, alone.err
     return Runs(program, alone, default, close, *map(Profile.load, saved))
@@ -172,7 +175,7 @@ def test_passes_inside_of_an_optimizers_step_are_not_its_time(runs: Runs) -> Non
 
 def test_a_signal_that_lightning_handles_ends_the_program_well(tmp_path: Path) -> None:
     command = (str(SCRIPTS / LIGHTNING.script), str(tmp_path), "--sigterm")
-    alone, run = side_by_side(command, (*OURS, *command))
+    alone, run = side_by_side(command, (*OURS, *command), loaded=LIGHTNING.loaded)
     assert alone.out.count("\n") == 6
     assert (run.code, run.out) == (alone.code, alone.out)
     assert (run.before_report, run.reports) == (alone.err, 1)
@@ -183,37 +186,41 @@ def printed_losses(output: str) -> list[str]:
     return re.findall(r"-?\d+\.\d{4,}(?:e-?\d+)?", output)
 
 
-def test_ranks_of_torchrun_and_not_their_launcher(tmp_path: Path) -> None:
+def every_step_into(folder: Path) -> tuple[str, ...]:
+    saved, report = folder / "profile.json", folder / "report.txt"
+    every_step = ("--max-overhead", "none")
+    return (*OURS, *every_step, "--save", str(saved), "--destination", str(report))
+
+
+@pytest.mark.thorough
+def test_a_launcher_is_not_measured(tmp_path: Path) -> None:
     script = str(SCRIPTS / "two_ranks.py")
-    launcher = ("-m", "torch.distributed.run", "--standalone")
-    (each := tmp_path / "each").mkdir()
-    (around := tmp_path / "around").mkdir()
+    options = every_step_into(tmp_path)
+    [run] = side_by_side((*options, *LAUNCHER, "--nproc-per-node=1", script))
+    assert run.code == 0, run.err
+    assert len(printed_losses(run.out)) == 1
+    assert run.reports == 0
+    assert not list(tmp_path.iterdir())
 
-    def options(folder: Path) -> tuple[str, ...]:
-        saved, report = folder / "profile.json", folder / "report.txt"
-        every_step = ("--max-overhead", "none")
-        return (*OURS, *every_step, "--save", str(saved), "--destination", str(report))
 
-    ranks, parent = side_by_side(
-        (*launcher, "--nproc-per-node=2", *options(each), script),
-        (*options(around), *launcher, "--nproc-per-node=1", script),
-    )
-    assert (ranks.code, parent.code) == (0, 0), ranks.err + parent.err
+def test_ranks_of_torchrun(tmp_path: Path) -> None:
+    script = str(SCRIPTS / "two_ranks.py")
+    options = every_step_into(tmp_path)
+    [ranks] = side_by_side((*LAUNCHER, "--nproc-per-node=2", *options, script))
+    assert ranks.code == 0, ranks.err
     losses = printed_losses(ranks.out)
     assert len(losses) == 2
     assert len(set(losses)) == 1
-    assert len(printed_losses(parent.out)) == 1
-    assert not list(around.iterdir())
-    assert (ranks.reports, parent.reports) == (0, 0)
-    assert {path.name for path in each.iterdir()} == {
+    assert ranks.reports == 0
+    assert {path.name for path in tmp_path.iterdir()} == {
         f"{name}-rank{rank}.{suffix}"
         for name, suffix in (("profile", "json"), ("report", "txt"))
         for rank in (0, 1)
     }
-    told = [(each / f"report-rank{rank}.txt").read_text() for rank in (0, 1)]
+    told = [(tmp_path / f"report-rank{rank}.txt").read_text() for rank in (0, 1)]
     assert ["2 of 2 ranks of" in report for report in told] == [True, False]
     for rank in (0, 1):
-        assert (each / f"report-rank{rank}.txt").read_text().count(TITLE) == 1
-        found = calls(Profile.load(each / f"profile-rank{rank}.json"))
+        assert told[rank].count(TITLE) == 1
+        found = calls(Profile.load(tmp_path / f"profile-rank{rank}.json"))
         assert found["DistributedDataParallel"] == found["(optimizer) SGD"] == 6
         assert "DistributedDataParallel.module.0" in found

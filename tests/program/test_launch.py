@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.programs import TRAIN, plain, profiled, python, reports_in, written
+from tests.thorough import THOROUGH
 from torchprof_hooks import __version__
 from torchprof_hooks.program.launch import interpreter_options
 
@@ -103,8 +104,7 @@ def test_children_inherit_nothing_of_ours(
     ("torch", "closed"),
     [
         *((False, streams) for streams in ("1", "2", "12")),
-        (True, "12"),  # takes seconds
-        *(pytest.param(True, one, marks=pytest.mark.thorough) for one in ("1", "2")),
+        *(pytest.param(True, streams, marks=THOROUGH) for streams in ("1", "2", "12")),
     ],
 )
 def test_closed_outputs(torch: bool, closed: str, tmp_path: Path) -> None:

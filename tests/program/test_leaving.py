@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.programs import profiled, written
+from tests.programs import TORCH, profiled, written
 from torchprof_hooks.capture.functions import flop_count
 from torchprof_hooks.capture.functions.call_description import CallDescription
 from torchprof_hooks.capture.functions.flop_count import FlopCount
@@ -142,7 +142,7 @@ for _ in range(3):
 
 def test_what_is_left_out_for_it_is_said(tmp_path: Path) -> None:
     """The report is made before the program's own last words, which come first."""
-    run = profiled("--full", written(tmp_path, EINSUM), fresh=True)
+    run = profiled("--full", written(tmp_path, EINSUM), loaded=TORCH)
     assert (run.code, run.reports) == (0, 1)
     assert "GFLOP/s without einsum: " in run.err
     assert run.out == "False False\n"

@@ -12,6 +12,7 @@ from tests.programs import (
     EACH_STEP,
     NOTHING,
     OWN_CLOCK,
+    TORCH,
     TRAIN,
     plain,
     profiled,
@@ -36,7 +37,7 @@ for batch in DataLoader(Slow(torch.ones(6, 4)), batch_size=2):
 
 
 def test_an_unmodified_script(script: Path) -> None:
-    run = profiled(str(script), fresh=True)
+    run = profiled(str(script), loaded=TORCH)
     assert (run.code, run.out, run.reports) == (0, "trained\n", 1)
     assert f"torchprof_hooks: {script}" in run.err
     assert "\n5 steps of " in run.err
@@ -106,8 +107,8 @@ print(json.dumps([
 def test_it_finds_everything_as_without_us(path: str, tmp_path: Path) -> None:
     arguments = [written(tmp_path, LOOK_AROUND), "--n-ops", "-m", "x y", ""]
     options: dict[str, Any] = {"PYTHONPATH": path} if path else {}
-    alone = plain(*arguments, fresh=not path, **options)
-    run = profiled(*arguments, fresh=not path, **options)
+    alone = plain(*arguments, loaded=TORCH, **options)
+    run = profiled(*arguments, loaded=TORCH, **options)
     assert alone.code == 0
     assert (run.code, run.out) == (0, alone.out)
 
@@ -124,7 +125,7 @@ def test_a_module(tmp_path: Path) -> None:
 
 def test_a_sitecustomize_of_the_users_own(tmp_path: Path, script: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text("print('customized')")
-    run = profiled(str(script), fresh=True, PYTHONPATH=str(tmp_path))
+    run = profiled(str(script), loaded=TORCH, PYTHONPATH=str(tmp_path))
     # Once for the interpreter that starts the program, and once for the program.
     assert (run.out, run.reports) == ("customized\n" * 2 + "trained\n", 1)
 
@@ -208,6 +209,10 @@ if __name__ == "__main__":
 def test_children_print_nothing(tmp_path: Path) -> None:
     path = written(tmp_path, CHILDREN % "work()")
     assert profiled(path).reports == 1
+
+
+@pytest.mark.thorough
+def test_nor_do_children_of_a_program_that_imports_us(tmp_path: Path) -> None:
     path = written(tmp_path, "import torchprof_hooks" + CHILDREN % "work()")
     assert plain(path, flags="profile=True").reports == 1
 

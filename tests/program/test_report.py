@@ -22,6 +22,7 @@ from tests.programs import (
     profiled,
     written,
 )
+from tests.thorough import THOROUGH
 from torchprof_hooks import Profile
 
 #: Where the clock is the machine's.
@@ -215,17 +216,26 @@ print(counters["frames"]["total"])
 )
 
 
-def test_a_compiled_model_stays_compiled(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "options",
+    [
+        (),
+        pytest.param(EACH_STEP, marks=THOROUGH),
+        pytest.param(("--profile-memory", "--profile-optimizer"), marks=THOROUGH),
+    ],
+)
+def test_a_compiled_model_stays_compiled(
+    options: tuple[str, ...], tmp_path: Path
+) -> None:
     path = written(tmp_path, COMPILED)
     alone = plain(path)
     assert alone.code == 0
-    for options in (EACH_STEP, (), ("--profile-memory", "--profile-optimizer")):
-        run = with_tables(*options, path)
-        assert run.out == alone.out
-        text = "\n".join(section(run.err, "Compilation"))
-        assert "Dynamo" in text
-        assert "AOTAutograd" in text
-        assert "compiled" in "\n".join(section(run.err, "Class"))
+    run = with_tables(*options, path)
+    assert run.out == alone.out
+    text = "\n".join(section(run.err, "Compilation"))
+    assert "Dynamo" in text
+    assert "AOTAutograd" in text
+    assert "compiled" in "\n".join(section(run.err, "Class"))
 
 
 TRAIN_30 = (

@@ -13,6 +13,7 @@ from tests.helpers import FUNCTIONS, STEP
 from tests.program.test_file_tools import slowed
 from tests.reports.html.real_profiles import NAMES, real_page, real_profile
 from tests.reports.html.test_page import HOSTILE, hostile_profile
+from tests.thorough import THOROUGH
 from torchprof_hooks.profiles.compare import compare
 from torchprof_hooks.reports.html.comparison import comparison_page
 from torchprof_hooks.reports.html.numbers import time_text
@@ -92,7 +93,13 @@ def cells(page: Any, column: str) -> list[str]:
     return texts
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name in ("char_lm", "compiled") else THOROUGH)
+        for name in NAMES
+    ],
+)
 def test_pages_of_real_models(opened: Open, name: str) -> None:
     profile = real_profile(name).corrected()
     page = opened(real_page(name))
@@ -241,7 +248,13 @@ def test_without_a_script_it_can_be_read(opened: Open) -> None:
     assert page.locator("#icicle svg.frame text").first.is_visible()
 
 
-@pytest.mark.parametrize("name", HOSTILE, ids=range(len(HOSTILE)))
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(each, id=str(number), marks=() if number < 3 else THOROUGH)
+        for number, each in enumerate(HOSTILE)
+    ],
+)
 def test_hostile_names_run_nothing(opened: Open, name: str) -> None:
     page = opened(profile_page(hostile_profile(name)))
     assert page.evaluate("document.documentElement.dataset.ready") == "true"
