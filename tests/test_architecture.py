@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import enum
 import importlib
+import re
 import threading
 from collections.abc import Collection, Iterable, Iterator
 from functools import cache
@@ -296,6 +297,28 @@ def test_functions_are_short() -> None:
 def test_folders_are_not_crowded() -> None:
     counts = {short(folder): len(list(folder.glob("*.py"))) for folder in FOLDERS}
     assert not {name for name, count in counts.items() if count > MOST_FILES}
+
+
+def test_the_architecture_tells_how_many_lines_there_are() -> None:
+    """About: the numbers there need not follow each change."""
+    text = (PACKAGE.parent / "ARCHITECTURE.md").read_text()
+    whole, _, of_capture = text.partition("Inside `capture/`")
+    found = {}
+    for folder, part in ((PACKAGE, whole), (PACKAGE / "capture", of_capture)):
+        for names, told in re.findall(
+            r"^\| (`[^|]*/`) \| (\d+) \|", part, re.MULTILINE
+        ):
+            folders = [folder / name for name in re.findall(r"`(\w+)/`", names)]
+            found[names, told] = sum(map(lines_in, folders))
+    assert len(found) == 21
+    for (names, told), lines in found.items():
+        assert abs(int(told) - lines) <= 0.25 * lines + 200, (names, lines)
+
+
+def lines_in(folder: Path) -> int:
+    """Of Python and C++."""
+    code = (p for p in folder.rglob("*") if p.suffix in {".py", ".cpp", ".h"})
+    return sum(len(path.read_text().splitlines()) for path in code)
 
 
 def assert_listed(found: Iterable[str], listed: set[str]) -> None:

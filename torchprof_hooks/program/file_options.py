@@ -10,17 +10,22 @@ from typing import TYPE_CHECKING, Final
 
 from torchprof_hooks.profiles.names import GROUPINGS, SORT_KEYS
 from torchprof_hooks.profiles.options import check_share
+from torchprof_hooks.reports.export.formats import ROW_FORMATS, STACK_FORMATS
 
 if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
 
-_FORMATS: Final = ("text", "report", "html", "json", "csv", "speedscope", "collapsed")
+_FORMATS: Final = ("text", "report", "html", *ROW_FORMATS, *STACK_FORMATS)
+
+_ROWS_OF_TABLES: Final = (
+    "rows of each table (default: 40 modules, 20 functions, 10 call sites)"
+)
 
 
 def file_parser() -> argparse.ArgumentParser:
     """Parses the commands; the result has the name of one as `command`."""
     parser = argparse.ArgumentParser(prog="torchprof_hooks")
-    subparsers = parser.add_subparsers(required=True, metavar="command")
+    subparsers = parser.add_subparsers(dest="command", required=True, metavar="command")
     _add_show(subparsers)
     _add_compare(subparsers)
     _add_merge(subparsers)
@@ -49,13 +54,12 @@ def _add_show(subparsers: Subparsers) -> None:
         action="store_true",
         help="times as they were measured, with what measuring took of them",
     )
-    _add_max_rows(parser)
+    _add_max_rows(parser, _ROWS_OF_TABLES)
     parser.add_argument(
         "--sort-by",
         choices=SORT_KEYS,
         help="the column by which rows of a text table are chosen and sorted",
     )
-    parser.set_defaults(command="show")
 
 
 def _add_compare(subparsers: Subparsers) -> None:
@@ -79,8 +83,7 @@ def _add_compare(subparsers: Subparsers) -> None:
     )
     parser.add_argument("--format", choices=("text", "html"), default="text")
     _add_output(parser)
-    _add_max_rows(parser)
-    parser.set_defaults(command="compare")
+    _add_max_rows(parser, _ROWS_OF_TABLES)
 
 
 def _add_merge(subparsers: Subparsers) -> None:
@@ -91,7 +94,6 @@ def _add_merge(subparsers: Subparsers) -> None:
     )
     parser.add_argument("files", type=Path, nargs="+", metavar="file")
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="file")
-    parser.set_defaults(command="merge")
 
 
 def _add_ranks(subparsers: Subparsers) -> None:
@@ -107,13 +109,9 @@ def _add_ranks(subparsers: Subparsers) -> None:
     kinds = ("text", "html", "json", "csv")
     parser.add_argument("--format", choices=kinds, default="text")
     _add_output(parser)
-    parser.add_argument(
-        "--max-rows",
-        type=_positive,
-        metavar="N",
-        help="rows of the table (default: 10, of a page 40; of JSON and CSV: all)",
+    _add_max_rows(
+        parser, "rows of the table (default: 10, of a page 40; of JSON and CSV: all)"
     )
-    parser.set_defaults(command="ranks")
 
 
 def _add_by(parser: argparse.ArgumentParser, meaning: str) -> None:
@@ -125,13 +123,8 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", type=Path, metavar="file", help=meaning)
 
 
-def _add_max_rows(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--max-rows",
-        type=_positive,
-        metavar="N",
-        help="rows of each table (default: 40 modules, 20 functions, 10 call sites)",
-    )
+def _add_max_rows(parser: argparse.ArgumentParser, meaning: str) -> None:
+    parser.add_argument("--max-rows", type=_positive, metavar="N", help=meaning)
 
 
 def _threshold(written: str) -> float:

@@ -16,14 +16,12 @@ from torchprof_hooks.profiles.compare import compare
 from torchprof_hooks.profiles.errors import ProfileFileError
 from torchprof_hooks.profiles.files import profile_file
 from torchprof_hooks.profiles.files.writing import replaced_file
-from torchprof_hooks.profiles.names import Grouping
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.program.program_profile import ProgramProfile
 from torchprof_hooks.profiles.ranks.ranks import load_ranks
 from torchprof_hooks.program.file_options import file_parser
 from torchprof_hooks.reports import comparison, row_table, text
-from torchprof_hooks.reports.export.rows import render_csv, render_json
-from torchprof_hooks.reports.export.stacks import render_collapsed, render_speedscope
+from torchprof_hooks.reports.export.formats import ROW_FORMATS, STACK_FORMATS
 from torchprof_hooks.reports.ranks.export import rendered
 from torchprof_hooks.reports.screen.progress import with_progress
 from torchprof_hooks.reports.screen.screen import program_screen
@@ -41,15 +39,6 @@ TROUBLE: Final = 2
 _TEXT: Final = "text"
 _REPORT: Final = "report"
 _HTML: Final = "html"
-
-_ROW_FORMATS: Final[Mapping[str, Callable[[Profile, Grouping], str]]] = {
-    "json": render_json,
-    "csv": render_csv,
-}
-_STACK_FORMATS: Final[Mapping[str, Callable[[Profile], str]]] = {
-    "speedscope": render_speedscope,
-    "collapsed": render_collapsed,
-}
 
 #: Characters of a message: some quote what a damaged file has in place of a number.
 _LONGEST_MESSAGE: Final = 300
@@ -74,7 +63,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _show(args: argparse.Namespace) -> int:
-    if args.by and args.format in _STACK_FORMATS:
+    if args.by and args.format in STACK_FORMATS:
         raise _ToolError(f"--by is for rows, but --format {args.format} has stacks")
     if args.by and args.format in (_REPORT, _HTML):
         raise _ToolError(
@@ -116,10 +105,10 @@ def _report(args: argparse.Namespace) -> str:
 
 
 def _rendered(profile: Profile, args: argparse.Namespace) -> str:
-    if args.format in _STACK_FORMATS:
-        return _STACK_FORMATS[args.format](profile)
-    if args.format in _ROW_FORMATS:
-        return _ROW_FORMATS[args.format](profile, args.by or "module")
+    if args.format in STACK_FORMATS:
+        return STACK_FORMATS[args.format](profile)
+    if args.format in ROW_FORMATS:
+        return ROW_FORMATS[args.format](profile, args.by or "module")
     return row_table.render(
         profile,
         args.by,
