@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TextIO, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from torchprof_hooks.integrations.actions import Actions
-from torchprof_hooks.integrations.training import Training
+from torchprof_hooks.integrations.training import Training, TrainingCallback
 from torchprof_hooks.profiler import Profiler
 from torchprof_hooks.profiles.profile import Profile
 
@@ -46,7 +46,7 @@ def _bases(name: str, needed: tuple[str, ...]) -> tuple[type, ...]:
     return tuple(found)
 
 
-class _Callback:
+class _Callback(TrainingCallback):
     """Measures `Trainer.fit`, validation apart, and prints the report at its end.
 
     Numbers of `Profile.scalars` go to the trainer's loggers, with "torchprof/" before
@@ -78,33 +78,12 @@ class _Callback:
         self,
         profiler: Profiler | None = None,
         *,
-        evaluator: Profiler | None = None,
-        every_secs: float = 10.0,
         top: int = 3,
-        report: bool = True,
         save: bool = True,
-        file: TextIO | None = None,
+        **others: Any,
     ) -> None:
-        super().__init__()
-        self._training = Training(
-            profiler,
-            evaluator,
-            every_secs=every_secs,
-            top=top,
-            report=report,
-            file=file,
-        )
+        super().__init__(profiler, top=top, **others)
         self._save = save
-
-    @property
-    def profile(self) -> Profile:
-        """The profile of training, so far."""
-        return self._training.profile
-
-    @property
-    def evaluation_profile(self) -> Profile:
-        """The profile of validation within training, so far."""
-        return self._training.evaluation_profile
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         self._training.begin()

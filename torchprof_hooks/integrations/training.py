@@ -135,3 +135,37 @@ class Training:
         found = self.profile
         Path(folder).mkdir(parents=True, exist_ok=True)
         found.save(rank_path(Path(folder) / "torchprof.json", found.provenance[0]))
+
+
+class TrainingCallback:
+    """What callbacks of all trainers have in common. Parameters: see `Training`."""
+
+    def __init__(
+        self,
+        profiler: Profiler | None = None,
+        *,
+        evaluator: Profiler | None = None,
+        every_secs: float = 10.0,
+        top: int = 0,
+        report: bool = True,
+        file: TextIO | None = None,
+    ) -> None:
+        super().__init__()
+        self._training = Training(
+            profiler,
+            evaluator,
+            every_secs=every_secs,
+            top=top,
+            report=report,
+            file=file,
+        )
+
+    @property
+    def profile(self) -> Profile:
+        """The profile of training, so far."""
+        return self._training.profile
+
+    @property
+    def evaluation_profile(self) -> Profile:
+        """The profile of evaluation (Lightning: validation) within training, so far."""
+        return self._training.evaluation_profile

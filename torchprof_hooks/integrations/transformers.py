@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, TextIO
+from typing import Any, Final
 
 import transformers
 from transformers import TrainerCallback
 
-from torchprof_hooks.integrations.training import Training
-from torchprof_hooks.profiler import Profiler
-from torchprof_hooks.profiles.profile import Profile
+from torchprof_hooks.integrations.training import TrainingCallback
 
 #: What the callback listens to.
 _EVENTS: Final = (
@@ -32,7 +30,7 @@ if _MISSING:
     )
 
 
-class TorchprofCallback(TrainerCallback):
+class TorchprofCallback(TrainingCallback, TrainerCallback):
     """Measures `Trainer.train`, evaluation apart, and prints the report at its end.
 
     Numbers of `Profile.scalars` go into the logs, with "torchprof/" before their names:
@@ -62,25 +60,6 @@ class TorchprofCallback(TrainerCallback):
         >>> callback.profile.save("profile.json")
     """
 
-    def __init__(
-        self,
-        profiler: Profiler | None = None,
-        *,
-        evaluator: Profiler | None = None,
-        every_secs: float = 10.0,
-        top: int = 0,
-        report: bool = True,
-        file: TextIO | None = None,
-    ) -> None:
-        self._training = Training(
-            profiler,
-            evaluator,
-            every_secs=every_secs,
-            top=top,
-            report=report,
-            file=file,
-        )
-
     def attach_to(self, trainer: Any) -> None:
         """Be called by a trainer before those callbacks that report its logs, and after
         the one that says when to evaluate, which is always the first."""
@@ -88,16 +67,6 @@ class TorchprofCallback(TrainerCallback):
         if self in callbacks:
             callbacks.remove(self)
         callbacks.insert(1, self)
-
-    @property
-    def profile(self) -> Profile:
-        """The profile of training, so far."""
-        return self._training.profile
-
-    @property
-    def evaluation_profile(self) -> Profile:
-        """The profile of evaluation within training, so far."""
-        return self._training.evaluation_profile
 
     def close(self) -> None:
         """Measure no more: for programs that go on after `train` has raised, of which
