@@ -12,11 +12,16 @@ from torchprof_hooks import Profile, load_ranks
 SCRIPTS = Path(__file__).parent / "scripts"
 
 
+def said_itself(out: str) -> list[str]:
+    """The lines that the program prints: gloo of some versions prints its own."""
+    return [line for line in out.splitlines() if not line.startswith("[Gloo]")]
+
+
 def test_ranks_that_a_program_spawns(tmp_path: Path) -> None:
     script = str(SCRIPTS / "spawned_ranks.py")
     save = ("--save", str(tmp_path / "profile.json"), "--max-overhead", "none")
     run = profiled("--children", *save, script)
-    assert (run.code, run.out) == (0, "other\ntrained\n"), run.err
+    assert (run.code, said_itself(run.out)) == (0, ["other", "trained"]), run.err
     assert run.reports == 2
     assert "torchprof_hooks: no module was called\n" in run.err  # of what spawns them
     assert run.err.count("2 of 2 ranks of") == 1
@@ -33,7 +38,8 @@ def test_ranks_that_a_program_spawns(tmp_path: Path) -> None:
 def test_they_are_left_alone_where_it_is_not(tmp_path: Path) -> None:
     save = ("--save", str(tmp_path / "profile.json"))
     run = profiled(*save, str(SCRIPTS / "spawned_ranks.py"))
-    assert (run.code, run.out, run.reports) == (0, "other\ntrained\n", 0), run.err
+    assert (run.code, said_itself(run.out)) == (0, ["other", "trained"]), run.err
+    assert run.reports == 0
     assert list(tmp_path.iterdir()) == []
 
 
