@@ -55,7 +55,11 @@ def load(path: Path) -> ModuleType:
     spec.loader.exec_module(found)
     torch._register_device_module(
         "planted",
-        SimpleNamespace(is_initialized=found.is_initialized, device_count=lambda: 2),
+        SimpleNamespace(
+            is_initialized=found.is_initialized,
+            is_current_stream_capturing=found.is_capturing,
+            device_count=lambda: 2,
+        ),
     )
     return found
 

@@ -37,7 +37,8 @@ struct Queues {
   int64_t now_ns = 0;
   std::array<std::array<int64_t, kStreams>, kDevices> ends_ns{};
   std::array<int64_t, kDevices> chosen{};
-  int64_t waits = 0, records = 0;
+  int64_t waits = 0, records = 0, events = 0;
+  bool captures = false, fails = false;
 };
 
 Queues queues;
@@ -66,6 +67,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   }
   c10::Stream getNewStream(c10::Device device, int) const override {
     static std::atomic<int64_t> last{0};
+    if (!device.has_index()) device = getDevice();
     return c10::Stream(c10::Stream::UNSAFE, device, 1 + last++ % (kStreams - 1));
   }
   c10::Stream exchangeStream(c10::Stream stream) const override {
@@ -78,12 +80,19 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
 
   void record(void** event, const c10::Stream& stream, const c10::DeviceIndex, const c10::EventFlag) const override {
     std::lock_guard held(queues.lock);
-    if (*event == nullptr) *event = new Event{0};
+    TORCH_CHECK(!queues.captures, "an event was recorded while a graph is captured");
+    TORCH_CHECK(!queues.fails, "the device has failed");
+    if (*event == nullptr) {
+      *event = new Event{0};
+      queues.events++;
+    }
     queues.records++;
     static_cast<Event*>(*event)->time_ns =
         std::max(queues.now_ns, queues.ends_ns[stream.device_index()][stream.id()]);
   }
   void destroyEvent(void* event, const c10::DeviceIndex) const noexcept override { delete static_cast<Event*>(event); }
+  // Not an override before torch 2.13: there, Python is asked.
+  virtual bool isStreamCapturing(const c10::Stream&) const { return queues.captures; }
   void block(void* event, const c10::Stream& stream) const override {
     std::lock_guard held(queues.lock);
     int64_t& end_ns = queues.ends_ns[stream.device_index()][stream.id()];
@@ -177,10 +186,26 @@ PyObject* pass_time(PyObject*, PyObject* argument) {
   Py_RETURN_NONE;
 }
 
+// From now on, what is put into queues is captured into a graph, or not any more.
+PyObject* capture(PyObject*, PyObject* does) {
+  std::lock_guard held(queues.lock);
+  queues.captures = does == Py_True;
+  Py_RETURN_NONE;
+}
+
+// From now on, the device refuses events, or not any more.
+PyObject* fail(PyObject*, PyObject* does) {
+  std::lock_guard held(queues.lock);
+  queues.fails = does == Py_True;
+  Py_RETURN_NONE;
+}
+
+PyObject* is_capturing(PyObject*, PyObject*) { return PyBool_FromLong(queues.captures); }
+
 PyObject* state(PyObject*, PyObject*) {
   std::lock_guard held(queues.lock);
-  return Py_BuildValue("{s:L,s:L,s:L}", "now_ns", (long long)queues.now_ns, "waits", (long long)queues.waits,
-                       "records", (long long)queues.records);
+  return Py_BuildValue("{s:L,s:L,s:L,s:L}", "now_ns", (long long)queues.now_ns, "waits", (long long)queues.waits,
+                       "records", (long long)queues.records, "events", (long long)queues.events);
 }
 
 PyObject* is_initialized(PyObject*, PyObject*) { return PyBool_FromLong(is_in_use); }
@@ -200,6 +225,9 @@ PyObject* allocate(PyObject*, PyObject* argument) {
 
 PyMethodDef methods[] = {{"add_work", add_work, METH_O, nullptr},
                          {"pass_time", pass_time, METH_O, nullptr},
+                         {"capture", capture, METH_O, nullptr},
+                         {"fail", fail, METH_O, nullptr},
+                         {"is_capturing", is_capturing, METH_NOARGS, nullptr},
                          {"state", state, METH_NOARGS, nullptr},
                          {"is_initialized", is_initialized, METH_NOARGS, nullptr},
                          {"allocate", allocate, METH_O, nullptr},

@@ -112,6 +112,80 @@ def functions(device: Any) -> Any:
     return hook.summary()["_Queued"].get("device_time")
 
 
+class HearsOfPasses(function_hooks.TimerHook):
+    """Is called back in passes, which are then followed from Python."""
+
+    name = "HearsOfPasses"
+
+    def backward_postprocess(self, *_: Any, **__: Any) -> None:
+        pass
+
+
+def functions_with_callbacks(device: Any) -> Any:
+    work = Work(device, (4, 0), (6, 0))
+    with HearsOfPasses() as hook:
+        work(X).sum().backward()
+    return hook.summary()["_Queued"].get("device_time")
+
+
+def captured(device: Any) -> Any:
+    """Events are errors in there; before and after, there are times."""
+    model = nn.Sequential(Work(device, (3, 0)), Work(device, (5, 0)))
+    with profile() as prof:
+        model(X)
+        device.capture(True)
+        model(X)
+        device.capture(False)
+        model(X)
+    return device_ms(prof.profile)
+
+
+def failing(device: Any) -> Any:
+    """The program does not see it: it gets errors of its own from such a device."""
+    model = nn.Sequential(Work(device, (3, 0)))
+    with profile() as prof:
+        model(X)
+        device.fail(True)
+        model(X).sum().backward()
+        device.fail(False)
+    return device_ms(prof.profile)["Sequential.0"]
+
+
+class UsesItLate(nn.Module):
+    """Begins to use the device in the middle of its call."""
+
+    def __init__(self, inner: nn.Module, device: Any) -> None:
+        super().__init__()
+        self.inner, self.device = inner, device
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.device.add_work(2_000_000)
+        self.block = self.device.allocate(1)
+        result: torch.Tensor = self.inner(x)
+        return result
+
+
+def first_use_in_a_call(device: Any) -> Any:
+    with profile() as prof:
+        UsesItLate(Work(device, (3, 0)), device)(X)
+    return device_ms(prof.profile)
+
+
+def many_calls(device: Any) -> Any:
+    """More than are kept waiting: events are used again, and memory does not grow."""
+    model = nn.Sequential(Work(device, (0, 1), (0, 1)))
+    torch.accelerator.current_stream().synchronize()
+    made = []
+    before = device.state()["waits"]
+    with profile() as prof:
+        for _ in range(6):
+            for _ in range(300):
+                model(X).sum().backward()
+            made.append(device.state()["events"])
+        waits = device.state()["waits"] - before
+    return [device_ms(prof.profile)["Sequential.0"], made, waits]
+
+
 class Allocates(nn.Module):
     """Keeps bytes of the device, and takes others for a moment."""
 
@@ -177,11 +251,16 @@ def uncounted_memory(device: Any) -> Any:
 
 SCENARIOS = (
     before_first_use,  # first
+    first_use_in_a_call,  # second
     modules,
     idle_device,
     waiting_host,
     streams,
     functions,
+    functions_with_callbacks,
+    captured,
+    failing,
+    many_calls,
     memory,
     other_devices,
     second_device,
@@ -196,7 +275,7 @@ def main(path: str) -> None:
     monkeypatch = pytest.MonkeyPatch()
     with fake_clock(monkeypatch):
         for scenario in SCENARIOS:
-            if scenario is not before_first_use:
+            if scenario not in (before_first_use, first_use_in_a_call):
                 kept = device.allocate(1)
             found[scenario.__name__] = scenario(device)
     del kept

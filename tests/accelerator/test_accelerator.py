@@ -4,6 +4,7 @@ planted time, so what is booked on its clock is right to the nanosecond, or wron
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from typing import Any
@@ -15,9 +16,9 @@ from tests.accelerator.scenarios import COUNTS_MEMORY
 from torchprof_hooks.capture.core.build import NotBuiltError
 
 
-@pytest.fixture(scope="module")
-def found() -> dict[str, Any]:
-    """What each scenario has found."""
+@pytest.fixture(scope="module", params=["native", "python"])
+def found(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """What each scenario has found, with either core."""
     try:
         extension = build()
     except NotBuiltError as error:
@@ -26,6 +27,7 @@ def found() -> dict[str, Any]:
         pytest.skip(str(error))
     done = subprocess.run(
         [sys.executable, "-m", "tests.accelerator.scenarios", extension],
+        env={**os.environ, "TORCHPROF_HOOKS_CORE": request.param},
         stdout=subprocess.PIPE,
         check=True,
         text=True,
@@ -81,6 +83,34 @@ def test_a_second_device(found: dict[str, Any]) -> None:
 
 def test_functions(found: dict[str, Any]) -> None:
     assert found["functions"] == 0.01
+    assert found["functions_with_callbacks"] == 0.01
+
+
+def test_what_is_captured_has_no_time(found: dict[str, Any]) -> None:
+    times = found["captured"]
+
+    assert times["Sequential.0"]["forward"] == 2 * 3
+    assert times["Sequential.1"]["forward"] == 2 * 5
+
+
+def test_a_device_that_fails_is_left_to_the_program(found: dict[str, Any]) -> None:
+    assert found["failing"] == {"forward": 3, "backward": 0, "recompute": 0}
+
+
+def test_a_device_that_is_first_used_in_a_call(found: dict[str, Any]) -> None:
+    times = found["first_use_in_a_call"]
+
+    assert times["UsesItLate.inner"]["forward"] == 3
+    # What it had queued before is not seen: its stamp comes behind that.
+    assert times["UsesItLate"]["forward"] == 0
+
+
+def test_events_are_used_again(found: dict[str, Any]) -> None:
+    times, made, waits = found["many_calls"]
+
+    assert times == {"forward": 1800, "backward": 1800, "recompute": 0}
+    assert made[-1] == made[2]
+    assert waits == 0
 
 
 @pytest.mark.skipif(not COUNTS_MEMORY, reason="this torch does not ask devices")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, Final, Protocol
 
 import torch
@@ -56,10 +57,14 @@ class EventClock:
     device), nor while the stream is being captured into a graph, where recording a
     timing event is an error. Events are used again as soon as nothing refers to their
     stamp any more.
+
+    device_type: by which torch knows the device, if it is one of torch's own.
     """
 
     def __init__(self, device: Any = torch.cuda, name: str = "cuda") -> None:
         self.name = name
+        is_known = device is torch.cuda or isinstance(device, Accelerator)
+        self.device_type = name if is_known else None
         self._device = device
         # By the index of the device: that of its first record is an event's for good.
         self._pools: dict[int, list[Any]] = {}
@@ -71,19 +76,26 @@ class EventClock:
         stream = device.current_stream()
         pool = self._pools.get(stream.device_index)
         if pool is None:
-            if not self._is_in_use(stream.device_index):
+            if not self.is_in_use(stream.device_index):
                 return None
             pool = self._pools.setdefault(stream.device_index, [])
-        if device.is_current_stream_capturing():
+        if self.is_capturing():
             return None
         try:
             event = pool.pop()
         except IndexError:  # asking before would be too early: there are other threads
             event = device.Event(enable_timing=True)
-        event.record(stream)
+        try:
+            event.record(stream)
+        except RuntimeError:  # a device that has failed: the program learns that itself
+            return None
         return _EventStamp(event, pool)
 
-    def _is_in_use(self, index: int) -> bool:
+    def is_capturing(self) -> bool:
+        """Whether the current stream is being captured into a graph."""
+        return bool(self._device.is_current_stream_capturing())
+
+    def is_in_use(self, index: int) -> bool:
         """Whether the program has put anything on a device, as far as is known."""
         if self._device.get_allocator_backend() != "native":
             return True  # which does not count
@@ -91,10 +103,14 @@ class EventClock:
         return any(stats[f"{of}_bytes"]["all"]["allocated"] for of in _KEPT)
 
     def is_done(self, stamp: _EventStamp) -> bool:
-        return bool(stamp.event.query())
+        try:
+            return bool(stamp.event.query())
+        except RuntimeError:  # it has failed since, and comes past nothing any more
+            return True
 
     def wait(self, stamp: _EventStamp) -> None:
-        stamp.event.synchronize()
+        with suppress(RuntimeError):  # as above
+            stamp.event.synchronize()
 
     def elapsed_ns(self, start: _EventStamp, end: _EventStamp) -> int:
         """See `DeviceClock.elapsed_ns`. The device counts in steps of about 0.5 us.
@@ -105,7 +121,10 @@ class EventClock:
         """
         if start.pool is not end.pool:
             return 0
-        milliseconds = float(start.event.elapsed_time(end.event))
+        try:
+            milliseconds = float(start.event.elapsed_time(end.event))
+        except RuntimeError:  # as above
+            return 0
         return max(round(milliseconds * 1e6), 0)
 
 

@@ -276,8 +276,8 @@ class PlannedPasses:
         if tracker.reads_meters:
             tracker.meters.moved(move.closes, move.opens)  # type: ignore[union-attr]
         if self._callbacks is not None:
-            if tracker.tensors is not None:  # the native core hears of no such pass
-                tracker.tensors.moved(move.closes, move.opens)
+            if tracker.meters is not None:
+                tracker.meters.pass_moved(move.closes, move.opens)
             self._callbacks.moved(move.closes, move.opens, running.failed)
 
 

@@ -41,7 +41,10 @@ PyMemberDef cursor_members[] = {
 PyGetSetDef cursor_getset[] = {
     {"site", cursor_get_node<&Cursor::site>, cursor_set_node<&Cursor::site>, nullptr, nullptr},
     {"outside", cursor_get_node<&Cursor::outside>, cursor_set_node<&Cursor::outside>, nullptr, nullptr},
-    {"tensors", cursor_get_tensors, cursor_set_tensors, nullptr, nullptr},
+    {"tensors", cursor_get_meter<&Cursor::tensors>, cursor_set_meter<&Cursor::tensors, &meter_type>, nullptr,
+     nullptr},
+    {"device", cursor_get_meter<&Cursor::device>, cursor_set_meter<&Cursor::device, &device_meter_type>, nullptr,
+     nullptr},
     {"intervals", get_intervals, nullptr, nullptr, nullptr},
     {"entries", no_entries, nullptr, nullptr, nullptr},
     {"interval_count", interval_count, nullptr, nullptr, nullptr},
@@ -116,9 +119,10 @@ PyMODINIT_FUNC PyInit_torchprof_hooks_native() {
   children_type = add_type(module, &children_spec, "Children");
   log_type = add_type(module, &log_spec, "Log");
   meter_type = add_type(module, &meter_spec, "TensorMeter");
+  device_meter_type = add_type(module, &device_meter_spec, "DeviceMeter");
   record_type = add_type(module, &record_spec, "Record");
   cursor_type = add_type(module, &cursor_spec, "Cursor");
-  if (!node_type || !children_type || !log_type || !meter_type || !record_type || !cursor_type)
+  if (!node_type || !children_type || !log_type || !meter_type || !device_meter_type || !record_type || !cursor_type)
     return nullptr;
   // A binary for another torch loads without a word, and reads garbage.
   PyModule_AddStringConstant(module, "torch_version", TORCH_VERSION);

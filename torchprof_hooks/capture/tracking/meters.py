@@ -8,12 +8,12 @@ from itertools import chain
 from time import perf_counter_ns
 from typing import Any, Final, Protocol, TypeVar
 
-from torchprof_hooks.capture.core import Cursor
+from torchprof_hooks.capture.core import CORE, Cursor
 from torchprof_hooks.capture.core.span_log import padded
 from torchprof_hooks.capture.record.memory_log import FOLD_AT, MemoryLog, MemorySums
 from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.tracking.tensor_memory import TensorCounter
-from torchprof_hooks.measure.device_clock import DeviceClock
+from torchprof_hooks.measure.device_clock import DeviceClock, EventClock
 from torchprof_hooks.measure.memory_counter import MemoryCounter, Reading
 
 #: Number of waiting spans at which those that the device has finished are booked.
@@ -28,6 +28,13 @@ class Meter(Protocol):
 
     def settle(self) -> None:
         """Make what was booked readable."""
+
+
+class ServedMeter(Meter, Protocol):
+    """Is read by the native core itself."""
+
+    def pass_moved(self, closed: list[Site], opened: list[Site]) -> None:
+        """See `Meters.pass_moved`."""
 
 
 class ReadMeter(Meter, Protocol):
@@ -46,12 +53,33 @@ class DeviceMeter:
     A span waits, with its two stamps, until the device says that it has come past them:
     the loop never waits for the device. Spans without stamps (see `DeviceClock.stamp`)
     count on the host only.
+
+    The native core takes the stamps itself, and keeps the spans, where the clock is
+    that of an accelerator of torch's (see `EventClock.device_type`).
     """
 
     def __init__(self, clock: DeviceClock) -> None:
         self.clock = clock
-        self.device_ns: dict[int, int] = {}  # by code of the site
+        self.device_ns: dict[int, int] = {}  # by code of the site, as settled
         self._waiting: deque[tuple[int, Any, Any]] = deque()
+        self._native: Any = None
+
+    def serve(self, cursor: Cursor, open_calls: list[Site]) -> bool:
+        """Have the cursor read it from now on, also for calls that are open. False: it
+        cannot."""
+        kind = self.clock.device_type if isinstance(self.clock, EventClock) else None
+        if CORE.module is None or kind is None:
+            return False
+        assert isinstance(self.clock, EventClock)
+        self._native = cursor.device = CORE.module.DeviceMeter(
+            kind, self.clock.is_in_use, self.clock.is_capturing
+        )
+        self._native.wake(open_calls)
+        return True
+
+    def pass_moved(self, closed: list[Site], opened: list[Site]) -> None:
+        """See `Meters.pass_moved`."""
+        self._native.moved(closed, opened)
 
     def start(self) -> None:
         """See `Meter.start`."""
@@ -70,6 +98,8 @@ class DeviceMeter:
 
     def settle(self) -> None:
         """Wait for the device and book everything. For reading, not for the loop."""
+        if self._native is not None and self._native.settle():
+            self.device_ns = dict(enumerate(self._native.device_ns.tolist()))
         while (span := self._next_span()) is not None:
             _, start, end = span
             self.clock.wait(start)
@@ -215,6 +245,10 @@ class TensorMeter(MemoryMeter):
         """Have the cursor read it."""
         cursor.tensors, self._sites = self.log, cursor.sites
 
+    def pass_moved(self, closed: list[Site], opened: list[Site]) -> None:
+        """See `Meters.pass_moved`."""
+        self.log.moved(closed, opened)
+
     def high_water(self) -> tuple[int, Site | None]:
         """See `MemoryMeter`."""
         highest = int(self.log.high_water_bytes)
@@ -251,25 +285,28 @@ class Meters:
 
     awake: what is read. If there is nothing, the cursor tells nothing.
     asleep: meters of devices that are not in use yet.
-    of_tensors: what the cursor reads itself.
+    served: what the cursor reads itself.
     """
 
     def __init__(self, meters: Sequence[Meter]) -> None:
         self.asleep = [meter for meter in meters if isinstance(meter, DeviceMeter)]
-        self.of_tensors = [meter for meter in meters if isinstance(meter, TensorMeter)]
+        self.served: list[ServedMeter] = [
+            meter for meter in meters if isinstance(meter, TensorMeter)
+        ]
         self.awake: list[ReadMeter] = [
             meter for meter in meters if isinstance(meter, AllocatorMeter)
         ]
 
     def __iter__(self) -> Iterator[Meter]:
-        return chain(self.awake, self.of_tensors)
+        return chain(self.awake, self.served)
 
     def announce(self, cursor: Cursor) -> None:
         """Have the cursor tell, and read, what is needed."""
         cursor.reads_meters = bool(self.awake)
         cursor.watches = bool(self.asleep)
-        for meter in self.of_tensors:
-            meter.serve(cursor)
+        for meter in self.served:
+            if isinstance(meter, TensorMeter):
+                meter.serve(cursor)
 
     def start(self, cursor: Cursor) -> None:
         """Measuring begins, for the first time or again."""
@@ -284,14 +321,21 @@ class Meters:
             stamp = meter.read(cursor.site)
             if stamp is None:
                 continue
-            site = cursor.site
-            while site is not cursor.outside:
-                if site.readings is not None or not cursor.reads_meters:
-                    site.readings = [*(site.readings or ()), stamp]
-                site = site.caller
+            open_calls = list(_calls_around(cursor.site, cursor.outside))
             self.asleep.remove(meter)
-            self.awake.append(meter)
+            if meter.serve(cursor, open_calls):
+                self.served.append(meter)
+            else:
+                self._wake(meter, stamp, open_calls, cursor.reads_meters)
             self.announce(cursor)
+
+    def _wake(
+        self, meter: DeviceMeter, stamp: Any, open_calls: list[Site], were_read: bool
+    ) -> None:
+        for site in open_calls:
+            if site.readings is not None or not were_read:
+                site.readings = [*(site.readings or ()), stamp]
+        self.awake.append(meter)
 
     def reading_of(self, site: Site, meter: ReadMeter) -> Any:
         """What a meter said when the call began that is open at `site`; None if it was
@@ -337,11 +381,23 @@ class Meters:
             site.peak_bytes = 0
             site.start_ns = now_ns
 
+    def pass_moved(self, closed: list[Site], opened: list[Site]) -> None:
+        """The same, of a pass that Python follows: where the cursor reads meters itself,
+        it does not hear of such a pass."""
+        for meter in self.served:
+            meter.pass_moved(closed, opened)
+
     def _book(self, site: Site, readings: list[Any]) -> None:
         starts, site.readings = site.readings, None
         if starts is not None:
             for meter, start, end in zip(self.awake, starts, readings, strict=True):
                 meter.book(site, start, end)
+
+
+def _calls_around(site: Site, outside: Site) -> Iterator[Site]:
+    while site is not outside:
+        yield site
+        site = site.caller
 
 
 def meters_of(cursor: Cursor, kind: type[SomeMeter]) -> list[SomeMeter]:

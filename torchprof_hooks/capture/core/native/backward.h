@@ -112,19 +112,30 @@ void move(Cursor* cursor, Pass& pass, size_t kept, const std::vector<OpenBackwar
   TensorMeter* tensors = tensors_of(cursor);
   memory::Reading bytes{};
   if (tensors != nullptr) bytes = tensors->read(pass.owner());
+  DeviceMeter* device = device_of(cursor);
+  Stamp stamp;
+  Nanoseconds reading_ns = 0;
+  if (device != nullptr) {
+    Nanoseconds began_ns = clock_ns();
+    stamp = device->stamp();
+    reading_ns = clock_ns() - began_ns;
+  }
   int64_t number = pass.makes_graph ? next_number() : 0;
   while (pass.open.size() > kept) {
     Node* node = pass.open.back().node;
     pass.open.pop_back();
     cursor->log->book(node->code, node->start_ns, now_ns);
     if (tensors != nullptr) tensors->closed(node, bytes);
+    if (device != nullptr) device->closed(node, stamp);
     if (pass.makes_graph && number != node->low)
       cursor->intervals.insert(cursor->intervals.end(), {node->code, node->low, number});
     if (cursor->reads_meters) closed.push_back(node);
   }
+  pass.owner()->reading_ns += reading_ns;
   for (const OpenBackward& one : opens) {
-    one.node->start_ns = now_ns;
+    one.node->start_ns = now_ns + reading_ns;
     if (tensors != nullptr) tensors->opened(one.node, bytes);
+    if (device != nullptr) device->opened(one.node, stamp);
     if (pass.makes_graph) one.node->low = number;
     pass.open.push_back(one);
     if (cursor->reads_meters) opened.push_back(one.node);

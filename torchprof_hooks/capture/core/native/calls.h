@@ -35,15 +35,26 @@ bool open_node(PyObject* self, Node* node, int64_t low) {
   if (TensorMeter* tensors = tensors_of(cursor)) tensors->opened(node, tensors->read(node->around()));
   node->start_ns = clock_ns();
   cursor->site = node;  // last: whoever looks meanwhile finds nothing half open
-  if (!cursor->reads_meters) return true;
-  return is_done(PyObject_CallMethodOneArg(cursor->meters, names.opened, object(node)));
+  if (cursor->reads_meters && !is_done(PyObject_CallMethodOneArg(cursor->meters, names.opened, object(node))))
+    return false;
+  if (DeviceMeter* device = device_of(cursor)) {  // last: what comes next is the call
+    device->opened(node, device->stamp());
+    Nanoseconds now_ns = clock_ns();
+    node->around()->reading_ns += now_ns - std::exchange(node->start_ns, now_ns);
+  }
+  return true;
 }
 
 // The call at `node` has ended, and nothing is booked yet.
 bool read_at_end(PyObject* self, Node* node, Nanoseconds end_ns) {
   Cursor* cursor = cursor_of(self);
+  DeviceMeter* device = device_of(cursor);
+  if (device != nullptr) device->closed(node, device->stamp());
   if (TensorMeter* tensors = tensors_of(cursor)) tensors->closed(node, tensors->read(node));
-  if (!cursor->reads_meters) return true;
+  if (!cursor->reads_meters) {
+    if (device != nullptr) node->around()->reading_ns += clock_ns() - end_ns;
+    return true;
+  }
   Owned end(PyLong_FromLongLong(end_ns));
   return is_done(PyObject_CallMethodObjArgs(cursor->meters, names.closing, object(node), end.get(),
                                             nullptr));

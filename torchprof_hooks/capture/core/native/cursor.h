@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include "device_meter.h"
 #include "log.h"
 #include "names.h"
 #include "node.h"
@@ -62,7 +63,7 @@ struct Cursor {
   PyObject *sites, *passes, *on_pause;
   PyObject *meters, *callbacks, *functions;  // who is told of calls, or None
   Log* log;
-  PyObject* tensors;  // a TensorMeter, or None
+  PyObject *tensors, *device;  // a TensorMeter and a DeviceMeter, or None
   Nanoseconds entered_ns;
   char gives_time_back, owns_nodes, reads_meters, watches, by_shapes, tells_functions;
   std::vector<int64_t> intervals;
@@ -100,6 +101,7 @@ PyObject* cursor_new(PyTypeObject* type, PyObject*, PyObject*) {
   cursor->functions = Py_NewRef(Py_None);
   cursor->log = reinterpret_cast<Log*>(log_new(log_type, nullptr, nullptr));
   cursor->tensors = Py_NewRef(Py_None);
+  cursor->device = Py_NewRef(Py_None);
   cursor->gives_time_back = 1;
   return self;
 }
@@ -114,6 +116,7 @@ int cursor_traverse(PyObject* self, visitproc visit, void* arg) {
   Py_VISIT(cursor->callbacks);
   Py_VISIT(cursor->functions);
   Py_VISIT(cursor->tensors);
+  Py_VISIT(cursor->device);
   Py_VISIT(cursor->raised);
   Py_VISIT(reinterpret_cast<PyObject*>(cursor->log));
   return 0;
@@ -129,6 +132,7 @@ int cursor_clear(PyObject* self) {
   Py_CLEAR(cursor->callbacks);
   Py_CLEAR(cursor->functions);
   Py_CLEAR(cursor->tensors);
+  Py_CLEAR(cursor->device);
   Py_CLEAR(cursor->raised);
   PyObject* log = reinterpret_cast<PyObject*>(cursor->log);
   cursor->log = nullptr;
@@ -164,23 +168,30 @@ int cursor_set_node(PyObject* self, PyObject* value, void*) {
   return 0;
 }
 
-// What reads the memory of tensors, or null.
+// What reads the memory of tensors, or null; and what stamps a device's queue.
 TensorMeter* tensors_of(Cursor* cursor) {
   PyObject* tensors = cursor->tensors;
   return tensors == nullptr || tensors == Py_None ? nullptr : meter_of(tensors);
 }
 
-PyObject* cursor_get_tensors(PyObject* self, void*) {
-  return Py_NewRef(cursor_of(self)->tensors);
+DeviceMeter* device_of(Cursor* cursor) {
+  PyObject* device = cursor->device;
+  return device == nullptr || device == Py_None ? nullptr : device_meter_of(device);
 }
 
-int cursor_set_tensors(PyObject* self, PyObject* value, void*) {
-  if (value == nullptr || (value != Py_None && !PyObject_TypeCheck(value, meter_type))) {
-    PyErr_SetString(PyExc_TypeError, "must be a TensorMeter");
+template <PyObject* Cursor::*field>
+PyObject* cursor_get_meter(PyObject* self, void*) {
+  return Py_NewRef(cursor_of(self)->*field);
+}
+
+template <PyObject* Cursor::*field, PyTypeObject** type>
+int cursor_set_meter(PyObject* self, PyObject* value, void*) {
+  if (value == nullptr || (value != Py_None && !PyObject_TypeCheck(value, *type))) {
+    PyErr_SetString(PyExc_TypeError, "must be a meter of the native core");
     return -1;
   }
-  PyObject* before = cursor_of(self)->tensors;
-  cursor_of(self)->tensors = Py_NewRef(value);
+  PyObject* before = cursor_of(self)->*field;
+  cursor_of(self)->*field = Py_NewRef(value);
   Py_XDECREF(before);
   return 0;
 }

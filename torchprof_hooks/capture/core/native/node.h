@@ -4,6 +4,7 @@
 
 #include "children.h"
 #include "clock.h"
+#include "stamps.h"
 
 #include <string>
 #include <unordered_map>
@@ -33,6 +34,7 @@ struct Node {
   // Of tensors, when the open call began, and the highest level since.
   char is_metered;
   int64_t used_bytes, level_bytes, peak_bytes;
+  Stamp stamp;  // of a device, when the open call began
   Children children;
   BackwardChildren backward;
 
@@ -46,6 +48,7 @@ PyObject* node_new(PyTypeObject* type, PyObject*, PyObject*) {
   PyObject* self = type->tp_alloc(type, 0);
   if (self == nullptr) return nullptr;
   Node* node = reinterpret_cast<Node*>(self);
+  new (&node->stamp) Stamp();
   new (&node->children) Children();
   new (&node->backward) BackwardChildren();
   node->functions = PyDict_New();
@@ -76,6 +79,7 @@ void node_dealloc(PyObject* self) {
   PyObject_GC_UnTrack(self);
   node_clear(self);
   Node* node = reinterpret_cast<Node*>(self);
+  node->stamp.~Stamp();
   node->children.~Children();
   node->backward.~BackwardChildren();
   type->tp_free(self);
@@ -111,6 +115,7 @@ PyObject* node_continue_call_of(PyObject* self, PyObject* other) {
   node->used_bytes = before->used_bytes;
   node->level_bytes = before->level_bytes;
   node->peak_bytes = before->peak_bytes;
+  node->stamp = std::exchange(before->stamp, nullptr);
   Py_RETURN_NONE;
 }
 

@@ -4,7 +4,7 @@
 
 #include "log.h"
 #include "memory.h"
-#include "node.h"
+#include "moves.h"
 
 namespace {
 
@@ -124,24 +124,9 @@ PyObject* meter_sums(PyObject* self, void*) {
 
 PyObject* meter_fold(PyObject* self, PyObject*) { return fold(meter_of(self), kMemoryFields); }
 
-bool as_nodes(PyObject* list, std::vector<Node*>* nodes) {
-  if (!PyList_Check(list)) return false;
-  for (Py_ssize_t place = 0; place < PyList_GET_SIZE(list); place++) {
-    PyObject* node = PyList_GET_ITEM(list, place);
-    if (!PyObject_TypeCheck(node, node_type)) return false;
-    nodes->push_back(reinterpret_cast<Node*>(node));
-  }
-  return true;
-}
-
-// A pass that Python follows has gone over to other owners: calls that ended, innermost
-// first, and those that began, outermost first.
 PyObject* meter_moved(PyObject* self, PyObject* args) {
-  PyObject *closes, *opens;
   std::vector<Node*> closed, opened;
-  if (!PyArg_ParseTuple(args, "OO", &closes, &opens)) return nullptr;
-  if (!as_nodes(closes, &closed) || !as_nodes(opens, &opened) || closed.size() + opened.size() == 0)
-    return PyErr_Format(PyExc_TypeError, "must be lists of nodes, not both empty");
+  if (!as_move(args, &closed, &opened)) return nullptr;
   memory::Reading now = meter_of(self)->read(closed.empty() ? opened[0]->around() : closed[0]);
   for (Node* node : closed) meter_of(self)->closed(node, now);
   for (Node* node : opened) meter_of(self)->opened(node, now);

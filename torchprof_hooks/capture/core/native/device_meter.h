@@ -1,0 +1,239 @@
+// The time of an accelerator: stamps that it takes itself, put into its queue of work at
+// each begin and end of a call. Of any device that has events, by torch's generic
+// interface. What waits, and what is asked before a stamp is taken: measure/device_clock.py.
+
+#pragma once
+
+#include "log.h"
+#include "moves.h"
+
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <deque>
+
+namespace {
+
+struct Span {
+  int64_t code;
+  Stamp start, end;
+};
+
+//: Number of waiting spans at which those that the device has finished are booked.
+constexpr size_t kResolveAt = 1024;
+
+// Stamps the current stream of one kind of device, for one cursor.
+struct DeviceMeter {
+  PyObject_HEAD
+  c10::DeviceType kind;
+  PyObject* is_in_use;     // whether the program uses the device of an index
+  PyObject* is_capturing;  // whether the current stream is captured into a graph, or None
+  std::vector<char> in_use;  // of each index, once it was said
+  std::shared_ptr<UnusedEvents> unused;
+  std::deque<Span> waiting;
+  std::vector<int64_t> sums_ns;  // by code of the node
+  std::atomic<bool> is_unread;   // whether there was anything since they were read
+  SpinLock lock;                 // of the spans and sums: engines run in other threads
+
+  // Null while the program does not use the device, or captures what it is given, where
+  // an event would be an error; nor where the device fails, which the program learns.
+  Stamp stamp() {
+    try {
+      c10::impl::VirtualGuardImpl device(kind);
+      c10::Stream stream = device.getStream(device.getDevice());
+      if (!uses(stream.device_index()) || captures(device, stream)) return nullptr;
+      Stamp found = take_event(unused, kind, stream.device_index());
+      found->record(stream);
+      return found;
+    } catch (const std::exception&) {
+      return nullptr;
+    }
+  }
+  void opened(Node* node, const Stamp& now) { node->stamp = now; }
+  void closed(Node* node, const Stamp& now) {
+    Stamp start = std::exchange(node->stamp, nullptr);
+    if (!start || !now) return;
+    size_t count;
+    {
+      Locked locked(lock);
+      waiting.push_back({node->code, std::move(start), now});
+      count = waiting.size();
+    }
+    while (count > kResolveAt && book_next(/*waits=*/false)) count--;
+  }
+  // Waits for the device, if the first span that waits needs it. False: there is none.
+  bool book_next(bool waits) {
+    Span span;
+    {
+      Locked locked(lock);
+      if (waiting.empty()) return false;
+      span = std::move(waiting.front());
+      waiting.pop_front();
+    }
+    try {
+      if (waits) {
+        span.start->synchronize();
+        span.end->synchronize();
+        // The end may be in another queue than the start, and be passed first.
+      } else if (!span.end->query() || !span.start->query()) {
+        Locked locked(lock);
+        waiting.push_front(std::move(span));
+        return false;
+      }
+      book(span.code, nanoseconds(span));
+    } catch (const std::exception&) {  // it has failed, and comes past nothing any more
+    }
+    return true;
+  }
+
+ private:
+  static int64_t nanoseconds(const Span& span) {
+    if (span.start->device_index() != span.end->device_index()) return 0;  // no common clock
+    return std::max<int64_t>(std::llround(span.start->elapsedTime(*span.end) * 1e6), 0);
+  }
+  void book(int64_t code, int64_t duration_ns) {
+    Locked locked(lock);
+    is_unread = true;
+    if (size_t(code) >= sums_ns.size()) sums_ns.resize(size_t(code) + 1);
+    sums_ns[size_t(code)] += duration_ns;
+  }
+  bool uses(c10::DeviceIndex index) {
+    if (index < 0) return false;
+    if (size_t(index) >= in_use.size()) in_use.resize(size_t(index) + 1);
+    if (!in_use[size_t(index)]) in_use[size_t(index)] = says(is_in_use, index);
+    return in_use[size_t(index)];
+  }
+  template <class Guard>
+  bool captures(const Guard& device, const c10::Stream& stream) {
+    if constexpr (requires { device.isStreamCapturing(stream); }) return device.isStreamCapturing(stream);
+    return is_capturing != Py_None && says(is_capturing, -1);
+  }
+  // What Python answers; an index below 0 is not passed. An interrupt comes again, for
+  // none can pass here.
+  static bool says(PyObject* question, int index) {
+    PyGILState_STATE state = PyGILState_Ensure();
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    PyObject* answer = index < 0 ? PyObject_CallNoArgs(question) : PyObject_CallFunction(question, "i", index);
+    bool is_so = answer != nullptr && PyObject_IsTrue(answer) == 1;
+    if (answer == nullptr && PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) PyErr_SetInterrupt();
+    Py_XDECREF(answer);
+    PyErr_Clear();
+    PyErr_Restore(type, value, traceback);
+    PyGILState_Release(state);
+    return is_so;
+  }
+};
+
+PyTypeObject* device_meter_type;
+
+DeviceMeter* device_meter_of(PyObject* self) { return reinterpret_cast<DeviceMeter*>(self); }
+
+PyObject* device_meter_new(PyTypeObject* type, PyObject* args, PyObject*) {
+  const char* kind;
+  PyObject *is_in_use, *is_capturing;
+  if (!PyArg_ParseTuple(args, "sOO", &kind, &is_in_use, &is_capturing)) return nullptr;
+  PyObject* self = type->tp_alloc(type, 0);
+  if (self == nullptr) return nullptr;
+  DeviceMeter* meter = device_meter_of(self);
+  new (&meter->in_use) std::vector<char>();
+  new (&meter->unused) std::shared_ptr<UnusedEvents>(std::make_shared<UnusedEvents>());
+  new (&meter->waiting) std::deque<Span>();
+  new (&meter->sums_ns) std::vector<int64_t>();
+  new (&meter->is_unread) std::atomic<bool>(false);
+  new (&meter->lock) SpinLock();
+  meter->is_in_use = Py_NewRef(is_in_use);
+  meter->is_capturing = Py_NewRef(is_capturing);
+  try {
+    meter->kind = c10::Device(kind).type();
+  } catch (const std::exception& error) {
+    PyErr_SetString(PyExc_ValueError, error.what());
+    Py_CLEAR(self);
+  }
+  return self;
+}
+
+int device_meter_traverse(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  Py_VISIT(device_meter_of(self)->is_in_use);
+  Py_VISIT(device_meter_of(self)->is_capturing);
+  return 0;
+}
+
+int device_meter_clear(PyObject* self) {
+  // Not cleared, but replaced: it is asked for as long as a cursor reads it.
+  Py_XSETREF(device_meter_of(self)->is_in_use, Py_NewRef(Py_None));
+  Py_XSETREF(device_meter_of(self)->is_capturing, Py_NewRef(Py_None));
+  return 0;
+}
+
+void device_meter_dealloc(PyObject* self) {
+  PyTypeObject* type = Py_TYPE(self);
+  PyObject_GC_UnTrack(self);
+  DeviceMeter* meter = device_meter_of(self);
+  Py_XDECREF(meter->is_in_use);
+  Py_XDECREF(meter->is_capturing);
+  meter->in_use.~vector();
+  meter->waiting.~deque();
+  meter->sums_ns.~vector();
+  meter->unused.~shared_ptr();
+  type->tp_free(self);
+  Py_DECREF(type);
+}
+
+// See `DeviceMeter.settle` in tracking/meters.py. Waits without the interpreter's lock.
+// Whether anything was booked since the last time.
+PyObject* device_meter_settle(PyObject* self, PyObject*) {
+  Py_BEGIN_ALLOW_THREADS
+  while (device_meter_of(self)->book_next(/*waits=*/true)) {
+  }
+  Py_END_ALLOW_THREADS
+  return PyBool_FromLong(device_meter_of(self)->is_unread.exchange(false));
+}
+
+// Nanoseconds by code of the node, of what is booked.
+PyObject* device_meter_device_ns(PyObject* self, void*) {
+  std::vector<int64_t> sums_ns;
+  {
+    Locked locked(device_meter_of(self)->lock);
+    sums_ns = device_meter_of(self)->sums_ns;
+  }
+  return as_array(sums_ns);
+}
+
+// The device has come into use: from here on, what open calls do is measured.
+PyObject* device_meter_wake(PyObject* self, PyObject* nodes) {
+  std::vector<Node*> open;
+  if (!as_nodes(nodes, &open)) return PyErr_Format(PyExc_TypeError, "must be a list of nodes");
+  Stamp now = device_meter_of(self)->stamp();
+  for (Node* node : open) device_meter_of(self)->opened(node, now);
+  Py_RETURN_NONE;
+}
+
+PyObject* device_meter_moved(PyObject* self, PyObject* args) {
+  std::vector<Node*> closed, opened;
+  if (!as_move(args, &closed, &opened)) return nullptr;
+  Stamp now = device_meter_of(self)->stamp();
+  for (Node* node : closed) device_meter_of(self)->closed(node, now);
+  for (Node* node : opened) device_meter_of(self)->opened(node, now);
+  Py_RETURN_NONE;
+}
+
+PyGetSetDef device_meter_getset[] = {{"device_ns", device_meter_device_ns, nullptr, nullptr, nullptr},
+                                     {nullptr, nullptr, nullptr, nullptr, nullptr}};
+
+PyMethodDef device_meter_methods[] = {{"settle", device_meter_settle, METH_NOARGS, nullptr},
+                                      {"wake", device_meter_wake, METH_O, nullptr},
+                                      {"moved", device_meter_moved, METH_VARARGS, nullptr},
+                                      {nullptr, nullptr, 0, nullptr}};
+
+PyType_Slot device_meter_slots[] = {SLOT(Py_tp_new, device_meter_new),
+                                    SLOT(Py_tp_dealloc, device_meter_dealloc),
+                                    SLOT(Py_tp_traverse, device_meter_traverse),
+                                    SLOT(Py_tp_clear, device_meter_clear),
+                                    SLOT(Py_tp_getset, device_meter_getset),
+                                    SLOT(Py_tp_methods, device_meter_methods),
+                                    {0, nullptr}};
+PyType_Spec device_meter_spec = {MODULE "DeviceMeter", sizeof(DeviceMeter), 0, kWithCycles,
+                                 device_meter_slots};
+
+}  // namespace

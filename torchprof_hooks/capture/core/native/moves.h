@@ -1,0 +1,29 @@
+// A pass that Python follows has gone over to other owners.
+
+#pragma once
+
+#include "node.h"
+
+namespace {
+
+bool as_nodes(PyObject* list, std::vector<Node*>* nodes) {
+  if (!PyList_Check(list)) return false;
+  for (Py_ssize_t place = 0; place < PyList_GET_SIZE(list); place++) {
+    PyObject* node = PyList_GET_ITEM(list, place);
+    if (!PyObject_TypeCheck(node, node_type)) return false;
+    nodes->push_back(reinterpret_cast<Node*>(node));
+  }
+  return true;
+}
+
+// Calls that ended, innermost first, and those that began, outermost first.
+bool as_move(PyObject* args, std::vector<Node*>* closed, std::vector<Node*>* opened) {
+  PyObject *closes, *opens;
+  if (!PyArg_ParseTuple(args, "OO", &closes, &opens)) return false;
+  if (as_nodes(closes, closed) && as_nodes(opens, opened) && closed->size() + opened->size() != 0)
+    return true;
+  PyErr_SetString(PyExc_TypeError, "must be lists of nodes, not both empty");
+  return false;
+}
+
+}  // namespace
