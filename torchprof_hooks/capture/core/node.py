@@ -28,8 +28,8 @@ class Node:
     low: number of the first autograd node that the open call can own.
     arrivals: of backward passes, from the nodes of other calls.
     passed_over: calls of what is no function.
-    reading_ns: what reading meters took, and beginning and ending passes, in the time
-        of this node.
+    reading_ns: what reading meters took, finding nodes for new calls, and beginning and
+        ending passes, in the time of this node.
     """
 
     __slots__ = (

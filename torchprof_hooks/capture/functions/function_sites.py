@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from time import perf_counter_ns
 from types import FunctionType
 from typing import Any, Final
 
@@ -55,19 +56,22 @@ class FunctionSites:
         if phase in ("outside", "backward"):
             phase = caller.phase_of_calls
         known = caller.children_by_name.get((element, phase))
-        if known is None:
-            is_one_too_many = len(caller.children_by_name) > NAMES_KEPT
-            if is_one_too_many and shapes is None and name != OTHER_FUNCTIONS:
-                return self.site_of_function(caller, OTHER_FUNCTIONS)
-            path = (*_path_inside(caller), element)
-            known = [self._tree.new_site(caller, path, phase, function=name)]
-            known[0].is_python = isinstance(function, FunctionType)
-            runs = "" if function is None else implementation_of(function)
-            place = self._place(caller, element)
-            info = ModuleInfo(name, "function", implementation=runs, place=place)
-            self._note(element, info)
-            caller.children_by_name[element, phase] = known  # last: with all it needs
-        return known[0]
+        if known is not None:
+            return known[0]
+        is_one_too_many = len(caller.children_by_name) > NAMES_KEPT
+        if is_one_too_many and shapes is None and name != OTHER_FUNCTIONS:
+            return self.site_of_function(caller, OTHER_FUNCTIONS)
+        began_ns = perf_counter_ns()
+        path = (*_path_inside(caller), element)
+        site = self._tree.new_site(caller, path, phase, function=name)
+        site.is_python = isinstance(function, FunctionType)
+        runs = "" if function is None else implementation_of(function)
+        place = self._place(caller, element)
+        info = ModuleInfo(name, "function", implementation=runs, place=place)
+        self._note(element, info)
+        caller.children_by_name[element, phase] = [site]  # last: with all it needs
+        self._tree.placed(caller, began_ns)
+        return site
 
     def _place(self, caller: Site, element: str) -> str:
         """Where the program calls a function from outside of modules for the first
@@ -92,6 +96,7 @@ class FunctionSites:
             kept = shapes if len(site.by_shapes) < SHAPES_KEPT else OTHER_SHAPES
             known_sites = len(self._tree.sites)
             shaped = self.site_of_function(site.caller, site.function or "", kept)
+            began_ns = perf_counter_ns()
             shaped.is_python = site.is_python
             types = input_types((*args, *kwargs.values()))
             known = self._tree.names.infos[site.name]
@@ -104,6 +109,7 @@ class FunctionSites:
                 else None
             )
             site.by_shapes[kept] = shaped
+            self._tree.placed(site.caller, began_ns)
         return shaped
 
     def hidden(self, site: Site) -> Site:

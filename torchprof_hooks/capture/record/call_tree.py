@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from time import perf_counter_ns
 from typing import Any, Final
 
 import torch
@@ -30,11 +31,13 @@ class CallTree:
 
     names: of the modules.
     sites: all there are, by their codes: those of a cursor.
+    placing_ns: what it has taken to find the sites of new calls.
     """
 
     def __init__(self, names: ModuleNames, sites: list[Site]) -> None:
         self.names = names
         self.sites = sites
+        self.placing_ns = 0
         self._unregistered: set[tuple[int, str]] = set()  # code of the caller, class
         # Of each name, as first met; and what profiled function was around it.
         self._paths: dict[str, tuple[str, ...]] = {}
@@ -53,17 +56,26 @@ class CallTree:
         self.sites.append(site)
         return site
 
+    def placed(self, caller: Site, began_ns: int) -> None:
+        """The site of a new call from `caller` has been found since then: that took
+        time of the caller's, and is a cost of measuring."""
+        took_ns = perf_counter_ns() - began_ns
+        self.placing_ns += took_ns
+        caller.reading_ns += took_ns
+
     # Modules
 
     def site_of_module(self, caller: Site, module: torch.nn.Module) -> Site:
         """The site of a call of `module` from `caller`."""
         if id(module) not in caller.children:
+            began_ns = perf_counter_ns()
             site = self._site_named(caller, self._name(caller, module), module)
             # First: after an interrupt in between, the id may be another module's.
             self.names.when_gone(module, _forgetter(caller.children))
             caller.children[id(module)] = site
             if caller.is_recomputation and site.caller is caller:
                 caller.path = site.path[:-1] or site.path
+            self.placed(caller, began_ns)
         return caller.children[id(module)]
 
     def _site_named(self, caller: Site, name: str, module: torch.nn.Module) -> Site:

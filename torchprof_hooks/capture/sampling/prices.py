@@ -34,7 +34,7 @@ class Ended(NamedTuple):
 
     spans: calls, and backward passes of calls, that were measured.
     pauses: those of them from outside of all others, and whole backward passes.
-    aside_ns: what we did between runs and blocks.
+    aside_ns: what we did between runs and blocks, and to find sites for new calls.
     is_training: whether these were training steps, or evaluation calls, which are only
         compared with each other; None: some of each.
     """

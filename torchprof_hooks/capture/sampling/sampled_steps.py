@@ -72,7 +72,7 @@ class SampledSteps:
         self.at_step: Callable[[int], bool] | None = None
         # The run, and what is known of it:
         self._run, self._steps_left = Run(scheduler.top), 1
-        self._run_ns = self._spans = self._pauses = 0
+        self._run_ns = self._spans = self._pauses = self._placing_ns = 0
         self._kinds: set[bool] = set()  # see StepDetector
         self._aside_ns = 0  # of ours, before it
         # Where nothing is to be done at an optimizer's steps but to count them:
@@ -109,7 +109,8 @@ class SampledSteps:
     @property
     def spent_ns(self) -> int:
         """What measuring has cost, about; with the run that has not ended."""
-        running_ns = self._scheduler.prices.counted(self._ended()) + self._aside_ns
+        running = self._ended()
+        running_ns = self._scheduler.prices.counted(running) + running.aside_ns
         return round(self._scheduler.savings.spent_ns + running_ns)
 
     def facts(self) -> ProgramFacts:
@@ -211,6 +212,7 @@ class SampledSteps:
         self._kinds.clear()
         self._run_ns, self._pauses = 0, 0
         self._spans = chosen.tracker.log.spans
+        self._placing_ns = chosen.tracker.tree.placing_ns
         self._aside_ns += books.leave_out()
         self._detector.leave_out(self._aside_ns)
 
@@ -232,7 +234,7 @@ class SampledSteps:
             self._run_ns,
             tracker.log.spans - self._spans,
             self._pauses,
-            self._aside_ns,
+            self._aside_ns + tracker.tree.placing_ns - self._placing_ns,
             next(iter(self._kinds)) if len(self._kinds) == 1 else None,
         )
 

@@ -115,7 +115,8 @@ class Scheduler:
         """The first step is over, looked at on the highest level; its duration tells
         nothing of others. How to look at the next."""
         self.savings.earn(self._max_overhead * warm_up.duration_ns)
-        self.savings.spend(self.prices.of(warm_up._replace(is_training=None)))
+        cost_ns = self.prices.of(warm_up._replace(is_training=None))
+        self.savings.spend(cost_ns + warm_up.aside_ns)
         self._steps_to_top = self._draw_turn()
         return Run(self.top)
 
