@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from torchprof_hooks import function_hooks, link_hooks
     from torchprof_hooks.capture.functions.function_call import FunctionCall
-    from torchprof_hooks.capture.tracking.link_call import LinkCall
+    from torchprof_hooks.capture.tracking.callbacks import LinkCall
     from torchprof_hooks.class_profiler import profiled
     from torchprof_hooks.function_hook import FunctionHook
     from torchprof_hooks.function_profiler import profile_function, region
@@ -112,7 +112,7 @@ __all__ = [
 #: Module -> public names that it defines.
 _HOMES = {
     "capture.functions.function_call": ("FunctionCall",),
-    "capture.tracking.link_call": ("LinkCall",),
+    "capture.tracking.callbacks": ("LinkCall",),
     "class_profiler": ("profiled",),
     "function_hook": ("FunctionHook",),
     "function_profiler": ("profile_function", "region"),

@@ -7,7 +7,7 @@ from typing import cast
 import torch
 
 from torchprof_hooks.capture.attach.blocks import Block
-from torchprof_hooks.capture.tracking.link_call import LinkCall
+from torchprof_hooks.capture.tracking.callbacks import LinkCall
 from torchprof_hooks.capture.tracking.make_tracker import (
     ask_again,
     is_default,

@@ -13,7 +13,7 @@ from torch import nn
 import torchprof_hooks
 from tests.fake_clock import burn
 from torchprof_hooks import Profile
-from torchprof_hooks.capture.tracking import meters
+from torchprof_hooks.capture.tracking import device_meter
 from torchprof_hooks.hooks.measuring import Settings
 from torchprof_hooks.measure.device_clock import EventClock
 from torchprof_hooks.profiler import Profiler
@@ -159,7 +159,7 @@ def test_device_times_without_waiting_for_the_device() -> None:
 
 
 def test_events_are_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(meters, "RESOLVE_AT", 50)
+    monkeypatch.setattr(device_meter, "RESOLVE_AT", 50)
     device = FakeDevice()
     model = Model(device)
     with torchprof_hooks.profile(device_clock=EventClock(device, "fake")):
@@ -177,7 +177,7 @@ def test_events_are_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_device_that_lags_keeps_spans_waiting_without_losing_any(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(meters, "RESOLVE_AT", 5)
+    monkeypatch.setattr(device_meter, "RESOLVE_AT", 5)
     device = FakeDevice()
     with torchprof_hooks.profile(device_clock=EventClock(device, "fake")) as prof:
         run(Model(device), 10)
@@ -260,7 +260,7 @@ class Elsewhere(nn.Module):
 def test_call_that_ends_on_another_stream(
     monkeypatch: pytest.MonkeyPatch, index: int
 ) -> None:
-    monkeypatch.setattr(meters, "RESOLVE_AT", 0)
+    monkeypatch.setattr(device_meter, "RESOLVE_AT", 0)
     device = FakeDevice()
     here, other = device.stream, FakeStream(index)
     model = Elsewhere(device, other)

@@ -72,8 +72,8 @@ def new_net() -> nn.Sequential:
     return nn.Sequential(nn.Linear(4, 4), nn.ReLU())
 
 
-#: Of the model's three modules, and what calls them: finding out where a new call belongs
-#: is timed, and takes one reading of the clock.
+#: Of the model's three modules, and what calls them: finding out where a new call
+#: belongs is timed, and takes one reading of the clock.
 TICK = 1_000
 PLACED: dict[tuple[str, Phase], float] = {
     ("Sequential", "forward"): 2 * TICK,
@@ -100,7 +100,6 @@ BACKWARD: dict[tuple[str, Phase], float] = {
 AROUND_PASSES: dict[tuple[str, Phase], float] = {
     OUTSIDE: CALL.caller_ns + (3_000 if CORE.name == "native" else 4_000)
 }
-
 
 
 def with_placing(

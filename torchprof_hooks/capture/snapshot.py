@@ -15,7 +15,8 @@ from torchprof_hooks.capture.record.memory_log import MemorySums
 from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.record.step_counter import StepCounter
 from torchprof_hooks.capture.torch_names.canaries import not_measured
-from torchprof_hooks.capture.tracking.meters import DeviceMeter, MemoryMeter, meters_of
+from torchprof_hooks.capture.tracking.device_meter import DeviceMeter
+from torchprof_hooks.capture.tracking.meters import MemoryMeter, meters_of
 from torchprof_hooks.capture.tracking.tracker import Tracker
 from torchprof_hooks.profiles.cells import CellKey, add_cell, overhead_ns
 from torchprof_hooks.profiles.memory import NO_MEMORY, MemorySummary, MemoryTotals

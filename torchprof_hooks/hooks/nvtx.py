@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from torchprof_hooks.capture.functions.function_call import FunctionCall
-from torchprof_hooks.capture.tracking.link_call import LinkCall
+from torchprof_hooks.capture.tracking.callbacks import LinkCall
 
 
 class NvtxRanges(threading.local):

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from time import perf_counter_ns
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from torchprof_hooks.capture.core import CORE, Cursor
+from torchprof_hooks.capture.core import Cursor
 from torchprof_hooks.capture.core.span_log import padded
 from torchprof_hooks.capture.record.memory_log import FOLD_AT, MemoryLog, MemorySums
 from torchprof_hooks.capture.record.site import Site
+from torchprof_hooks.capture.tracking.device_meter import DeviceMeter
 from torchprof_hooks.capture.tracking.tensor_memory import TensorCounter
-from torchprof_hooks.measure.device_clock import DeviceClock, EventClock
 from torchprof_hooks.measure.memory_counter import MemoryCounter, Reading
-
-#: Number of waiting spans at which those that the device has finished are booked.
-RESOLVE_AT: Final = 1024
 
 
 class Meter(Protocol):
@@ -45,85 +41,6 @@ class ReadMeter(Meter, Protocol):
 
     def book(self, site: Site, start: Any, end: Any) -> None:
         """A call at `site` lasted from one reading to the other."""
-
-
-class DeviceMeter:
-    """Stamps the device's queue of work.
-
-    A span waits, with its two stamps, until the device says that it has come past them:
-    the loop never waits for the device. Spans without stamps (see `DeviceClock.stamp`)
-    count on the host only.
-
-    The native core takes the stamps itself, and keeps the spans, where the clock is
-    that of an accelerator of torch's (see `EventClock.device_type`).
-    """
-
-    def __init__(self, clock: DeviceClock) -> None:
-        self.clock = clock
-        self.device_ns: dict[int, int] = {}  # by code of the site, as settled
-        self._waiting: deque[tuple[int, Any, Any]] = deque()
-        self._native: Any = None
-
-    def serve(self, cursor: Cursor, open_calls: list[Site]) -> bool:
-        """Have the cursor read it from now on, also for calls that are open. False: it
-        cannot."""
-        kind = self.clock.device_type if isinstance(self.clock, EventClock) else None
-        if CORE.module is None or kind is None:
-            return False
-        assert isinstance(self.clock, EventClock)
-        self._native = cursor.device = CORE.module.DeviceMeter(
-            kind, self.clock.is_in_use, self.clock.is_capturing
-        )
-        self._native.wake(open_calls)
-        return True
-
-    def pass_moved(self, closed: list[Site], opened: list[Site]) -> None:
-        """See `Meters.pass_moved`."""
-        self._native.moved(closed, opened)
-
-    def start(self) -> None:
-        """See `Meter.start`."""
-
-    def read(self, owner: Site) -> Any:
-        """See `ReadMeter.read`."""
-        return self.clock.stamp()
-
-    def book(self, site: Site, start: Any, end: Any) -> None:
-        """See `ReadMeter.book`."""
-        if start is None or end is None:
-            return
-        self._waiting.append((site.code, start, end))
-        if len(self._waiting) > RESOLVE_AT:
-            self._resolve_done()
-
-    def settle(self) -> None:
-        """Wait for the device and book everything. For reading, not for the loop."""
-        if self._native is not None and self._native.settle():
-            self.device_ns = dict(enumerate(self._native.device_ns.tolist()))
-        while (span := self._next_span()) is not None:
-            _, start, end = span
-            self.clock.wait(start)
-            self.clock.wait(end)
-            self._resolve(*span)
-
-    def _resolve_done(self) -> None:
-        while (span := self._next_span()) is not None:
-            _, start, end = span
-            # The end may be in another queue than the start, and be passed first.
-            if not (self.clock.is_done(end) and self.clock.is_done(start)):
-                self._waiting.appendleft(span)
-                return
-            self._resolve(*span)
-
-    def _next_span(self) -> tuple[int, Any, Any] | None:
-        try:
-            return self._waiting.popleft()
-        except IndexError:  # asking before would be too early: another thread may read
-            return None
-
-    def _resolve(self, code: int, start: Any, end: Any) -> None:
-        elapsed_ns = self.clock.elapsed_ns(start, end)
-        self.device_ns[code] = self.device_ns.get(code, 0) + elapsed_ns
 
 
 class MemoryMeter:
@@ -382,8 +299,8 @@ class Meters:
             site.start_ns = now_ns
 
     def pass_moved(self, closed: list[Site], opened: list[Site]) -> None:
-        """The same, of a pass that Python follows: where the cursor reads meters itself,
-        it does not hear of such a pass."""
+        """The same, of a pass that Python follows: a cursor that reads meters itself
+        does not hear of such a pass."""
         for meter in self.served:
             meter.pass_moved(closed, opened)
 

@@ -180,7 +180,7 @@ void device_meter_dealloc(PyObject* self) {
   Py_DECREF(type);
 }
 
-// See `DeviceMeter.settle` in tracking/meters.py. Waits without the interpreter's lock.
+// See `DeviceMeter.settle` in tracking/device_meter.py. Waits without the interpreter's lock.
 // Whether anything was booked since the last time.
 PyObject* device_meter_settle(PyObject* self, PyObject*) {
   Py_BEGIN_ALLOW_THREADS

@@ -1,0 +1,92 @@
+"""How long calls keep an accelerator busy, by stamps in its queue of work."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, Final
+
+from torchprof_hooks.capture.core import CORE, Cursor
+from torchprof_hooks.capture.record.site import Site
+from torchprof_hooks.measure.device_clock import DeviceClock, EventClock
+
+#: Number of waiting spans at which those that the device has finished are booked.
+RESOLVE_AT: Final = 1024
+
+
+class DeviceMeter:
+    """Stamps the device's queue of work.
+
+    A span waits, with its two stamps, until the device says that it has come past them:
+    the loop never waits for the device. Spans without stamps (see `DeviceClock.stamp`)
+    count on the host only.
+
+    The native core takes the stamps itself, and keeps the spans, where the clock is
+    that of an accelerator of torch's (see `EventClock.device_type`).
+    """
+
+    def __init__(self, clock: DeviceClock) -> None:
+        self.clock = clock
+        self.device_ns: dict[int, int] = {}  # by code of the site, as settled
+        self._waiting: deque[tuple[int, Any, Any]] = deque()
+        self._native: Any = None
+
+    def serve(self, cursor: Cursor, open_calls: list[Site]) -> bool:
+        """Have the cursor read it from now on, also for calls that are open. False: it
+        cannot."""
+        kind = self.clock.device_type if isinstance(self.clock, EventClock) else None
+        if CORE.module is None or kind is None:
+            return False
+        assert isinstance(self.clock, EventClock)
+        self._native = cursor.device = CORE.module.DeviceMeter(
+            kind, self.clock.is_in_use, self.clock.is_capturing
+        )
+        self._native.wake(open_calls)
+        return True
+
+    def pass_moved(self, closed: list[Site], opened: list[Site]) -> None:
+        """See `Meters.pass_moved`."""
+        self._native.moved(closed, opened)
+
+    def start(self) -> None:
+        """See `Meter.start`."""
+
+    def read(self, owner: Site) -> Any:
+        """See `ReadMeter.read`."""
+        return self.clock.stamp()
+
+    def book(self, site: Site, start: Any, end: Any) -> None:
+        """See `ReadMeter.book`."""
+        if start is None or end is None:
+            return
+        self._waiting.append((site.code, start, end))
+        if len(self._waiting) > RESOLVE_AT:
+            self._resolve_done()
+
+    def settle(self) -> None:
+        """Wait for the device and book everything. For reading, not for the loop."""
+        if self._native is not None and self._native.settle():
+            self.device_ns = dict(enumerate(self._native.device_ns.tolist()))
+        while (span := self._next_span()) is not None:
+            _, start, end = span
+            self.clock.wait(start)
+            self.clock.wait(end)
+            self._resolve(*span)
+
+    def _resolve_done(self) -> None:
+        while (span := self._next_span()) is not None:
+            _, start, end = span
+            # The end may be in another queue than the start, and be passed first.
+            if not (self.clock.is_done(end) and self.clock.is_done(start)):
+                self._waiting.appendleft(span)
+                return
+            self._resolve(*span)
+
+    def _next_span(self) -> tuple[int, Any, Any] | None:
+        try:
+            return self._waiting.popleft()
+        except IndexError:  # asking before would be too early: another thread may read
+            return None
+
+    def _resolve(self, code: int, start: Any, end: Any) -> None:
+        elapsed_ns = self.clock.elapsed_ns(start, end)
+        self.device_ns[code] = self.device_ns.get(code, 0) + elapsed_ns
