@@ -27,16 +27,21 @@ THOROUGH := TORCHPROF_HOOKS_THOROUGH=1
 LONG_IMPORTS := tests/databases tests/models
 
 # What measures is there twice (see docs/native_core.md): what is booked, and what it
-# costs, is tested with both.
+# costs, is tested with both. Not what the cores have no part in: when a step ends, which
+# ones are looked into, what is exported or compiled (`make test-all` does that, too).
 IN_PYTHON := TORCHPROF_HOOKS_CORE=python $(PYTEST) $(SIDE_BY_SIDE)
 OF_BOTH_CORES := tests/capture tests/function_hooks tests/link_hooks \
 	$(wildcard tests/test_function_hook*.py tests/test_link_hook*.py tests/test_profile*.py) \
 	tests/test_hook_costs.py tests/test_kept_objects.py tests/test_bounds.py
+NOT_OF_CORES := budgeted_loops budgeted_steps canaries compile compile_metrics \
+	compiling_time data_entry device_thread exports flop_count flop_shapes function_compile \
+	sampled_steps scheduler steps
+WITHOUT_THOSE := $(NOT_OF_CORES:%=--ignore=tests/capture/test_%.py)
 
 test: $(VENV)/test.installed  ## run the tests that every change has to pass
 	$(PYTEST) $(SIDE_BY_SIDE) -m "not serial and not thorough"
 	$(PYTEST) $(ALONE)
-	$(IN_PYTHON) -m "not serial and not slow and not thorough" --ignore-glob='*/test_flop_*' \
+	$(IN_PYTHON) -m "not serial and not slow and not thorough" $(WITHOUT_THOSE) \
 		$(OF_BOTH_CORES)
 
 test-fast: $(VENV)/test.installed  ## run the tests that are quick, in a minute

@@ -189,9 +189,9 @@ def with_samples(page: str) -> str:
     return _SAMPLE.sub(lambda found: found[1] + printed(found[2]), page)
 
 
-def commands(page: str) -> list[str]:
-    """The commands of the samples in a page."""
-    return [command for _, command, _ in _SAMPLE.findall(page)]
+def samples(page: str) -> list[str]:
+    """The samples in a page."""
+    return [text.rstrip("\n") for *_, text in _SAMPLE.findall(page)]
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from torch import nn
 import torchprof_hooks
 from tests.cores import PYTHON_CORE
 from tests.programs import TORCH, python
+from tests.thorough import THOROUGH
 from torchprof_hooks import function_hooks, link_hooks
 from torchprof_hooks.link_hooks import TimerHook
 from torchprof_hooks.profiler import Profiler
@@ -80,7 +81,7 @@ MEASURERS: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.usefixtures("small_tables")
-@pytest.mark.parametrize("backward", [False, True])
+@pytest.mark.parametrize("backward", [pytest.param(False, marks=THOROUGH), True])
 @pytest.mark.parametrize("make", MEASURERS.values(), ids=MEASURERS)
 def test_memory_does_not_grow(make: Callable[[], Any], backward: bool) -> None:
     model = new_model()
@@ -102,9 +103,7 @@ HAVE_LOGS = "functions and memory", "function callbacks"
 @pytest.mark.parametrize(
     "make",
     [
-        pytest.param(
-            make, id=name, marks=() if name in HAVE_LOGS else pytest.mark.thorough
-        )
+        pytest.param(make, id=name, marks=() if name in HAVE_LOGS else THOROUGH)
         for name, make in {**MEASURERS, "function callbacks": CountingHook}.items()
     ],
 )

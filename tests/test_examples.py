@@ -61,6 +61,7 @@ def test_scalars() -> None:
     assert found["time/step_ms"] > 0
 
 
+@pytest.mark.thorough
 def test_shared_input() -> None:
     table = [line.split("|")[1:-1] for line in run(str(EXAMPLES / "shared_input.py"))]
     rows = {row[0].strip(): [float(cell) for cell in row[1:]] for row in table[2:]}
@@ -69,6 +70,7 @@ def test_shared_input() -> None:
     assert all(rows[name][3] > 0 for name in "qkvo")  # how long: it depends
 
 
+@pytest.mark.thorough
 def test_traced_language_model(tmp_path: Path) -> None:
     arguments = ["--steps=4", "--save-steps=2", "--memory", f"--output-dir={tmp_path}"]
     lines = run(str(EXAMPLES / "trace_char_lm.py"), *arguments)

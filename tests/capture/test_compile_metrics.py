@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.programs import TORCH, python
+from tests import programs
 from torchprof_hooks.capture.compilation import read_compilation
 from torchprof_hooks.capture.torch_names.compile_metrics import one_line
 from torchprof_hooks.profiles.files.profile_file import SCHEMA
@@ -122,13 +122,16 @@ class Readings(dict[str, CompilationSummary]):
 
 
 def run(
-    directory: Path, text: str, loaded: tuple[str, ...] = TORCH, **environment: str
+    directory: Path,
+    text: str,
+    loaded: tuple[str, ...] = programs.TRAINING,
+    **environment: str,
 ) -> Readings:
     program = directory / "program.py"
     end = "print(json.dumps([torch_total_s, readings]))\n"
     program.write_text(text.lstrip() + end)
     environment = {**os.environ, **environment}
-    done = python(str(program), environment=environment, loaded=loaded)
+    done = programs.python(str(program), environment=environment, loaded=loaded)
     assert done.returncode == 0, done.stderr
     torch_total_s, contents = json.loads(done.stdout.splitlines()[-1])
     decode = SCHEMA.of(CompilationSummary).decode
@@ -252,6 +255,7 @@ def test_what_is_done_after_a_reset(breaking: Readings) -> None:
     assert sum(each.times for each in later.graph_breaks) == 1
 
 
+@pytest.mark.thorough
 def test_inductor_and_its_caches(tmp_path: Path) -> None:
     cold, warm = trained_twice(tmp_path, TRAINING_WITHOUT_CPP)
     check_cold(cold, place(TRAINING_WITHOUT_CPP, "@torch.compile"))
