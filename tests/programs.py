@@ -26,11 +26,12 @@ _BEGINNING: Final = re.compile(
 )
 
 #: What forks have (see `tests.warm_python`): no more than torch, where a test looks at
-#: what is imported; otherwise what programs import that train or compile.
+#: what is imported; otherwise what programs import that train or compile, and what we
+#: import to make a report.
 TORCH: Final = ("torch",)
 TRAINING: Final = (
     *("torch._dynamo", "torch._functorch.aot_autograd"),
-    *("torch.utils.checkpoint", "torch.utils.data"),
+    *("torch.utils.checkpoint", "torch.utils.data", "tabulate"),
 )
 #: Options to look at functions in every step.
 EACH_STEP = ("--every", "1", "--max-overhead", "100")

@@ -39,11 +39,12 @@ class MemoryProfileHook(MemoryHook, FunctionHook):
     FunctionName is the name as the user wrote it; UsedBytes what the allocator handed
     out during its calls, forward and backward; AcquiredBytes what the allocator took
     from the device meanwhile; PeakBytes the highest rise of the memory in use within
-    one call; Occurrence the number of calls. On the CPU, these are the C allocator's
-    figures for the whole process, so other threads count, and used bytes are net: the
-    backward of a function shows a negative sum when it frees more than it takes. It
-    keeps no peak: PeakBytes is there the most that was in use when a call began or
-    ended, so that what one function takes and gives back by itself is not seen.
+    one call; Occurrence the number of calls. On the CPU, the native core counts the
+    tensors that the calling thread makes, to the byte. Without that core, the figures
+    are those of the C allocator for the whole process: other threads count, and used
+    bytes are net, so that the backward of a function that frees more than it takes has
+    a negative sum. The C allocator keeps no peak: PeakBytes is then the most that was
+    in use when a call began or ended, and misses what a function takes and gives back.
     Functions called by a custom Function's forward count as its part and for themselves
     (``summary(own=True)`` leaves them out of it); the totals count every byte once.
 

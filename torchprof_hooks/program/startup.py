@@ -34,13 +34,9 @@ def enable(**flags: Any) -> None:
     Example:
         >>> torchprof_hooks.enable(n_ops=5, destination="report.txt")
         >>> train()  # when the program ends, report.txt begins with:
-        Program profiling
-        =================
-          Message: train.py
-          Time since torchprof_hooks was loaded: 12.340s
-          Time measured: 10.000s
-            forward: 3.000s (30.0%)
-            backward: 6.000s (60.0%)
+        torchprof_hooks: train.py, 17.79sec wall
+        100 steps of 152.43ms (median 152.04ms, 90 % within 169.60ms) ...
+        Hottest module: CharLM.blocks.*.mlp.expand, 18.4 %: 4 Linear, ...
         ...
     """
     begin(settle(make_flags({"profile": True, **flags}), full_name), is_bound=True)
@@ -48,8 +44,7 @@ def enable(**flags: Any) -> None:
 
 def begin_from_environment(environment: Mapping[str, str]) -> None:
     """Begin as the variable `VARIABLE` says. A malformed flag ends the program with
-    exit
-    code 2: otherwise it would go unnoticed until the program ends."""
+    exit code 2: otherwise nobody would notice it until the program ends."""
     text = environment.get(VARIABLE, "")
     if not text or _is_a_child():
         return  # processes started by multiprocessing print no reports
