@@ -34,9 +34,9 @@ class FunctionHook(Hook):
 
     Callbacks are given ``function``, a `FunctionCall`; ``in_data``, the input tensors
     that are still alive (None for the others); and in backward ``out_grad``, the
-    gradients of the function's outputs, as far as these come from the node that runs
-    first (None where there is none, and after the function for those that are gone by
-    then: the hook keeps nothing alive).
+    gradients of those outputs that were made by the node that runs first. None stands
+    for an output without a gradient and, after the function, for a gradient that is
+    gone by then: the hook keeps nothing alive.
 
     A function gets one pair of backward callbacks, however many autograd nodes it made,
     from the hooks that are active when the backward pass starts, whether or not they

@@ -29,7 +29,7 @@ from torchprof_hooks.profiles.names import (
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.totals import Totals
 
-#: Paths of what is outside of all calls: also of an optimizer's closure.
+#: Paths of time outside of all calls, also of the time in an optimizer's closure.
 _ALL_OUTSIDE: Final = ((), (OUTSIDE_NAME,))
 
 

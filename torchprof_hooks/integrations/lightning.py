@@ -24,7 +24,7 @@ def _bases(name: str, needed: tuple[str, ...]) -> tuple[type, ...]:
     first that it could.
 
     Raises:
-        ImportError: there is none, or it has not what is needed.
+        ImportError: neither package is installed, or a class lacks a needed method.
     """
     used = [package for package in _PACKAGES if package in sys.modules]
     there = used or [each for each in _PACKAGES if find_spec(each.partition(".")[0])]

@@ -107,7 +107,7 @@ class Training:
 
     def numbers_if_due(self, step: int) -> dict[str, float]:
         """`Profile.scalars` of the steps since the last time, with a prefix; nothing if
-        there was none, or they were made a short time ago."""
+        no step has ended, or the last numbers are not older than `every_secs`."""
         if self._active is None or not self._timer.should_trigger_for_step(step):
             return {}
         now, last = self.profile, self._last

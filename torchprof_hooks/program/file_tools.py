@@ -142,8 +142,8 @@ def _text(args: argparse.Namespace) -> str:
 
 
 def _program(path: Path) -> ProgramProfile | None:
-    """None if the file has none, or what it has besides the profile is damaged: that
-    can be shown all the same."""
+    """The program of a file. None if the file has only a profile; also if all but the
+    profile is damaged: the profile can still be shown."""
     if _read(profile_file.is_program, path):
         with suppress(ProfileFileError):
             return ProgramProfile.load(path)

@@ -53,7 +53,7 @@ def hottest(rows: Iterable[Row]) -> Hottest | None:
 
 
 def kind_name(row: Row) -> str:
-    """What layers of one kind have in common; of what is no module, its name."""
+    """The name that layers of one kind share; of other rows, their own name."""
     return without_numbers(row.name) if row.kind == "module" else row.name
 
 

@@ -42,7 +42,7 @@ class Source:
 
     @cached_property
     def tree(self) -> Node:
-        """The modules, and what is none."""
+        """The tree of modules, with optimizers, data and so on beside them."""
         return self.modules.tree()
 
     @cached_property

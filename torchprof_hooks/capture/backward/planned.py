@@ -68,8 +68,8 @@ class PlannedPasses:
         to tell the end of the last one from that of the pass.
     graphs: told of the nodes that a pass can run, by their numbers, and of its end.
     callbacks: told where a pass goes over to other owners.
-    gives_gradients: called in place of what is to be done at a node, with that, if the
-        gradients of all outputs of the node are wanted.
+    gives_gradients: gets the function that is due at a node, and is called in its
+        place if the gradients of all outputs of the node are wanted.
     """
 
     def __init__(

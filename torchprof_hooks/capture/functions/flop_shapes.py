@@ -96,7 +96,7 @@ def _matmul(bound: Bound) -> Flops | None:
 
 
 def _batch(left: tuple[int, ...], right: tuple[int, ...]) -> int:
-    """How many there are of what is broadcast together. ``torch.broadcast_shapes``
+    """How many elements the broadcast of two shapes has. ``torch.broadcast_shapes``
     would load the compiler."""
     pairs = zip_longest(reversed(left), reversed(right), fillvalue=1)
     return prod(b if a == 1 else a for a, b in pairs)

@@ -58,8 +58,8 @@ def _schemas(name: str) -> Iterator[Any]:
 
 
 def _overloads(name: str) -> Iterator[Any]:
-    """Torch's overloads of an operation; none of what is no operation (autograd nodes,
-    custom Functions)."""
+    """Torch's overloads of an operation. Autograd nodes and custom Functions are no
+    operations, and have no overloads."""
     namespace, separator, operation = name.partition("::")
     if not separator or not operation.isidentifier():
         return

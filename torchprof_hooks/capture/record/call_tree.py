@@ -183,10 +183,10 @@ class CallTree:
         return site
 
     def recomputation_site(self, asking: Site) -> Site:
-        """The site of what is computed again for a node of `asking`. Whose it is shows
-        when a module is called in there: that of the module around it, or of that
-        module, if it is an outermost one. If none is called, it is the recompute of the
-        node's owner."""
+        """The site of what is computed again for a node of `asking`. Its owner is known
+        when the recomputation calls a module: the module around that one, or, if it is
+        an outermost module, that module. If the recomputation calls no module, the
+        owner of the node is its owner, too."""
         known = asking.children_by_name.get(_RECOMPUTATION)
         if known is None:
             path = asking.enclosing.path

@@ -36,8 +36,8 @@ def make_profiled_function(
 
 
 def profiled_path(site: Site) -> tuple[str, ...]:
-    """Path of the innermost profiled function around `site`: all that is done in it is
-    its. () if there is none."""
+    """Path of the innermost profiled function around `site`, which all that it calls
+    belongs to. () if no profiled function is around."""
     while site.caller is not site:
         if isinstance(site.living_module(), ProfiledFunction):
             return site.path

@@ -55,8 +55,9 @@ class StepCounter:
         self._later, self._waits = _Buckets(), _Buckets()
 
     def count(self, duration_ns: int, steps: int = 1, *, is_first: bool) -> None:
-        """So many training steps have ended, which took so long together, and are taken
-        to be alike. Of several, the first is none of those that are kept apart."""
+        """So many training steps have ended, which took so long together. They are
+        counted as equally long. The first step is kept apart only if it is counted
+        alone."""
         if is_first and steps == 1:
             self.first_steps += steps
             self.first_ns += duration_ns

@@ -42,7 +42,7 @@ class Mark(NamedTuple):
 OPTIONAL: Final = Mark("optional")
 #: Never in a file: it follows from other fields.
 DERIVED: Final = Mark("derived")
-#: In tables: a record whose fields are columns like those of what contains it.
+#: In tables: a record whose fields are columns of the table of the outer record.
 INLINE: Final = Mark("inline")
 
 #: A number of times, nanoseconds or bytes.

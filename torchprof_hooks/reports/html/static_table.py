@@ -44,7 +44,7 @@ def html_table(caption: str, columns: Sequence[Column]) -> str:
 
 
 def module_table(all_rows: Sequence[Row], wall_ns: int) -> str:
-    """Modules and what is none, the one with the most own time first."""
+    """Rows of modules, optimizers, data and so on, by falling own time."""
     rows = sorted(all_rows, key=lambda row: (-row.self_ns, row.name))
     shown = rows[:_ROWS]
     columns = [

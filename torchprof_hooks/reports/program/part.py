@@ -11,7 +11,7 @@ from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.program.program_profile import ProgramProfile, part_of
 from torchprof_hooks.reports.table import plural
 
-#: The beginning of the title of what is none of the other phases.
+#: The title of a phase that has no title of its own begins so.
 OTHER: Final = "other: "
 #: The titles of phases, in the order in which they are shown.
 PHASE_TITLES: dict[Phase, str] = {
@@ -114,7 +114,7 @@ def _device_lines(profile: Profile) -> Iterator[str]:
 
 
 def sum_section(program: ProgramProfile, names: Sequence[str]) -> str:
-    """All functions of a program together, and what is in none of them.
+    """All profiled functions of a program together, and the time outside of them.
 
     names: those that have a section of their own.
 

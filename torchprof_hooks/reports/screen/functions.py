@@ -28,7 +28,7 @@ from torchprof_hooks.reports.units import format_times
 
 _FUNCTIONS_SHOWN: Final = 5
 _PLACES_SHOWN: Final = 3
-#: Names that are told of what is called at one place.
+#: How many of the modules and functions that a line calls are named.
 _NAMES_SHOWN: Final = 3
 #: What stands before the line in the description of a module, or a function.
 _NO_PLACE: Final = re.compile(r"(called first|made) at ")
@@ -87,7 +87,7 @@ def place_lines(source: Source, width: int) -> Iterator[Line]:
 
 
 def _places(profile: Profile) -> tuple[Counter[str], dict[str, list[str]]]:
-    """The time of each line, and names of what is called there."""
+    """The time of each line of the program, and the names of what it calls."""
     times: Counter[str] = Counter()
     names: defaultdict[str, list[str]] = defaultdict(list)
     for (path, _), totals in profile.cells.items():

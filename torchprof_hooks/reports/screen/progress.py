@@ -47,7 +47,7 @@ def wait_with_progress(tasks: Collection[Future[Any]], what: str) -> None:
 
 
 def _new_bar() -> Any:
-    """The class of bars; None where there are to be none."""
+    """A new bar of tqdm; None where nobody would see it, or tqdm is missing."""
     if not is_terminal(sys.stderr):
         return None
     try:
