@@ -358,3 +358,15 @@ def test_the_same_numbers_as_a_profile_of_the_same_run(clock: FakeClock) -> None
             assert mine.calls == other.calls
             assert mine.self_ns == other.self_ns
             assert mine.cumulative_ns == other.cumulative_ns
+
+
+def test_finding_places_for_new_calls_is_paid_for() -> None:
+    net, x = Net(), torch.ones(2, 4)
+    with sampled(Level.MODULES) as sampler:
+        spent = [sampler.spent_ns]
+        for _ in range(2):
+            net(x)
+            spent.append(sampler.spent_ns)
+    first, second = spent[1] - spent[0], spent[2] - spent[1]
+    # A tick for each of three modules, and three for each of three functions.
+    assert first - second == (3 + 3 * 3) * 1_000
