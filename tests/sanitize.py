@@ -22,6 +22,7 @@ from typing import Final
 import torch
 from torch import nn
 
+from tests.accelerator import device
 from torchprof_hooks import Profiler, profile
 
 ROOT: Final = Path(__file__).parents[1]
@@ -33,6 +34,7 @@ MEMORY: Final = (
     "tests/capture/test_exact_threads.py",
     "tests/capture/test_unseen_passes.py",
     "tests/capture/test_tensor_memory.py",
+    "tests/accelerator",
 )
 RACES: Final = ("-m", "tests.sanitize", "threads")
 
@@ -117,6 +119,7 @@ def main() -> int:
     if sys.argv[1:] == ["threads"]:
         train_and_read()
         return 0
+    device.build()  # while the compiler runs without the sanitizers
     memory = sanitize("address,undefined", ("libasan.so", "libubsan.so"), MEMORY)
     races = sanitize("thread", ("libtsan.so",), RACES)
     print(f"addresses and undefined behaviour: {memory}, races: {races} (0: none)")
