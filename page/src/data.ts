@@ -24,7 +24,7 @@ export interface Item {
   name: string;
   className: string;
   kind: string;
-  /** The name that layers of one kind have in common. */
+  /** What layers of one kind have in common. */
   like: string;
   /** By the phases in which anything was booked. */
   totals: Totals[];

@@ -14,25 +14,28 @@ from torchprof_hooks.reports.time_tree import without_numbers
 COLD: Final = ("outside", "profiler", "unsampled")
 
 
-class Hottest(NamedTuple):
-    """The layers of a kind that take the most themselves.
+class Kind(NamedTuple):
+    """Modules whose names differ in numbers alone, of one class.
 
-    kind: see `kind_name`.
+    name: what their names have in common, ``Net.blocks.*.norm``; of what is no module,
+        its name.
     """
 
-    kind: str
+    name: str
+    class_name: str
+
+
+class Hottest(NamedTuple):
+    """The layers of a kind that take the most themselves."""
+
+    kind: Kind
     rows: Sequence[Row]
     own_ns: int
 
     @property
     def name(self) -> str:
-        """What their names have in common: ``Net.blocks.*.norm``."""
-        return self.rows[0].name if len(self.rows) == 1 else self.kind
-
-    @property
-    def class_names(self) -> str:
-        """``Linear``, or several with commas."""
-        return ", ".join(sorted({row.class_name for row in self.rows}))
+        """That of the module, if there is but one, or of the kind."""
+        return self.rows[0].name if len(self.rows) == 1 else self.kind.name
 
     def own_times_ns(self) -> dict[Phase, int]:
         """What they take themselves, by phase, where that is anything."""
@@ -45,22 +48,23 @@ class Hottest(NamedTuple):
 
 def hottest(rows: Iterable[Row]) -> Hottest | None:
     """The layers of that kind among `rows`, None if there are no rows."""
-    kinds: defaultdict[str, list[Row]] = defaultdict(list)
+    kinds: defaultdict[Kind, list[Row]] = defaultdict(list)
     for row in rows:
-        kinds[kind_name(row)].append(row)
+        kinds[kind_of(row)].append(row)
     found = [Hottest(n, rs, sum(r.self_ns for r in rs)) for n, rs in kinds.items()]
     return max(found, key=lambda each: each.own_ns, default=None)
 
 
-def kind_name(row: Row) -> str:
-    """The name that layers of one kind share; of other rows, their own name."""
-    return without_numbers(row.name) if row.kind == "module" else row.name
+def kind_of(row: Row) -> Kind:
+    """The layers that it is looked at with."""
+    name = without_numbers(row.name) if row.kind == "module" else row.name
+    return Kind(name, row.class_name)
 
 
-def own_by_kind(rows: Iterable[Row]) -> Mapping[str, int]:
+def own_by_kind(rows: Iterable[Row]) -> Mapping[Kind, int]:
     """Own times of the layers of each kind together: a model of many equal layers has
     no hot one, if each is looked at by itself."""
-    sums: Counter[str] = Counter()
+    sums: Counter[Kind] = Counter()
     for row in rows:
-        sums[kind_name(row)] += row.self_ns
+        sums[kind_of(row)] += row.self_ns
     return sums

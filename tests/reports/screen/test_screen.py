@@ -263,6 +263,22 @@ def test_layers_of_other_classes_are_not_folded_together() -> None:
     assert any(label.startswith("  *: 2 Conv2d ") for label in labels)
 
 
+def test_the_hottest_layers_are_of_one_class() -> None:
+    """In a Sequential, modules of all classes have numbers for names."""
+    cells: dict[Any, Totals] = {}
+    names = {"Net": "Net"}
+    for stage, (place, kind) in product(range(3), enumerate(("Conv2d", "ReLU"))):
+        name = f"Net.{stage}.{place}"
+        cells[f"Net > {name}", "forward"] = ms(20 - 10 * place, calls=1)
+        names[name] = kind
+    profile = hand_built(cells, names)
+    screen = profile_screen(profile)
+    assert "\nHottest module: Net.*.*, 66.7 %: 3 Conv2d, forward 66.7 %\n" in screen
+    marked = [line for line in screen.splitlines() if line.endswith("  <- hottest")]
+    assert len(marked) == 1
+    assert "3 Conv2d" in marked[0]
+
+
 def test_the_hottest_layers_are_shown_however_many_others_take_more() -> None:
     """Thirty wrappers of wrappers, each of which takes more with what it calls; the
     hottest layers are below one that takes little."""

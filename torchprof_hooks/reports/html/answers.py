@@ -76,10 +76,8 @@ def _itself(found: Hottest) -> str:
     any_number = " (*: any number)" * ("*" in found.name)
     own = found.own_times_ns()
     parts = ", ".join(f"{phase} {time_text(ns)}" for phase, ns in own.items())
-    return (
-        f"Own time, without inner modules, of {count}{found.class_names}{any_number}: "
-        f"{parts}"
-    )
+    which = f"{count}{found.kind.class_name}{any_number}"
+    return f"Own time, without inner modules, of {which}: {parts}"
 
 
 def _advice(source: Source) -> Answer:

@@ -22,7 +22,7 @@ from torchprof_hooks.profiles.names import GROUPINGS, MODULE_GROUPINGS, Grouping
 from torchprof_hooks.profiles.rows import NOTHING, Row
 from torchprof_hooks.profiles.totals import Totals
 from torchprof_hooks.profiles.tree import Node
-from torchprof_hooks.reports.hottest import kind_name
+from torchprof_hooks.reports.hottest import kind_of
 from torchprof_hooks.reports.source import Source
 
 #: Places of a tree with functions from which on it is left out: the page would be
@@ -93,7 +93,7 @@ class PageData:
             self.text(row.name),
             self.text(row.class_name),
             self.text(row.kind),
-            self.text(kind_name(row)),
+            self.text(" ".join(kind_of(row))),
             self._records.position(record),
             row.calls,
             self.text(_marks(row)),

@@ -10,7 +10,7 @@ from typing import Final
 from torchprof_hooks.profiles.names import Phase
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.tree import Node
-from torchprof_hooks.reports.hottest import Hottest, kind_name
+from torchprof_hooks.reports.hottest import Hottest, Kind, kind_of
 from torchprof_hooks.reports.screen.line import Line
 from torchprof_hooks.reports.table import (
     Column,
@@ -32,13 +32,12 @@ _MARK: Final = "  <- hottest"
 
 @dataclass(frozen=True)
 class Layers:
-    """Layers of a kind: modules whose names differ in numbers alone, of one class.
+    """Layers of a kind.
 
-    kind: what their names have in common, ``Net.blocks.*.norm``.
     around: the layers that call them.
     """
 
-    kind: str
+    kind: Kind
     nodes: Sequence[Node]
     around: Layers | None = None
 
@@ -46,7 +45,7 @@ class Layers:
     def name(self) -> str:
         """That of the module, if there is but one, or of the kind."""
         names = {node.name for node in self.nodes}
-        return names.pop() if len(names) == 1 else self.kind
+        return names.pop() if len(names) == 1 else self.kind.name
 
     @property
     def total_ns(self) -> int:
@@ -81,7 +80,7 @@ class Layers:
         prefix = f"{self.around.name}."
         if self.name.startswith(prefix):
             return self.name.removeprefix(prefix)
-        return self.kind.removeprefix(f"{self.around.kind}.")
+        return self.kind.name.removeprefix(f"{self.around.kind.name}.")
 
     def inner(self) -> Iterator[Layers]:
         """The layers that they call."""
@@ -121,7 +120,7 @@ def module_lines(
           blocks: Sequential    110  5.43sec   9.11sec 14.54sec  80.0    0.1
             *: 4 Block          440  5.41sec   9.08sec 14.49sec  79.8    1.3
     """
-    shown = _chosen(tree, hot.kind if hot else "", max_rows, profile.wall_ns)
+    shown = _chosen(tree, hot.kind if hot else None, max_rows, profile.wall_ns)
     if not shown:
         return
     times = filled_columns(_COLUMNS, shown, lambda ns: format_times(ns, "auto"))
@@ -142,7 +141,7 @@ def module_lines(
         yield Line(line + _MARK, "hot") if is_hot else Line(line)
 
 
-def _chosen(tree: Node, hot: str, max_rows: int, wall_ns: int) -> list[Layers]:
+def _chosen(tree: Node, hot: Kind | None, max_rows: int, wall_ns: int) -> list[Layers]:
     """The layers that are shown, in the order of lines: layers before what they call,
     the most expensive first."""
     order = 0
@@ -152,7 +151,7 @@ def _chosen(tree: Node, hot: str, max_rows: int, wall_ns: int) -> list[Layers]:
         nonlocal order
         for layers in inner:
             order += 1  # equal ones stay in the order of their calls
-            is_cold = layers.kind != hot and not hot.startswith(layers.kind + ".")
+            is_cold = hot is None or not _is_around(layers.kind, hot)
             rank = (*place, -layers.total_ns, order)
             heapq.heappush(waiting, (is_cold, -layers.total_ns, order, layers, rank))
 
@@ -167,10 +166,14 @@ def _chosen(tree: Node, hot: str, max_rows: int, wall_ns: int) -> list[Layers]:
     return [layers for _, layers in sorted(chosen, key=lambda each: each[0])]
 
 
+def _is_around(kind: Kind, hot: Kind) -> bool:
+    return kind == hot or hot.name.startswith(f"{kind.name}.")
+
+
 def _folded(nodes: Iterable[Node], around: Layers | None) -> Iterator[Layers]:
-    kinds: dict[tuple[str, str], list[Node]] = {}
+    kinds: dict[Kind, list[Node]] = {}
     for node in nodes:
         if node.kind in _SHOWN_KINDS:
-            kinds.setdefault((kind_name(node), node.class_name), []).append(node)
-    for (kind, _), alike in kinds.items():
+            kinds.setdefault(kind_of(node), []).append(node)
+    for kind, alike in kinds.items():
         yield Layers(kind, alike, around)

@@ -154,9 +154,9 @@ def _answers(content: _Content, hot: Hottest | None, width: int) -> Iterator[Lin
     wall_ns = profile.wall_ns
     if hot is not None and hot.own_ns > 0:
         parts = [f"{p} {percent(ns, wall_ns)}" for p, ns in hot.own_times_ns().items()]
-        if hot.class_names != hot.name:
+        if hot.kind.class_name != hot.name:
             count = f"{len(hot.rows)} " * (len(hot.rows) > 1)
-            parts.insert(0, f"{count}{hot.class_names}")
+            parts.insert(0, f"{count}{hot.kind.class_name}")
         name = printable(hot.name)
         text = f", {percent(hot.own_ns, wall_ns)}: {', '.join(parts)}"
         room = max(width - 16 - len(text), 20)
