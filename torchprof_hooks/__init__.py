@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from torchprof_hooks.profiles.ranks.run import StaleRank
     from torchprof_hooks.profiles.ranks.skew import SkewRow
     from torchprof_hooks.profiles.ranks.verdict import Reason, Verdict
+    from torchprof_hooks.profiles.ranks.waits import Waits
     from torchprof_hooks.profiles.rows import Row
     from torchprof_hooks.profiles.step_times import Bucket, StepTimes
     from torchprof_hooks.profiles.totals import Totals
@@ -96,6 +97,7 @@ __all__ = [
     "Totals",
     "TrainingSession",
     "Verdict",
+    "Waits",
     "__version__",
     "add_hook",
     "delete_hook",
@@ -136,6 +138,7 @@ _HOMES = {
     "profiles.ranks.run": ("StaleRank",),
     "profiles.ranks.skew": ("SkewRow",),
     "profiles.ranks.verdict": ("Reason", "Verdict"),
+    "profiles.ranks.waits": ("Waits",),
     "profiles.rows": ("Row",),
     "profiles.step_times": ("Bucket", "StepTimes"),
     "profiles.totals": ("Totals",),
