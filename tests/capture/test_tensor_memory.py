@@ -294,14 +294,14 @@ def test_torchs_profiler_has_its_numbers_too(order: str) -> None:
 
 def test_torchs_profiler_before_and_after() -> None:
     module = Takes()
-    with torchs() as before:
+    with torchs():  # which by itself may lose something, the first time in a process
         module(X)
     with profile(memory=True) as ours:
         module(X)
     with torchs() as after:
         module(X)
     assert memory_of(ours.profile, "Takes").used_bytes == 7 * KIB
-    assert allocated_by_torchs(before) == allocated_by_torchs(after) == 7 * KIB
+    assert allocated_by_torchs(after) == 7 * KIB
 
 
 # What is left behind
