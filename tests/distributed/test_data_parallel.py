@@ -100,8 +100,6 @@ def test_waiting_is_not_the_first_layers(kind: str) -> None:
     assert waited_ns == pytest.approx(
         1e6 * (phases["waiting"] + phases.get("communication", 0)), rel=0.05
     )
-    # In one step they wait for a broadcast, in the others for gradients: for as long.
-    assert min(bucket.total_ns / bucket.steps for bucket in waits) > 0.5e6 * PLANTED
 
 
 def test_among_four_processes_only_the_last_does_not_wait() -> None:

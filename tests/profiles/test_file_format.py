@@ -718,3 +718,19 @@ def test_a_number_takes_no_more_than_itself_and_a_comma(path: Path) -> None:
     more = (saved_bytes(1200) - saved_bytes(1100)) / 100
     info = len('"Net.000000":{"class_name":"Net","kind":"module","order":1000},')
     assert more - info <= len('"Net.000000",' + "[1200]," + '"forward",' + "1," * 6)
+
+
+@pytest.mark.parametrize(("true", "false"), [(1, True), (0, False), (1, 1.0)])
+def test_what_was_read_before_is_checked_all_the_same(
+    true: Any, false: Any, path: Path
+) -> None:
+    """Descriptions of modules are remembered; what only equals them is none."""
+    written = content()
+    name = next(iter(written["modules"]))
+    written["modules"][name]["order"] = true
+    path.write_text(json.dumps(written))
+    assert Profile.load(path).modules[name].order == true
+    written["modules"][name]["order"] = false
+    path.write_text(json.dumps(written))
+    with pytest.raises(ValueError, match=r"\.order is .*; it has to be"):
+        Profile.load(path)

@@ -228,7 +228,9 @@ def _merged(one: Profile, other: Profile) -> Profile:
         add_cell(cells, key, totals)
     modules = dict(one.modules)
     for name, info in other.modules.items():
-        modules[name] = modules[name].merge(info) if name in modules else info
+        known = modules.setdefault(name, info)
+        if known != info:
+            modules[name] = known.merge(info)
     counts = ((each.name, getattr(one, each.name)) for each in fields(one))
     sums = {
         name: count + getattr(other, name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from tests.ranks_of import (
 from torchprof_hooks import Profile, ProfileFileError, load_ranks
 from torchprof_hooks.profiles.names import GROUPINGS
 from torchprof_hooks.profiles.ranks.provenance import Provenance
-from torchprof_hooks.profiles.ranks.run import Run, StaleRank, run_of
+from torchprof_hooks.profiles.ranks.run import Run, StaleRank, read_run, run_of
 from torchprof_hooks.profiles.ranks.skew import phase_times
 
 
@@ -178,3 +179,17 @@ def test_rows_of_all_groupings(tmp_path: Path) -> None:
         assert {(row.name, row.phase) for row in rows} <= expected
     with pytest.raises(ValueError, match="by must be"):
         ranks.rows("layer")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("is_enabled", [True, False])
+def test_reading_leaves_the_garbage_collector_as_it_is(
+    is_enabled: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "profile.json").write_text("{")
+    (gc.enable if is_enabled else gc.disable)()
+    try:
+        with pytest.raises(ProfileFileError):
+            read_run(tmp_path)
+        assert gc.isenabled() == is_enabled
+    finally:
+        gc.enable()

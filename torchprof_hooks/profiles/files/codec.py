@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import marshal
 import reprlib
 from collections.abc import Callable
 from functools import partial
@@ -79,6 +80,31 @@ class Codec(NamedTuple):
     encode: Callable[[Any], Any]
     decode: Callable[[Any], Any]
     are_values: Callable[[list[Any]], bool] = _never
+
+
+#: Contents whose values a codec remembers (see `remembering`).
+_REMEMBERED: Final = 16
+
+
+def remembering(codec: Codec) -> Codec:
+    """The same codec, for values that nobody changes, of which files that are read one
+    after the other have the same: the descriptions of a model, in those of its ranks.
+    """
+    known: dict[bytes, Any] = {}
+
+    def decode(content: Any) -> Any:
+        try:
+            key = marshal.dumps(content, 2)  # tells 1 from true, as == does not
+        except ValueError:  # no plain JSON: something is given twice
+            return codec.decode(content)
+        if key not in known:
+            found = codec.decode(content)
+            if len(known) >= _REMEMBERED:
+                known.clear()
+            known[key] = found
+        return known[key]
+
+    return codec._replace(decode=decode)
 
 
 def of_plain(

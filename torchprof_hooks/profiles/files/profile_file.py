@@ -57,11 +57,14 @@ from torchprof_hooks.profiles.files.codec import (
     Codec,
     DamageError,
     RepeatedFields,
+    of_maps,
+    remembering,
     wrong,
 )
 from torchprof_hooks.profiles.files.schema import Schema
 from torchprof_hooks.profiles.files.versions import HEADER, newest, settle_debts
 from torchprof_hooks.profiles.files.writing import replaced_file
+from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.ranks.provenance import Processes
 from torchprof_hooks.profiles.totals import Totals
 from torchprof_hooks.profiles.trace.step_outputs import Output
@@ -237,5 +240,15 @@ def _of_outputs(schema: Schema) -> Codec:
     return Codec(encode, decode)
 
 
+def _of_infos(schema: Schema) -> Codec:
+    return remembering(of_maps(schema.of(ModuleInfo)))
+
+
 #: The codecs of everything in files.
-SCHEMA: Final = Schema({Mapping[CellKey, Totals]: of_cells, Output: _of_outputs})
+SCHEMA: Final = Schema(
+    {
+        Mapping[CellKey, Totals]: of_cells,
+        Mapping[str, ModuleInfo]: _of_infos,
+        Output: _of_outputs,
+    }
+)
