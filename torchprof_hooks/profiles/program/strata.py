@@ -91,8 +91,10 @@ class Strata:
         """
         close = [self.functions] if of_functions else self._close_enough()
         counted = self.counted._replace(profile=self._imagined())
+        seen = _together(close)
         later = (self.phases, self.modules, self.functions, counted)
-        estimated = _divided(_together(later), _together(close))
+        others = (each for each in later if not any(each is one for one in close))
+        estimated = _divided(_together([seen, *others]), seen)
         return estimated.merge(self.warm_up.profile) if warm_up else estimated
 
     @property

@@ -84,20 +84,18 @@ def skew_rows(
     """
     groups = groups or [range(len(ranks))]
     sums: dict[tuple[str, Phase], _Sums] = {}
-    places: dict[CellKey, list[_Place]] = {}
+    columns: dict[CellKey, list[list[float]]] = {}  # that a cell is added to
     for number, rank in enumerate(ranks):
         for key, cell_ns in rank.cells.items():
-            if key not in places:
-                places[key] = list(_places(key, rank.infos, by))
-            for place in places[key]:
-                key_of_row = place.name, place.phase
-                if key_of_row not in sums:
+            if key not in columns:
+                columns[key] = []
+                for place in _places(key, rank.infos, by):
                     nothing = [0.0] * len(ranks)
-                    sums[key_of_row] = _Sums(place.kind, nothing, [*nothing])
-                found = sums[key_of_row]
-                found.total_ns[number] += cell_ns
-                if place.is_own:
-                    found.own_ns[number] += cell_ns
+                    new = _Sums(place.kind, nothing, [*nothing])
+                    row = sums.setdefault((place.name, place.phase), new)
+                    columns[key] += [row.total_ns, row.own_ns][: 1 + place.is_own]
+            for column in columns[key]:
+                column[number] += cell_ns
     rows = (
         _widest(
             SkewRow(name, found.kind, phase, found.own_ns, found.total_ns, places)
