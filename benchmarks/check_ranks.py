@@ -85,8 +85,15 @@ def table_of(size: int, runs: int) -> results.Table:
 def main() -> None:
     args = parse_args()
     import_module("torch._dynamo")  # takes seconds: not in each process
-    tables = [table_of(size, args.runs) for size in args.processes]
-    results.save("ranks_planted", tables)
+    for size in args.processes:
+        keep(table_of(size, args.runs))
+
+
+def keep(table: results.Table) -> None:
+    """Beside those of other numbers of processes that were measured before."""
+    others = results.load("ranks_planted")["tables"]
+    tables = {each.title: each for each in [*others, table]}
+    results.save("ranks_planted", [tables[title] for title in sorted(tables)])
 
 
 if __name__ == "__main__":

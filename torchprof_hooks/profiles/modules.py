@@ -49,6 +49,8 @@ class ModuleInfo:
         """The descriptions of one name in two profiles as one; the order does not
         matter. Two classes under one name (such as ``Sequential.0``) are joined by
         "|"."""
+        if self == other:
+            return self
         class_names = {*self.class_name.split("|"), *other.class_name.split("|")}
         return ModuleInfo(
             class_name="|".join(sorted(class_names)),

@@ -228,9 +228,7 @@ def _merged(one: Profile, other: Profile) -> Profile:
         add_cell(cells, key, totals)
     modules = dict(one.modules)
     for name, info in other.modules.items():
-        known = modules.setdefault(name, info)
-        if known != info:
-            modules[name] = known.merge(info)
+        modules[name] = modules[name].merge(info) if name in modules else info
     counts = ((each.name, getattr(one, each.name)) for each in fields(one))
     sums = {
         name: count + getattr(other, name)

@@ -130,12 +130,9 @@ def load_most(
     with suppress(KeyError, TypeError, AttributeError):  # the codec says what it is
         strata = whole["strata"]
         if any(strata[name]["profile"]["steps"] for name in ("modules", "phases")):
-            strata["warm_up"]["profile"].update(_no_cells(), wall_ns=0)
+            nothing = SCHEMA.of(Mapping[CellKey, Totals]).encode({})
+            strata["warm_up"]["profile"].update(cells=nothing, modules={}, wall_ns=0)
     return _program(program, path, whole, content)
-
-
-def _no_cells() -> dict[str, Any]:
-    return {"modules": {}, "cells": SCHEMA.of(Mapping[CellKey, Totals]).encode({})}
 
 
 def provenance_of(path: str | Path) -> Processes:
@@ -240,15 +237,11 @@ def _of_outputs(schema: Schema) -> Codec:
     return Codec(encode, decode)
 
 
-def _of_infos(schema: Schema) -> Codec:
-    return remembering(of_maps(schema.of(ModuleInfo)))
-
-
 #: The codecs of everything in files.
 SCHEMA: Final = Schema(
     {
         Mapping[CellKey, Totals]: of_cells,
-        Mapping[str, ModuleInfo]: _of_infos,
+        Mapping[str, ModuleInfo]: lambda s: remembering(of_maps(s.of(ModuleInfo))),
         Output: _of_outputs,
     }
 )
