@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from tests.helpers import FORWARD, MyModel, Recorder, inputs
-from tests.programs import python
+from tests.programs import TORCH, python
 from torchprof_hooks import LinkCall, LinkHook, add_hook, delete_hook
 
 
@@ -98,7 +98,7 @@ model.register_forward_pre_hook(lambda module, args: seen.append(args))
 model(torch.ones(2, 3))
 assert len(seen) == 1
 """
-    done = python("-c", program)
+    done = python("-c", program, loaded=TORCH)
     assert done.returncode == 0, done.stderr
 
 
