@@ -96,6 +96,18 @@ def without_modules(cells: Cells, infos: Infos) -> tuple[Cells, Infos]:
     return kept, infos
 
 
+def with_counted(cells: Cells) -> Cells:
+    """The same cells, which say how much of their own time was in calls whose
+    floating-point operations are known. It is to be asked before functions become parts
+    of modules."""
+    if not any(totals.flops for totals in cells.values()):
+        return cells
+    return {
+        key: totals.counted() if totals.flops else totals
+        for key, totals in cells.items()
+    }
+
+
 def enclosing_module(path: Chain, infos: Infos) -> str:
     """The innermost module of a chain, or ""."""
     modules = (name for name in reversed(path) if infos[name].kind == "module")

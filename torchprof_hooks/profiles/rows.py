@@ -12,6 +12,7 @@ from torchprof_hooks.profiles.cells import (
     Infos,
     call_site,
     enclosing_module,
+    with_counted,
     without_functions,
     without_modules,
 )
@@ -78,6 +79,16 @@ class Row:
         return sum(totals.flops for totals in self.phases.values())
 
     @property
+    def flops_cumulative(self) -> int:
+        """The same with inner calls."""
+        return sum(totals.flops_cumulative for totals in self.phases.values())
+
+    @property
+    def counted_cumulative_ns(self) -> int:
+        """How much of `cumulative_ns` was in calls whose operations are known."""
+        return sum(totals.counted_cumulative_ns for totals in self.phases.values())
+
+    @property
     def calls(self) -> int:
         """Forward calls of a module; calls of a function that are not a part of a
         backward pass (so also those in an optimizer's step); batches that were waited
@@ -96,13 +107,17 @@ class Row:
 #: Of a phase in which nothing was booked.
 NOTHING: Final = Totals()
 
+#: Own times of the host and of devices, memory, operations and counted times, summed.
+_Inside = tuple[int, int, MemoryTotals, int, int]
+_NOTHING_INSIDE: Final[_Inside] = (0, 0, NO_MEMORY, 0, 0)
+
 
 class PhaseSums:
     """Adds up the cells of one row or node."""
 
     def __init__(self) -> None:
         self._own: dict[Phase, Totals] = {}
-        self._inside: dict[Phase, tuple[int, int, MemoryTotals]] = {}
+        self._inside: dict[Phase, _Inside] = {}
 
     def add_own(self, phase: Phase, totals: Totals) -> None:
         """A cell of the row itself."""
@@ -111,11 +126,14 @@ class PhaseSums:
 
     def add_inside(self, phase: Phase, totals: Totals) -> None:
         """A cell of the row, or of a call inside of the row."""
-        host_ns, device_ns, memory = self._inside.get(phase, (0, 0, NO_MEMORY))
+        inside = self._inside.get(phase, _NOTHING_INSIDE)
+        host_ns, device_ns, memory, flops, counted_ns = inside
         self._inside[phase] = (
             host_ns + totals.self_ns,
             device_ns + totals.device_self_ns,
             memory + totals.memory,
+            flops + totals.flops,
+            counted_ns + totals.counted_ns,
         )
 
     def result(self) -> Mapping[Phase, Totals]:
@@ -127,17 +145,18 @@ class PhaseSums:
         if phase not in self._inside:
             return NOTHING
         own = self._own.get(phase, NOTHING)
-        host_ns, device_ns, memory = self._inside[phase]
+        host_ns, device_ns, memory, flops, counted_ns = self._inside[phase]
         if own.calls or own.memory.peak_bytes:
             # The peak of a call includes its inner calls. An inner call may rise higher
             # above its own beginning, if memory was freed before it.
             memory = memory.with_peak(own.memory.peak_bytes)
-        return own.with_cumulative(host_ns, device_ns, memory)
+        return own.with_cumulative(host_ns, device_ns, memory, flops, counted_ns)
 
 
 def group_rows(cells: Cells, infos: Infos, by: Grouping) -> tuple[Row, ...]:
     """See `Profile.rows`."""
     check_grouping(by, GROUPINGS)
+    cells = with_counted(cells)
     if by == "function":
         cells, infos = without_modules(cells, infos)
     elif by != "call":

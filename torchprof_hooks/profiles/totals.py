@@ -34,7 +34,12 @@ class Totals:
         hooks were called in that time, times their cost on this machine.
     flops: floating-point operations of the calls themselves, without the calls that
         they made, as far as torch has formulas for them (matrix products, convolutions,
-        attention); 0 where it has none, or functions were not measured.
+        attention); 0 where it has none, or functions were not measured. A multiply-add
+        is two. Those of "backward" are what gradients took; those of "recompute" are
+        the ones of forward, done again.
+    flops_cumulative: the same with the calls that they made in the same phase.
+    counted_ns, counted_cumulative_ns: how much of `self_ns`, and of `cumulative_ns`,
+        was in calls whose operations are known. The rest is time without formulas.
     memory, memory_cumulative: bytes, without and with the calls that they made in the
         same phase (0 where memory was not measured). A peak is that of whole calls in
         both.
@@ -53,6 +58,9 @@ class Totals:
     memory_cumulative: Annotated[MemoryTotals, DERIVED] = NO_MEMORY
     flops: Annotated[BigCount, OPTIONAL] = 0
     overhead_ns: Annotated[Count, OPTIONAL] = 0
+    flops_cumulative: Annotated[int, DERIVED] = 0
+    counted_ns: Annotated[int, DERIVED] = 0
+    counted_cumulative_ns: Annotated[int, DERIVED] = 0
 
     @property
     def mean_ns(self) -> float:
@@ -107,12 +115,22 @@ class Totals:
             memory_cumulative=self.memory_cumulative + other.memory_cumulative,
             flops=self.flops + other.flops,
             overhead_ns=self.overhead_ns + other.overhead_ns,
+            flops_cumulative=self.flops_cumulative + other.flops_cumulative,
+            counted_ns=self.counted_ns + other.counted_ns,
+            counted_cumulative_ns=(
+                self.counted_cumulative_ns + other.counted_cumulative_ns
+            ),
         )
 
     def with_cumulative(
-        self, host_ns: int, device_ns: int, memory: MemoryTotals = NO_MEMORY
+        self,
+        host_ns: int,
+        device_ns: int,
+        memory: MemoryTotals = NO_MEMORY,
+        flops: int = 0,
+        counted_ns: int = 0,
     ) -> Totals:
-        """The same numbers with these cumulative times and bytes."""
+        """The same numbers with these cumulative times, bytes and operations."""
         return Totals(  # every row needs it, and `replace` takes three times as long
             self.calls,
             self.self_ns,
@@ -127,6 +145,9 @@ class Totals:
             memory,
             self.flops,
             self.overhead_ns,
+            flops,
+            self.counted_ns,
+            counted_ns,
         )
 
     def without_overhead(self, own_ns: int) -> Totals:
@@ -146,6 +167,11 @@ class Totals:
             self.flops,
         )
 
+    def counted(self) -> Totals:
+        """The same numbers of a call that has a formula: all of its own time is
+        counted."""
+        return replace(self, counted_ns=max(self.self_ns, 0))
+
     def without_calls(self) -> Totals:
         """Own time, bytes and operations alone, to be added to those of an enclosing
         call."""
@@ -155,6 +181,7 @@ class Totals:
             memory=self.memory.with_peak(0),
             flops=self.flops,
             overhead_ns=self.overhead_ns,
+            counted_ns=self.counted_ns,
         )
 
     def without_time(self) -> Totals:

@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from torchprof_hooks.profiles.cells import Cells, Infos, without_functions
+from torchprof_hooks.profiles.cells import (
+    Cells,
+    Infos,
+    with_counted,
+    without_functions,
+)
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.rows import PhaseSums, Row, row_fields
 
@@ -50,6 +55,7 @@ class _Place:
 
 def build_tree(cells: Cells, infos: Infos, functions: bool) -> Node:
     """See `Profile.tree`."""
+    cells = with_counted(cells)
     if not functions:
         cells, infos = without_functions(cells, infos)
     top = _Place("", ModuleInfo(kind="outside"), "")

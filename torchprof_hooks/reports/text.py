@@ -9,6 +9,7 @@ from typing import Final, NamedTuple, TextIO
 from torchprof_hooks.profiles.names import SORT_KEYS, SortBy
 from torchprof_hooks.profiles.options import check_choice, check_flag, check_whole
 from torchprof_hooks.profiles.profile import Profile
+from torchprof_hooks.reports.flop_tree import flop_tree
 from torchprof_hooks.reports.function_tables import call_site_table, function_table
 from torchprof_hooks.reports.header import header
 from torchprof_hooks.reports.memory_tree import memory_tree
@@ -73,9 +74,10 @@ def render(
         Net                  10  1.00sec  50.00ms  500.00ms   10.00ms  1.50sec   75.0
           body: Linear       10 ...
 
-    Below that, if functions were recorded, tables of functions and of the places where
-    they are called; if there are other processes, what was exchanged with them; if
-    memory was measured, the same tree with bytes.
+    Below that, if functions were recorded, tables of functions, of the places where
+    they are called, and of floating-point operations (`flop_tree`); if there are other
+    processes, what was exchanged with them; if memory was measured, the same tree with
+    bytes.
     """
     layout = TableLayout(unit, width, max_rows, sort_by).checked()
     lines = [header(profile), *map("not measured: {}".format, profile.not_measured)]
@@ -127,6 +129,8 @@ def _sections(profile: Profile, layout: TableLayout) -> Iterator[str]:
         order = sort_by or "self"
         yield function_table(profile, unit, width, max_rows, order)
         yield call_site_table(profile, unit, width, max_rows, order)
+        if operations := flop_tree(profile, shown, width):
+            yield operations
     if profile.collectives:
         yield "\n".join(collective_lines(profile.collectives, width))
     if profile.memory:

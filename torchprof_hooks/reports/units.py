@@ -18,6 +18,12 @@ BYTE_UNITS: Final = {
 }
 
 
+#: Decimal prefixes of counts, the largest first.
+_PREFIXES: Final = {
+    prefix: 1000**power for power, prefix in reversed([*enumerate("kMGTPE", start=1)])
+}
+
+
 def check_unit(unit: str) -> None:
     """Raise ValueError (or TypeError) if `unit` is no `TimeUnit`."""
     check_choice("unit", unit, get_args(TimeUnit))
@@ -67,6 +73,12 @@ def best_byte_format(value: int) -> str:
     """The value in its own unit. More bytes can be freed than allocated: a value below
     0 has the unit of its magnitude, ``-3.20MB``."""
     return format_bytes(value, choose_byte_unit(abs(value)))
+
+
+def best_count_format(value: float) -> str:
+    """A count with two decimals and the prefix of the thousands in it: ``6.29M``."""
+    prefix = next((p for p, size in _PREFIXES.items() if abs(value) >= size), "")
+    return f"{value / _PREFIXES.get(prefix, 1):.2f}{prefix}"
 
 
 def format_byte_column(values: Sequence[int], unit: str) -> list[str]:

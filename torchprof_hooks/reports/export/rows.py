@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from io import StringIO
 from typing import Any, Final
@@ -16,6 +16,9 @@ from torchprof_hooks.profiles.ranks.collectives import Collective
 from torchprof_hooks.profiles.rows import Row
 from torchprof_hooks.profiles.step_times import StepTimes
 from torchprof_hooks.profiles.totals import Totals
+
+#: Makes the numbers of a row in a phase.
+_Numbers = Callable[[Totals], dict[str, Any]]
 
 #: What a row stands for.
 _NAME_FIELDS: Final = ("name", "class_name", "kind", "module", "compiled")
@@ -40,21 +43,24 @@ def render_json(profile: Profile, by: Grouping = "module") -> str:
           ...]}
 
     All own times add up to `wall_ns`. Device times and bytes are there if they were
-    measured.
+    measured; so are floating-point operations (``self_flops``, ``cumulative_flops``),
+    if functions were, with the time in calls for which torch has a formula
+    (``self_counted_ns``, ``cumulative_counted_ns``).
     """
-    rows = [_record(profile, row) for row in profile.rows(by)]
+    numbers = _numbers_of(profile)
+    rows = [_record(row, numbers) for row in profile.rows(by)]
     content = {"by": by, **_profile_record(profile), "rows": rows}
     return json.dumps(content, indent=1)
 
 
-def _record(profile: Profile, row: Row) -> dict[str, Any]:
+def _record(row: Row, numbers: _Numbers) -> dict[str, Any]:
     return {
         **_name_record(row),
         "aliases": list(row.aliases),
         "calls": row.calls,
         "self_ns": row.self_ns,
         "cumulative_ns": row.cumulative_ns,
-        "phases": _phase_records(profile, row),
+        "phases": _phase_records(row, numbers),
     }
 
 
@@ -71,8 +77,8 @@ def render_csv(profile: Profile, by: Grouping = "module") -> str:
         Net,Net,module,Net,False,forward,10,1000000,51750000,5175000.0,...
         Net,Net,module,Net,False,backward,10,2000000,108250000,10825000.0,...
 
-    The column `self_ns` adds up to the wall time. Columns of device times and bytes are
-    there if they were measured.
+    The column `self_ns` adds up to the wall time. Columns of device times, bytes and
+    operations are there if they were measured.
     """
     text = StringIO()
     writer = csv.DictWriter(text, flat_fields(profile), lineterminator="\n")
@@ -83,14 +89,15 @@ def render_csv(profile: Profile, by: Grouping = "module") -> str:
 
 def flat_fields(profile: Profile) -> list[str]:
     """The names of what `flat_records` tells."""
-    return [*_NAME_FIELDS, "phase", *_numbers(profile, Totals())]
+    return [*_NAME_FIELDS, "phase", *_numbers_of(profile)(Totals())]
 
 
 def flat_records(profile: Profile, by: Grouping) -> Iterator[dict[str, Any]]:
     """One for each row of `Profile.rows(by)` and phase that it has."""
+    numbers = _numbers_of(profile)
     for row in profile.rows(by):
-        for phase, numbers in _phase_records(profile, row).items():
-            yield {**_name_record(row), "phase": phase, **numbers}
+        for phase, found in _phase_records(row, numbers).items():
+            yield {**_name_record(row), "phase": phase, **found}
 
 
 def _profile_record(profile: Profile) -> dict[str, Any]:
@@ -138,18 +145,34 @@ def _name_record(row: Row) -> dict[str, Any]:
     return {name: getattr(row, name) for name in _NAME_FIELDS}
 
 
-def _phase_records(profile: Profile, row: Row) -> dict[str, dict[str, Any]]:
+def _phase_records(row: Row, numbers: _Numbers) -> dict[str, dict[str, Any]]:
     """The numbers of a row by phase, without phases in which there was nothing."""
     return {
-        phase: _numbers(profile, totals)
+        phase: numbers(totals)
         for phase, totals in row.phases.items()
         if totals != Totals()
     }
 
 
-def _numbers(profile: Profile, totals: Totals) -> dict[str, Any]:
-    """Device times and bytes only where they were measured: 0 would say more."""
-    numbers: dict[str, Any] = {
+def _numbers_of(profile: Profile) -> _Numbers:
+    """What is told of a row in a phase. Device times, bytes and operations only where
+    they were measured: 0 would say more."""
+    parts = [_times]
+    if profile.devices:
+        parts.append(_device_times)
+    if profile.memory:
+        parts.append(_bytes)
+    if profile.has_functions:
+        parts.append(_operations)
+
+    def numbers(totals: Totals) -> dict[str, Any]:
+        return {name: value for part in parts for name, value in part(totals).items()}
+
+    return numbers
+
+
+def _times(totals: Totals) -> dict[str, Any]:
+    return {
         "calls": totals.calls,
         "self_ns": totals.self_ns,
         "cumulative_ns": totals.cumulative_ns,
@@ -158,15 +181,25 @@ def _numbers(profile: Profile, totals: Totals) -> dict[str, Any]:
         "min_ns": totals.min_ns,
         "max_ns": totals.max_ns,
     }
-    if profile.devices:
-        numbers["device_self_ns"] = totals.device_self_ns
-        numbers["device_cumulative_ns"] = totals.device_cumulative_ns
-    if profile.memory:
-        numbers.update(_bytes(totals))
-    return numbers
 
 
-def _bytes(totals: Totals) -> dict[str, int]:
+def _device_times(totals: Totals) -> dict[str, Any]:
+    return {
+        "device_self_ns": totals.device_self_ns,
+        "device_cumulative_ns": totals.device_cumulative_ns,
+    }
+
+
+def _operations(totals: Totals) -> dict[str, Any]:
+    return {
+        "self_flops": totals.flops,
+        "cumulative_flops": totals.flops_cumulative,
+        "self_counted_ns": totals.counted_ns,
+        "cumulative_counted_ns": totals.counted_cumulative_ns,
+    }
+
+
+def _bytes(totals: Totals) -> dict[str, Any]:
     own, cumulative = totals.memory, totals.memory_cumulative
     return {
         "self_used_bytes": own.used_bytes,

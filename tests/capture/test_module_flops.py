@@ -1,0 +1,196 @@
+"""Floating-point operations of modules: forward, backward and recompute, by hand and by
+torch's own counter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+from torch.utils.flop_counter import FlopCounterMode
+
+import torchprof_hooks
+from torchprof_hooks import Profile
+from torchprof_hooks.profiles.names import Phase
+from torchprof_hooks.profiles.rows import Row
+
+PHASES: tuple[Phase, ...] = ("forward", "backward", "recompute")
+
+
+def trained(model: nn.Module, *inputs: torch.Tensor) -> Profile:
+    """The profile of one training step."""
+    with torchprof_hooks.profile(functions=True) as prof:
+        out = model(*inputs)
+        first = out[0] if isinstance(out, tuple) else out
+        first.sum().backward()
+    return prof.profile
+
+
+def row_of(profile: Profile, name: str) -> Row:
+    (found,) = [row for row in profile.rows() if row.name == name]
+    return found
+
+
+def cumulative(row: Row) -> tuple[int, ...]:
+    return tuple(row.phases[phase].flops_cumulative for phase in PHASES)
+
+
+def own(row: Row) -> tuple[int, ...]:
+    return tuple(row.phases[phase].flops for phase in PHASES)
+
+
+class Attention(nn.Module):
+    """Of 4 heads, 8 wide, of queries, keys and values that are made of one input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv = nn.Linear(32, 96)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q, k, v = self.qkv(x).unflatten(2, (3, 4, 8)).permute(2, 0, 3, 1, 4).unbind()
+        return F.scaled_dot_product_attention(q, k, v)
+
+
+class Experts(nn.Module):
+    """A Mixture of Experts: each row goes to one of two, three in four to the first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.router = nn.Linear(16, 2)
+        self.experts = nn.ModuleList([nn.Linear(16, 32), nn.Linear(16, 32)])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        weights = self.router(x).softmax(1)
+        chosen = torch.arange(len(x), device=x.device) % 4 == 3
+        parts = [
+            expert(x[chosen == number]) * weights[chosen == number, number, None]
+            for number, expert in enumerate(self.experts)
+        ]
+        return torch.cat(parts)
+
+
+def products(m: int, k: int, n: int) -> int:
+    return 2 * m * k * n
+
+
+LINEAR = products(6, 16, 32)
+CONVOLUTION = 2 * (4 * 8 * 10 * 10) * (3 * 3 * 3)  # outputs, by what each one sums up
+QKV = products(2 * 5, 32, 96)
+SCORES = 2 * 4 * products(5, 8, 5)
+LSTM = 2 * 7 * (products(3, 10, 4 * 20) + products(3, 20, 4 * 20))  # two directions
+
+
+@pytest.mark.parametrize(
+    ("model", "size", "forward", "backward"),
+    [
+        # Of weights, and of inputs only where these need gradients.
+        (lambda: nn.Linear(16, 32), (6, 16), LINEAR, 2 * LINEAR),
+        (
+            lambda: nn.Conv2d(3, 8, 3),
+            (4, 3, 12, 12),
+            CONVOLUTION,
+            2 * CONVOLUTION,
+        ),
+        (Attention, (2, 5, 32), QKV + 2 * SCORES, 2 * QKV + 4 * SCORES),
+        (
+            Experts,
+            (8, 16),
+            products(8, 16, 2) + products(6, 16, 32) + products(2, 16, 32),
+            2 * (products(8, 16, 2) + products(8, 16, 32)),
+        ),
+    ],
+    ids=["Linear", "Conv2d", "attention", "Mixture of Experts"],
+)
+def test_by_hand(
+    model: Callable[[], nn.Module], size: tuple[int, ...], forward: int, backward: int
+) -> None:
+    made = model()
+    profile = trained(made, torch.randn(size, requires_grad=True))
+
+    assert cumulative(row_of(profile, type(made).__name__)) == (forward, backward, 0)
+
+
+def test_an_lstm_by_hand() -> None:
+    # The first hidden values need no gradients, so nor do they take operations.
+    model = nn.LSTM(10, 20, bidirectional=True)
+    profile = trained(model, torch.randn(7, 3, 10, requires_grad=True))
+
+    first = 2 * products(3, 20, 4 * 20)
+    assert cumulative(row_of(profile, "LSTM")) == (LSTM, 2 * LSTM - first, 0)
+
+
+def test_each_expert_has_what_was_sent_to_it() -> None:
+    profile = trained(Experts(), torch.randn(8, 16))
+
+    found = [own(row_of(profile, f"Experts.experts.{number}")) for number in (0, 1)]
+    assert found == [
+        (products(6, 16, 32), products(6, 16, 32), 0),
+        (products(2, 16, 32), products(2, 16, 32), 0),
+    ]
+
+
+class Checkpointed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(16, 32)
+        self.outer = nn.Linear(32, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.outer(checkpoint(self.inner, x, use_reentrant=False))
+
+
+def test_what_is_recomputed_is_told_apart() -> None:
+    profile = trained(Checkpointed(), torch.randn(6, 16, requires_grad=True))
+    inner, outer = products(6, 16, 32), products(6, 32, 8)
+
+    assert cumulative(row_of(profile, "Checkpointed.inner")) == (
+        inner,
+        2 * inner,
+        inner,
+    )
+    assert cumulative(row_of(profile, "Checkpointed")) == (
+        inner + outer,
+        2 * (inner + outer),
+        inner,
+    )
+    assert own(row_of(profile, "Checkpointed")) == (0, 0, 0)
+
+
+def test_own_operations_are_those_of_functions_that_a_module_calls_itself() -> None:
+    profile = trained(Attention(), torch.randn(2, 5, 32, requires_grad=True))
+
+    assert own(row_of(profile, "Attention")) == (2 * SCORES, 4 * SCORES, 0)
+    assert own(row_of(profile, "Attention.qkv")) == (QKV, 2 * QKV, 0)
+
+
+@pytest.mark.parametrize(
+    ("make", "size"),
+    [
+        (lambda: nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4)), (3, 8)),
+        (
+            lambda: nn.Sequential(nn.Conv2d(3, 6, 3), nn.ReLU(), nn.Conv2d(6, 2, 1)),
+            (2, 3, 8, 8),
+        ),
+        (
+            lambda: nn.TransformerEncoderLayer(16, 2, 32, batch_first=True),
+            (2, 5, 16),
+        ),
+        (Experts, (8, 16)),
+    ],
+    ids=["perceptron", "convolutions", "transformer", "Mixture of Experts"],
+)
+def test_every_module_as_torchs_counter_has_it(make: Any, size: Any) -> None:
+    model = make()
+    profile = trained(model, torch.randn(size))
+    with FlopCounterMode(display=False) as counter:
+        model(torch.randn(size)).sum().backward()
+
+    counts = counter.get_flop_counts()
+    # Backward of modules is not told there; the whole run has it.
+    total = sum(counts["Global"].values())
+    assert row_of(profile, type(model).__name__).flops_cumulative == total
+    assert profile.tree().flops_cumulative == total

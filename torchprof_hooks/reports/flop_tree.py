@@ -1,0 +1,92 @@
+"""The floating-point operations of the calls of a profile, as a tree in a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from torchprof_hooks.profiles.names import Phase
+from torchprof_hooks.profiles.profile import Profile
+from torchprof_hooks.profiles.rows import Row
+from torchprof_hooks.reports.table import (
+    Column,
+    TextColumn,
+    filled_columns,
+    fit_columns,
+    format_table,
+    wrap,
+)
+from torchprof_hooks.reports.time_tree import PlacedNode, tree_labels
+from torchprof_hooks.reports.units import best_count_format
+
+_LEGEND: Final = (
+    "floating-point operations{per}, with inner calls; self: without; FLOP/s: of "
+    "all calls{clock}; no formula: share of{host} time in calls that torch cannot "
+    "count"
+)
+
+#: Columns that may go where a table is narrow, the first first.
+_DISPENSABLE: Final = (("self",), ("recompute",), ("forward", "backward"))
+
+
+def _in_phase(phase: Phase) -> Callable[[Row], int]:
+    return lambda row: row.phases[phase].flops_cumulative
+
+
+_COLUMNS: Final = (
+    Column("forward", _in_phase("forward"), is_kept=True),
+    Column("backward", _in_phase("backward")),
+    Column("recompute", _in_phase("recompute")),
+    Column[Row]("self", lambda row: row.flops),
+    Column[Row]("total", lambda row: row.flops_cumulative),
+)
+
+
+def flop_tree(profile: Profile, shown: Sequence[PlacedNode], width: int) -> str:
+    """A heading, and the table of the nodes that are shown, in a measured step; ""
+    where nothing was counted.
+
+    Example::
+
+        floating-point operations per step, with inner calls; self: without; ...
+        module          forward  backward   total  FLOP/s  no formula
+        --------------------------------------------------------------
+        Net               2.10M     4.19M   6.29M   41.20G      12.5 %
+          fc1: Linear     2.10M     4.19M   6.29M   52.01G       3.0 %
+    """
+    nodes = [(depth, node) for depth, node in shown if node.flops_cumulative]
+    if not nodes:
+        return ""
+    rows = [node for _, node in nodes]
+    labels = ["module", *tree_labels(nodes)]
+    steps = profile.steps or 1
+    columns = [
+        *filled_columns(
+            _COLUMNS, rows, lambda all_: [best_count_format(n / steps) for n in all_]
+        ),
+        TextColumn("FLOP/s", [best_count_format(_rate(profile, row)) for row in rows]),
+        TextColumn("no formula", [f"{100 * _unknown(row):.1f} %" for row in rows]),
+    ]
+    fitting = fit_columns(labels, columns, width, _DISPENSABLE)
+    legend = _LEGEND.format(
+        per=" per step" if profile.steps else "",
+        clock=" on the device" if profile.devices else "",
+        host=" the host's" if profile.devices else "",
+    )
+    return "\n".join([wrap(legend, width), format_table(labels, fitting, width)])
+
+
+def _rate(profile: Profile, row: Row) -> float:
+    """Operations per second, on the device's clock if there is one."""
+    every = row.phases.values()
+    time_ns = sum(totals.device_cumulative_ns for totals in every)
+    if not profile.devices:
+        time_ns = row.cumulative_ns
+    return 1e9 * row.flops_cumulative / time_ns if time_ns > 0 else 0.0
+
+
+def _unknown(row: Row) -> float:
+    """The share of a row's time that is in calls without a formula."""
+    if row.cumulative_ns <= 0:
+        return 0.0
+    return max(1 - row.counted_cumulative_ns / row.cumulative_ns, 0.0)
