@@ -23,6 +23,7 @@ from torchprof_hooks.capture.attach.blocks import (
 )
 from torchprof_hooks.capture.tracking.tensor_memory import memory_counter
 from torchprof_hooks.hooks.measuring import Settings, ThreadRounds
+from torchprof_hooks.hooks.rates import Rates, checked_rates, with_measured_peak
 from torchprof_hooks.hooks.saving import Saving
 from torchprof_hooks.measure.device_clock import (
     DeviceClock,
@@ -54,9 +55,15 @@ class Profiler(Reportable, Exportable):
     of which it follows by itself; everything is added up in one `profile`.
     """
 
-    def __init__(self, settings: Settings, saving: Saving | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        saving: Saving | None = None,
+        rates: Rates | None = None,
+    ) -> None:
         self._settings = settings
         self._saving = saving or Saving()
+        self._rates = rates or Rates()
         self._local = threading.local()
         self._rounds: list[ThreadRounds] = []
         self._taken: list[Profile] = []  # what `take` has returned, as one
@@ -139,7 +146,8 @@ class Profiler(Reportable, Exportable):
         return any(rounds.is_entered for rounds in self._rounds)
 
     def _signed(self, profile: Profile) -> Profile:
-        return self._saving.signed(profile, has_ended=not self._is_entered())
+        signed = self._saving.signed(profile, has_ended=not self._is_entered())
+        return self._rates.added(signed)
 
     def _measured(self) -> Profile:
         from torchprof_hooks.capture.snapshot import merge_snapshots
@@ -150,7 +158,8 @@ class Profiler(Reportable, Exportable):
         return self._taken[0].merge(measured) if self._taken else measured
 
     def _reported_profile(self) -> Profile:
-        return self.profile
+        found = self.profile
+        return found if self._is_entered() else with_measured_peak(found)
 
     def _own_rounds(self) -> ThreadRounds:
         rounds: ThreadRounds | None = getattr(self._local, "rounds", None)
@@ -166,6 +175,8 @@ def profile(
     memory: bool | str | torch.device = False,
     max_overhead: float | str | None = None,
     device_clock: DeviceClock | None = None,
+    peak_flops: float | None = None,
+    items_per_step: int = 0,
     save: str | Path | None = None,
     flush_secs: float = 60.0,
     ranks_report: bool = True,
@@ -194,6 +205,13 @@ def profile(
             or "100%", all steps are measured.
         device_clock: a clock for another device. By default it is that of the
             accelerator that this torch is built for, or that has registered with it.
+        peak_flops: floating-point operations per second that the device can do, without
+            sparsity, for the share of it that is used (`Profile.utilisation`, MFU and
+            HFU). It needs `functions`. By default, that of the vendor's data sheet for
+            well-known GPUs; on the CPU, reports of this profiler measure it by products
+            of matrices, once and not while it measures.
+        items_per_step: tokens or samples that a training step has, for
+            `Profile.items_per_second`.
         save: a file for the profile, which is written when the block is left, and while
             it runs; each rank of a distributed program has its own
             (``profile-rank1.json``).
@@ -203,7 +221,8 @@ def profile(
 
     Raises:
         ValueError: `memory` is not a device of this machine, `max_overhead` is not a
-            share, or `flush_secs` is not above 0.
+            share, `flush_secs` or `peak_flops` is not above 0, `items_per_step` is
+            below it, or `peak_flops` is given without `functions`.
         TypeError: a parameter is of another type than these.
 
     Example:
@@ -228,6 +247,7 @@ def profile(
     limit = share if share < 1 else None
     check_positive("flush_secs", flush_secs)
     check_flag("ranks_report", ranks_report)
+    rates = checked_rates(peak_flops, items_per_step, functions)
     path = None if save is None else check_path("save", save).absolute()
     saving = Saving(path, flush_secs, ranks_report)
-    return Profiler(Settings(functions, memory, clock, limit), saving)
+    return Profiler(Settings(functions, memory, clock, limit), saving, rates)

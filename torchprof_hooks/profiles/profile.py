@@ -29,6 +29,12 @@ from torchprof_hooks.profiles.ranks.provenance import Processes, all_of
 from torchprof_hooks.profiles.reportable import Exportable, Reportable
 from torchprof_hooks.profiles.step_times import NO_STEP_TIMES, StepTimes
 from torchprof_hooks.profiles.totals import Totals
+from torchprof_hooks.profiles.utilisation import (
+    Peak,
+    Utilisation,
+    higher,
+    of_profile,
+)
 
 if TYPE_CHECKING:
     from torchprof_hooks.profiles.rows import Row
@@ -68,6 +74,8 @@ class Profile(Reportable, Exportable):
     core: the core that has measured, "native" or "python"; both if both were merged.
     core_reason: why the native core was not used.
     collectives: what was exchanged with other processes, by function and group.
+    peak: the most operations per second that the device can do, None if unknown.
+    items: tokens, samples or the like in the measured steps, 0 if nobody said.
     provenance: the processes that have measured, one unless profiles were merged.
         Profiles that differ in that alone are equal.
     """
@@ -88,6 +96,8 @@ class Profile(Reportable, Exportable):
     core: Annotated[str, OPTIONAL] = ""
     core_reason: Annotated[str, OPTIONAL] = ""
     collectives: Annotated[Collectives, OPTIONAL] = ()
+    peak: Annotated[Peak | None, OPTIONAL] = None
+    items: Annotated[Count, OPTIONAL] = 0
     provenance: Annotated[Processes, OPTIONAL] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
@@ -121,6 +131,23 @@ class Profile(Reportable, Exportable):
             for (path, _), totals in self.cells.items()
             if self.modules[path[-1]].kind in (*_CALLED, "optimizer")
         )
+
+    @property
+    def utilisation(self) -> Utilisation | None:
+        """Which share of what the device could have done was done, in all of the
+        measured time but that of measuring itself: MFU without, and HFU with what was
+        computed again. None where no operations were counted, or no peak is known."""
+        return of_profile(self)
+
+    @property
+    def items_per_second(self) -> float:
+        """Items in a step by the mean time of a step, of all but the first of a run if
+        there are others; 0.0 where either is not known. Of merged runs: of each."""
+        times = self.step_times
+        step_ns = times.mean_ns if times.later_steps else times.first_mean_ns
+        if not self.steps or step_ns <= 0:
+            return 0.0
+        return 1e9 * self.items / self.steps / step_ns
 
     def phase_times_ns(self) -> Counter[Phase]:
         """Own times by phase, in nanoseconds, those of functions included."""
@@ -245,6 +272,7 @@ def _merged(one: Profile, other: Profile) -> Profile:
         core=united(one.core, other.core, ", "),
         core_reason=united(one.core_reason, other.core_reason, "; "),
         collectives=sum_of((*one.collectives, *other.collectives)),
+        peak=higher(one.peak, other.peak),
         provenance=all_of(one.provenance, other.provenance),
         **sums,
     )

@@ -195,16 +195,17 @@ class Exportable:
         ``steps`` (measured ones), ``overhead`` (share of the time that measuring took),
         ``time/step_ms`` with ``_median_ms`` and ``_p90_ms`` (of all steps but the first
         of a run), ``time/evaluation_ms`` (of a call), ``time/forward_ms`` and so on for
-        each phase, ``memory/peak_mb``, ``module/NAME/forward_ms``, ``backward_ms``,
-        ``recompute_ms``. Times of phases and modules are own times in a measured step,
-        on average, or of all that was measured, if there was no step. What was not
-        measured has no name here; a phase that took nothing is 0.
+        each phase, ``mfu``, ``hfu`` (shares, see `Profile.utilisation`) and
+        ``items_per_second``, ``memory/peak_mb``, ``module/NAME/forward_ms``,
+        ``backward_ms``, ``recompute_ms``. Times of phases and modules are own times in
+        a measured step, on average, or of all that was measured, if there was no step.
+        What was not measured has no name here; a phase that took nothing is 0.
 
         Args:
             top: how many modules: those with the most own time. Layers of a kind are
                 one: ``Net.blocks.0`` and ``Net.blocks.1`` are ``Net.blocks._``.
             since: an earlier profile of the same run; only what came later counts then
-                (but for the peak of memory).
+                (but for the peak of memory, utilisation and items, which are of all).
 
         Raises:
             TypeError, ValueError: `top` is not a whole number, 0 or more.

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from torchprof_hooks.profiles.names import Phase
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.rows import Row
+from torchprof_hooks.profiles.utilisation import Peak, computing_ns, of_row
 from torchprof_hooks.reports.table import (
     Column,
     TextColumn,
@@ -17,16 +18,17 @@ from torchprof_hooks.reports.table import (
     wrap,
 )
 from torchprof_hooks.reports.time_tree import PlacedNode, tree_labels
-from torchprof_hooks.reports.units import best_count_format
+from torchprof_hooks.reports.units import best_count_format, counted
 
 _LEGEND: Final = (
     "floating-point operations{per}, with inner calls; self: without; FLOP/s: of "
     "all calls{clock}; no formula: share of{host} time in calls that torch cannot "
     "count"
 )
+_RATES: Final = "; MFU, HFU: operations without and with recompute, of {peak}"
 
 #: Columns that may go where a table is narrow, the first first.
-_DISPENSABLE: Final = (("self",), ("recompute",), ("forward", "backward"))
+_DISPENSABLE: Final = (("self",), ("HFU",), ("recompute",), ("forward", "backward"))
 
 
 def _in_phase(phase: Phase) -> Callable[[Row], int]:
@@ -66,6 +68,7 @@ def flop_tree(profile: Profile, shown: Sequence[PlacedNode], width: int) -> str:
         ),
         TextColumn("FLOP/s", [best_count_format(_rate(profile, row)) for row in rows]),
         TextColumn("no formula", [f"{100 * _unknown(row):.1f} %" for row in rows]),
+        *_shares(profile, rows),
     ]
     fitting = fit_columns(labels, columns, width, _DISPENSABLE)
     legend = _LEGEND.format(
@@ -73,15 +76,39 @@ def flop_tree(profile: Profile, shown: Sequence[PlacedNode], width: int) -> str:
         clock=" on the device" if profile.devices else "",
         host=" the host's" if profile.devices else "",
     )
+    if profile.peak:
+        legend += _RATES.format(peak=peak_text(profile.peak))
     return "\n".join([wrap(legend, width), format_table(labels, fitting, width)])
+
+
+def _shares(profile: Profile, rows: Sequence[Row]) -> Iterator[TextColumn]:
+    """MFU and HFU of each row, if a peak is known."""
+    found = [of_row(profile, row) for row in rows]
+    if any(found):
+        for title, place in (("MFU", 0), ("HFU", 1)):
+            texts = [f"{100 * each[place]:.1f} %" if each else "" for each in found]
+            yield TextColumn(title, texts)
+
+
+def utilisation_text(profile: Profile) -> str:
+    """``MFU 41.2 %, HFU 45.0 % of 312.00 TFLOP/s (given as peak_flops)``, "" where it
+    is not known."""
+    found = profile.utilisation
+    if found is None or profile.peak is None:
+        return ""
+    shares = f"MFU {100 * found.mfu:.1f} %, HFU {100 * found.hfu:.1f} %"
+    return f"{shares} of {peak_text(profile.peak)}"
+
+
+def peak_text(peak: Peak) -> str:
+    """``312.00 TFLOP/s (given as peak_flops)``."""
+    number, prefix = counted(peak.flops)
+    return f"{number} {prefix}FLOP/s ({peak.source})"
 
 
 def _rate(profile: Profile, row: Row) -> float:
     """Operations per second, on the device's clock if there is one."""
-    every = row.phases.values()
-    time_ns = sum(totals.device_cumulative_ns for totals in every)
-    if not profile.devices:
-        time_ns = row.cumulative_ns
+    time_ns = computing_ns(profile, row)
     return 1e9 * row.flops_cumulative / time_ns if time_ns > 0 else 0.0
 
 

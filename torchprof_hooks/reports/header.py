@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.reports.table import percent, plural
-from torchprof_hooks.reports.units import best_time
+from torchprof_hooks.reports.units import best_count_format, best_time
 
 
 def header(profile: Profile) -> str:
@@ -42,6 +42,8 @@ def step_texts(profile: Profile) -> Iterator[str]:
             every = profile.steps + profile.unmeasured_steps
             steps = f"{profile.steps} of {every} steps"
         yield f"{steps}{_step_durations(profile)}"
+        if profile.items:
+            yield f"{best_count_format(profile.items_per_second)} items per second"
     if times.evaluations:
         mean = best_time(times.evaluation_mean_ns)
         yield f"{plural(times.evaluations, 'evaluation call')} of {mean}"

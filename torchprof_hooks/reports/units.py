@@ -77,8 +77,13 @@ def best_byte_format(value: int) -> str:
 
 def best_count_format(value: float) -> str:
     """A count with two decimals and the prefix of the thousands in it: ``6.29M``."""
+    return "".join(counted(value))
+
+
+def counted(value: float) -> tuple[str, str]:
+    """A count as a number with two decimals, and the prefix of what follows."""
     prefix = next((p for p, size in _PREFIXES.items() if abs(value) >= size), "")
-    return f"{value / _PREFIXES.get(prefix, 1):.2f}{prefix}"
+    return f"{value / _PREFIXES.get(prefix, 1):.2f}", prefix
 
 
 def format_byte_column(values: Sequence[int], unit: str) -> list[str]:

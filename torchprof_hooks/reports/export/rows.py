@@ -115,12 +115,25 @@ def _profile_record(profile: Profile) -> dict[str, Any]:
         "devices": list(profile.devices),
         "memory": _memory_record(profile.memory) if profile.memory else None,
         "collectives": [collective_record(each) for each in profile.collectives],
+        **_rates_record(profile),
     }
 
 
 def collective_record(each: Collective) -> dict[str, Any]:
     """See `Collective`."""
     return {**each._asdict(), "bytes_per_second": each.bytes_per_second}
+
+
+def _rates_record(profile: Profile) -> dict[str, Any]:
+    """Peak, utilisation and items per second, where they are known."""
+    found: dict[str, Any] = {}
+    if profile.peak:
+        found["peak"] = asdict(profile.peak)
+    if profile.utilisation:
+        found.update(profile.utilisation._asdict())
+    if profile.items:
+        found["items_per_second"] = profile.items_per_second
+    return found
 
 
 def _memory_record(memory: MemorySummary) -> dict[str, Any]:

@@ -37,6 +37,7 @@ def scalars(profile: Profile, top: int, since: Profile | None) -> dict[str, floa
     measured_ns -= before.wall_ns + before.unmeasured_ns
     cost_ns = profile.overhead_ns - before.overhead_ns
     found["overhead"] = max(cost_ns, 0) / measured_ns if measured_ns > 0 else 0.0
+    found.update(_rates(profile))
     if profile.memory and profile.memory.source:
         found["memory/peak_mb"] = profile.memory.peak_bytes / _MB
     for kind in _hottest(times, top):
@@ -45,6 +46,15 @@ def scalars(profile: Profile, top: int, since: Profile | None) -> dict[str, floa
                 name = f"module/{_FORBIDDEN.sub('_', kind)}/{phase}_ms"
                 found[name] = found.get(name, 0.0) + times[kind, phase] / _MS / steps
     return found
+
+
+def _rates(profile: Profile) -> Iterator[tuple[str, float]]:
+    """Of all that was measured, where they are known."""
+    if shares := profile.utilisation:
+        yield "mfu", shares.mfu
+        yield "hfu", shares.hfu
+    if profile.items_per_second:
+        yield "items_per_second", profile.items_per_second
 
 
 def _of_steps(profile: Profile, before: Profile) -> Iterator[tuple[str, float]]:

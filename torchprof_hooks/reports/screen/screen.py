@@ -11,6 +11,7 @@ from torchprof_hooks.profiles.names import MODULE_PHASES
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.program.program_profile import ProgramProfile
 from torchprof_hooks.reports.characters import display_width, printable, shorten
+from torchprof_hooks.reports.flop_tree import utilisation_text
 from torchprof_hooks.reports.header import cost_texts, measured_text, step_texts
 from torchprof_hooks.reports.hottest import Hottest, hottest
 from torchprof_hooks.reports.memory_tree import peak_text
@@ -114,7 +115,7 @@ def _screen(content: _Content, width: int, lines: int, colour: bool) -> str:
     below = [
         list(function_lines(source, width)),
         list(place_lines(source, width)),
-        [*_memory(source, width), *_tips(content, width), *_notes(content, width)],
+        [*_rates(source, width), *_tips(content, width), *_notes(content, width)],
     ]
     used = sum(len(block) + 1 for block in (*above, *below) if block)
     most_modules = min(lines - used - 1, _MOST_MODULES)  # one is for the header
@@ -173,6 +174,13 @@ def _answers(content: _Content, hot: Hottest | None, width: int) -> Iterator[Lin
         answer = f"neither; {title}, {percent(most_ns, wall_ns)}"
         answer += "".join(f"; {p} {percent(times[p], wall_ns)}" for p in inside)
     yield Line(shorten(f"Forward or backward: {answer}", width))
+
+
+def _rates(source: Source, width: int) -> Iterator[Line]:
+    """What is used of the device: its operations, and its memory."""
+    if text := utilisation_text(source.measured):
+        yield Line(shorten(printable(f"Utilisation: {text}"), width))
+    yield from _memory(source, width)
 
 
 def _memory(source: Source, width: int) -> Iterator[Line]:

@@ -1,0 +1,307 @@
+"""Rates of a profile: utilisation of the device, and items per second."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import torchprof_hooks
+from tests.fake_clock import FakeClock, burn
+from tests.helpers import NOT_MODULES, STEP, hand_built, own
+from torchprof_hooks import Profile
+from torchprof_hooks.measure.peaks import data_sheet_peak, device_peak, measured_peak
+from torchprof_hooks.profiles.modules import ModuleInfo
+from torchprof_hooks.profiles.step_times import Bucket, StepTimes
+from torchprof_hooks.profiles.totals import Totals
+from torchprof_hooks.profiles.utilisation import (
+    Peak,
+    Utilisation,
+    counted_types,
+    of_row,
+)
+from torchprof_hooks.reports.export.rows import render_json
+
+MS = 10**6
+LINEAR = "linear(8x4, 4x4, 4)"
+ATTENTION = "scaled_dot_product_attention(3 * 2x4)"
+TERA = Peak(10**12, "given as peak_flops")
+
+
+def counted(self_ms: int, flops: float, **more: int) -> Totals:
+    return replace(own(self_ms * MS), flops=round(flops), **more)
+
+
+def types(function: str, *inputs: str) -> ModuleInfo:
+    return ModuleInfo(function, "function", inputs=inputs)
+
+
+#: 100 ms at 10^12 operations per second: 10^11 would be all.
+TRAINED = hand_built(
+    {
+        ("Net", "forward"): own(10 * MS),
+        (f"Net > {LINEAR}", "forward"): counted(10, 1e10),
+        (f"Net > {LINEAR}", "backward"): counted(20, 2e10),
+        (f"Net > {LINEAR}", "recompute"): counted(10, 1e10),
+        ("(outside modules)", "outside"): own(50 * MS, 0),
+    },
+    {
+        "Net": "Net",
+        LINEAR: types("linear", "float32@cpu", "bfloat16@cpu"),
+        **NOT_MODULES,
+    },
+    peak=TERA,
+    steps=1,
+)
+
+
+@pytest.fixture(autouse=True)
+def new_measurements() -> Iterator[None]:
+    measured_peak.cache_clear()
+    yield
+    measured_peak.cache_clear()
+
+
+def test_of_the_whole_run() -> None:
+    assert TRAINED.utilisation == pytest.approx(Utilisation(0.3, 0.4))
+
+
+def test_of_a_module() -> None:
+    (net,) = [row for row in TRAINED.rows() if row.name == "Net"]
+
+    assert of_row(TRAINED, net) == pytest.approx((0.6, 0.8))  # in 50 ms
+
+
+def test_of_a_module_on_a_device() -> None:
+    cells = {
+        key: replace(totals, device_self_ns=2 * totals.self_ns)
+        for key, totals in TRAINED.cells.items()
+    }
+    profile = replace(TRAINED, cells=cells, devices=("cuda:0",))
+    (net,) = [row for row in profile.rows() if row.name == "Net"]
+
+    assert of_row(profile, net) == pytest.approx((0.3, 0.4))
+
+
+def test_time_of_measuring_is_left_out() -> None:
+    cells = {
+        key: replace(totals, overhead_ns=totals.self_ns // 2)
+        for key, totals in TRAINED.cells.items()
+    }
+    profile = replace(TRAINED, cells=cells)
+
+    assert profile.utilisation == pytest.approx((0.6, 0.8))
+    assert profile.corrected().utilisation == pytest.approx((0.6, 0.8))
+
+
+@pytest.mark.parametrize(
+    "profile", [STEP, replace(STEP, peak=TERA), replace(TRAINED, peak=None), Profile()]
+)
+def test_unknown_without_a_peak_or_operations(profile: Profile) -> None:
+    assert profile.utilisation is None
+    assert "mfu" not in profile.scalars()
+    assert "MFU" not in profile.report(full=True)
+
+
+def test_it_is_told_everywhere(tmp_path: Path) -> None:
+    text = TRAINED.report(full=True)
+
+    said = "MFU 30.0 %, HFU 40.0 % of 1.00 TFLOP/s (given as peak_flops)"
+    assert f"\nUtilisation: {said}\n" in text
+    (line,) = [each for each in text.split("\n") if each.startswith("Net ")][-1:]
+    assert line.endswith("60.0 %  80.0 %")
+    numbers = TRAINED.scalars()
+    assert (numbers["mfu"], numbers["hfu"]) == pytest.approx((0.3, 0.4))
+    json = render_json(TRAINED)
+    assert '"peak": {\n  "flops": 1000000000000' in json
+    assert '"mfu": 0.3' in json
+
+
+def test_files_have_it_and_old_ones_do_not_need_it(tmp_path: Path) -> None:
+    profile = replace(TRAINED, items=64)
+    profile.save(tmp_path / "new.json")
+    replace(profile, peak=None, items=0).save(tmp_path / "old.json")
+
+    assert Profile.load(tmp_path / "new.json") == profile
+    assert "peak" not in (tmp_path / "old.json").read_text(encoding="utf-8")
+    assert Profile.load(tmp_path / "old.json").peak is None
+
+
+def test_merged_runs_have_the_higher_peak_whatever_their_order() -> None:
+    other = replace(TRAINED, peak=Peak(10**13, "another"))
+
+    for merged in (TRAINED.merge(other), other.merge(TRAINED)):
+        assert merged.peak == other.peak
+        assert merged.utilisation == pytest.approx((0.03, 0.04))
+    assert TRAINED.merge(Profile()).peak == TERA
+
+
+def test_the_type_of_most_operations() -> None:
+    # Of mixed inputs, the narrowest: so does autocast.
+    assert counted_types(TRAINED) == ("bfloat16", "cpu")
+    assert counted_types(STEP) == ("", "")
+    more = hand_built(
+        {
+            (LINEAR, "forward"): counted(1, 10),
+            (ATTENTION, "forward"): counted(1, 11),
+        },
+        {
+            LINEAR: types("linear", "int64@cuda", "float32@cuda"),
+            ATTENTION: types("scaled_dot_product_attention", "float16@cuda"),
+        },
+    )
+    assert counted_types(more) == ("float16", "cuda")
+
+
+@pytest.mark.parametrize(
+    ("device", "dtype", "tera"),
+    [
+        ("NVIDIA H100 80GB HBM3", "bfloat16", 989.5),
+        ("NVIDIA H100 PCIe", "float16", 756.5),
+        ("NVIDIA H200", "tf32", 494.5),
+        ("NVIDIA A100-SXM4-80GB", "bfloat16", 312),
+        ("NVIDIA A100-PCIE-40GB", "float32", 19.5),
+        ("Tesla V100-SXM2-16GB", "float16", 125),
+        ("Tesla T4", "float16", 65),
+        ("NVIDIA A10", "bfloat16", 125),
+        ("NVIDIA L4", "bfloat16", 121),
+        ("NVIDIA L40S", "bfloat16", 362.05),
+        ("AMD Instinct MI300X", "bfloat16", 1307.4),
+    ],
+)
+def test_dense_peaks_of_data_sheets(device: str, dtype: str, tera: float) -> None:
+    peak = data_sheet_peak(device, dtype)
+
+    assert peak is not None
+    assert peak.flops == round(tera * 1e12)
+    assert peak.source == f"{device}, {dtype}, dense, by its data sheet"
+
+
+@pytest.mark.parametrize(
+    ("device", "dtype"),
+    [
+        ("NVIDIA A10G", "bfloat16"),
+        ("NVIDIA A100X", "bfloat16"),
+        ("NVIDIA H200 NVL", "bfloat16"),
+        ("NVIDIA L40", "bfloat16"),
+        ("Tesla V100-SXM2-16GB", "bfloat16"),
+        ("My device", "float32"),
+    ],
+)
+def test_others_are_not_guessed(device: str, dtype: str) -> None:
+    assert data_sheet_peak(device, dtype) is None
+
+
+def test_no_data_sheet_of_other_devices() -> None:
+    assert device_peak("float32", "cpu") is None
+    assert device_peak("", "") is None
+
+
+def test_the_cpus_peak_is_measured() -> None:
+    peak = measured_peak("float32")
+
+    assert peak is not None
+    assert peak.flops > 10**6
+    assert peak.source.startswith("CPU, float32, measured: product of ")
+
+
+def trained(model: nn.Module, **options: Any) -> torchprof_hooks.Profiler:
+    """A profiler of two steps, with inputs of 6 rows."""
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with torchprof_hooks.profile(functions=True, **options) as prof:
+        for _ in range(2):
+            model(torch.ones(6, 16)).sum().backward()
+            optimizer.step()
+            # A report in the loop does not measure the machine.
+            assert "(CPU," not in prof.report()
+    return prof
+
+
+def test_the_cpus_peak_is_measured_once_and_not_in_the_loop() -> None:
+    prof = trained(nn.Linear(16, 32))
+    assert prof.profile.peak is None
+    assert measured_peak.cache_info().misses == 0
+
+    text = prof.report()
+    assert "Utilisation: MFU" in text
+    assert "(CPU, float32, measured: product of" in " ".join(text.split())
+    assert prof.scalars()["mfu"] > 0
+    assert measured_peak.cache_info().misses == 1
+
+
+def test_where_time_stands_still_there_is_no_peak(clock: FakeClock) -> None:
+    assert measured_peak("float32") is None
+
+
+def test_measuring_the_peak_changes_no_random_number() -> None:
+    torch.manual_seed(3)
+    expected = torch.rand(4)
+    torch.manual_seed(3)
+    measured_peak("float32")
+
+    assert torch.equal(torch.rand(4), expected)
+
+
+def test_a_peak_that_is_given() -> None:
+    prof = trained(nn.Linear(16, 32), peak_flops=2e12)
+
+    assert prof.profile.peak == Peak(2 * 10**12, "given as peak_flops")
+    assert measured_peak.cache_info().misses == 0
+    assert "of 2.00 TFLOP/s (given as peak_flops)" in prof.report()
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"peak_flops": 1e12}, ValueError, "peak_flops needs functions=True"),
+        ({"peak_flops": 0, "functions": True}, ValueError, "above 0, not 0"),
+        ({"peak_flops": 1e40, "functions": True}, ValueError, "must be below 1e"),
+        ({"peak_flops": "1e12", "functions": True}, TypeError, "a number above 0"),
+        ({"items_per_step": -1}, ValueError, "0 or more, not -1"),
+        ({"items_per_step": 1.5}, TypeError, "a whole number"),
+    ],
+)
+def test_wrong_values(options: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        torchprof_hooks.profile(**options)
+
+
+class Slow(nn.Linear):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        burn(20)
+        return super().forward(x)
+
+
+def test_items_per_second(clock: FakeClock) -> None:
+    model = Slow(16, 32)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with torchprof_hooks.profile(items_per_step=6) as prof:
+        for _ in range(4):
+            model(torch.ones(6, 16)).sum().backward()
+            optimizer.step()
+
+    profile = prof.profile
+    assert profile.items == 24
+    assert profile.items_per_second == pytest.approx(300)  # 6 in 20 ms
+    assert profile.scalars()["items_per_second"] == pytest.approx(300)
+    assert "300.00 items per second" in prof.report()
+    assert profile.merge(profile).items_per_second == pytest.approx(300)
+
+
+def test_items_of_one_step_alone() -> None:
+    profile = replace(STEP, steps=1, items=8, step_times=StepTimes(1, 40 * MS))
+    later = StepTimes(1, 40 * MS, (Bucket(9, 1, 20 * MS),))
+
+    assert profile.items_per_second == pytest.approx(200)
+    both = replace(profile, steps=2, items=16, step_times=later)
+    assert both.items_per_second == pytest.approx(400)
+
+
+def test_items_of_nothing() -> None:
+    assert Profile().items_per_second == 0.0
+    assert "items_per_second" not in Profile().scalars()

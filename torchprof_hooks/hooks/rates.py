@@ -1,0 +1,67 @@
+"""What turns the numbers of a profile into rates: the peak of the device, and how many
+items a step has."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from torchprof_hooks.profiles.options import check_positive, check_whole
+
+if TYPE_CHECKING:
+    from torchprof_hooks.profiles.profile import Profile
+
+
+#: More operations per second than any machine does.
+_MOST: Final = 1e30
+
+
+class Rates(NamedTuple):
+    """The options of `profile` for rates, checked.
+
+    peak_flops: operations per second; None for the vendor's word.
+    items: per step, 0 if nobody said.
+    """
+
+    peak_flops: int | None = None
+    items: int = 0
+
+    def added(self, profile: Profile) -> Profile:
+        """The same profile, with what is known without trying."""
+        if not (self.items or profile.has_functions):
+            return profile
+        from torchprof_hooks.measure.peaks import device_peak
+        from torchprof_hooks.profiles.utilisation import Peak, counted_types
+
+        if self.peak_flops is None:
+            peak = device_peak(*counted_types(profile))
+        else:
+            peak = Peak(self.peak_flops, "given as peak_flops")
+        return replace(profile, peak=peak, items=self.items * profile.steps)
+
+
+def checked_rates(peak_flops: object, items_per_step: object, functions: bool) -> Rates:
+    """Rates of what a user has given."""
+    items = check_whole("items_per_step", items_per_step, 0)
+    if peak_flops is None:
+        return Rates(None, items)
+    check_positive("peak_flops", peak_flops)
+    if not functions:
+        raise ValueError("peak_flops needs functions=True, which counts operations")
+    flops = float(peak_flops)  # type: ignore[arg-type]
+    if flops > _MOST:
+        raise ValueError(f"peak_flops must be below {_MOST:.0e}, not {peak_flops!r}")
+    return Rates(max(round(flops), 1), items)
+
+
+def with_measured_peak(profile: Profile) -> Profile:
+    """The same profile; where most operations were the CPU's, with its peak. The first
+    one takes some tenths of a second."""
+    if profile.peak is not None or not profile.has_functions:
+        return profile
+    from torchprof_hooks.measure.peaks import measured_peak
+    from torchprof_hooks.profiles.utilisation import counted_types
+
+    dtype, device_type = counted_types(profile)
+    peak = measured_peak(dtype) if device_type == "cpu" else None
+    return replace(profile, peak=peak)

@@ -1,0 +1,105 @@
+"""How much of what a device can do is used: MFU and HFU.
+
+The terms are those of Chowdhery et al., "PaLM: Scaling Language Modeling with Pathways"
+(2022), appendix B: model FLOPs utilisation leaves out what is computed again, hardware
+FLOPs utilisation has it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from torchprof_hooks.profiles.cells import overhead_ns
+from torchprof_hooks.profiles.files.fields import BigCount
+
+if TYPE_CHECKING:
+    from torchprof_hooks.profiles.profile import Profile
+    from torchprof_hooks.profiles.rows import Row
+
+#: Bytes of a number. Where the inputs of a product differ, as with autocast, it is
+#: computed in the narrowest.
+_WIDTHS: Final = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Peak:
+    """The most that a device can do.
+
+    flops: floating-point operations per second, without sparsity.
+    source: whose word that is.
+    """
+
+    flops: BigCount
+    source: str
+
+
+class Utilisation(NamedTuple):
+    """Shares of what the device could have done in the same time.
+
+    mfu: of all operations but those of recompute.
+    hfu: of all operations.
+    """
+
+    mfu: float
+    hfu: float
+
+
+def of_profile(profile: Profile) -> Utilisation | None:
+    """See `Profile.utilisation`."""
+    again = every = 0
+    for (_, phase), totals in profile.cells.items():
+        every += totals.flops
+        again += totals.flops if phase == "recompute" else 0
+    if profile.peak is None or not every:
+        return None
+    time_ns = profile.wall_ns - sum(map(overhead_ns, profile.cells.items()))
+    return _shares(every, again, time_ns, profile.peak)
+
+
+def of_row(profile: Profile, row: Row) -> Utilisation | None:
+    """Of the calls of a row with those that they made: operations in the time of these
+    calls, on the device's clock if there is one. None as for `Profile.utilisation`."""
+    if profile.peak is None or not row.flops_cumulative:
+        return None
+    again = row.phases["recompute"].flops_cumulative
+    time_ns = computing_ns(profile, row)
+    return _shares(row.flops_cumulative, again, time_ns, profile.peak)
+
+
+def computing_ns(profile: Profile, row: Row) -> int:
+    """How long the calls of a row took, on the device's clock if there is one."""
+    if not profile.devices:
+        return row.cumulative_ns
+    return sum(totals.device_cumulative_ns for totals in row.phases.values())
+
+
+def counted_types(profile: Profile) -> tuple[str, str]:
+    """The type of numbers and the type of device of most operations: ``("bfloat16",
+    "cuda")``; texts without characters if none were counted."""
+    flops: Counter[tuple[str, str]] = Counter()
+    for (path, _), totals in profile.cells.items():
+        if totals.flops:
+            inputs = (i.partition("@") for i in profile.modules[path[-1]].inputs)
+            types = [(t, device) for t, _, device in inputs if t in _WIDTHS]
+            if types:
+                flops[min(types, key=_width)] += totals.flops
+    return flops.most_common(1)[0][0] if flops else ("", "")
+
+
+def _width(found: tuple[str, str]) -> tuple[int, str, str]:
+    return _WIDTHS[found[0]], *found
+
+
+def higher(one: Peak | None, other: Peak | None) -> Peak | None:
+    """The peak of merged runs, whatever their order: no share is told too high."""
+    peaks = [(peak.flops, peak.source) for peak in (one, other) if peak]
+    return Peak(*max(peaks)) if peaks else None
+
+
+def _shares(every: int, again: int, time_ns: int, peak: Peak) -> Utilisation | None:
+    possible = peak.flops * time_ns / 1e9
+    if possible <= 0:
+        return None
+    return Utilisation((every - again) / possible, every / possible)
