@@ -17,14 +17,14 @@ from tests.helpers import NOT_MODULES, STEP, hand_built, own
 from torchprof_hooks import Profile
 from torchprof_hooks.measure.peaks import data_sheet_peak, device_peak, measured_peak
 from torchprof_hooks.profiles.modules import ModuleInfo
-from torchprof_hooks.profiles.step_times import Bucket, StepTimes
-from torchprof_hooks.profiles.totals import Totals
-from torchprof_hooks.profiles.utilisation import (
+from torchprof_hooks.profiles.operations.utilisation import (
     Peak,
     Utilisation,
     counted_types,
     of_row,
 )
+from torchprof_hooks.profiles.step_times import Bucket, StepTimes
+from torchprof_hooks.profiles.totals import Totals
 from torchprof_hooks.reports.export.rows import render_json
 
 MS = 10**6

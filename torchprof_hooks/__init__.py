@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     )
     from torchprof_hooks.profiles.memory import MemorySummary, MemoryTotals
     from torchprof_hooks.profiles.modules import ModuleInfo
+    from torchprof_hooks.profiles.operations.utilisation import Peak, Utilisation
     from torchprof_hooks.profiles.profile import Profile
     from torchprof_hooks.profiles.ranks.collectives import Collective
     from torchprof_hooks.profiles.ranks.exchanged import RankCollective
@@ -72,6 +73,7 @@ __all__ = [
     "MemoryUnavailableError",
     "ModuleInfo",
     "Node",
+    "Peak",
     "Profile",
     "ProfileFileError",
     "Profiler",
@@ -96,6 +98,7 @@ __all__ = [
     "StopAtStepHook",
     "Totals",
     "TrainingSession",
+    "Utilisation",
     "Verdict",
     "Waits",
     "__version__",
@@ -143,6 +146,7 @@ _HOMES = {
     "profiles.step_times": ("Bucket", "StepTimes"),
     "profiles.totals": ("Totals",),
     "profiles.tree": ("Node",),
+    "profiles.operations.utilisation": ("Peak", "Utilisation"),
     "program.startup": ("enable",),
     "registration": ("add_hook", "delete_hook"),
     "tracing.profiler_hook": ("ProfilerHook",),

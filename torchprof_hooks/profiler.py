@@ -23,7 +23,7 @@ from torchprof_hooks.capture.attach.blocks import (
 )
 from torchprof_hooks.capture.tracking.tensor_memory import memory_counter
 from torchprof_hooks.hooks.measuring import Settings, ThreadRounds
-from torchprof_hooks.hooks.rates import Rates, checked_rates, with_measured_peak
+from torchprof_hooks.hooks.rates import NO_RATES, Rates, checked_rates
 from torchprof_hooks.hooks.saving import Saving
 from torchprof_hooks.measure.device_clock import (
     DeviceClock,
@@ -56,14 +56,11 @@ class Profiler(Reportable, Exportable):
     """
 
     def __init__(
-        self,
-        settings: Settings,
-        saving: Saving | None = None,
-        rates: Rates | None = None,
+        self, settings: Settings, saving: Saving | None = None, rates: Rates = NO_RATES
     ) -> None:
         self._settings = settings
         self._saving = saving or Saving()
-        self._rates = rates or Rates()
+        self._rates = rates
         self._local = threading.local()
         self._rounds: list[ThreadRounds] = []
         self._taken: list[Profile] = []  # what `take` has returned, as one
@@ -159,7 +156,7 @@ class Profiler(Reportable, Exportable):
 
     def _reported_profile(self) -> Profile:
         found = self.profile
-        return found if self._is_entered() else with_measured_peak(found)
+        return found if self._is_entered() else self._rates.tried(found)
 
     def _own_rounds(self) -> ThreadRounds:
         rounds: ThreadRounds | None = getattr(self._local, "rounds", None)
@@ -206,12 +203,10 @@ def profile(
         device_clock: a clock for another device. By default it is that of the
             accelerator that this torch is built for, or that has registered with it.
         peak_flops: floating-point operations per second that the device can do, without
-            sparsity, for the share of it that is used (`Profile.utilisation`, MFU and
-            HFU). It needs `functions`. By default, that of the vendor's data sheet for
-            well-known GPUs; on the CPU, reports of this profiler measure it by products
-            of matrices, once and not while it measures.
-        items_per_step: tokens or samples that a training step has, for
-            `Profile.items_per_second`.
+            sparsity, for MFU and HFU (`Profile.utilisation`). It needs `functions`. By
+            default, that of well-known GPUs' data sheets; of the CPU, the first report
+            of the profiler measures it, not while it is entered.
+        items_per_step: tokens or samples in a step, for `Profile.items_per_second`.
         save: a file for the profile, which is written when the block is left, and while
             it runs; each rank of a distributed program has its own
             (``profile-rank1.json``).

@@ -31,13 +31,28 @@ class Rates(NamedTuple):
         if not (self.items or profile.has_functions):
             return profile
         from torchprof_hooks.measure.peaks import device_peak
-        from torchprof_hooks.profiles.utilisation import Peak, counted_types
+        from torchprof_hooks.profiles.operations.utilisation import Peak, counted_types
 
         if self.peak_flops is None:
             peak = device_peak(*counted_types(profile))
         else:
             peak = Peak(self.peak_flops, "given as peak_flops")
         return replace(profile, peak=peak, items=self.items * profile.steps)
+
+    def tried(self, profile: Profile) -> Profile:
+        """The same profile; where most operations were the CPU's, with its peak,
+        which the first time takes some tenths of a second to measure."""
+        if profile.peak is not None or not profile.has_functions:
+            return profile
+        from torchprof_hooks.measure.peaks import measured_peak
+        from torchprof_hooks.profiles.operations.utilisation import counted_types
+
+        dtype, device_type = counted_types(profile)
+        peak = measured_peak(dtype) if device_type == "cpu" else None
+        return replace(profile, peak=peak)
+
+
+NO_RATES: Final = Rates()
 
 
 def checked_rates(peak_flops: object, items_per_step: object, functions: bool) -> Rates:
@@ -52,16 +67,3 @@ def checked_rates(peak_flops: object, items_per_step: object, functions: bool) -
     if flops > _MOST:
         raise ValueError(f"peak_flops must be below {_MOST:.0e}, not {peak_flops!r}")
     return Rates(max(round(flops), 1), items)
-
-
-def with_measured_peak(profile: Profile) -> Profile:
-    """The same profile; where most operations were the CPU's, with its peak. The first
-    one takes some tenths of a second."""
-    if profile.peak is not None or not profile.has_functions:
-        return profile
-    from torchprof_hooks.measure.peaks import measured_peak
-    from torchprof_hooks.profiles.utilisation import counted_types
-
-    dtype, device_type = counted_types(profile)
-    peak = measured_peak(dtype) if device_type == "cpu" else None
-    return replace(profile, peak=peak)

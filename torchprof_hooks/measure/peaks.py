@@ -12,7 +12,7 @@ from typing import Final
 
 import torch
 
-from torchprof_hooks.profiles.utilisation import Peak
+from torchprof_hooks.profiles.operations.utilisation import Peak
 
 #: What is in the name that torch tells of a device; TFLOP/s by type of numbers, dense.
 #: Tensor (or matrix) cores, but for float32 on NVIDIA's, which do not have that: there

@@ -23,18 +23,13 @@ from torchprof_hooks.profiles.files.fields import OPTIONAL, Count
 from torchprof_hooks.profiles.memory import MemorySummary, merge_summaries
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import PROFILER_NAME, Grouping, Phase, united
+from torchprof_hooks.profiles.operations.utilisation import Peak, Rated, higher
 from torchprof_hooks.profiles.options import check_flag, check_path
 from torchprof_hooks.profiles.ranks.collectives import Collectives, sum_of
 from torchprof_hooks.profiles.ranks.provenance import Processes, all_of
 from torchprof_hooks.profiles.reportable import Exportable, Reportable
 from torchprof_hooks.profiles.step_times import NO_STEP_TIMES, StepTimes
 from torchprof_hooks.profiles.totals import Totals
-from torchprof_hooks.profiles.utilisation import (
-    Peak,
-    Utilisation,
-    higher,
-    of_profile,
-)
 
 if TYPE_CHECKING:
     from torchprof_hooks.profiles.rows import Row
@@ -45,7 +40,7 @@ _CALLED = ("module", "function")
 
 
 @dataclass(frozen=True, slots=True)
-class Profile(Reportable, Exportable):
+class Profile(Reportable, Exportable, Rated):
     """Where the time of a run went.
 
     cells: the finest record. For each (chain of module and function calls, phase) the
@@ -132,23 +127,6 @@ class Profile(Reportable, Exportable):
             if self.modules[path[-1]].kind in (*_CALLED, "optimizer")
         )
 
-    @property
-    def utilisation(self) -> Utilisation | None:
-        """Which share of what the device could have done was done, in all of the
-        measured time but that of measuring itself: MFU without, and HFU with what was
-        computed again. None where no operations were counted, or no peak is known."""
-        return of_profile(self)
-
-    @property
-    def items_per_second(self) -> float:
-        """Items in a step by the mean time of a step, of all but the first of a run if
-        there are others; 0.0 where either is not known. Of merged runs: of each."""
-        times = self.step_times
-        step_ns = times.mean_ns if times.later_steps else times.first_mean_ns
-        if not self.steps or step_ns <= 0:
-            return 0.0
-        return 1e9 * self.items / self.steps / step_ns
-
     def phase_times_ns(self) -> Counter[Phase]:
         """Own times by phase, in nanoseconds, those of functions included."""
         times: Counter[Phase] = Counter()
@@ -201,8 +179,7 @@ class Profile(Reportable, Exportable):
         that is known (see `Totals.overhead_ns`). Own and cumulative times of the host
         are lower by that, and the row "(profiler)" is higher.
 
-        Durations of single calls (means, deviations, shortest and longest) and times of
-        devices stay as they were measured.
+        Durations of single calls and times of devices stay as they were measured.
         """
         from torchprof_hooks.profiles.cells import without_overhead
 
@@ -256,12 +233,8 @@ def _merged(one: Profile, other: Profile) -> Profile:
     modules = dict(one.modules)
     for name, info in other.modules.items():
         modules[name] = modules[name].merge(info) if name in modules else info
-    counts = ((each.name, getattr(one, each.name)) for each in fields(one))
-    sums = {
-        name: count + getattr(other, name)
-        for name, count in counts
-        if isinstance(count, int)
-    }
+    counts = [each.name for each in fields(one) if type(getattr(one, each.name)) is int]
+    sums = {name: getattr(one, name) + getattr(other, name) for name in counts}
     return Profile(
         cells=cells,
         modules=modules,

@@ -84,11 +84,6 @@ class Row:
         return sum(totals.flops_cumulative for totals in self.phases.values())
 
     @property
-    def counted_cumulative_ns(self) -> int:
-        """How much of `cumulative_ns` was in calls whose operations are known."""
-        return sum(totals.counted_cumulative_ns for totals in self.phases.values())
-
-    @property
     def calls(self) -> int:
         """Forward calls of a module; calls of a function that are not a part of a
         backward pass (so also those in an optimizer's step); batches that were waited
@@ -107,17 +102,13 @@ class Row:
 #: Of a phase in which nothing was booked.
 NOTHING: Final = Totals()
 
-#: Own times of the host and of devices, memory, operations and counted times, summed.
-_Inside = tuple[int, int, MemoryTotals, int, int]
-_NOTHING_INSIDE: Final[_Inside] = (0, 0, NO_MEMORY, 0, 0)
-
 
 class PhaseSums:
     """Adds up the cells of one row or node."""
 
     def __init__(self) -> None:
         self._own: dict[Phase, Totals] = {}
-        self._inside: dict[Phase, _Inside] = {}
+        self._inside: dict[Phase, tuple[int, int, MemoryTotals, int, int]] = {}
 
     def add_own(self, phase: Phase, totals: Totals) -> None:
         """A cell of the row itself."""
@@ -126,7 +117,7 @@ class PhaseSums:
 
     def add_inside(self, phase: Phase, totals: Totals) -> None:
         """A cell of the row, or of a call inside of the row."""
-        inside = self._inside.get(phase, _NOTHING_INSIDE)
+        inside = self._inside.get(phase, (0, 0, NO_MEMORY, 0, 0))
         host_ns, device_ns, memory, flops, counted_ns = inside
         self._inside[phase] = (
             host_ns + totals.self_ns,

@@ -11,10 +11,10 @@ from torchprof_hooks.profiles.names import MODULE_PHASES
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.program.program_profile import ProgramProfile
 from torchprof_hooks.reports.characters import display_width, printable, shorten
-from torchprof_hooks.reports.flop_tree import utilisation_text
 from torchprof_hooks.reports.header import cost_texts, measured_text, step_texts
 from torchprof_hooks.reports.hottest import Hottest, hottest
 from torchprof_hooks.reports.memory_tree import peak_text
+from torchprof_hooks.reports.operations.flop_tree import utilisation_text
 from torchprof_hooks.reports.program.part import OTHER, PHASE_TITLES
 from torchprof_hooks.reports.program.totals import sample_text
 from torchprof_hooks.reports.screen.functions import function_lines, place_lines

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from torchprof_hooks.profiles.names import Phase
+from torchprof_hooks.profiles.operations.utilisation import Peak, computing_ns, of_row
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.rows import Row
-from torchprof_hooks.profiles.utilisation import Peak, computing_ns, of_row
 from torchprof_hooks.reports.table import (
     Column,
     TextColumn,
@@ -116,4 +116,5 @@ def _unknown(row: Row) -> float:
     """The share of a row's time that is in calls without a formula."""
     if row.cumulative_ns <= 0:
         return 0.0
-    return max(1 - row.counted_cumulative_ns / row.cumulative_ns, 0.0)
+    counted_ns = sum(totals.counted_cumulative_ns for totals in row.phases.values())
+    return max(1 - counted_ns / row.cumulative_ns, 0.0)

@@ -46,6 +46,29 @@ class Utilisation(NamedTuple):
     hfu: float
 
 
+class Rated:
+    """Has rates: a base of `Profile`."""
+
+    __slots__ = ()
+
+    @property
+    def utilisation(self: Profile) -> Utilisation | None:
+        """Which share of what the device could have done was done, in all of the
+        measured time but that of measuring itself: MFU without, and HFU with what was
+        computed again. None where no operations were counted, or no peak is known."""
+        return of_profile(self)
+
+    @property
+    def items_per_second(self: Profile) -> float:
+        """Items in a step by the mean time of a step, of all but the first of a run if
+        there are others; 0.0 where either is not known. Of merged runs: of each."""
+        times = self.step_times
+        step_ns = times.mean_ns if times.later_steps else times.first_mean_ns
+        if not self.steps or step_ns <= 0:
+            return 0.0
+        return 1e9 * self.items / self.steps / step_ns
+
+
 def of_profile(profile: Profile) -> Utilisation | None:
     """See `Profile.utilisation`."""
     again = every = 0

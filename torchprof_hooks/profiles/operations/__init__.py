@@ -1,0 +1,1 @@
+"""Floating-point operations, as shares of what a device can do."""

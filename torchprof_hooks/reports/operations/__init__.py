@@ -1,0 +1,1 @@
+"""Floating-point operations in text."""
