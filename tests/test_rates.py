@@ -33,8 +33,8 @@ ATTENTION = "scaled_dot_product_attention(3 * 2x4)"
 TERA = Peak(10**12, "given as peak_flops")
 
 
-def counted(self_ms: int, flops: float, **more: int) -> Totals:
-    return replace(own(self_ms * MS), flops=round(flops), **more)
+def counted(self_ms: int, flops: float) -> Totals:
+    return replace(own(self_ms * MS), flops=round(flops))
 
 
 def types(function: str, *inputs: str) -> ModuleInfo:

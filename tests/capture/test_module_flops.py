@@ -140,7 +140,8 @@ class Checkpointed(nn.Module):
         self.outer = nn.Linear(32, 8)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.outer(checkpoint(self.inner, x, use_reentrant=False))
+        out: torch.Tensor = self.outer(checkpoint(self.inner, x, use_reentrant=False))
+        return out
 
 
 def test_what_is_recomputed_is_told_apart() -> None:

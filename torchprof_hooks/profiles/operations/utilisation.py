@@ -52,21 +52,25 @@ class Rated:
     __slots__ = ()
 
     @property
-    def utilisation(self: Profile) -> Utilisation | None:
+    def utilisation(self) -> Utilisation | None:
         """Which share of what the device could have done was done, in all of the
         measured time but that of measuring itself: MFU without, and HFU with what was
         computed again. None where no operations were counted, or no peak is known."""
-        return of_profile(self)
+        return of_profile(self._reported_profile())
 
     @property
-    def items_per_second(self: Profile) -> float:
+    def items_per_second(self) -> float:
         """Items in a step by the mean time of a step, of all but the first of a run if
         there are others; 0.0 where either is not known. Of merged runs: of each."""
-        times = self.step_times
+        profile = self._reported_profile()
+        times = profile.step_times
         step_ns = times.mean_ns if times.later_steps else times.first_mean_ns
-        if not self.steps or step_ns <= 0:
+        if not profile.steps or step_ns <= 0:
             return 0.0
-        return 1e9 * self.items / self.steps / step_ns
+        return 1e9 * profile.items / profile.steps / step_ns
+
+    def _reported_profile(self) -> Profile:
+        raise NotImplementedError
 
 
 def of_profile(profile: Profile) -> Utilisation | None:
