@@ -56,14 +56,12 @@ class Profile(Reportable, Exportable, Rated):
         measuring has spent in all steps, if that is more.
     devices: names of the devices whose clock was read, sorted.
     memory: which memory was measured, and its peak; None if none was.
-    undivided_passes: backward passes over nodes that were made by several threads. Each
-        thread numbers its nodes by itself, so two nodes may have one number; such a
-        pass is booked as a whole, outside of modules.
+    undivided_passes: backward passes over nodes of several threads that have the same
+        numbers, which are booked as a whole, outside of modules.
     unmeasured_steps, unmeasured_ns: training steps that were not measured because of
         `max_overhead`, and the time in them and while hooks were put on and taken off.
         No other field contains that time but `step_times`.
-    not_measured: what cannot be measured with this version of torch, one line each,
-        sorted.
+    not_measured: what cannot be measured with this torch, one line each, sorted.
     step_times: durations of training steps, measured or not, and of evaluation calls,
         as far as they are known.
     core: the core that has measured, "native" or "python"; both if both were merged.
@@ -176,10 +174,9 @@ class Profile(Reportable, Exportable, Rated):
 
     def corrected(self) -> Profile:
         """The same profile without the time that measuring took in each row, as far as
-        that is known (see `Totals.overhead_ns`). Own and cumulative times of the host
-        are lower by that, and the row "(profiler)" is higher.
-
-        Durations of single calls and times of devices stay as they were measured.
+        that is known (see `Totals.overhead_ns`): own and cumulative times of the host
+        are lower, the row "(profiler)" is higher. Durations of single calls and times
+        of devices stay as they were measured.
         """
         from torchprof_hooks.profiles.cells import without_overhead
 
