@@ -184,7 +184,7 @@ def test_own_operations_are_those_of_functions_that_a_module_calls_itself() -> N
     ],
     ids=["perceptron", "convolutions", "transformer", "Mixture of Experts"],
 )
-def test_every_module_as_torchs_counter_has_it(make: Any, size: Any) -> None:
+def test_the_run_has_what_torchs_counter_has(make: Any, size: Any) -> None:
     model = make()
     profile = trained(model, torch.randn(size))
     with FlopCounterMode(display=False) as counter:
