@@ -115,6 +115,18 @@ def cells(name: str, found: dict[str, Any]) -> list[results.Cell]:
     ]
 
 
+def together(programs: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The sums, which chance is a smaller part of."""
+    sums: dict[str, Any] = {
+        name: sum(each[name] for each in programs)
+        for name in ("processor", "elapsed", "added", "added_elapsed")
+    }
+    for name in ("added_from_to", "said"):
+        columns = zip(*(each[name] for each in programs), strict=True)
+        sums[name] = list(map(sum, columns))
+    return sums
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", nargs="*", default=[])
@@ -135,6 +147,7 @@ def main() -> None:
         f"{median(loads):.1f}."
     )
     rows = [cells(name, figures) for name, figures in found.items()]
+    rows.append(cells("all of them", together(list(found.values()))))
     table = results.Table("Programs from start to end", HEADERS, rows, [note])
     results.save("whole_programs", [table], found)
 
