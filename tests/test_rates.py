@@ -166,6 +166,7 @@ def test_the_type_of_most_operations() -> None:
         ("NVIDIA H200", "tf32", 494.5),
         ("NVIDIA A100-SXM4-80GB", "bfloat16", 312),
         ("NVIDIA A100-PCIE-40GB", "float32", 19.5),
+        ("NVIDIA A100 80GB PCIe", "tf32", 156),
         ("Tesla V100-SXM2-16GB", "float16", 125),
         ("Tesla T4", "float16", 65),
         ("NVIDIA A10", "bfloat16", 125),
@@ -187,6 +188,10 @@ def test_dense_peaks_of_data_sheets(device: str, dtype: str, tera: float) -> Non
     [
         ("NVIDIA A10G", "bfloat16"),
         ("NVIDIA A100X", "bfloat16"),
+        ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", "bfloat16"),
+        ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", "bfloat16"),
+        ("GRID A100-10C", "bfloat16"),
+        ("NVIDIA GH200", "bfloat16"),
         ("NVIDIA H200 NVL", "bfloat16"),
         ("NVIDIA L40", "bfloat16"),
         ("Tesla V100-SXM2-16GB", "bfloat16"),

@@ -15,6 +15,9 @@ import torch
 from torchprof_hooks.profiles.operations.utilisation import Peak
 
 #: What is in the name that torch tells of a device; TFLOP/s by type of numbers, dense.
+#: NVIDIA's names are matched to their end: parts of a device (``... MIG 1g.5gb``,
+#: ``GRID A100-10C``) are not the device.
+#:
 #: Tensor (or matrix) cores, but for float32 on NVIDIA's, which do not have that: there
 #: "tf32" is what products take if torch may round their inputs.
 #:
@@ -23,27 +26,27 @@ from torchprof_hooks.profiles.operations.utilisation import Peak
 #: Instinct MI300X data sheet.
 _PEAKS: Final[tuple[tuple[str, Mapping[str, float]], ...]] = (
     (
-        r"H200$",
+        r"\bH200$",
         {"float64": 67, "float32": 67, "tf32": 494.5}
         | dict.fromkeys(("bfloat16", "float16"), 989.5),
     ),
     (
-        r"H100 80GB HBM3$",  # SXM
+        r"\bH100 80GB HBM3$",  # SXM
         {"float64": 67, "float32": 67, "tf32": 494.5}
         | dict.fromkeys(("bfloat16", "float16"), 989.5),
     ),
     (
-        r"H100 PCIe$",
+        r"\bH100 PCIe$",
         {"float64": 51, "float32": 51, "tf32": 378}
         | dict.fromkeys(("bfloat16", "float16"), 756.5),
     ),
     (
-        r"A100\b",
+        r"\bA100(-SXM4-[48]0GB|-PCIE-40GB| 80GB PCIe)$",
         {"float64": 19.5, "float32": 19.5, "tf32": 156}
         | dict.fromkeys(("bfloat16", "float16"), 312),
     ),
-    (r"V100-SXM2\b", {"float64": 7.8, "float32": 15.7, "float16": 125}),
-    (r"V100-PCIE\b", {"float64": 7, "float32": 14, "float16": 112}),
+    (r"\bV100-SXM2-(16|32)GB$", {"float64": 7.8, "float32": 15.7, "float16": 125}),
+    (r"\bV100-PCIE-(16|32)GB$", {"float64": 7, "float32": 14, "float16": 112}),
     (r"\bT4$", {"float32": 8.1, "float16": 65}),
     (
         r"\bA10$",
