@@ -15,7 +15,12 @@ import torchprof_hooks
 from tests.fake_clock import FakeClock, burn
 from tests.helpers import NOT_MODULES, STEP, hand_built, own
 from torchprof_hooks import Profile
-from torchprof_hooks.measure.peaks import data_sheet_peak, device_peak, measured_peak
+from torchprof_hooks.measure.peaks import (
+    data_sheet_peak,
+    device_peak,
+    measured_peak,
+    rounds_products,
+)
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.operations.utilisation import (
     Peak,
@@ -200,6 +205,35 @@ def test_dense_peaks_of_data_sheets(device: str, dtype: str, tera: float) -> Non
 )
 def test_others_are_not_guessed(device: str, dtype: str) -> None:
     assert data_sheet_peak(device, dtype) is None
+
+
+@pytest.fixture
+def float32_settings() -> Iterator[Any]:
+    """The newer settings of torch (since 2.9), put back afterwards."""
+    settings = torch.backends.cuda.matmul
+    before = settings.fp32_precision
+    yield settings
+    settings.fp32_precision = before
+
+
+@pytest.mark.parametrize("precision", ["highest", "high"])
+def test_products_may_be_rounded(precision: str, request: Any) -> None:
+    before = torch.get_float32_matmul_precision()
+    request.addfinalizer(lambda: torch.set_float32_matmul_precision(before))
+    torch.set_float32_matmul_precision(precision)
+
+    assert rounds_products() == (precision == "high")
+
+
+@pytest.mark.skipif(
+    not hasattr(torch.backends.cuda.matmul, "fp32_precision"), reason="torch >= 2.9"
+)
+def test_products_may_be_rounded_by_newer_settings(float32_settings: Any) -> None:
+    # torch then refuses to tell the older one: RuntimeError in the user's program.
+    float32_settings.fp32_precision = "tf32"
+    assert rounds_products()
+    float32_settings.fp32_precision = "ieee"
+    assert not rounds_products()
 
 
 def test_no_data_sheet_of_other_devices() -> None:

@@ -92,9 +92,17 @@ def device_peak(dtype: str, device_type: str) -> Peak | None:
     is_used = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
     if device_type != "cuda" or not is_used:
         return None
-    if dtype == "float32" and torch.get_float32_matmul_precision() != "highest":
+    if dtype == "float32" and rounds_products():
         dtype = "tf32"
     return data_sheet_peak(torch.cuda.get_device_name(), dtype)
+
+
+def rounds_products() -> bool:
+    """Whether CUDA may round the inputs of products of float32 matrices."""
+    try:
+        return torch.get_float32_matmul_precision() != "highest"
+    except RuntimeError:  # since torch 2.9, if its newer settings say something else
+        return str(torch.backends.cuda.matmul.fp32_precision) == "tf32"
 
 
 @cache
