@@ -106,7 +106,7 @@ def test_the_list_of_what_may_be_replaced_is_complete() -> None:
     known = {(id(owner), name) for owner, name in REPLACED.values()}
     gc.unfreeze()
     objects = gc.get_objects()
-    gc.freeze()  # as they were (see tests/conftest.py)
+    gc.freeze()  # as they were (see tests/fixtures.py)
     patched = {
         (id(place.owner), place.name)
         for found in objects
@@ -241,6 +241,34 @@ def test_what_was_interrupted_is_healed() -> None:
     assert attachment.is_on
     attachment.interrupted = False
     attachments.heal()
+    assert not attachment.is_on
+
+
+class _WaitsForAThread(_Counted):
+    """Like a canary, which is tried in a thread of its own."""
+
+    def __init__(self, work: Callable[[], object]) -> None:
+        super().__init__()
+        self._work = work
+        self.is_done = False
+
+    def put_on(self) -> None:
+        thread = threading.Thread(target=self._work, daemon=True)
+        thread.start()
+        thread.join(timeout=20)
+        self.is_done = not thread.is_alive()
+
+
+def test_who_dies_in_a_thread_that_somebody_waits_for_waits_for_nobody() -> None:
+    """Garbage is collected anywhere: also while another thread attaches something, and
+    waits for this one."""
+    attachments, attachment = Attachments(), _Counted()
+    users = [_User()]
+    attachments.attach(attachment, users[0])
+    other = _WaitsForAThread(users.clear)
+    user = _User()
+    attachments.attach(other, user)
+    assert other.is_done
     assert not attachment.is_on
 
 

@@ -45,8 +45,12 @@ class Attachment(ABC):
 
     def trackers_here(self) -> list[Any]:
         """Those users, where all are trackers, that the running thread works for."""
-        living = (reference() for reference in self._users)
-        return [user for user in living if user is not None and user.works_here()]
+        found = []  # by a loop: this is asked in every pass, and a generator is a call
+        for reference in self._users:
+            user = reference()
+            if user is not None and user.works_here():
+                found.append(user)
+        return found
 
     def add_user(self, user: object, when_gone: Callable[[object], object]) -> None:
         """Count `user` as one from now on, once; tell of its death."""
@@ -81,19 +85,22 @@ class Attachments:
         # Reentrant: garbage may be collected, and a user with it, while it is held.
         self._lock = threading.RLock()
         self._written: dict[Attachment, None] = {}
+        self._left: list[Attachment] = []  # whose users have died
 
     def attach(self, attachment: Attachment, user: object) -> None:
         """Have `attachment` on torch for as long as `user` lives, or until `detach`."""
         with self._lock:
             self._written[attachment] = None
-            attachment.add_user(user, lambda _: self.detach(attachment))
+            attachment.add_user(user, lambda _: self._user_died(attachment))
             attachment.put_on()
+            self._settle_left()
 
     def detach(self, attachment: Attachment, user: object = None) -> None:
         """`user` does not want it any more, if it ever did."""
         with self._lock:
             attachment.remove_user(user)
             self._settle(attachment)
+            self._settle_left()
 
     def renew(self, attachment: Attachment) -> None:
         """Put it on again, if it has users: somebody else may have taken it off, or
@@ -116,6 +123,25 @@ class Attachments:
         """Make a new lock, where the thread that holds the old one will not release it:
         in a fork that thread is not there."""
         self._lock = threading.RLock()
+
+    def _user_died(self, attachment: Attachment) -> None:
+        """In the middle of anything, in any thread: garbage is collected wherever
+        memory is asked for. Whoever has the lock may wait for this thread, so it is
+        left to them."""
+        self._left.append(attachment)
+        if self._lock.acquire(blocking=False):
+            try:
+                self._settle_left()
+            finally:
+                self._lock.release()
+
+    def _settle_left(self) -> None:
+        """Settle those whose users have died. If one dies just when the lock is given
+        back, the next use does."""
+        while self._left:
+            attachment = self._left.pop()
+            attachment.remove_user(None)
+            self._settle(attachment)
 
     def _settle(self, attachment: Attachment) -> None:
         if not attachment.is_used and attachment.take_off():
