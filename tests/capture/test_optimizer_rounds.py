@@ -77,7 +77,7 @@ def test_the_dead_are_not_waited_for() -> None:
         optimizer = Optimizer()
         assert ended(rounds, optimizer, optimizer, optimizer) == [1, 1, 1]
         del optimizer
-    assert len(rounds) == 0
+    assert not rounds.living
 
 
 def test_nothing_grows() -> None:

@@ -16,7 +16,11 @@ import torch
 from torch.compiler import is_dynamo_compiling
 
 from torchprof_hooks.capture.attach.patch import Layer, Patch
-from torchprof_hooks.capture.backward.backward_pass import NO_REQUEST, PassRequest
+from torchprof_hooks.capture.backward.backward_pass import (
+    NO_REQUEST,
+    REQUEST_OF_GRAPH,
+    PassRequest,
+)
 from torchprof_hooks.capture.core import (
     on_unseen_pass,
     seen_pass_begins,
@@ -94,19 +98,20 @@ class EnginePatch(Patch):
                 return results
             finally:
                 seen_pass_ends(seen_before)
-                _end(begun, results, failed)
+                if begun:
+                    _end(begun, results, failed)
 
         return run_measured_backward
 
 
 def _end(begun: list[tuple[Tracker, int]], results: Any, failed: bool) -> None:
     """Tell each tracker that its pass is over, also when a hook raises at one."""
-    if begun:
-        tracker, passes_before = begun.pop()
-        try:
-            if len(tracker.passes) > passes_before:
-                tracker.end_pass(results, failed)
-        finally:
+    tracker, passes_before = begun.pop()
+    try:
+        if len(tracker.passes) > passes_before:
+            tracker.end_pass(results, failed)
+    finally:
+        if begun:
             _end(begun, results, failed)
 
 
@@ -134,7 +139,7 @@ def _without(
     gradients: Any = (), keeps_graph: Any = False, makes_graph: Any = False, *_: Any
 ) -> PassRequest:
     """The same, for those who do not look at nodes."""
-    return NO_REQUEST._replace(makes_graph=bool(makes_graph))
+    return REQUEST_OF_GRAPH if makes_graph else NO_REQUEST
 
 
 def _node(edge: Any) -> Any:

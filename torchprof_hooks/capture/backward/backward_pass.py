@@ -28,8 +28,9 @@ class PassRequest(NamedTuple):
     stop: int
 
 
-#: For those who do not look.
+#: For those who do not look: of a pass, and of one with ``create_graph``.
 NO_REQUEST: Final = PassRequest([], keeps_graph=False, makes_graph=False, stop=-1)
+REQUEST_OF_GRAPH: Final = NO_REQUEST._replace(makes_graph=True)
 
 
 class BackwardPass:

@@ -95,16 +95,24 @@ class Ownership:
         record: a `Record`, or one of the native core, which finds its own.
         """
         self._newest.append(record)
-        self._refer_to(record)
+        if isinstance(record, Record):
+            self._refer_to(record)
         key = _METADATA_KEY, id(self)
-        for node in nodes_behind(outputs):
+        if isinstance(outputs, torch.Tensor):  # of most calls
+            nodes = [node_of(outputs)]
+        else:
+            nodes = nodes_behind(outputs)
+        for node in nodes:
+            if node is None:
+                continue
             if record.low <= sequence_number(node) < record.high:
                 node.metadata[key] = record
 
     def add_loose(self, record: Any) -> None:
         """Remember what several outermost calls own that ended one after the other,
         without anything to tie it to."""
-        self._refer_to(record)
+        if isinstance(record, Record):
+            self._refer_to(record)
         self._loose.append(record)
         self._loose_bytes += record.size_bytes
         while self._loose_bytes > LOOSE_BYTES_KEPT:
@@ -121,11 +129,9 @@ class Ownership:
                 return
             yield record
 
-    def _refer_to(self, record: Any) -> None:
+    def _refer_to(self, record: Record) -> None:
         """On devices, what a reentrant checkpoint computes again in a backward pass is
         made in a thread of the engine's, and so is the pass over that."""
-        if not isinstance(record, Record):
-            return
         records = self._records.setdefault(get_ident(), [])
         records.append(weakref.ref(record))
         if len(records) > self._prune_at:

@@ -75,7 +75,7 @@ class Exchanges:
         waiting_ns: int = 0,
         elapsed_ns: int = 0,
     ) -> list[int]:
-        """So much more of that kind: the sums."""
+        """Add this to the sums of calls of that kind, and return these sums."""
         self.waited_ns += call_ns + waiting_ns
         new = (calls, bytes_, call_ns, waiting_ns, elapsed_ns)
         key = exchange.name, exchange.group, exchange.group_size
@@ -92,7 +92,7 @@ class Exchanges:
             sums[_ELAPSED] = buckets.elapsed_ns * sums[_BYTES] // buckets.bytes
 
     def read(self, cells: Mapping[CellKey, Totals]) -> Collectives:
-        """All so far.
+        """All sums so far.
 
         cells: of the same thread: they say how long passes have waited for gradients.
         """

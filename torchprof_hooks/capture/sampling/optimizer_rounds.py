@@ -31,37 +31,37 @@ class OptimizerRounds:
     again, more patience is had from then on.
 
     Optimizers that others call in their steps do not count.
+
+    living: those that have stepped and are not forgotten, by their ids.
     """
 
     def __init__(self) -> None:
-        self._living: dict[int, weakref.ref[Any]] = {}
+        self.living: dict[int, weakref.ref[Any]] = {}
         self._inner: dict[int, weakref.ref[Any]] = {}  # called by others
         self._awaited: set[int] = set()
         self._resting: set[int] = set()
         self._stepped: Counter[int] = Counter()  # in this round
         self._patience = LEAST_PATIENCE
 
-    def __len__(self) -> int:
-        return len(self._living)
-
     def knows(self, optimizer: Any) -> bool:
-        """Whether `optimizer` has stepped, and is not forgotten."""
-        return id(optimizer) in self._living or self.is_inner(optimizer)
+        """Whether `optimizer` has stepped, in another one's steps or not, and is not
+        forgotten."""
+        return id(optimizer) in self.living or self.is_inner(optimizer)
 
     @property
     def only_optimizer(self) -> int:
         """The id of the optimizer, if there is one and no other; or 0."""
-        living = list(self._living)  # others may die in between
+        living = list(self.living)  # others may die in between
         return living[0] if len(living) == 1 else 0
 
     def stepped(self, optimizer: Any) -> RoundEnd:
         """`optimizer` has made a step."""
         key = id(optimizer)
         self._inner.pop(key, None)
-        is_new = key not in self._living
+        is_new = key not in self.living
         self._stepped[key] += 1
         if is_new:
-            self._living[key] = weakref.ref(optimizer, lambda _: self._remove(key))
+            self.living[key] = weakref.ref(optimizer, lambda _: self._remove(key))
         if key in self._resting:
             self._resting.discard(key)
             self._patience = min(2 * self._patience, MOST_PATIENCE)
@@ -93,8 +93,8 @@ class OptimizerRounds:
             self._inner[key] = weakref.ref(optimizer, lambda _: forget(key, None))
 
     def clear(self) -> None:
-        """Do not wait for any that is known now."""
-        for key in list(self._living):
+        """Wait for none of the optimizers that are known now."""
+        for key in list(self.living):
             self._remove(key)
 
     def _end(self, steps: int, is_new: bool) -> RoundEnd:
@@ -103,7 +103,7 @@ class OptimizerRounds:
 
     def _remove(self, key: int) -> None:
         """Ids are used again."""
-        self._living.pop(key, None)
+        self.living.pop(key, None)
         self._stepped.pop(key, None)
         self._awaited.discard(key)
         self._resting.discard(key)

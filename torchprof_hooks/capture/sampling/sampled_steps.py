@@ -138,7 +138,7 @@ class SampledSteps:
         self._books.open.tracker.optimizer_pre(optimizer, args, kwargs)
 
     def optimizer_post(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        """It has: the step of the program may be over."""
+        """`optimizer` has stepped: the step of the program may be over."""
         is_alone = id(optimizer) == self._only_optimizer
         if is_alone and self._steps_left > 1 and get_ident() == self._thread:
             self._stamps.append(perf_counter_ns())
@@ -174,7 +174,8 @@ class SampledSteps:
         if self._only_optimizer and self._graphs < LEAST_LONG and made_graph(site):
             self._graphs += 1  # nothing to be told of yet
             return
-        self._tell_of_stamps()
+        if self._stamps or self._graphs:
+            self._tell_of_stamps()
         self._detector.call_ended(site, end_ns)
 
     def _tell_of_stamps(self) -> None:
@@ -255,7 +256,7 @@ class SampledSteps:
 
     def _least(self) -> Level:
         """The lowest level that is possible now."""
-        has_optimizer = len(self._detector.rounds) > 0
+        has_optimizer = bool(self._detector.rounds.living)
         if has_optimizer and not self._has_inner_steps:
             return Level.STEPS
         if self._sees_all and not has_optimizer:

@@ -154,7 +154,7 @@ class Scheduler:
         return found
 
     def _look(self, bare: Level) -> Run:
-        """At the steps that come, more closely than needed."""
+        """Look at the steps that come more closely than needed."""
         lower = self._looks[0]
         # Each gets half of what there is, or there would be nothing left for the lower
         # one, unless all steps are looked at like that.

@@ -25,7 +25,7 @@ LEAST_LONG: Final = 1024
 
 
 def _nothing(is_training: bool) -> None:
-    """Nobody wants to know."""
+    """Called at boundaries of steps, where nobody else is told of them."""
 
 
 def made_graph(site: Site) -> bool:
@@ -94,20 +94,21 @@ class StepDetector:
         self._is_running = True
 
     def stop(self) -> None:
-        """It does not, until the next `start`."""
+        """Time does not count until the next `start`."""
         if self._is_running:  # else an interrupt came before that
             self._running_ns = perf_counter_ns() - self._began_ns
             self._is_running = False
 
     def leave_out(self, duration_ns: int) -> None:
-        """So much of the time of the step that is running is none of the program's."""
+        """Of the step that is running, measuring took so much: it is not counted."""
         self._began_ns += duration_ns
 
     def counted(self, stamps: Sequence[int] = ()) -> StepCounter:
-        """What `counter` has, with steps that may still turn out to be parts of one,
-        and with the last one, if nothing tells its end but the next one.
+        """The steps in `counter`, and two kinds that are not in it yet: steps that may
+        still turn out to be parts of one step, and the last step, if only the begin of
+        the next one would show its end.
 
-        stamps: of `steps_ended`, which is still to be told of them.
+        stamps: when further steps ended; `steps_ended` will be called with them.
         """
         found = StepCounter()
         for part in (self.counter, self._without_optimizer.held):
@@ -115,7 +116,7 @@ class StepDetector:
         steps, ends = self._steps + self._without_optimizer.held_steps, list(stamps)
         if (
             self._passes
-            and not self.rounds
+            and not self.rounds.living
             and (
                 self._without_optimizer.held_steps
                 or self._without_optimizer.no_optimizer_is_expected()
@@ -141,7 +142,7 @@ class StepDetector:
         self._without_optimizer.forget()
         self._begin(now_ns)
         # An optimizer more in the first round?
-        if ended.is_new and self._steps == 1 < len(self.rounds):
+        if ended.is_new and self._steps == 1 < len(self.rounds.living):
             self.counter.first_ns += duration_ns
         else:
             self._count(duration_ns, ended.steps)
@@ -160,7 +161,7 @@ class StepDetector:
     # Calls
 
     def graphs_made(self, calls: int) -> None:
-        """In so many calls, of which nothing else is told."""
+        """So many calls have made graphs; nothing else is known of these calls."""
         self._calls += calls
 
     def call_ended(self, site: Site, end_ns: int) -> None:
@@ -176,7 +177,7 @@ class StepDetector:
             self._passes = 0
             self._on_boundary(True)
             return
-        if self._passes and not self.rounds:
+        if self._passes and not self.rounds.living:
             if self._has_inner_passes:
                 self._step_without_optimizer(end_ns)
                 if self._without_optimizer.no_optimizer_is_expected():
@@ -213,7 +214,7 @@ class StepDetector:
             self._boundary_is_due = False
             self._passes = 0
             self._on_boundary(True)
-        elif self.rounds:
+        elif self.rounds.living:
             if self._passes > 4 * self._longest:
                 self._give_up()
         else:

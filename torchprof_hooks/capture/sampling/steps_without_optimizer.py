@@ -48,25 +48,27 @@ class StepsWithoutOptimizer:
         self.held.count(duration_ns, is_first=is_first)
 
     def release_into(self, counter: StepCounter) -> int:
-        """What was held back were steps indeed: so many."""
+        """Count what was held back as steps, and return how many these are."""
         steps = self.held_steps
         counter.add(self.held)
         self.forget()
         return steps
 
     def forget(self) -> None:
-        """What was held back are parts of one step."""
+        """Count nothing of what was held back: these are parts of one step."""
         if self.held_steps:
             self.held = StepCounter()
             self.held_steps = self.held_ns = 0
 
     def pass_ended(self, end_ns: int, interruptions_ns: int) -> None:
-        """A backward pass has. interruptions_ns: what interruptions have taken so far,
-        by the tracker."""
+        """A backward pass has ended.
+
+        interruptions_ns: what interruptions have taken so far, as the tracker says.
+        """
         self._pass_ended_ns, self._interruptions_ns = end_ns, interruptions_ns
 
     def tracker_changed(self, difference_ns: int) -> None:
-        """Another one tells of interruptions, of so many nanoseconds more."""
+        """Interruptions are counted by another tracker, whose sum is so much larger."""
         self._interruptions_ns += difference_ns
 
     def came_after_backward(

@@ -140,9 +140,10 @@ class ThreadCalls(Cursor):
     def returns_to(self, site: Site, end_ns: int) -> bool:
         """Close what was left open inside of `site`; False if `site` is not open any
         more itself: measuring was stopped inside of it."""
-        if all(open_site is not site for open_site in self.open_sites()):
-            return False
-        self.abort_down_to(site, end_ns)
+        if self.site is not site:
+            if all(open_site is not site for open_site in self.open_sites()):
+                return False
+            self.abort_down_to(site, end_ns)
         return True
 
     def drop_dead_calls(self, beginning: object = None) -> None:
@@ -251,7 +252,10 @@ class ThreadCalls(Cursor):
 
     def is_inside_call(self) -> bool:
         """Whether a module call is open, however far out."""
-        return any(site.phase in CALLED_PHASES for site in self.open_sites())
+        site = self.site  # by a loop: this is asked in every pass
+        while site is not self.outside and site.phase not in CALLED_PHASES:
+            site = site.caller
+        return site is not self.outside
 
     def intervals_of_open_calls(self) -> Iterator[Interval]:
         """Intervals of open calls, and of those that ended inside; newest first."""
