@@ -190,11 +190,11 @@ def compiler(tmp_path: Path, script: str) -> str:
     return str(path)
 
 
-def copying(tmp_path: Path) -> str:
+def copying(tmp_path: Path, takes_s: float = 0) -> str:
     """Takes its time, and then has what another compiler has made."""
     assert CORE.module is not None
-    built = CORE.module.__file__
-    return compiler(tmp_path, f'sleep 1; for last; do :; done; cp "{built}" "$last"')
+    copy = f'for last; do :; done; cp "{CORE.module.__file__}" "$last"'
+    return compiler(tmp_path, f"sleep {takes_s}; {copy}")
 
 
 def _build(answers: Connection) -> None:
@@ -207,7 +207,7 @@ def _build(answers: Connection) -> None:
 def test_several_processes_build_one(
     cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("CXX", copying(tmp_path))
+    monkeypatch.setenv("CXX", copying(tmp_path, takes_s=1))
     forks = multiprocessing.get_context("fork")
     ours, theirs = forks.Pipe(duplex=False)
     processes = [forks.Process(target=_build, args=(theirs,)) for _ in range(3)]
@@ -286,7 +286,7 @@ def test_a_compiler_that_gets_little_of_the_processor(
     cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     used = itertools.count(1)
-    monkeypatch.setenv("CXX", copying(tmp_path))
+    monkeypatch.setenv("CXX", copying(tmp_path, takes_s=1))
     monkeypatch.setattr(build, "PATIENCE_S", 0.3)
     monkeypatch.setattr(build, "_processor_time_s", lambda session: next(used) / 100)
     assert native_module().torch_version == torch.__version__.partition("+")[0]

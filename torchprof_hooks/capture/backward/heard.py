@@ -86,7 +86,7 @@ class HeardPasses:
         others have asked to be done then, such as waiting for gradients."""
         tracker = self._tracker
         assert tracker is not None
-        ended_ns = tracker.leave_pass(running.failed)
+        ended_ns = tracker.leave_pass(running, running.failed)
         if ended_ns is None or running.failed:
             return
         if gradient_reduction.is_expected:
@@ -98,10 +98,10 @@ class HeardPasses:
         else:
             running.book_tail(tracker, ended_ns, now_ns)
 
-    def drop(self, running: BackwardPass) -> None:
+    def forget(self, running: BackwardPass) -> None:
         """The pass that began last is not heard of any more."""
         if self._tracker is not None:
-            self._tracker.drop_pass()
+            self._tracker.drop_pass(running)
 
     def rest(self) -> None:
         """No pass is running any more."""

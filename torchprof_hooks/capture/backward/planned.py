@@ -140,10 +140,8 @@ class PlannedPasses:
         elif not (running.failed or gradient_reduction.is_expected):
             since_ns = tracker.entered_ns - running.entered_ns
             running.book_tail(tracker, running.nodes_ended_ns + since_ns, now_ns)
-        if self._graphs is not None:
-            self._graphs.pass_has_ended()
 
-    def drop(self, running: BackwardPass) -> None:
+    def forget(self, running: BackwardPass) -> None:
         """The pass that began last is not heard of any more."""
         if self._graphs is not None:
             self._graphs.pass_has_ended()

@@ -72,7 +72,7 @@ PyMethodDef cursor_methods[] = {
     {"enter_pass", FASTCALL(enter_pass), METH_VARARGS | METH_KEYWORDS, nullptr},
     {"engine_ends", engine_ends, METH_NOARGS, nullptr},
     {"leave_pass", leave_pass, METH_VARARGS, nullptr},
-    {"drop_pass", drop_pass, METH_NOARGS, nullptr},
+    {"drop_pass", drop_pass, METH_O, nullptr},
     {"runs_task", runs_task, METH_O, nullptr},
     {"read_times", read_times, METH_NOARGS, nullptr},
     {"read_tensors", read_tensors, METH_NOARGS, nullptr},

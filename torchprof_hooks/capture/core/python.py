@@ -344,13 +344,15 @@ class Cursor:
     def engine_ends(self) -> None:
         """The first node of the pass is about to run, if none has."""
 
-    def leave_pass(self, failed: bool = False) -> int | None:
+    def leave_pass(self, started: BackwardPass, failed: bool = False) -> int | None:
         """It has ended: closes what is open in it when its last node ended, and tells
-        that moment; None if no node has run."""
+        that moment; None if no node has run, or the core does not have it. It is in
+        `passes` no more."""
         return None
 
-    def drop_pass(self) -> None:
-        """It is dead, and what was open in it has been closed."""
+    def drop_pass(self, started: BackwardPass) -> None:
+        """It is dead, and what was open in it has been closed. If the core had it, it
+        is in `passes` no more."""
 
     def runs_task(self, task: int) -> bool:
         """Whether the engine calls one of the passes that run by this number."""

@@ -12,6 +12,7 @@ from torch.compiler import is_dynamo_compiling
 
 from torchprof_hooks.capture.backward.backward_pass import (
     NO_REQUEST,
+    REQUEST_OF_GRAPH,
     BackwardPass,
     PassRequest,
 )
@@ -120,7 +121,7 @@ class Tracker(ThreadCalls):
         about to run."""
         if self.passes:
             return  # it is a part of that
-        request = NO_REQUEST._replace(makes_graph=torch.is_grad_enabled())
+        request = REQUEST_OF_GRAPH if torch.is_grad_enabled() else NO_REQUEST
         self.begin_pass(request, from_python=False)
         if self.passes:
             [begun] = self.passes
@@ -179,10 +180,8 @@ class Tracker(ThreadCalls):
         self.abort_down_to(self.backward.owner_of(ended), now_ns)
         try:
             self.backward.end(ended, now_ns)
-        finally:  # a callback may raise in there
-            self.passes.pop()
-            if self.functions is not None:
-                self.functions.pass_is_over(ended, is_last=not self.passes)
+        finally:  # a callback may raise in there, and an interrupt come before it
+            self._forget_pass(ended)
             if not self.passes:
                 self.backward.rest()
                 if gradient_reduction.is_expected and not failed:
@@ -225,12 +224,19 @@ class Tracker(ThreadCalls):
 
     def _drop_pass(self) -> BackwardPass:
         """The pass that began last is not heard of any more."""
-        dead = self.passes.pop()
-        if self.backward is not None:
-            self.backward.drop(dead)
-        if self.functions is not None:
-            self.functions.pass_is_over(dead, is_last=not self.passes)
+        dead = self.passes[-1]
+        self._forget_pass(dead)
         return dead
+
+    def _forget_pass(self, ended: BackwardPass) -> None:
+        """It began last; the core may have taken it away."""
+        passes = self.passes
+        if passes and passes[-1] is ended and self.backward is not None:
+            self.backward.forget(ended)
+        if passes and passes[-1] is ended:
+            del passes[-1]
+        if self.functions is not None:
+            self.functions.pass_is_over(ended, is_last=not passes)
 
     def begin_recomputation(self) -> None:
         """A node asks for a tensor that is to be computed again: what is done for that

@@ -32,6 +32,7 @@ constexpr int kEngine = -2;
 
 // A run of the autograd engine, as far as it goes for one cursor.
 struct Pass {
+  PyObject* started;  // borrowed: in `passes` of the cursor; null if it is not there
   Node* base;
   pthread_t thread;
   uint64_t made_by;  // the number of that thread by which nodes say who made them

@@ -126,6 +126,7 @@ PyObject* enter_pass(PyObject* self, PyObject* args, PyObject* keywords) {
     return nullptr;
   Cursor* cursor = cursor_of(self);
   Pass pass;
+  pass.started = started == Py_None ? nullptr : started;
   pass.base = reinterpret_cast<Node*>(base);
   pass.thread = pthread_self();
   pass.made_by = at::RecordFunction::currentThreadId();
@@ -154,8 +155,14 @@ PyObject* enter_pass(PyObject* self, PyObject* args, PyObject* keywords) {
   Py_RETURN_NONE;
 }
 
+// Also takes it away from those that Python has, for an interrupt that came in between
+// would leave one of the two there.
 void forget_pass(Cursor* cursor) {
+  PyObject* started = cursor->running->passes.back().started;
   cursor->running->passes.pop_back();
+  Py_ssize_t last = PyList_GET_SIZE(cursor->passes) - 1;
+  if (started != nullptr && last >= 0 && PyList_GET_ITEM(cursor->passes, last) == started)
+    PyList_SetSlice(cursor->passes, last, last + 1, nullptr);
   if (!cursor->running->passes.empty()) return;
   forget_ended_here();
   std::lock_guard<std::mutex> registering(running_mutex);
@@ -165,14 +172,21 @@ void forget_pass(Cursor* cursor) {
   watch_nodes();
 }
 
-// Ends the pass that began last: closes what is open of it when its last node ended, and
-// returns that moment; None if no node has run, or if it was over.
+// Whether the pass that began last is that one.
+bool is_last(Cursor* cursor, PyObject* started) {
+  const std::deque<Pass>& running = cursor->running->passes;
+  return !running.empty() && running.back().started == started;
+}
+
+// Ends a pass: closes what is open of it when its last node ended, and returns that
+// moment; None if no node has run, or if it was over.
 PyObject* leave_pass(PyObject* self, PyObject* args) {
+  PyObject* started;
   int failed = 0;
-  if (!PyArg_ParseTuple(args, "|p", &failed)) return nullptr;
+  if (!PyArg_ParseTuple(args, "O|p", &started, &failed)) return nullptr;
   Cursor* cursor = cursor_of(self);
   PassLock locked(cursor);
-  if (cursor->running->passes.empty()) Py_RETURN_NONE;
+  if (!is_last(cursor, started)) Py_RETURN_NONE;
   Pass& pass = cursor->running->passes.back();
   Nanoseconds end_ns = 0;
   if (pass.ended_ns != 0)
@@ -185,11 +199,11 @@ PyObject* leave_pass(PyObject* self, PyObject* args) {
   return PyLong_FromLongLong(end_ns);
 }
 
-// The pass that began last is dead, and what was open of it is closed.
-PyObject* drop_pass(PyObject* self, PyObject*) {
+// The pass is dead, and what was open of it is closed.
+PyObject* drop_pass(PyObject* self, PyObject* started) {
   Cursor* cursor = cursor_of(self);
   PassLock locked(cursor);
-  if (cursor->running->passes.empty()) Py_RETURN_NONE;
+  if (!is_last(cursor, started)) Py_RETURN_NONE;
   forget_pass(cursor);
   Py_DECREF(self);
   Py_RETURN_NONE;
