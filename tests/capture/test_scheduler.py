@@ -111,10 +111,9 @@ class Loop:
 
     def _ended(self, run: Run, duration_ns: float, aside_ns: float = 0.0) -> Ended:
         level, steps = run
-        pauses = steps * self._pauses if level > Level.STEPS else 0
-        spans = steps * self._spans[level]
-        if level == Level.STEPS and self.scheduler.prices.watches:
-            spans = steps * self._pauses
+        is_seen = level > Level.STEPS or self.scheduler.prices.watches
+        pauses = steps * self._pauses * is_seen
+        spans = steps * self._spans[level] if level > Level.STEPS else pauses
         return Ended(run, round(duration_ns), spans, pauses, round(aside_ns))
 
 
@@ -420,6 +419,22 @@ def test_evaluation_calls_between_steps_of_many_calls_are_watched() -> None:
         )
         watched.append(scheduler.prices.watches)
     assert all(watched[100:])
+
+
+def test_watched_calls_inside_of_others_are_cheap() -> None:
+    """A module that is called from outside at some times, and by a model at others, has
+    a hook at these, too, which nobody is told of."""
+    prices = Prices(COUNTED)
+    prices.of(Ended(Run(Level.PHASES), 2 * MS, 0, 10))
+    alone_share = prices.watching_share()
+    step_ns = prices.of(Ended(Run(Level.STEPS), 2 * MS, 10, 10))
+    assert step_ns == COUNTED.step + 10 * COUNTED.watched
+    step_ns = prices.of(Ended(Run(Level.STEPS), 2 * MS, 60, 10))
+    assert step_ns == COUNTED.step + 10 * COUNTED.watched + 50 * COUNTED.span
+    # AND that counts when it is decided whether to watch
+    each_ns = COUNTED.watched + 5 * COUNTED.span
+    share = prices.watching_share() / alone_share
+    assert share == pytest.approx(each_ns / COUNTED.watched)
 
 
 def test_what_is_counted_is_what_this_machine_takes(

@@ -94,11 +94,11 @@ class Books:
         return iter((self.warm_up, *self.by_level.values(), self.disturbed))
 
     def start(self) -> None:
-        """Time is the program's from now on."""
+        """From now on, time is the program's."""
         self._began_ns = perf_counter_ns()
 
     def book_time(self) -> int:
-        """Book what has passed: so many nanoseconds. Time goes on."""
+        """Book the nanoseconds that have passed, return them, and go on."""
         now_ns = perf_counter_ns()
         passed_ns = now_ns - self._began_ns if self._began_ns else 0
         self.open.wall_ns += passed_ns
@@ -106,7 +106,7 @@ class Books:
         return passed_ns
 
     def leave_out(self) -> int:
-        """What has passed was ours: so many nanoseconds."""
+        """Leave out the nanoseconds that have passed, which were ours; return them."""
         now_ns = perf_counter_ns()
         passed_ns = now_ns - self._began_ns
         self.aside_ns += passed_ns
@@ -114,14 +114,14 @@ class Books:
         return passed_ns
 
     def stop(self) -> int:
-        """Book what has passed: so many nanoseconds. It is not the program's time from
-        now on."""
+        """Book the nanoseconds that have passed, and return them. What follows is not
+        the program's time."""
         passed_ns = self.book_time() if self._began_ns else 0
         self._began_ns = 0
         return passed_ns
 
     def age_ns(self) -> int:
-        """What has passed and is not booked."""
+        """The nanoseconds that have passed since something was booked last."""
         began_ns = self._began_ns  # once: another thread may read
         return perf_counter_ns() - began_ns if began_ns else 0
 

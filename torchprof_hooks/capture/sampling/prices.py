@@ -32,7 +32,7 @@ class Run(NamedTuple):
 class Ended(NamedTuple):
     """A run that has ended, and what is known of it.
 
-    spans: calls, and backward passes of calls, that were measured.
+    spans: calls, and backward passes of calls, that were measured, or watched.
     pauses: those of them from outside of all others, and whole backward passes.
     aside_ns: what we did between runs and blocks, and to find sites for new calls.
     is_training: whether these were training steps, or evaluation calls, which are only
@@ -54,7 +54,9 @@ class CountedCosts(NamedTuple):
     step: seeing its end.
     watched: seeing the end of a call from outside besides.
     pause: timing that, or a backward pass, or a step of an optimizer, as a whole.
-    span: each call of a module or function, and each backward pass of one.
+    span: each call of a module or function, and each backward pass of one; also where
+        only calls from outside are wanted, of a module that is called from outside at
+        other times.
     """
 
     step: int
@@ -129,8 +131,9 @@ class Prices:
         self.watches = True  # calls, where only the ends of steps are seen
         self._counted = counted or counted_costs(trivial_call_ns())
         self._spans = dict.fromkeys(Level, 0.0)  # of a step
-        self._pauses = 0.0
+        self._pauses = self._watched = 0.0  # the same; and of those only watched
         self._lately_pauses = self._lately_ns = 0.0
+        self._inside = 0.0  # watched calls inside of each that is from outside
         # By kind: a step of the last bare run, and what others took longer.
         self._bare_ns: dict[bool, float] = {}
         self._longer_ns: defaultdict[tuple[Level, bool | None], deque[float]] = (
@@ -139,7 +142,8 @@ class Prices:
 
     def counted_ns(self, level: Level) -> float:
         """The counted price of a step, as of the last one on this level."""
-        return self._counted_ns(level, 1, self._spans[level], self._pauses)
+        pauses = self._watched if level == Level.STEPS else self._pauses
+        return self._counted_ns(level, 1, self._spans[level], pauses)
 
     def counted(self, ended: Ended) -> float:
         """The counted price of a run."""
@@ -149,7 +153,8 @@ class Prices:
     def watching_share(self) -> float:
         """What it would cost to watch calls, as a share of the time of the steps around
         them: training steps and evaluation calls as they come."""
-        return self._counted.watched * self._lately_pauses / max(self._lately_ns, 1.0)
+        call_ns = self._counted.watched + self._counted.span * self._inside
+        return call_ns * self._lately_pauses / max(self._lately_ns, 1.0)
 
     def compare_with(self, level: Level) -> None:
         """From now on, other levels are compared with this one."""
@@ -159,7 +164,7 @@ class Prices:
             self._longer_ns.clear()
 
     def known(self, level: Level, is_training: bool | None) -> int:
-        """How many differences there are."""
+        """How many differences are remembered."""
         return len(self._longer_ns[level, is_training])
 
     def of(self, ended: Ended) -> float:
@@ -167,7 +172,10 @@ class Prices:
         (level, steps), duration_ns, spans, pauses, _, kind = ended
         self._spans[level] = spans / steps
         counted_ns = self.counted(ended)
-        if level > Level.STEPS:
+        if level == Level.STEPS:
+            self._watched = pauses / steps
+            self._inside = spans / pauses - 1 if pauses else self._inside
+        else:
             self._pauses = pauses / steps
             bare_ns = max(duration_ns - counted_ns, 0)
             self._lately_pauses = _KEPT * self._lately_pauses + pauses
@@ -189,7 +197,8 @@ class Prices:
     ) -> float:
         of_steps, watched, of_pauses, of_spans = self._counted
         if level == Level.STEPS:
-            return steps * of_steps + watched * spans
+            inside = of_spans * max(spans - pauses, 0)
+            return steps * of_steps + watched * pauses + inside
         return of_pauses * pauses + (of_spans * spans if level > Level.PHASES else 0)
 
 
