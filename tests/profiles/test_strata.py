@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from torchprof_hooks.profiles.cells import CellKey
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import (
     BACKWARD_NAME,
@@ -103,6 +106,24 @@ def test_the_whole_is_what_was_measured() -> None:
 
 
 @pytest.mark.parametrize("of_functions", [False, True])
+def test_estimates_are_without_what_measuring_took(of_functions: bool) -> None:
+    """Where steps are short, and all are looked into, it would make phases longer."""
+    cells = dict(MODULES.profile.cells)
+    inner: CellKey = ("Net", "Net.fc"), "forward"
+    cells[inner] = replace(cells[inner], overhead_ns=60)
+    strata = Strata(WARM_UP, modules=stratum(2, cells), functions=FUNCTIONS)
+    profile = replace(strata.modules.profile, overhead_ns=60)
+    strata = replace(strata, modules=strata.modules._replace(profile=profile))
+    assert strata.overhead_ns == 60
+    estimate = strata.estimate(of_functions=of_functions)
+    times = estimate.phase_times_ns()
+    assert times["profiler"] == 60
+    # The first step, two of modules, one of functions; its loss is in no module.
+    assert times["forward"] == 1000 + 200 - 60 + 120
+    assert estimate.wall_ns == own_sum(estimate) == strata.whole.wall_ns
+
+
+@pytest.mark.parametrize("of_functions", [False, True])
 def test_estimates_add_up_to_the_time_of_all_steps(of_functions: bool) -> None:
     estimate = STRATA.estimate(of_functions=of_functions)
     assert estimate.wall_ns == own_sum(estimate)
@@ -110,6 +131,17 @@ def test_estimates_add_up_to_the_time_of_all_steps(of_functions: bool) -> None:
     assert estimate.steps == 12
     without = STRATA.estimate(of_functions=of_functions, warm_up=False)
     assert without.wall_ns == pytest.approx(estimate.wall_ns - 1000, abs=5)
+
+
+@pytest.mark.parametrize("of_functions", [False, True])
+@pytest.mark.parametrize(
+    "strata", [STRATA, Strata(phases=PHASES), Strata(modules=MODULES, phases=PHASES)]
+)
+def test_own_times_alone_are_the_same(strata: Strata, of_functions: bool) -> None:
+    """Without all else that is known of cells: ranks are compared by them."""
+    cells = strata.estimate(of_functions=of_functions, warm_up=False).cells
+    own_ns = strata.division(of_functions=of_functions).own_ns
+    assert own_ns == {key: totals.self_ns for key, totals in cells.items()}
 
 
 def test_modules_of_all_steps() -> None:

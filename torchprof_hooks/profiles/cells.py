@@ -35,6 +35,7 @@ _PHASE_OF_KIND: Final[Mapping[Kind, Phase]] = {
 }
 
 _PROFILER: Final[CellKey] = ((PROFILER_NAME,), "profiler")
+_NOTHING: Final = Totals()
 
 _NOT_MODULES: Final[Infos] = {
     OUTSIDE_NAME: ModuleInfo(kind="outside"),
@@ -147,22 +148,32 @@ def overhead_ns(item: tuple[CellKey, Totals]) -> int:
     return totals.self_ns if phase == "profiler" else totals.overhead_ns
 
 
-def without_overhead(cells: Cells) -> Cells:
-    """The same cells without the time that measuring took in them. That becomes time of
-    the profiler, so that own times still add up to the wall time.
+def own_times(cells: Cells) -> dict[CellKey, int]:
+    """Own times without the time that measuring took in them. That becomes time of the
+    profiler, so that they still add up to the wall time.
 
     Costs are estimates. A cost that is larger than the own time of its cell is cut to
     that.
     """
-    kept: dict[CellKey, Totals] = {}
+    times: dict[CellKey, int] = {}
     taken_ns = 0
     for key, totals in cells.items():
-        if not totals.overhead_ns:
-            kept[key] = totals
-            continue
-        own_ns = min(totals.overhead_ns, max(totals.self_ns, 0))
-        taken_ns += own_ns
-        kept[key] = totals.without_overhead(own_ns)
+        own_ns = totals.self_ns
+        if totals.overhead_ns:
+            cost_ns = min(totals.overhead_ns, max(own_ns, 0))
+            own_ns -= cost_ns
+            taken_ns += cost_ns
+        times[key] = own_ns
     if taken_ns:
-        add_cell(kept, _PROFILER, Totals(self_ns=taken_ns))
+        times[_PROFILER] = times.get(_PROFILER, 0) + taken_ns
+    return times
+
+
+def without_overhead(cells: Cells) -> Cells:
+    """The same cells with these own times."""
+    kept: dict[CellKey, Totals] = {}
+    for key, own_ns in own_times(cells).items():
+        totals = cells.get(key, _NOTHING)
+        is_same = totals.self_ns == own_ns and not totals.overhead_ns
+        kept[key] = totals if is_same else totals.without_overhead(own_ns)
     return kept

@@ -116,10 +116,10 @@ class StepTimes(NamedTuple):
         return StepTimes(
             self.first_steps + other.first_steps,
             self.first_ns + other.first_ns,
-            sorted_buckets([*self.later, *other.later]),
+            _with(self.later, other.later),
             self.evaluations + other.evaluations,
             self.evaluation_ns + other.evaluation_ns,
-            sorted_buckets([*self.waits, *other.waits]),
+            _with(self.waits, other.waits),
         )
 
     def without(self, earlier: StepTimes) -> StepTimes:
@@ -132,6 +132,14 @@ class StepTimes(NamedTuple):
             self.evaluation_ns - earlier.evaluation_ns,
             _without(self.waits, earlier.waits),
         )
+
+
+def _with(
+    buckets: tuple[Bucket, ...], others: tuple[Bucket, ...]
+) -> tuple[Bucket, ...]:
+    if buckets and others:
+        return sorted_buckets([*buckets, *others])
+    return buckets or others
 
 
 def _without(

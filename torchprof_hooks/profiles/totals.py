@@ -151,10 +151,10 @@ class Totals:
         )
 
     def without_overhead(self, own_ns: int) -> Totals:
-        """The same numbers without so much own time, which measuring took."""
+        """The same numbers with this own time, which is without what measuring took."""
         return Totals(  # see `with_cumulative`
             self.calls,
-            self.self_ns - own_ns,
+            own_ns,
             self.cumulative_ns,
             self.min_ns,
             self.max_ns,

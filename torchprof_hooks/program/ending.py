@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import gc
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -109,19 +108,6 @@ class Outputs:
         provenance = self._origin.provenance(True)
         found = final_report(Path(self._flags.save), provenance)
         return f"\n\n{found}" if found else ""
-
-
-@contextmanager
-def without_collections() -> Iterator[None]:
-    """Switches off Python's collector of garbage: it would go through all objects of
-    the program, which takes as long as making the report."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def end_as_interrupted() -> None:

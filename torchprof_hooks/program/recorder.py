@@ -23,6 +23,7 @@ from torchprof_hooks.capture.tracking.first_call import FirstCall
 from torchprof_hooks.hooks.measuring import Settings, make_tracker
 from torchprof_hooks.measure.device_clock import default_device_clock
 from torchprof_hooks.measure.origin import Origin
+from torchprof_hooks.profiles.files.collector import without_collections
 from torchprof_hooks.program import ending
 from torchprof_hooks.program.flags import Flags
 from torchprof_hooks.program.handover import BEGAN_NS, complain
@@ -67,7 +68,7 @@ class Recorder:
         self._origin = Origin(flush_secs, mesh_coordinates)
         self._outputs = ending.Outputs(flags, self._origin)
         self._is_reported = False
-        self._ended_ns = 0
+        self._ended_ns = self._overhead_ns = 0
         self.beginning_ns = 0  # what it took until `start` was done
 
     def start(self) -> None:
@@ -120,7 +121,7 @@ class Recorder:
             return
         self._ended_ns = time.perf_counter_ns()
         try:
-            with ending.without_collections():
+            with without_collections():
                 self._outputs.write(self._finish(), self._closing)
         except Exception as error:  # the program has ended well, for all that
             complain(f"torchprof_hooks: no report: {error!r}")
@@ -154,7 +155,8 @@ class Recorder:
             message=(" ".join(sys.argv) or "an interactive session") + thread,
             strata=strata,
             program_ns=now_ns - BEGAN_NS,
-            overhead_ns=self._sampler.spent_ns,
+            # What is counted for the budget knows nothing of what meters cost.
+            overhead_ns=max(self._sampler.spent_ns, strata.overhead_ns),
             has_warm_up=not self._flags.ignore_first_call,
             compilation=ending.compilation_since(self._compiled_before),
             facts=self._sampler.facts(),
@@ -163,6 +165,7 @@ class Recorder:
 
     def _finish(self) -> ProgramProfile:
         program = self._so_far(self._flop_count)
+        self._overhead_ns = program.overhead_ns
         if self._memory is None:
             return program
         self._memory.drop()  # a step that has not ended
@@ -174,7 +177,7 @@ class Recorder:
         file."""
         report_ns = time.perf_counter_ns() - self._ended_ns
         lines = [
-            f"It took {self._sampler.spent_ns / 1e9:.3f}s to measure, "
+            f"It took {self._overhead_ns / 1e9:.3f}s to measure, "
             f"{self.beginning_ns / 1e9:.3f}s to begin, and "
             f"{report_ns / 1e9:.3f}s to make this report"
         ]

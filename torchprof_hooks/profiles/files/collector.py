@@ -1,0 +1,21 @@
+"""Python's collector of garbage."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def without_collections() -> Iterator[None]:
+    """Switch it off. It goes through all objects of the program again and again, which
+    takes as long as making a report, or reading a thousand files; what these make has
+    no cycles."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

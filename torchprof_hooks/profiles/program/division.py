@@ -1,0 +1,178 @@
+"""The time of all steps of a program, divided as in those that were seen closely."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cached_property
+
+from torchprof_hooks.profiles.cells import CellKey, Infos, add_cell, own_times
+from torchprof_hooks.profiles.modules import ModuleInfo
+from torchprof_hooks.profiles.names import (
+    BACKWARD_NAME,
+    BACKWARD_PHASES,
+    OUTSIDE_NAME,
+    PROFILER_NAME,
+    Phase,
+)
+from torchprof_hooks.profiles.profile import Profile
+from torchprof_hooks.profiles.program.unseen_steps import (
+    UNSAMPLED_INFOS,
+    not_looked_into,
+    scaled,
+)
+from torchprof_hooks.profiles.totals import Totals
+
+Part = tuple[str, Phase]
+#: A part, and whether it is the functions in it, or all else.
+_Group = tuple[Part, bool]
+
+
+class Division:
+    """An estimate of all steps: time in each part of the program is that of all steps;
+    it is divided as in steps that were seen closely; both without the time that
+    measuring took.
+
+    all_steps: of all, with those that were seen.
+    ratio: how many steps there are for each that was seen.
+    """
+
+    def __init__(self, all_steps: Profile, seen: Profile, ratio: float) -> None:
+        self.all_steps = all_steps
+        self._seen = seen
+        self._ratio = ratio
+        self._measured = own_times(seen.cells)
+        self._infos = {PROFILER_NAME: ModuleInfo(kind="profiler"), **seen.modules}
+        self._groups = {key: self._group(key) for key in self._measured}
+        self._wanted = self._part_times()
+        self._factors, self._shares = self._find_factors()
+
+    @cached_property
+    def own_ns(self) -> Mapping[CellKey, int]:
+        """The own times of cells. They add up to the wall time of all steps."""
+        times = {
+            key: round(own_ns * self._factors[group])
+            for key, own_ns in self._measured.items()
+            if (group := self._groups[key]) in self._factors
+        }
+        self._add_rounding(times)
+        for key, totals in self._seen_as_a_whole.items():
+            times[key] = times.get(key, 0) + totals.self_ns
+        return times
+
+    def profile(self) -> Profile:
+        """The same with calls and all else that is known of cells. The numbers of calls
+        of a part are in proportion to its own."""
+        pattern = self._seen.corrected()
+        cells: dict[CellKey, Totals] = {}
+        for key, totals in pattern.cells.items():
+            group = self._groups[key]
+            if group in self._factors:
+                factor, share = self._factors[group], self._shares[group[0]]
+                cells[key] = scaled(totals, factor, share)
+        for key, totals in self._seen_as_a_whole.items():
+            add_cell(cells, key, totals)
+        for key, own_ns in self.own_ns.items():
+            if cells[key].self_ns != own_ns:  # rounded
+                cells[key] = replace(cells[key], self_ns=own_ns)
+        return replace(
+            self.all_steps,
+            cells=cells,
+            modules=self.modules,
+            wall_ns=sum(self.own_ns.values()),
+        )
+
+    @cached_property
+    def modules(self) -> Infos:
+        """What the names in cells are."""
+        return {**self.all_steps.modules, **UNSAMPLED_INFOS, **self._infos}
+
+    def _part_times(self) -> Counter[Part]:
+        """Time of each part in all steps."""
+        found: Counter[Part] = Counter()
+        for key, own_ns in own_times(self.all_steps.cells).items():
+            found[_part(key, self.modules)] += own_ns
+        return found
+
+    def _group(self, key: CellKey) -> _Group:
+        is_function = self._infos[key[0][-1]].kind == "function"
+        return _part(key, self._infos), is_function
+
+    def _find_factors(self) -> tuple[dict[_Group, float], dict[Part, float]]:
+        """Factors for times (see `_time_factors`), and for the calls of parts."""
+        found: Counter[_Group] = Counter()
+        for key, own_ns in self._measured.items():
+            found[self._groups[key]] += own_ns
+        shares = {part: self._share_of_calls(part) for part, _ in found}
+        factors: dict[_Group, float] = {}
+        for part, share in shares.items():
+            functions_ns = found[part, True]
+            part_ns = functions_ns + found[part, False]
+            if part_ns:
+                factors[part, False], factors[part, True] = _time_factors(
+                    self._wanted[part], part_ns, functions_ns, share
+                )
+        return factors, shares
+
+    def _share_of_calls(self, part: Part) -> float:
+        key: CellKey = (part[:1], part[1])
+        whole, known = (
+            profile.cells[key].calls if key in profile.cells else 0
+            for profile in (self.all_steps, self._seen)
+        )
+        return whole / known if known else self._ratio
+
+    def _add_rounding(self, times: dict[CellKey, int]) -> None:
+        """Make the times of each part add up to that of the part, to the nanosecond, by
+        adding what rounding lost to the largest of them."""
+        largest: dict[Part, CellKey] = {}
+        missing = Counter(self._wanted)
+        for key, own_ns in times.items():
+            part, _ = self._groups[key]
+            missing[part] -= own_ns
+            if own_ns > times[largest.setdefault(part, key)]:
+                largest[part] = key
+        for part, key in largest.items():
+            times[key] += missing[part]
+
+    @cached_property
+    def _seen_as_a_whole(self) -> Mapping[CellKey, Totals]:
+        """Cells of parts that were never seen from close by."""
+        if all((part, False) in self._factors for part in self._wanted):
+            return {}
+        coarse = not_looked_into(self.all_steps.corrected())
+        return {
+            key: totals
+            for key, totals in coarse.cells.items()
+            if (_part(key, coarse.modules), False) not in self._factors
+        }
+
+
+def parts_of(profile: Profile) -> set[Part]:
+    """Those that have cells."""
+    return {_part(key, profile.modules) for key in profile.cells}
+
+
+def _part(key: CellKey, infos: Infos) -> Part:
+    """The part of a program that a cell is in: an outermost module, or what is no
+    module; backward as a whole; or the code outside of all."""
+    path, phase = key
+    if phase in BACKWARD_PHASES:
+        return BACKWARD_NAME, "backward"
+    if infos[path[0]].kind == "function":
+        return OUTSIDE_NAME, "outside"
+    return path[0], phase
+
+
+def _time_factors(
+    wanted_ns: int, found_ns: int, functions_ns: int, share_of_calls: float
+) -> tuple[float, float]:
+    """Factors for the times of a part: for cells that are not functions, and for
+    functions. Measuring functions takes time between them, not in them. So functions
+    are scaled with their number of calls, and the rest gets the time that remains."""
+    rest_ns = found_ns - functions_ns
+    of_functions = share_of_calls * functions_ns
+    if not rest_ns or of_functions > wanted_ns:
+        return wanted_ns / found_ns, wanted_ns / found_ns
+    return (wanted_ns - of_functions) / rest_ns, share_of_calls
