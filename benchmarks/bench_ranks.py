@@ -103,7 +103,8 @@ def main() -> None:
                 rows,
                 [
                     "Files of two ranks that train GPT-2 small for 100 steps, copied; "
-                    "time of the command."
+                    "time of the command, and memory of the largest of its processes, "
+                    f"of which up to {os.cpu_count()} read."
                 ],
             )
         ],

@@ -18,7 +18,13 @@ import results
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from tests.distributed.processes import run_processes
-from tests.distributed.test_ranks import CASES, SLEEP_S, all_of_them
+from tests.distributed.test_ranks import (
+    CASES,
+    LONGEST_S,
+    SLEEP_S,
+    all_of_them,
+    steps_of,
+)
 from torchprof_hooks import load_ranks
 
 COLUMNS = ("right", "nobody", "other row", "wrong rank")
@@ -67,7 +73,7 @@ def table_of(size: int, runs: int) -> results.Table:
         with tempfile.TemporaryDirectory() as folder:
             for name in CASES:
                 (Path(folder) / name).mkdir()
-            run_processes(all_of_them(Path(folder), size), size)
+            run_processes(all_of_them(Path(folder), size), size, LONGEST_S)
             for name, found in counts.items():
                 said = judged(Path(folder) / name, name, size - 1)
                 found[said] += 1
@@ -77,7 +83,10 @@ def table_of(size: int, runs: int) -> results.Table:
     rows: list[list[results.Cell]] = [
         [name, *(found[c] for c in COLUMNS)] for name, found in counts.items()
     ]
-    note = f"{runs} runs; what is planted sleeps {1000 * SLEEP_S:.0f} ms a step."
+    note = (
+        f"{runs} runs of {steps_of(size)} steps; what is planted sleeps "
+        f"{1000 * SLEEP_S:.0f} ms in each."
+    )
     title = f"Verdicts on {size} processes"
     return results.Table(title, ["planted", *COLUMNS], rows, [note])
 

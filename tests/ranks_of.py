@@ -10,7 +10,7 @@ from torchprof_hooks import Profile
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import Phase
 from torchprof_hooks.profiles.ranks.provenance import Provenance
-from torchprof_hooks.profiles.ranks.rank import Rank, rank_of
+from torchprof_hooks.profiles.ranks.rank import Rank, loop_of, rank_of
 from torchprof_hooks.profiles.ranks.ranks import Ranks
 from torchprof_hooks.profiles.ranks.run import run_of
 from torchprof_hooks.profiles.step_times import (
@@ -84,7 +84,8 @@ def buckets(durations_ns: Iterable[int]) -> tuple[Bucket, ...]:
 
 def as_rank(profile: Profile, steps: int = STEPS) -> Rank:
     number = profile.provenance[0].rank
-    return rank_of(f"profile-rank{number}.json", profile, profile, steps, steps)
+    name = f"profile-rank{number}.json"
+    return rank_of(name, profile.provenance, loop_of(profile), steps)
 
 
 def ranks_of(works: Sequence[Work], jitter_ms: float = 0.0) -> Ranks:

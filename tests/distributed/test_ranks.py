@@ -10,7 +10,7 @@ import os
 import random
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,15 @@ from torchprof_hooks.profiles.ranks.skew import phase_times
 STEPS = 10
 SLEEP_S = 0.06
 SIZES = (2, 4, 8) if IS_THOROUGH else (4,)
+#: All cases together.
+LONGEST_S = 240.0
+#: With more processes than that on a few cores, steps differ more: there are more.
+FEW = 4
+
+
+def steps_of(size: int) -> int:
+    """How many steps so many processes make; each has its turn equally often."""
+    return STEPS if size <= FEW else 3 * size
 
 
 class Slow(torch.autograd.Function):
@@ -60,7 +69,7 @@ class Head(nn.Module):
 
 
 class Data(Dataset[torch.Tensor]):
-    def __init__(self, seconds: float, steps: int = STEPS) -> None:
+    def __init__(self, seconds: float, steps: int) -> None:
         self.seconds, self.steps = seconds, steps
 
     def __len__(self) -> int:
@@ -92,43 +101,45 @@ ROW_S = SLEEP_S / (2 * ROWS)
 def train(
     folder: Path,
     sleeps: Sleeps,
-    own_code: Callable[[int], float],
+    own_code: Sequence[float],
     rows: int = 1,
     row_s: float = 0.0,
 ) -> None:
+    """As many steps as there are times in `own_code`, which are those of its own."""
     torch.manual_seed(0)
     forward_s, backward_s, data_s, own_s = sleeps
     model = DistributedDataParallel(
         nn.Sequential(nn.Linear(8, 8), Head(forward_s, backward_s, row_s))
     )
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    batches = iter(DataLoader(Data(data_s), rows))
+    batches = iter(DataLoader(Data(data_s, len(own_code)), rows))
 
-    def step(number: int) -> None:
+    def step(more_s: float) -> None:
         loss = model(next(batches)).square().mean()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        time.sleep(own_s + own_code(number))
+        time.sleep(own_s + more_s)
 
-    step(0)
+    step(0.0)
     with torchprof_hooks.profile(save=folder / "profile.json"):
-        for number in range(STEPS):
-            step(number)
+        for more_s in own_code:
+            step(more_s)
 
 
 def all_of_them(folder: Path, size: int) -> Callable[[int], None]:
     """What each process does, in one group: it takes long to make."""
 
     def work(rank: int) -> None:
-        is_last = rank == size - 1
+        steps, is_last = range(steps_of(size)), rank == size - 1
+        nothing = [0.0 for _ in steps]
         for name, (sleeps, _, _) in PLANTED.items():
-            train(folder / name, sleeps if is_last else NOWHERE, lambda _: 0.0)
+            train(folder / name, sleeps if is_last else NOWHERE, nothing)
         rows = 2 * ROWS if is_last else ROWS
-        train(folder / "batch", NOWHERE, lambda _: 0.0, rows, ROW_S)
+        train(folder / "batch", NOWHERE, nothing, rows, ROW_S)
         rng = random.Random(rank)
-        train(folder / "noise", NOWHERE, lambda _: SLEEP_S * rng.gauss(1, 0.1))
-        train(folder / "turns", NOWHERE, lambda n: SLEEP_S * (n % size == rank))
+        train(folder / "noise", NOWHERE, [SLEEP_S * rng.gauss(1, 0.1) for _ in steps])
+        train(folder / "turns", NOWHERE, [SLEEP_S * (n % size == rank) for n in steps])
 
     return work
 
@@ -165,7 +176,7 @@ def test_planted(size: int, tmp_path: Path) -> None:
     for name in CASES:
         (tmp_path / name).mkdir()
     import_module("torch._dynamo")  # takes seconds: not in each process
-    run_processes(all_of_them(tmp_path, size), size)
+    run_processes(all_of_them(tmp_path, size), size, LONGEST_S)
     for name, (_, row, phase) in PLANTED.items():
         ranks = load_ranks(tmp_path / name)
         assert (ranks.world_size, ranks.missing, ranks.stale) == (size, (), ())

@@ -20,7 +20,7 @@ from torchprof_hooks.profiles.program.program_profile import ProgramProfile
 from torchprof_hooks.program import file_tools
 
 #: The usual ones take some seconds.
-COUNT = int(os.environ.get("TORCHPROF_FUZZ", "200" if IS_THOROUGH else "100"))
+COUNT = int(os.environ.get("TORCHPROF_FUZZ", "200" if IS_THOROUGH else "50"))
 FIRST = int(os.environ.get("TORCHPROF_FUZZ_FROM", "0"))
 BATCH = 50
 

@@ -8,7 +8,7 @@ import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import reduce
+from functools import partial, reduce
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -18,7 +18,8 @@ from torchprof_hooks.profiles.files import profile_file
 from torchprof_hooks.profiles.files.writing import replaced_file
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.program.program_profile import ProgramProfile
-from torchprof_hooks.profiles.ranks.ranks import load_ranks
+from torchprof_hooks.profiles.ranks.ranks import Ranks
+from torchprof_hooks.profiles.ranks.run import read_run
 from torchprof_hooks.program.file_options import file_parser
 from torchprof_hooks.reports import comparison, row_table, text
 from torchprof_hooks.reports.export.formats import ROW_FORMATS, STACK_FORMATS
@@ -34,6 +35,9 @@ T = TypeVar("T")
 #: Exit codes besides 0.
 SLOWER: Final = 1
 TROUBLE: Final = 2
+
+#: That read files of ranks at once.
+_MOST_PROCESSES: Final = 8
 
 #: The formats that are a screen, a program's tables, and a page.
 _TEXT: Final = "text"
@@ -180,7 +184,10 @@ def _merge(args: argparse.Namespace) -> int:
 
 
 def _ranks(args: argparse.Namespace) -> int:
-    ranks, width = _read(load_ranks, args.folder), min(_width(), WIDTH)
+    processes = min(os.cpu_count() or 1, _MOST_PROCESSES)
+    run = _read(partial(read_run, processes=processes), args.folder)
+    ranks = Ranks(*run)
+    width = min(_width(), WIDTH)
     if ranks.notes and args.format != _TEXT:
         print("torchprof_hooks:", "; ".join(ranks.notes), file=sys.stderr)
     _put(rendered(ranks, args.format, args.by, args.max_rows, width), args.output)

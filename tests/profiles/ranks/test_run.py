@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -154,6 +155,16 @@ def test_what_cannot_be_a_rank(tmp_path: Path) -> None:
         "left out: sum.json is the sum of several",
     )
     assert found.notes[0].startswith("left out: corrupt.json is not a whole JSON file")
+
+
+def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
+    save(tmp_path, of_rank(0, 1))
+    os.mkfifo(tmp_path / "pipe.json")
+    (tmp_path / "folder.json").mkdir()
+    assert load_ranks(tmp_path).notes == (
+        "left out: folder.json is no file",
+        "left out: pipe.json is no file",
+    )
 
 
 def test_folders_without_ranks(tmp_path: Path) -> None:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.ranks_of import USUAL, Work, as_rank, of_rank, profile_of, ranks_of
+from tests.ranks_of import MS, USUAL, Work, as_rank, of_rank, profile_of, ranks_of
 from tests.reports.html.test_browser import Open, assert_accessible, browser, opened
 from tests.reports.html.test_page import HOSTILE, Page
+from tests.thorough import in_turns
 from torchprof_hooks import Profile
+from torchprof_hooks.profiles.ranks.collectives import Collective
+from torchprof_hooks.profiles.ranks.provenance import Coordinate
+from torchprof_hooks.profiles.ranks.rank import Rank
 from torchprof_hooks.profiles.ranks.ranks import Ranks
 from torchprof_hooks.profiles.ranks.run import run_of
 from torchprof_hooks.program.file_tools import main
@@ -86,6 +91,52 @@ def test_steps_and_rows_side_by_side() -> None:
     assert "(waiting for gradients)" not in found
 
 
+def with_collectives(rank: int, waiting_ms: int) -> Rank:
+    """A rank that has called one function 10 times, with 2 MB in each call."""
+    found = Collective(
+        *("all_reduce", "mesh_dp", 2, 10, 20_000_000),
+        *(10 * MS, 10 * waiting_ms * MS, 100 * MS),
+    )
+    profile = profile_of(USUAL, [1], of_rank(rank, 2))
+    return as_rank(replace(profile, collectives=(found,)))
+
+
+def test_what_ranks_exchange() -> None:
+    ranks = Ranks(*run_of([with_collectives(0, 30), with_collectives(1, 2)]))
+    found = texts(ranks)
+    table = found[found.index("all_reduce (mesh_dp of 2)") :]
+    assert table[1:9] == [
+        *("20", "1.91MB", "1.00 ms", "2.00 ms", "16.00 ms", "30.00 ms", "rank 1"),
+        "0.200",
+    ]
+
+
+def test_ranks_that_exchange_nothing_have_no_table_of_it() -> None:
+    """Processes that do not communicate, or in ways that are not seen."""
+    nothing: Work = {("Net", "forward"): 10.0}
+    ranks = [as_rank(profile_of(nothing, [0], of_rank(n, 2))) for n in range(2)]
+    found = texts(Ranks(*run_of(ranks)))
+    assert "What ranks exchange" not in found
+    assert "Not known" in found
+    assert "In no row by more than one per cent of a step." in found
+    assert "What ranks exchange" in texts(Ranks(*run_of([with_collectives(0, 1)])))
+
+
+def test_places_in_a_mesh_and_who_is_compared() -> None:
+    places = [(0, 0), (0, 1), (1, 0), (1, 1)]
+    found = []
+    for number, (stage, replica) in enumerate(places):
+        where = (Coordinate("pp", stage, 2), Coordinate("dp", replica, 2))
+        provenance = of_rank(number, 4, coordinates=where)
+        found.append(as_rank(profile_of(USUAL, [1], provenance)))
+    shown = texts(Ranks(*run_of(found)))
+    assert "Compared with each other, for they do the same: 0, 1; 2, 3." in shown
+    header = shown.index("pp")
+    assert shown[header : header + 2] == ["pp", "dp"]
+    row = shown.index("rank 2", header)
+    assert shown[row : row + 3] == ["rank 2", "1", "0"]
+
+
 def test_bars_are_as_long_as_steps() -> None:
     short = profile_of({("Net", "forward"): 10}, [0], of_rank(0, 2))
     long = profile_of({("Net", "forward"): 40}, [0], of_rank(1, 2))
@@ -128,7 +179,7 @@ def test_the_command_writes_it(tmp_path: Path) -> None:
 
 @pytest.mark.browser
 @pytest.mark.slow
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", in_turns(["light", "dark"], 0, 2))
 def test_it_opens_and_is_easy_to_reach(opened: Open, scheme: str) -> None:
     page = opened(ranks_page(RANKS), color_scheme=scheme)
     assert page.evaluate("document.documentElement.dataset.ready") == "true"

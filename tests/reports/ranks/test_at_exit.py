@@ -39,6 +39,33 @@ def test_it_waits_for_the_last_files_of_others(tmp_path: Path) -> None:
     later.join()
 
 
+#: Counts how often each file is opened while rank 0 waits in vain.
+WAITS = """
+import sys
+from collections import Counter
+from pathlib import Path
+from torchprof_hooks.profiles.files.profile_file import provenance_of
+from torchprof_hooks.reports.ranks.at_exit import final_report
+
+path = Path(sys.argv[1])
+[own] = provenance_of(path.with_name("profile-rank0.json"))
+opened = Counter()
+sys.addaudithook(lambda event, args: event == "open" and opened.update([str(args[0])]))
+final_report(path, own, patience_s=1)
+print(max(count for name, count in opened.items() if name.endswith(".json")))
+"""
+
+
+def test_files_are_read_again_only_if_they_change(tmp_path: Path) -> None:
+    """There may be a thousand of them."""
+    path = tmp_path / "profile.json"
+    for rank in range(4):
+        save(path, of_rank(rank, 4, has_ended=False))
+    run = plain("-c", WAITS, str(path))
+    # Once while it waits, once to see that one is there, and once for the report.
+    assert (run.out, run.err) == ("3\n", "")
+
+
 def test_it_does_not_wait_for_ever(tmp_path: Path) -> None:
     path = tmp_path / "profile.json"
     save(path, FIRST)

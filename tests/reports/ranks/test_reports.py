@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.ranks_of import BEGAN, SECOND, USUAL, of_rank, profile_of, ranks_of
+from tests.ranks_of import BEGAN, SECOND, USUAL, as_rank, of_rank, profile_of, ranks_of
 from torchprof_hooks import load_ranks
+from torchprof_hooks.profiles.ranks.ranks import Ranks
+from torchprof_hooks.profiles.ranks.run import run_of
 from torchprof_hooks.profiles.ranks.waits import Waits
 from torchprof_hooks.program.file_tools import main
 from torchprof_hooks.reports.ranks.export import ranks_csv, ranks_json
@@ -46,6 +48,15 @@ Each spends about 1.00ms (2.0 %) in communication: what that takes, or waiting f
 def test_a_slow_rank() -> None:
     ranks = ranks_of([USUAL, USUAL, SLOW, USUAL])
     assert str(ranks) == ranks.report() == REPORT
+
+
+def test_long_commands_are_cut() -> None:
+    """Ray's workers have 900 characters of arguments."""
+    command = "worker.py " + "--address=192.0.2.2 " * 40
+    profile = profile_of(USUAL, [1.0], of_rank(0, 1, command=command))
+    report = Ranks(*run_of([as_rank(profile)])).report()
+    assert "1 of 1 rank of worker.py --address=192.0.2.2 " in report
+    assert max(map(len, report.splitlines())) <= 120
 
 
 def test_nobody_slow() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import chain
 from typing import Annotated, Any, Final, NamedTuple
 
@@ -12,9 +12,10 @@ from torchprof_hooks.profiles.files.codec import (
     DamageError,
     checked_object,
     have_type,
+    remembering,
     wrong,
 )
-from torchprof_hooks.profiles.files.fields import INLINE, Length
+from torchprof_hooks.profiles.files.fields import Length
 from torchprof_hooks.profiles.files.schema import Record, Schema
 from torchprof_hooks.profiles.files.table import of_tables
 from torchprof_hooks.profiles.names import Phase
@@ -28,37 +29,60 @@ _DEEPEST: Final = 10_000
 _NAMES: Final = "names"
 
 
-class _Cell(NamedTuple):
-    """A cell, as a record of its own."""
+class _Key(NamedTuple):
+    """Which cell this is, as a record of its own."""
 
     path: Annotated[tuple[str, ...], Length(1, _DEEPEST)]
     phase: Phase
-    totals: Annotated[Totals, INLINE]
+
+
+#: The fields of a table of cells that say which cells these are.
+_KEY_FIELDS: Final = (_NAMES, *_Key._fields)
 
 
 def of_cells(schema: Schema) -> Codec:
     """Cells as a table, with each name once."""
-    table = of_tables(Record(schema, _Cell))
-    texts = schema.of(tuple[str, ...])
+    keys, totals = _of_keys(schema), of_tables(Record(schema, Totals))
 
     def decode(content: Any) -> dict[CellKey, Totals]:
         columns = {**checked_object(content)}
+        of_keys = {n: columns.pop(n) for n in _KEY_FIELDS if n in columns}
+        found, numbers = keys.decode(of_keys), totals.decode(columns)
+        if len(found) != len(numbers):
+            lengths = {name: len(items) for name, items in columns.items()}
+            problem = f"has lists of different lengths: {lengths}, path: {len(found)}"
+            raise DamageError(problem)
+        return dict(zip(found, numbers, strict=True))
+
+    def encode(value: Mapping[CellKey, Totals]) -> Any:
+        return {**keys.encode(value), **totals.encode(value.values())}
+
+    return Codec(encode, decode)
+
+
+def _of_keys(schema: Schema) -> Codec:
+    """Paths and phases of cells. They are remembered: ranks of a run have the same."""
+    table = of_tables(Record(schema, _Key))
+    texts = schema.of(tuple[str, ...])
+
+    def decode(content: Any) -> tuple[CellKey, ...]:
+        columns = {**content}
         if _NAMES in columns:
             try:
                 names = texts.decode(columns.pop(_NAMES))
             except DamageError as damage:
                 raise damage.inside(f".{_NAMES}") from None
             columns["path"] = _with_names(names, columns.get("path"))
-        found: dict[CellKey, Totals] = {}
-        for number, (path, phase, totals) in enumerate(table.decode(columns)):
+        found: dict[CellKey, None] = {}
+        for number, (path, phase) in enumerate(table.decode(columns)):
             if (path, phase) in found:
                 problem = "has the path and the phase of another cell"
                 raise DamageError(problem, f"[{number}]")
-            found[path, phase] = totals
-        return found
+            found[path, phase] = None
+        return tuple(found)
 
-    def encode(value: Mapping[CellKey, Totals]) -> Any:
-        columns = table.encode(_Cell(*key, totals) for key, totals in value.items())
+    def encode(keys: Iterable[CellKey]) -> Any:
+        columns = table.encode(_Key(*key) for key in keys)
         places: dict[str, int] = {}
         columns["path"] = [
             [places.setdefault(name, len(places)) for name in path]
@@ -66,7 +90,7 @@ def of_cells(schema: Schema) -> Codec:
         ]
         return {_NAMES: list(places), **columns}
 
-    return Codec(encode, decode)
+    return remembering(Codec(encode, decode))
 
 
 def _are_paths(paths: list[Any], count: int) -> bool:

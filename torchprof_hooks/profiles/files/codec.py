@@ -5,7 +5,6 @@ from __future__ import annotations
 import marshal
 import reprlib
 from collections.abc import Callable
-from functools import partial
 from typing import Any, Final, NamedTuple
 
 from torchprof_hooks.profiles.files.fields import Length, Whole
@@ -64,22 +63,22 @@ def checked_object(content: Any) -> dict[str, Any]:
     return content
 
 
-def _never(contents: list[Any]) -> bool:
+def _never(contents: list[Any]) -> None:
     """Nothing is known of many at once."""
-    return False
 
 
 class Codec(NamedTuple):
     """Turns values of one type into JSON types, and back; `decode` raises `DamageError`
     if no value has this content.
 
-    are_values: whether all contents of a list can be seen at once to be values as they
-        are: files have thousands of numbers, and a call for each takes long.
+    at_once: the values of all contents of a list, if all can be seen at once to be
+        right, else None: files have thousands of numbers, and a call for each takes
+        long. `decode` finds what is wrong.
     """
 
     encode: Callable[[Any], Any]
     decode: Callable[[Any], Any]
-    are_values: Callable[[list[Any]], bool] = _never
+    at_once: Callable[[list[Any]], list[Any] | None] = _never
 
 
 #: Contents whose values a codec remembers (see `remembering`).
@@ -110,11 +109,12 @@ def remembering(codec: Codec) -> Codec:
 def of_plain(
     is_one: Callable[[Any], bool],
     wanted: str,
-    are_values: Callable[[list[Any]], bool] = _never,
+    are_all: Callable[[list[Any]], bool],
 ) -> Codec:
     """For what JSON has a type for.
 
-    wanted: what the content has to be, in words.
+    is_one, are_all: whether a content is right, and all of a list are.
+    wanted: what it has to be, in words.
     """
 
     def decode(content: Any) -> Any:
@@ -122,7 +122,10 @@ def of_plain(
             raise wrong(content, wanted)
         return content
 
-    return Codec(lambda value: value, decode, are_values)
+    def at_once(contents: list[Any]) -> list[Any] | None:
+        return contents if are_all(contents) else None
+
+    return Codec(lambda value: value, decode, at_once)
 
 
 def have_type(kind: type, contents: list[Any]) -> bool:
@@ -170,6 +173,9 @@ def of_lists(item: Codec, length: Length | None = None) -> Codec:
         if length and not length.least <= len(content) <= length.most:
             count = f"{length.least} to {length.most}"
             raise DamageError(f"has {len(content)} items; it has to have {count}")
+        values = item.at_once(content)
+        if values is not None:
+            return tuple(values)
         decoded: list[Any] = []
         try:
             for each in content:
@@ -178,11 +184,11 @@ def of_lists(item: Codec, length: Length | None = None) -> Codec:
             raise damage.inside(f"[{len(decoded)}]") from None
         return tuple(decoded)
 
-    return Codec(
-        lambda value: [item.encode(each) for each in value],
-        decode,
-        partial(have_type, tuple),  # not in JSON: these have been decoded already
-    )
+    def at_once(contents: list[Any]) -> list[Any] | None:
+        # There are no tuples in JSON: these have been decoded already.
+        return contents if have_type(tuple, contents) else None
+
+    return Codec(lambda value: [item.encode(each) for each in value], decode, at_once)
 
 
 def of_maps(item: Codec) -> Codec:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Set
 from dataclasses import MISSING, fields, is_dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from types import NoneType, UnionType
 from typing import (
     Annotated,
@@ -25,6 +25,7 @@ from torchprof_hooks.profiles.files.codec import (
     Codec,
     DamageError,
     checked_object,
+    have_type,
     of_choices,
     of_lists,
     of_maps,
@@ -55,14 +56,14 @@ class Field(NamedTuple):
 class Record:
     """Codec of a dataclass or NamedTuple: an object with its fields.
 
-    If the record has a method `broken_promise`, that says what is wrong with its values
-    taken together, "" if nothing.
+    promises: whether it has a method `broken_promise`, which says what is wrong with
+        its values taken together, "" if nothing.
     """
 
     def __init__(self, schema: Schema, kind: Any) -> None:
         self.kind = kind
+        self.promises = hasattr(kind, "broken_promise")
         self._schema = schema
-        self._promises = hasattr(kind, "broken_promise")
 
     def encode(self, value: Any) -> dict[str, Any]:
         """See `Codec`."""
@@ -85,13 +86,27 @@ class Record:
         if missing := self._needed - content.keys():
             raise DamageError(f"has no field {min(missing)!r}")
         made = self.kind(**values)
-        self.check(made)
+        if self.promises and (problem := made.broken_promise()):
+            raise DamageError(problem)
         return made
 
-    def check(self, value: Any) -> None:
-        """Raise `DamageError` if a value does not keep its promise."""
-        if self._promises and (problem := value.broken_promise()):
-            raise DamageError(problem)
+    def at_once(self, contents: list[Any]) -> list[Any] | None:
+        """See `Codec`: of records that have all of their fields."""
+        names = self._decoders.keys()
+        if names != self.arguments.keys() or not all(
+            type(content) is dict and content.keys() == names for content in contents
+        ):
+            return None
+        columns = []
+        for name, codec, _, _ in self.fields:
+            column = codec.at_once([content[name] for content in contents])
+            if column is None:
+                return None
+            columns.append(column)
+        found = list(map(self.kind, *columns))
+        if self.promises and any(made.broken_promise() for made in found):
+            return None
+        return found
 
     @cached_property
     def fields(self) -> list[Field]:
@@ -122,6 +137,10 @@ class Record:
         return {name: _default(self.kind, name) for name in names}
 
 
+def _of_type(kind: type, wanted: str) -> Codec:
+    return of_plain(lambda c: type(c) is kind, wanted, partial(have_type, kind))
+
+
 def refuse_others(content: Mapping[str, Any], names: Set[str]) -> None:
     """Raise `DamageError` if an object has other fields than these."""
     if unknown := content.keys() - names:
@@ -145,8 +164,8 @@ class Schema:
     def __init__(self, special: Mapping[Any, Callable[[Schema], Codec]]) -> None:
         self._special = special
         self._codecs: dict[Any, Codec] = {
-            str: of_plain(lambda content: type(content) is str, "a text"),
-            bool: of_plain(lambda content: type(content) is bool, "true or false"),
+            str: _of_type(str, "a text"),
+            bool: _of_type(bool, "true or false"),
         }
 
     def of(self, hint: Any) -> Codec:
@@ -171,7 +190,7 @@ class Schema:
     def record(self, kind: Any) -> Codec:
         """The codec of a record, field by field."""
         record = Record(self, kind)
-        return Codec(record.encode, record.decode)
+        return Codec(record.encode, record.decode, record.at_once)
 
     def _generic(self, hint: Any, origin: Any, inner: tuple[Any, ...]) -> Codec:
         if origin is Annotated:

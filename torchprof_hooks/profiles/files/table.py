@@ -62,8 +62,9 @@ def _lists(record: Record, values: list[Any]) -> Iterator[tuple[str, list[Any]]]
 def _decoded(field: Field, items: Any) -> list[Any]:
     if type(items) is not list:
         raise wrong(items, "a list").inside(f".{field.name}")
-    if field.codec.are_values(items):
-        return items
+    values = field.codec.at_once(items)
+    if values is not None:
+        return values
     decoded: list[Any] = []
     try:
         for item in items:
@@ -92,9 +93,7 @@ def _records(record: Record, lists: dict[str, list[Any]], count: int) -> list[An
         for name, default in record.arguments.items()
     )
     found = list(map(record.kind, *columns))
-    for number, made in enumerate(found):
-        try:
-            record.check(made)
-        except DamageError as damage:
-            raise damage.inside(f"[{number}]") from None
+    for number, made in enumerate(found if record.promises else ()):
+        if problem := made.broken_promise():
+            raise DamageError(problem, f"[{number}]")
     return found

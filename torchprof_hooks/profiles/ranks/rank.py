@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from torchprof_hooks.profiles.cells import CellKey, Infos
 from torchprof_hooks.profiles.errors import ProfileFileError
@@ -15,7 +15,7 @@ from torchprof_hooks.profiles.names import Phase
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.program.program_profile import ProgramProfile
 from torchprof_hooks.profiles.ranks.collectives import Collectives
-from torchprof_hooks.profiles.ranks.provenance import Provenance
+from torchprof_hooks.profiles.ranks.provenance import Processes, Provenance
 from torchprof_hooks.profiles.ranks.waits import Waits, waits_of
 from torchprof_hooks.profiles.step_times import StepTimes
 
@@ -57,6 +57,18 @@ class Rank:
         return frozenset(n for n in firsts if self.infos[n].kind == "module")
 
 
+class Loop(NamedTuple):
+    """What is compared of a rank: all its steps, or those after the first one.
+
+    measured: what is not estimated: collectives, and the times of steps.
+    own_ns: own times of cells.
+    """
+
+    measured: Profile
+    infos: Infos
+    own_ns: Mapping[CellKey, int]
+
+
 def read_rank(path: Path) -> Rank:
     """The rank whose file this is. Of a whole program, steps after the first one are
     compared, if there are any.
@@ -67,43 +79,49 @@ def read_rank(path: Path) -> Rank:
     """
     found = profile_file.load_most(ProgramProfile, Profile, path)
     if isinstance(found, Profile):
-        return rank_of(path.name, found, found, found.steps, found.steps)
-    later = found.step_times.later_steps
-    loop = found.strata.estimate(of_functions=False, warm_up=not later)
-    return rank_of(path.name, found, loop, later, found.strata.steps)
+        return rank_of(path.name, found.provenance, loop_of(found), found.steps)
+    later, steps = found.step_times.later_steps, found.strata.steps
+    if not later:
+        loop = loop_of(found.strata.estimate(of_functions=False))
+        return rank_of(path.name, found.provenance, loop, 0, steps)
+    division = found.strata.division(of_functions=False)
+    loop = Loop(division.all_steps, division.modules, division.own_ns)
+    return rank_of(path.name, found.provenance, loop, later, steps)
+
+
+def loop_of(profile: Profile) -> Loop:
+    """All steps of a profile."""
+    own_ns = {key: totals.self_ns for key, totals in profile.cells.items()}
+    return Loop(profile, dict(profile.modules), own_ns)
 
 
 def rank_of(
-    name: str,
-    found: Profile | ProgramProfile,
-    loop: Profile,
-    later: int,
-    steps: int,
+    name: str, provenance: Processes, loop: Loop, count: int, steps: int | None = None
 ) -> Rank:
     """A rank.
 
-    found: what its file has.
-    loop, later: what is compared, and how many steps that has.
-    steps: all of them.
+    name: of its file.
+    count: how many steps the loop has.
+    steps: all of them, if these are not all.
 
     Raises:
         ProfileFileError: it is of no rank, or of several.
     """
-    if not found.provenance:
+    if not provenance:
         raise ProfileFileError(f"{name} does not say which rank it is of")
-    if len(found.provenance) > 1:
+    if len(provenance) > 1:
         raise ProfileFileError(f"{name} is the sum of several")
-    count = max(later, 1)
-    cells = {key: totals.self_ns / count for key, totals in loop.cells.items()}
+    count, steps = max(count, 1), count if steps is None else steps
+    cells = {key: own_ns / count for key, own_ns in loop.own_ns.items()}
     return Rank(
         name,
-        found.provenance[0],
+        provenance[0],
         steps,
-        loop.wall_ns / count,
+        sum(loop.own_ns.values()) / count,
         cells,
-        loop.modules,
-        _waits(loop.step_times, cells),
-        loop.collectives,
+        loop.infos,
+        _waits(loop.measured.step_times, cells),
+        loop.measured.collectives,
     )
 
 

@@ -43,7 +43,13 @@ class Ranks(ReportableRanks):
             TypeError, ValueError: `by` is not one of these.
         """
         check_grouping(by, GROUPINGS)
-        return skew_rows(self.ranks, by, self.peers)
+        if by not in self._rows:
+            self._rows[by] = skew_rows(self.ranks, by, self.peers)
+        return self._rows[by]
+
+    @cached_property
+    def _rows(self) -> dict[Grouping, tuple[SkewRow, ...]]:
+        return {}
 
     @cached_property
     def peers(self) -> tuple[tuple[int, ...], ...]:
@@ -64,6 +70,8 @@ class Ranks(ReportableRanks):
         stale = {each.rank for each in self.stale}
         live = [rank for rank in self.ranks if rank.number not in stale] or self.ranks
         groups = [[live[place] for place in group] for group in peers(live)]
+        if len(groups[0]) == len(self.ranks):
+            return find_verdict(self.ranks, self.rows("module"))
         found = [find_verdict(group, skew_rows(group, "module")) for group in groups]
         return max(
             found, key=lambda verdict: (verdict.rank is not None, verdict.lost_ns)

@@ -3,15 +3,14 @@ are missing."""
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 from torchprof_hooks.profiles.errors import ProfileFileError
 from torchprof_hooks.profiles.ranks.provenance import Provenance
-from torchprof_hooks.profiles.ranks.rank import Rank, read_rank
+from torchprof_hooks.profiles.ranks.rank import Rank
+from torchprof_hooks.profiles.ranks.reading import read_all
 
 #: How often files are written that do not say it.
 _USUAL_FLUSH_NS = 60_000_000_000
@@ -46,39 +45,31 @@ class Run(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
-def read_run(folder: Path) -> Run:
+def read_run(folder: Path, processes: int = 1) -> Run:
     """The newest run that has files in a folder.
+
+    processes: how many read at once (see `read_all`).
 
     Raises:
         ProfileFileError: it has no file of any rank.
         OSError: it is no folder, or cannot be read.
     """
+    paths = [
+        path
+        for path in sorted(folder.iterdir())
+        if path.suffix == ".json" and not path.name.startswith(".")
+    ]
     found: list[Rank] = []
     notes: list[str] = []
-    with _without_collecting():
-        for path in sorted(folder.iterdir()):
-            if path.suffix == ".json" and not path.name.startswith("."):
-                try:
-                    found.append(read_rank(path))
-                except (OSError, ProfileFileError) as error:
-                    notes.append(f"left out: {str(error).replace(f'{folder}/', '')}")
+    for each in read_all(paths, processes):
+        if isinstance(each, str):
+            notes.append(f"left out: {each}")
+        else:
+            found.append(each)
     if not found:
         reasons = "".join(f"; {note}" for note in notes[:1])
         raise ProfileFileError(f"{folder} has no profiles of ranks{reasons}")
     return run_of(found, notes)
-
-
-@contextmanager
-def _without_collecting() -> Iterator[None]:
-    """Nothing that is read has cycles: looking for them again and again, in all that a
-    thousand files hold, finds nothing."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def run_of(found: Iterable[Rank], notes: Iterable[str] = ()) -> Run:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from statistics import median
 from typing import Final, Literal, NamedTuple, get_args
 
@@ -24,7 +26,8 @@ _RANK_PHASE: Final[Mapping[str, RankPhase]] = {
 }
 
 
-class SkewRow(NamedTuple):
+@dataclass(frozen=True)
+class SkewRow:
     """What ranks spent in one row and phase, in nanoseconds per step. A rank that does
     not have the row has spent nothing in it.
 
@@ -43,15 +46,15 @@ class SkewRow(NamedTuple):
     total_ns: Sequence[float]
     places: Sequence[int]
 
-    @property
+    @cached_property
     def least_ns(self) -> float:
         return min(self._compared_ns)
 
-    @property
+    @cached_property
     def median_ns(self) -> float:
         return median(self._compared_ns)
 
-    @property
+    @cached_property
     def most_ns(self) -> float:
         return max(self._compared_ns)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from math import isinf
 from statistics import median
 from typing import Final, NamedTuple
@@ -43,6 +43,10 @@ class Reason(NamedTuple):
     def excess_ns(self) -> float:
         """What it spends more."""
         return self.spent_ns - self.others_ns
+
+
+#: A row, a phase or all of them, and what each rank spends there.
+_Times = tuple[SkewRow, Phase | None, Sequence[float]]
 
 
 class Verdict(NamedTuple):
@@ -114,23 +118,27 @@ def _find_reason(
     """The row that has most of what is lost: one that is slow itself, the slowest of
     them; or else the innermost that is slow with all that it calls, in one phase, or in
     all of them."""
+    least_ns = _EXPLAINS * lost_ns
 
-    def reason(row: SkewRow, phase: Phase | None, times_ns: Sequence[float]) -> Reason:
-        others = [ns for n, ns in enumerate(times_ns) if n not in all_slow]
-        is_own = times_ns is row.own_ns
-        spent_ns, others_ns = times_ns[slow], median(others)
-        return Reason(row.name, row.kind, phase, is_own, spent_ns, others_ns)
+    def reasons(rows: Iterable[_Times], *, is_own: bool) -> Iterator[Reason]:
+        for row, phase, times_ns in rows:
+            spent_ns = times_ns[slow]
+            if spent_ns >= least_ns:  # or else it is not more than the others spend
+                others = [ns for n, ns in enumerate(times_ns) if n not in all_slow]
+                found = Reason(
+                    *(row.name, row.kind, phase, is_own, spent_ns, median(others))
+                )
+                if found.excess_ns >= least_ns:
+                    yield found
 
     rows = [row for row in rows if row.phase not in _NO_REASONS]
-    own = [reason(row, row.phase, row.own_ns) for row in rows]
-    inside = [reason(row, row.phase, row.total_ns) for row in rows]
-    whole = [reason(row, None, times_ns) for row, times_ns in _all_phases(rows)]
-    for reasons in (own, inside, whole):
-        enough = [r for r in reasons if r.excess_ns >= _EXPLAINS * lost_ns]
-        if enough and reasons is own:
-            return max(enough, key=lambda r: r.excess_ns)
-        if enough:
-            return min(_innermost(enough), key=lambda r: r.excess_ns)
+    own = ((row, row.phase, row.own_ns) for row in rows)
+    if enough := [*reasons(own, is_own=True)]:
+        return max(enough, key=lambda reason: reason.excess_ns)
+    inside = ((row, row.phase, row.total_ns) for row in rows)
+    for some in (inside, _all_phases(rows)):
+        if enough := [*reasons(some, is_own=False)]:
+            return min(_innermost(enough), key=lambda reason: reason.excess_ns)
     return None
 
 
@@ -142,10 +150,11 @@ def _innermost(reasons: Sequence[Reason]) -> list[Reason]:
     return [reason for reason in reasons if reason.row not in around]
 
 
-def _all_phases(rows: Sequence[SkewRow]) -> Iterator[tuple[SkewRow, list[float]]]:
+def _all_phases(rows: Sequence[SkewRow]) -> Iterator[_Times]:
     """By name, one of the rows, and what each rank spends in all of them."""
     by_name: dict[str, list[SkewRow]] = {}
     for row in rows:
         by_name.setdefault(row.name, []).append(row)
     for some in by_name.values():
-        yield some[0], [*map(sum, zip(*(row.total_ns for row in some), strict=True))]
+        times_ns = zip(*(row.total_ns for row in some), strict=True)
+        yield some[0], None, [*map(sum, times_ns)]

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from torchprof_hooks.profiles.names import Grouping, Phase
+from torchprof_hooks.profiles.ranks.exchanged import RankCollective
+from torchprof_hooks.profiles.ranks.peers import coordinates, dimensions
 from torchprof_hooks.profiles.ranks.rank import Rank
 from torchprof_hooks.profiles.ranks.skew import RANK_PHASES, RankPhase, phase_times
 from torchprof_hooks.profiles.ranks.verdict import Reason, Verdict
@@ -15,8 +17,11 @@ from torchprof_hooks.reports.html.escaping import escaped
 from torchprof_hooks.reports.html.numbers import count_text, share_text, time_text
 from torchprof_hooks.reports.html.static_table import Column, html_table
 from torchprof_hooks.reports.program.part import PHASE_TITLES
+from torchprof_hooks.reports.ranks.collectives import bytes_a_call, label, rate
 from torchprof_hooks.reports.ranks.sentences import (
     absent_texts,
+    command_text,
+    compared_text,
     place_text,
     ranks_text,
 )
@@ -38,14 +43,14 @@ def ranks_page(
 
     by: what the rows are (see `Profile.rows`).
     """
-    first = ranks.ranks[0].provenance
+    command = command_text(ranks)
     hosts = len({rank.provenance.host for rank in ranks.ranks})
     subtitle = [
         f"{count_text(len(ranks.ranks))} of {plural(ranks.world_size, 'rank')}",
         plural(hosts, "host"),
         f"a step takes {time_text(ranks.verdict.step_ns)}",
     ]
-    title = f"Ranks of {first.command}" if first.command else "Ranks"
+    title = f"Ranks of {command}" if command else "Ranks"
     sections = _sections(ranks, by, max_rows or _ROWS)
     return document(title, " \N{MIDDLE DOT} ".join(subtitle), sections, NO_DATA)
 
@@ -57,6 +62,8 @@ def _sections(ranks: Ranks, by: Grouping, max_rows: int) -> Iterator[Section]:
     yield Section("", warnings + answer_cards(_answers(ranks.verdict)))
     yield Section("A step of each rank", _steps(ranks))
     yield Section("Where ranks differ", _differences(ranks, by, max_rows))
+    if ranks.collectives:
+        yield Section("What ranks exchange", _exchanged(ranks.collectives[:max_rows]))
     yield Section("Where the numbers come from", _origins(ranks.ranks))
     if ranks.notes:
         notes = "".join(f"<li>{escaped(note)}</li>" for note in ranks.notes)
@@ -123,8 +130,14 @@ def _steps(ranks: Ranks) -> str:
         for phase in kept
     )
     more = f"<p>{left_out} more ranks wait neither least nor most.</p>" * bool(left_out)
+    if compared := compared_text(ranks):
+        more += f"<p>{escaped(compared)}.</p>"
     columns = [
         Column("rank", [_name(rank, rank.number in slow) for rank in shown], True),
+        *(
+            Column(name, [str(coordinates(rank)[name]) for rank in shown])
+            for name in dimensions(shown)
+        ),
         Column("steps", [count_text(rank.steps) for rank in shown]),
         Column("step", [time_text(rank.step_ns) for rank in shown]),
         *(
@@ -190,6 +203,23 @@ def _differences(ranks: Ranks, by: Grouping, max_rows: int) -> str:
         Column("above the median", [time_text(row.skew_ns) for row in shown]),
     ]
     caption = f"Own time in a step: {len(shown)} of {plural(len(rows), 'row')}"
+    return f'<div class="scroll">{html_table(caption, columns)}</div>'
+
+
+def _exchanged(rows: Sequence[RankCollective]) -> str:
+    """A row for each function and group."""
+    columns = [
+        Column("collective (group)", [label(row.sum) for row in rows], is_text=True),
+        Column("calls", [count_text(row.sum.calls) for row in rows]),
+        Column("bytes a call", [bytes_a_call(row.sum) for row in rows]),
+        Column("in call", [time_text(row.median_call_ns) for row in rows]),
+        Column("least wait", [time_text(row.least_ns) for row in rows]),
+        Column("median", [time_text(row.median_ns) for row in rows]),
+        Column("most", [time_text(row.most_ns) for row in rows]),
+        Column("waits least", [f"rank {row.last_rank}" for row in rows], is_text=True),
+        Column("GB/s", [rate(row.fastest) for row in rows]),
+    ]
+    caption = "Of a call, on average; how long ranks wait for it"
     return f'<div class="scroll">{html_table(caption, columns)}</div>'
 
 

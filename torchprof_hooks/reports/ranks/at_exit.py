@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -32,18 +33,37 @@ def final_report(
     """
     if provenance.rank or provenance.world_size == 1:
         return ""
-    waiting = files = list(_other_files(path, provenance))
-    until = time.monotonic() + patience_s
-    while waiting and time.monotonic() < until:
-        waiting = [f for f in waiting if not _is_there(f, provenance, at_end=True)]
-        if waiting:
-            time.sleep(_PAUSE_S)
+    files = list(_other_files(path, provenance))
+    _wait(files, provenance, time.monotonic() + patience_s)
     if any(_is_there(file, provenance) for file in files):
         return ranks_report(load_ranks(path.parent), width=width)
     return (
         f"torchprof_hooks: no files of other ranks in {path.parent}. When they are "
         f"together in a folder: python -m torchprof_hooks ranks FOLDER"
     )
+
+
+def _wait(files: Iterable[Path], own: Provenance, until_s: float) -> None:
+    """Until all were written at the end of their processes, or it is too late. There
+    may be a thousand: each is read once, and when it has changed."""
+    waiting = dict.fromkeys(files, 0)
+    while waiting and time.monotonic() < until_s:
+        for file, known_ns in list(waiting.items()):
+            written_ns = _written_ns(file)
+            if written_ns == known_ns or time.monotonic() >= until_s:
+                continue
+            waiting[file] = written_ns
+            if _is_there(file, own, at_end=True):
+                del waiting[file]
+        if waiting:
+            time.sleep(_PAUSE_S)
+
+
+def _written_ns(file: Path) -> int:
+    """When the file was written, 0 if there is none."""
+    with suppress(OSError):
+        return file.stat().st_mtime_ns
+    return 0
 
 
 def _other_files(path: Path, provenance: Provenance) -> Iterator[Path]:

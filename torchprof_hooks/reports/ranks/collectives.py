@@ -55,7 +55,7 @@ def label(each: Collective) -> str:
 
 
 def bytes_a_call(each: Collective) -> str:
-    """Of its tensors, "" if it has none: ``4.10MB``."""
+    """The bytes of a call's tensors, "" if it has none: ``4.10MB``."""
     if not each.bytes or not each.calls:
         return ""
     return best_byte_format(round(each.bytes / each.calls))

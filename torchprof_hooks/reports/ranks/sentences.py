@@ -8,11 +8,15 @@ from typing import TYPE_CHECKING, Final
 
 from torchprof_hooks.profiles.ranks.run import StaleRank
 from torchprof_hooks.profiles.ranks.verdict import Reason, Verdict
+from torchprof_hooks.reports.characters import shorten
 from torchprof_hooks.reports.table import percent, plural
 from torchprof_hooks.reports.units import best_time
 
 if TYPE_CHECKING:
     from torchprof_hooks.profiles.ranks.ranks import Ranks
+
+#: Characters of a command in titles.
+_LONGEST_COMMAND: Final = 60
 
 _OTHER_NAMES: Final = {
     "outside": "the program's own code, outside of modules",
@@ -26,7 +30,7 @@ def verdict_text(verdict: Verdict) -> str:
 
 
 def sentences(verdict: Verdict) -> Iterator[str]:
-    """The same, one after the other."""
+    """The sentences of the verdict, one after the other."""
     step, noise = best_time(verdict.step_ns), best_time(verdict.noise_ns)
     if verdict.rank is not None:
         lost = best_time(verdict.lost_ns)
@@ -90,6 +94,23 @@ def ranks_text(numbers: Iterable[int]) -> str:
         pair = run if len(run) < 3 else [f"{run[0]} to {run[-1]}"]
         runs += map(str, pair)
     return f"rank{'s' * (runs != runs[:1] or ' ' in runs[0])} {', '.join(runs)}"
+
+
+def command_text(ranks: Ranks) -> str:
+    """What was run, as far as it fits into a title: some launchers give hundreds of
+    characters of arguments."""
+    return shorten(ranks.ranks[0].provenance.command, _LONGEST_COMMAND)
+
+
+def compared_text(ranks: Ranks) -> str:
+    """Which ranks are compared with each other, "" if all are."""
+    if len(ranks.peers) == 1:
+        return ""
+    groups = "; ".join(
+        ranks_text([ranks.ranks[place].number for place in group]).split(" ", 1)[1]
+        for group in ranks.peers
+    )
+    return f"Compared with each other, for they do the same: {groups}"
 
 
 def absent_texts(ranks: Ranks) -> Iterator[str]:

@@ -10,7 +10,12 @@ from torchprof_hooks.profiles.ranks.peers import coordinates, dimensions
 from torchprof_hooks.profiles.ranks.rank import WAITING_PHASES, Rank
 from torchprof_hooks.profiles.ranks.skew import RANK_PHASES, SkewRow, phase_times
 from torchprof_hooks.reports.ranks.collectives import collective_table
-from torchprof_hooks.reports.ranks.sentences import absent_texts, ranks_text, sentences
+from torchprof_hooks.reports.ranks.sentences import (
+    absent_texts,
+    command_text,
+    compared_text,
+    sentences,
+)
 from torchprof_hooks.reports.table import (
     TextColumn,
     plural,
@@ -89,12 +94,8 @@ def _rank_lines(ranks: Ranks, width: int) -> Iterator[str]:
         yield line + _SLOW * is_slow
     if left_out:
         yield f"... {left_out} more ranks, which wait neither least nor most"
-    if len(ranks.peers) > 1:
-        groups = "; ".join(
-            ranks_text([ranks.ranks[place].number for place in group]).split(" ", 1)[1]
-            for group in ranks.peers
-        )
-        yield wrap(f"Compared with each other, for they do the same: {groups}", width)
+    if compared := compared_text(ranks):
+        yield wrap(compared, width)
 
 
 def _mesh_columns(shown: Sequence[Rank]) -> Iterator[TextColumn]:
@@ -104,7 +105,7 @@ def _mesh_columns(shown: Sequence[Rank]) -> Iterator[TextColumn]:
 
 
 def shown_ranks(ranks: Ranks) -> tuple[Sequence[Rank], int]:
-    """Those that have a line, and how many have none."""
+    """The ranks that have a line, and how many have none."""
     if len(ranks.ranks) <= _MOST_RANKS:
         return ranks.ranks, 0
 
@@ -120,14 +121,14 @@ def shown_ranks(ranks: Ranks) -> tuple[Sequence[Rank], int]:
 
 def _title(ranks: Ranks) -> str:
     hosts = sorted({rank.provenance.host for rank in ranks.ranks})
-    command = ranks.ranks[0].provenance.command
     on = hosts[0] if len(hosts) == 1 else plural(len(hosts), "host")
     counted = f"{len(ranks.ranks)} of {plural(ranks.world_size, 'rank')}"
-    return f"{counted} of {command} on {on}; a step on average:"
+    return f"{counted} of {command_text(ranks)} on {on}; a step on average:"
 
 
 def skewed_rows(ranks: Ranks, by: Grouping) -> Sequence[SkewRow]:
-    """Where ranks differ, most first. Waiting is left out: it is what comes of that."""
+    """The rows in which ranks differ, the largest differences first. Waiting is left
+    out: it is the consequence of the others."""
     least_ns = _LEAST_SKEW * ranks.verdict.step_ns
     return [
         row

@@ -1,0 +1,91 @@
+"""Reading the files of many ranks, by one process and by several."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.ranks_of import USUAL, of_rank, profile_of
+from torchprof_hooks.profiles.cells import CellKey
+from torchprof_hooks.profiles.ranks.rank import Rank
+from torchprof_hooks.profiles.ranks.ranks import Ranks
+from torchprof_hooks.profiles.ranks.reading import read_all
+from torchprof_hooks.profiles.ranks.run import run_of
+
+COUNT = 70
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> list[Path]:
+    """Of the files of so many ranks; the last one is damaged."""
+    found = [tmp_path / f"{number:03}.json" for number in range(COUNT)]
+    for number, path in enumerate(found):
+        work = {**USUAL, ("Net > Net.head", "forward"): 5.0 + number}
+        profile_of(work, [1.0], of_rank(number, COUNT)).save(path)
+    found[-1].write_text(found[-1].read_text()[:-1])
+    return found
+
+
+def check(notes: list[str], times: list[float]) -> None:
+    [note] = notes
+    assert note.startswith("069.json is not a whole JSON file: ")
+    assert times == [(5 + number) * 1e6 for number in range(COUNT - 1)]
+
+
+def test_one_process(paths: list[Path]) -> None:
+    found = read_all(paths, 1)
+    ranks = [each for each in found if isinstance(each, Rank)]
+    assert [rank.number for rank in ranks] == list(range(COUNT - 1))
+    head: CellKey = (("Net", "Net.head"), "forward")
+    notes = [each for each in found if isinstance(each, str)]
+    check(notes, [rank.cells[head] for rank in ranks])
+
+
+#: Reads with two processes, in one that has one thread. With a limit, so many files
+#: more can be opened: too few for another process.
+READS = """
+import json, os, resource, sys
+from pathlib import Path
+from torchprof_hooks.profiles.ranks import reading
+
+folder, limit = Path(sys.argv[1]), int(sys.argv[2])
+if limit:
+    free = os.open(os.devnull, os.O_RDONLY)
+    os.close(free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free + limit, free + limit))
+forks = []
+os.register_at_fork(after_in_parent=lambda: forks.append(1))
+found = reading.read_all(sorted(folder.iterdir()), 2)
+notes = [each for each in found if isinstance(each, str)]
+ranks = [each for each in found if not isinstance(each, str)]
+head = ("Net", "Net.head"), "forward"
+print(json.dumps([len(forks), notes, [rank.cells[head] for rank in ranks]]))
+"""
+
+
+@pytest.mark.parametrize(("limit", "forks"), [(0, 2), (2, 0)])
+def test_two_processes(paths: list[Path], limit: int, forks: int) -> None:
+    """Where there cannot be any, the one process reads."""
+    command = [sys.executable, "-W", "error", "-c", READS]
+    output = subprocess.check_output([*command, str(paths[0].parent), str(limit)])
+    forked, notes, times = json.loads(output)
+    assert forked == forks
+    check(notes, times)
+
+
+def test_what_ranks_have_in_common_is_made_once(paths: list[Path]) -> None:
+    one, other = (rank for rank in read_all(paths[:2], 1) if isinstance(rank, Rank))
+    assert one.cells.keys() == other.cells.keys()
+    pairs = zip(one.cells, other.cells, strict=True)
+    assert all(key is same for key, same in pairs)
+
+
+def test_rows_are_made_once(paths: list[Path]) -> None:
+    ranks = [rank for rank in read_all(paths[:4], 1) if isinstance(rank, Rank)]
+    found = Ranks(*run_of(ranks))
+    assert found.rows() is found.rows("module")
+    assert found.rows("class") is not found.rows()

@@ -1,0 +1,54 @@
+"""Reading the files of many ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from torchprof_hooks.profiles.errors import ProfileFileError
+from torchprof_hooks.profiles.files.collector import without_collections
+from torchprof_hooks.profiles.ranks.rank import Rank, read_rank
+
+#: Fewer files are read before other processes have begun.
+_MANY: Final = 64
+#: Files that a process reads at a time. What they have in common is sent once.
+_PART: Final = 32
+
+
+def read_all(paths: Sequence[Path], processes: int) -> list[Rank | str]:
+    """For each file the rank, or why it is none.
+
+    processes: so many read at once, if there are many files. They are forks, so more
+        than one is for programs that have one thread. Where there cannot be any, this
+        process reads.
+    """
+    found = None
+    if processes > 1 and len(paths) >= _MANY:
+        found = _read_in_forks(paths, processes)
+    if found is not None:
+        return found
+    with without_collections():
+        return list(map(_read, paths))
+
+
+def _read_in_forks(paths: Sequence[Path], processes: int) -> list[Rank | str] | None:
+    """The same, read by others; None if there cannot be any, or they die."""
+    # Not while the interpreter ends, when rank 0 reads: then it cannot be imported.
+    from concurrent.futures import process
+    from multiprocessing import get_context
+
+    try:
+        with process.ProcessPoolExecutor(processes, get_context("fork")) as pool:
+            return list(pool.map(_read, paths, chunksize=_PART))
+    except (ImportError, NotImplementedError, OSError, process.BrokenProcessPool):
+        return None
+
+
+def _read(path: Path) -> Rank | str:
+    if path.exists() and not path.is_file():  # nobody may ever write to a pipe
+        return f"{path.name} is no file"
+    try:
+        return read_rank(path)
+    except (OSError, ProfileFileError) as error:
+        return str(error).replace(f"{path.parent}/", "")
