@@ -202,8 +202,9 @@ class Exportable:
         What was not measured has no name here; a phase that took nothing is 0.
 
         Args:
-            top: how many modules: those with the most own time. Layers of a kind are
-                one: ``Net.blocks.0`` and ``Net.blocks.1`` are ``Net.blocks._``.
+            top: how many modules: those with the most own time. Layers of one class
+                whose names differ in numbers are one: ``Net.blocks.0`` and
+                ``Net.blocks.1`` are ``Net.blocks._-Block``.
             since: an earlier profile of the same run; only what came later counts then
                 (but for the peak of memory, utilisation and items, which are of all).
 

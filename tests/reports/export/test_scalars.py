@@ -102,9 +102,24 @@ def test_layers_of_a_kind_are_one_and_the_hottest_come() -> None:
     cells["Net", "forward"] = own(2)
     found = hand_built(cells, dict.fromkeys(modules_in(cells), "Linear"))  # type: ignore[arg-type]
     assert in_ns(found.scalars(top=2), "module/") == {
-        "module/Net.blocks._.fc/forward_ms": 10,
+        "module/Net.blocks._.fc-Linear/forward_ms": 10,
         "module/Net.head/forward_ms": 9,
     }
+
+
+def test_layers_of_other_classes_are_of_another_kind() -> None:
+    """And are called the same, whichever of them were called."""
+    infos = {"Net": "Net", "Net.0": "Linear", "Net.1": "ReLU", "Net.2": "Linear"}
+    cells: dict[tuple[str, Phase], Any] = {
+        ("Net > Net.0", "forward"): own(5),
+        ("Net > Net.1", "forward"): own(3),
+        ("Net > Net.2", "forward"): own(4),
+    }
+    found = in_ns(hand_built(cells, infos).scalars(), "module/")
+    linears = {"module/Net._-Linear/forward_ms": 9}
+    assert found == {**linears, "module/Net._-ReLU/forward_ms": 3}
+    del cells["Net > Net.1", "forward"]
+    assert in_ns(hand_built(cells, infos).scalars(), "module/") == linears
 
 
 def modules_in(cells: Mapping[tuple[str, Any], Any]) -> set[str]:
@@ -168,7 +183,7 @@ def test_since_an_earlier_profile_only_what_came_later_counts() -> None:
         of_all = prof.scalars()
     assert (later["steps"], of_all["steps"]) == (5, 8)
     assert later["time/forward_ms"] == pytest.approx(3)
-    assert later["module/Sequential._/forward_ms"] == pytest.approx(3)
+    assert later["module/Sequential._-Busy/forward_ms"] == pytest.approx(3)
     assert later["time/outside_ms"] == pytest.approx(6)
     assert of_all["time/outside_ms"] == pytest.approx((3 * 2 + 5 * 6) / 8)
     # The first step after that has the pause of the one before, which was a short one.

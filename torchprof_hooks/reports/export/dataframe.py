@@ -24,7 +24,7 @@ def dataframe(profile: Profile, by: Grouping, library: Library | None) -> Any:
 
 
 def _library(wanted: Library | None) -> Any:
-    """Both make frames of lists by name."""
+    """Either of two libraries: both make frames of lists by name."""
     names = get_args(Library) if wanted is None else (wanted,)
     for name in names:
         if find_spec(name) is not None:

@@ -88,12 +88,12 @@ def render_csv(profile: Profile, by: Grouping = "module") -> str:
 
 
 def flat_fields(profile: Profile) -> list[str]:
-    """The names of what `flat_records` tells."""
+    """The names of the fields of `flat_records`."""
     return [*_NAME_FIELDS, "phase", *_numbers_of(profile)(Totals())]
 
 
 def flat_records(profile: Profile, by: Grouping) -> Iterator[dict[str, Any]]:
-    """One for each row of `Profile.rows(by)` and phase that it has."""
+    """A record for each row of `Profile.rows(by)` and each of its phases."""
     numbers = _numbers_of(profile)
     for row in profile.rows(by):
         for phase, found in _phase_records(row, numbers).items():

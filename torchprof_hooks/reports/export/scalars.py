@@ -49,7 +49,7 @@ def scalars(profile: Profile, top: int, since: Profile | None) -> dict[str, floa
 
 
 def _rates(profile: Profile) -> Iterator[tuple[str, float]]:
-    """Of all that was measured, where they are known."""
+    """Rates of the whole run, where they are known."""
     if shares := profile.utilisation:
         yield "mfu", shares.mfu
         yield "hfu", shares.hfu
@@ -84,9 +84,17 @@ def _own_times(profile: Profile) -> _Times:
         module = enclosing_module(path, infos)
         if module and module == around[-1]:
             if module not in kinds:
-                kinds[module] = without_numbers(module)
+                kinds[module] = _kind(module, infos[module].class_name)
             times[kinds[module], own_phase] += own_ns
     return times
+
+
+def _kind(module: str, class_name: str) -> str:
+    """What layers of a kind are called: ``Net.blocks.*-Block``. The class is always
+    there, since numbers alone may tell a Linear from a ReLU, and a layer of another
+    class that is called later must not change names."""
+    name = without_numbers(module)
+    return name if name == module else f"{name}-{class_name}"
 
 
 def _hottest(times: _Times, top: int) -> list[str]:
