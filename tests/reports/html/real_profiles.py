@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, partial
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any, Final
@@ -127,9 +127,9 @@ class _Scale(nn.Module):
         return x * self.factor
 
 
-def _ten_thousand() -> Profile:
-    """10 000 modules: 100 blocks of 99."""
-    blocks = (nn.Sequential(*(_Scale() for _ in range(99))) for _ in range(100))
+def _blocks(count: int) -> Profile:
+    """Blocks of 99 modules."""
+    blocks = (nn.Sequential(*(_Scale() for _ in range(99))) for _ in range(count))
     model = nn.Sequential(*blocks)
     inputs = torch.ones(2)
     with torchprof_hooks.profile() as prof:
@@ -142,7 +142,8 @@ _MAKERS: Final[Mapping[str, Callable[[], Profile]]] = {
     "llama": _llama,
     "resnet": _resnet,
     "compiled": _compiled,
-    "ten_thousand": _ten_thousand,
+    "thousand": partial(_blocks, 10),
+    "ten_thousand": partial(_blocks, 100),
 }
 
 NAMES: Final = tuple(_MAKERS)

@@ -95,10 +95,7 @@ def cells(page: Any, column: str) -> list[str]:
 
 @pytest.mark.parametrize(
     "name",
-    [
-        pytest.param(name, marks=() if name in ("char_lm", "compiled") else THOROUGH)
-        for name in NAMES
-    ],
+    [pytest.param(name, marks=() if name == "char_lm" else THOROUGH) for name in NAMES],
 )
 def test_pages_of_real_models(opened: Open, name: str) -> None:
     profile = real_profile(name).corrected()
@@ -229,7 +226,7 @@ def test_filtering_leaves_what_is_wanted(opened: Open) -> None:
 
 
 def test_more_rows_are_shown_on_demand(opened: Open) -> None:
-    page = opened(real_page("ten_thousand"))
+    page = opened(real_page("thousand"))
     assert len(cells(page, "module")) == 100
     page.get_by_role("button", name="Show more").click()
     assert len(cells(page, "module")) == 600

@@ -158,8 +158,8 @@ def test_the_answers_come_first() -> None:
     text = shown(profile_page(STEP))
     # a: 30 + 40 of 168 ns; the Linear of the block: 15 + 20 + 14.
     assert (
-        "Hottest module Net.a (41.7\N{NO-BREAK SPACE}%) Own time, without inner "
-        "modules, of Linear: forward 30.00 ns, backward 40.00 ns" in text
+        "Hottest module Net.a (41.7\N{NO-BREAK SPACE}%) Own time of Linear, without "
+        "inner modules: forward 30.00 ns, backward 40.00 ns" in text
     )
     assert "Forward or backward? Backward (38.7" in text
     assert "recompute 11.9\N{NO-BREAK SPACE}%, outside of modules 7.1" in text
@@ -196,10 +196,9 @@ def test_layers_of_a_kind_are_hot_together() -> None:
         {"Net": "Net", **layers},
     )
     page = profile_page(profile)
-    answer = (
-        "Net.blocks.*.fc (85.7\N{NO-BREAK SPACE}%) Own time, without inner modules, "
-    )
-    assert f"{answer}of 12 Linear (*: any number): forward 120.00 ns" in shown(page)
+    answer = "12 Linear: Net.blocks.*.fc (85.7\N{NO-BREAK SPACE}%) Own time of all of "
+    text = shown(page)
+    assert f"{answer}them, without inner modules: forward 120.00 ns. Each has" in text
     assert page.count('class="frame heat5"') == 12
 
 
@@ -303,7 +302,7 @@ def test_a_program_is_shown_as_on_its_screen() -> None:
     text = " ".join(each for _, each in page.texts).replace("\N{NO-BREAK SPACE}", " ")
     assert "1.00 s start-up with the first step, then 100.00 ms" in text
     assert "5 training steps" in text
-    assert "Hottest module LM.blocks.*.mlp (60.0 %)" in text
+    assert "Hottest module 4 Linear: LM.blocks.*.mlp (60.0 %)" in text
     assert "Forward or backward? Backward (40.0 %)" in text
     assert "What to do AdamW(..., fused=True) does the same faster." in text
     assert "The first step took 1.00 s. 4 later steps of 25.00 ms" in text

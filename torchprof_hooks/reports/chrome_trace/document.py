@@ -27,7 +27,7 @@ class TraceDocument:
     would take longer than to write it.
 
     Raises:
-        ValueError: it is incomplete, or no trace of torch.
+        ValueError: the trace is incomplete, or torch has not written it.
     """
 
     def __init__(self, text: bytes) -> None:

@@ -61,7 +61,7 @@ def memory_events(trace: StepTrace, base_ns: int) -> Iterator[str]:
 
 
 class _Memory:
-    """What is there at the moment."""
+    """The blocks that are allocated at the moment."""
 
     def __init__(self, trace: StepTrace, place: Place) -> None:
         self._tensors = trace.tensors

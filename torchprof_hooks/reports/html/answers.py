@@ -25,19 +25,19 @@ class Answer(NamedTuple):
 
 
 def answers(source: Source) -> Iterator[Answer]:
-    """The three, as far as there is one."""
+    """The answers to the three questions, as far as they are known."""
     wall_ns = source.modules.wall_ns
     first = hottest(row for row in source.rows("module") if row.kind == "module")
     if first is not None:
         share = share_text(first.own_ns, wall_ns)
-        answer = f"{first.name} ({share})"
+        answer = f"{_counted(first)}{first.name} ({share})"
         yield Answer("Hottest module", answer, _itself(first))
     yield from _direction(source.modules)
     yield _advice(source)
 
 
 def _direction(profile: Profile) -> Iterator[Answer]:
-    """Which of the phases of modules takes most, and what others take."""
+    """The phase of modules that takes most, and what the others take."""
     times, wall_ns = profile.phase_times_ns(), profile.wall_ns
     shares = {
         phase: f"{PHASE_TITLES[phase].removeprefix(OTHER)} "
@@ -70,14 +70,20 @@ def _breakable(name: str) -> str:
     return re.sub(r"\.(?=\D)", ".<wbr>", escaped(name))
 
 
+def _counted(found: Hottest) -> str:
+    """``12 Linear: ``, of one module nothing."""
+    count = len(found.rows)
+    return f"{count_text(count)} {found.kind.class_name}: " * (count > 1)
+
+
 def _itself(found: Hottest) -> str:
-    """``Own time of 12 Linear (*: any number): forward ...``."""
-    count = f"{count_text(len(found.rows))} " * (len(found.rows) > 1)
-    any_number = " (*: any number)" * ("*" in found.name)
+    """``Own time of Linear, without inner modules: forward ...``."""
     own = found.own_times_ns()
     parts = ", ".join(f"{phase} {time_text(ns)}" for phase, ns in own.items())
-    which = f"{count}{found.kind.class_name}{any_number}"
-    return f"Own time, without inner modules, of {which}: {parts}"
+    if len(found.rows) == 1:
+        return f"Own time of {found.kind.class_name}, without inner modules: {parts}"
+    each = " Each has a number in place of the *." * ("*" in found.name)
+    return f"Own time of all of them, without inner modules: {parts}.{each}"
 
 
 def _advice(source: Source) -> Answer:

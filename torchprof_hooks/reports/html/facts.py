@@ -25,7 +25,6 @@ def headline(source: Source) -> str:
         parts.append(f"{count_text(count)} training steps")
     if shown.step_times.evaluations:
         parts.append(f"{count_text(shown.step_times.evaluations)} evaluation calls")
-    parts.append(f"{share_text(shown.attributed_ns, shown.wall_ns)} attributed")
     whole_ns = profile.wall_ns + profile.unmeasured_ns
     parts.append(f"measuring took about {share_text(profile.overhead_ns, whole_ns)}")
     if profile.core:

@@ -18,7 +18,7 @@ LEVEL_TEXTS: Final = ("less", *(f"{100 * share:g} %" for share in _LEVELS))
 
 
 def heat(row: Row, own: Mapping[Kind, int], whole_ns: int) -> int:
-    """0 (cold) to 5."""
+    """How much of the time calls of the row's kind take, from 0 (cold) to 5."""
     if row.kind in COLD or not whole_ns:
         return 0
     share = own.get(kind_of(row), 0) / whole_ns

@@ -17,7 +17,8 @@ _SIGNS: Final = {"sec": "s", "ms": "ms", "us": "\N{MICRO SIGN}s", "ns": "ns"}
 
 
 def _fixed(value: float, digits: int) -> str:
-    """As the page's script writes it: halves away from zero, not to the even digit."""
+    """The number as the page's script writes it: halves are rounded away from zero, not
+    to the even digit."""
     return str(Decimal(value).quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP))
 
 

@@ -67,7 +67,7 @@ class PageData:
         return {**self.pools(), "trees": trees, "rows": rows}
 
     def pools(self) -> dict[str, Any]:
-        """What all others refer to, as far as it has been asked for."""
+        """The texts and records that others refer to by their positions."""
         return {
             "texts": list(self._texts.positions),
             "records": list(self._records.positions),
@@ -124,7 +124,7 @@ class PageData:
 
 
 def _marks(row: Row) -> str:
-    """What else is to be said of a row."""
+    """What a row is besides its numbers: compiled, say."""
     shared = f"also {', '.join(row.aliases)}" if row.aliases else ""
     inside = f"in {row.module}" if row.kind == "function" and row.module else ""
     kinds: Mapping[str, str] = {"op": "torch.ops", "custom": "custom Function"}

@@ -62,7 +62,7 @@ def static_icicle(top: Node, colour: Colour) -> str:
 
 
 def _frames(top: Node, whole_ns: int) -> Iterator[_Frame]:
-    """Those that can be seen, the outer ones first."""
+    """The frames that can be seen, the outer ones first."""
     coming = [_Frame(top, 0.0, 0, "")]
     while coming:
         frame = coming.pop()

@@ -58,7 +58,7 @@ def module_table(all_rows: Sequence[Row], wall_ns: int) -> str:
 
 
 def _times(rows: Sequence[Row]) -> Iterable[Column]:
-    """Those of which there are any."""
+    """The columns of times, without those that are 0 in all rows."""
 
     def inclusive(phase: Phase) -> Callable[[Row], int]:
         return lambda row: row.phases[phase].cumulative_ns

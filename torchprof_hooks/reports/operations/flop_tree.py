@@ -113,7 +113,7 @@ def _rate(profile: Profile, row: Row) -> float:
 
 
 def _unknown(row: Row) -> float:
-    """The share of a row's time that is in calls without a formula."""
+    """The share of a row's time in calls for which torch has no formula."""
     if row.cumulative_ns <= 0:
         return 0.0
     counted_ns = sum(totals.counted_cumulative_ns for totals in row.phases.values())

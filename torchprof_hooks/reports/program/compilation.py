@@ -121,7 +121,7 @@ def _by_time(stages: Sequence[CompileStage]) -> list[CompileStage]:
 
 
 def _stage_line(line: _Line, total_ns: int) -> str:
-    """With its share, if there is a total."""
+    """A line for a stage, with its share of the total, if there is one."""
     share = f"{100 * line.ns / total_ns:.1f}%" if total_ns else ""
     return _STAGES.format(share, _seconds(line.ns), line.calls or "", line.text)
 

@@ -118,7 +118,7 @@ def _called(path: Sequence[str]) -> str:
 
 
 def _place(name: str, phase: Phase) -> str:
-    """With the phase, if the name does not tell it."""
+    """A place with its phase, if the name does not tell that."""
     return name if name.startswith("(") else f"{name} ({phase})"
 
 

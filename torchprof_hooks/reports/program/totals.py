@@ -91,7 +91,8 @@ def _durations(times: StepTimes) -> str:
 
 
 def sample_text(program: ProgramProfile) -> Iterator[str]:
-    """In how many steps what was measured, unless it was all in all of them."""
+    """In how many steps phases, modules and functions were measured; nothing if all
+    were, in each step."""
     strata = program.strata
     modules = strata.looked_at(of_functions=False)
     functions = strata.looked_at(of_functions=True)

@@ -43,7 +43,7 @@ class Layers:
 
     @property
     def name(self) -> str:
-        """That of the module, if there is but one, or of the kind."""
+        """The name of the module; of several, the name of their kind."""
         names = {node.name for node in self.nodes}
         return names.pop() if len(names) == 1 else self.kind.name
 

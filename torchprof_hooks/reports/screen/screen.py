@@ -143,14 +143,14 @@ def _title(content: _Content, width: int) -> Iterator[Line]:
 
 
 def _with_steps(content: _Content) -> Profile:
-    """The profile whose steps are all steps."""
+    """What was measured, maybe in a few steps, with the durations of all steps."""
     return replace(
         content.source.measured, step_times=content.source.program.step_times
     )
 
 
 def _answers(content: _Content, hot: Hottest | None, width: int) -> Iterator[Line]:
-    """Which module, and forward or backward."""
+    """Two answers: the hottest module, and whether forward or backward takes longer."""
     profile = content.source.modules
     wall_ns = profile.wall_ns
     if hot is not None and hot.own_ns > 0:

@@ -49,7 +49,7 @@ def compile_failures(evidence: Evidence) -> Iterator[str]:
 
 
 def compile_time(evidence: Evidence) -> Iterator[str]:
-    """A program that compiles much of its time."""
+    """A program that spends much of its time in compiling."""
     share = evidence.of_phases("compiling")
     if share.fraction >= LEAST_COMPILING:
         yield (
@@ -59,7 +59,7 @@ def compile_time(evidence: Evidence) -> Iterator[str]:
 
 
 def _times(found: Sequence[Reasons]) -> str:
-    """How often, where most, and why."""
+    """How often it happened, where most, and why."""
     most = _most_often(found)
     count = plural(sum(each.times for each in found), "time")
     where = _code(most.function, most.place)
