@@ -1,0 +1,142 @@
+"""Whether the gate of the pytest plugin is right: runs of a test whose code did not
+change, and runs in which one of its modules does a tenth more work.
+
+Targets: no unchanged run of 200 fails, and 19 of 20 slower ones do, by that module.
+Each run is a session of pytest, a process of its own, as for users. Baselines are
+measured anew now and then: what is chance in one of them would be in all runs.
+
+    python benchmarks/check_gate.py --unchanged 200 --slower 20
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import results
+
+ROOT = Path(__file__).parent.parent
+#: Runs with one baseline.
+RUNS_OF_BASELINE = 20
+
+#: WORK: products of matrices in one of the modules, forward (and twice in backward).
+TEST = """
+import os
+import torch
+from torch import nn
+
+class Products(nn.Module):
+    def __init__(self, count):
+        super().__init__()
+        self.count = count
+        self.factor = nn.Parameter(torch.randn(192, 192) / 14)
+
+    def forward(self, x):
+        for _ in range(self.count):
+            x = x @ self.factor
+        return x
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Sequential(nn.Linear(192, 384), nn.GELU(), nn.Linear(384, 192))
+        self.products = Products(int(os.environ["WORK"]))
+        self.norm = nn.LayerNorm(192)
+        self.head = nn.Linear(192, 10)
+
+    def forward(self, x):
+        return self.head(self.norm(self.products(x + self.inner(x))))
+
+def test_step(torchprof):
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    net, batch = Net(), torch.randn(64, 192)
+    optimizer = torch.optim.SGD(net.parameters(), 1e-3)
+
+    def step():
+        optimizer.zero_grad()
+        net(batch).square().mean().backward()
+        optimizer.step()
+
+    torchprof.check(step)
+"""
+WORK = 20
+COLUMNS = ("passed", "failed by the module", "failed by others", "error")
+
+
+def parse_args() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--unchanged", type=int, default=200, help="%(default)s runs")
+    parser.add_argument("--slower", type=int, default=20, help="%(default)s runs")
+    return parser.parse_args()
+
+
+def session(folder: Path, work: int, *options: str) -> str:
+    """What pytest printed."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "WORK": str(work)}
+    command = [sys.executable, "-m", "pytest", "-q", *options]
+    if "torchprof" not in {each.name for each in entry_points(group="pytest11")}:
+        command += ["-p", "torchprof_hooks.integrations.gate.plugin"]
+    done = subprocess.run(
+        [*command, "-p", "no:cacheprovider", "test_net.py"],
+        cwd=folder,
+        env={**environment, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.stdout + done.stderr
+
+
+def outcome(printed: str) -> str:
+    """One of `COLUMNS`."""
+    if re.search(r"^1 passed", printed, re.MULTILINE):
+        return "passed"
+    slower = re.findall(r"^(\S.*?)  .*slower$", printed, re.MULTILINE)
+    if not slower:
+        return "error"
+    return "failed by the module" if slower[0] == "Net.products" else "failed by others"
+
+
+def counted(folder: Path, work: int, runs: int) -> Counter[str]:
+    """How often what came of it."""
+    found: Counter[str] = Counter()
+    for run in range(runs):
+        if run % RUNS_OF_BASELINE == 0:
+            session(folder, WORK, "--torchprof-update")
+        printed = session(folder, work)
+        found[outcome(printed)] += 1
+        print(f"{work} products, run {run + 1}: {dict(found)}", flush=True)
+        if outcome(printed) != "passed":
+            print(printed, flush=True)
+    return found
+
+
+def main() -> None:
+    args = parse_args()
+    rows: list[list[results.Cell]] = []
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        (folder / "test_net.py").write_text(TEST)
+        more = WORK + WORK // 10
+        plans = [
+            ("the same", WORK, args.unchanged),
+            ("a tenth more", more, args.slower),
+        ]
+        for name, work, runs in plans:
+            if runs:
+                found = counted(folder, work, runs)
+                rows.append([name, *(found[column] for column in COLUMNS)])
+    note = f"A baseline for {RUNS_OF_BASELINE} runs each, of five processes."
+    results.save("gate", [results.Table("", ["work", *COLUMNS], rows, [note])])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,131 @@
+"""What a step took on a machine, and the file that remembers it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from torchprof_hooks.profiles.errors import ProfileFileError
+from torchprof_hooks.profiles.files.codec import (
+    DamageError,
+    RepeatedFields,
+    checked_object,
+)
+from torchprof_hooks.profiles.files.fields import Count
+from torchprof_hooks.profiles.files.schema import Schema
+from torchprof_hooks.profiles.files.writing import replaced_file
+
+#: The row of a step's own time, outside of modules.
+STEP: Final = "(step)"
+
+_HEADER: Final = {"format": "torchprof_hooks baseline", "version": 1}
+
+
+class Machine(NamedTuple):
+    """What times depend on besides the code: only those of equal machines are compared.
+
+    processor: its name, as the system tells it.
+    cores: that the process may use.
+    threads: of torch, within one operation.
+    device: whose times are compared: "cpu", or the name of an accelerator.
+    torch, python: versions.
+    core: of the profiler, "native" or "python".
+    is_traced: whether a debugger, or a tool for coverage, follows each line.
+    """
+
+    processor: str
+    cores: Count
+    threads: Count
+    device: str
+    torch: str
+    python: str
+    core: str
+    is_traced: bool
+
+
+class Low(NamedTuple):
+    """The shortest time that a row of the step took itself, without inner calls.
+
+    phases: nanoseconds by phase.
+    """
+
+    class_name: str
+    phases: Mapping[str, Count]
+
+    @property
+    def own_ns(self) -> int:
+        """Of all phases."""
+        return sum(self.phases.values())
+
+
+class Run(NamedTuple):
+    """What one process has measured: shortest times, of its steps and of the work that
+    it did in between, which is the same on all machines.
+
+    reference_ns: of that work. How long the step takes in relation to it changes less
+        from one day to the next than how long it takes.
+    rows: modules of the step, and what else has a row (optimizers), by their names.
+    """
+
+    reference_ns: Count
+    rows: Mapping[str, Low]
+
+
+class Baseline(NamedTuple):
+    """What some processes have measured, on one machine."""
+
+    machine: Machine
+    runs: tuple[Run, ...]
+
+    def broken_promise(self) -> str:
+        """What is wrong with the values taken together, "" if nothing."""
+        if not self.runs:
+            return "has no runs"
+        return "has a reference of 0" * any(not run.reference_ns for run in self.runs)
+
+
+def save(value: Baseline | Run, path: Path) -> None:
+    """Write it to a file, whole or not at all; makes folders.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    content = Schema({}).of(type(value)).encode(value)
+    with replaced_file(path) as file:
+        file.write(json.dumps({**_HEADER, **content}, indent=1) + "\n")
+
+
+def load(kind: Any, path: Path) -> Any:
+    """Read what `save` wrote.
+
+    kind: `Baseline` or `Run`.
+
+    Raises:
+        ProfileFileError: it is something else, is damaged, or of a newer version.
+        OSError: it cannot be read.
+    """
+    try:
+        text = path.read_text("utf-8")
+        read = json.loads(text, object_pairs_hook=RepeatedFields.dict_of)
+        content = {**checked_object(read)}
+        _check_header({name: content.pop(name, None) for name in _HEADER}, path)
+        return Schema({}).of(kind).decode(content)
+    except DamageError as damage:
+        raise ProfileFileError(f"{path} is damaged: {damage}") from None
+    except ProfileFileError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise ProfileFileError(f"{path} is not a whole JSON file: {error}") from None
+
+
+def _check_header(header: Mapping[str, Any], path: Path) -> None:
+    if header["format"] != _HEADER["format"]:
+        raise ProfileFileError(f"{path} is not a baseline of torchprof_hooks")
+    if header["version"] != _HEADER["version"]:
+        raise ProfileFileError(
+            f"{path} has version {header['version']!r}; this release reads version "
+            f"{_HEADER['version']}"
+        )

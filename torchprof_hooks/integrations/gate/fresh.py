@@ -1,0 +1,98 @@
+"""Measures a step of a test in a new process: what is chance in one process, such as
+where its memory is, stays the same for as long as it runs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from torchprof_hooks.integrations.gate.baseline import Run, load
+
+#: Where the new process is to write what it has measured, and of which check.
+_FILE: Final = "TORCHPROF_HOOKS_GATE_FILE"
+_CHECK: Final = "TORCHPROF_HOOKS_GATE_CHECK"
+_LINES: Final = 30
+
+
+class Wanted(NamedTuple):
+    """What a process is to measure for another one."""
+
+    file: Path
+    check: str
+
+
+def wanted(environment: Mapping[str, str]) -> Wanted | None:
+    """None if this is no such process."""
+    if _FILE not in environment:
+        return None
+    return Wanted(Path(environment[_FILE]), environment.get(_CHECK, ""))
+
+
+class FreshProcessError(RuntimeError):
+    """The test did not measure anything in a new process. The message has the end of
+    what it printed."""
+
+
+def measure_again(command: Sequence[str], folder: Path, check: str) -> Run:
+    """What a new process measures.
+
+    command: runs the test.
+    folder: where to start it.
+    check: which of the checks in the test.
+
+    Raises:
+        FreshProcessError: it has measured nothing.
+    """
+    with tempfile.TemporaryDirectory() as temporary:
+        file = Path(temporary) / "run.json"
+        done = subprocess.run(
+            command,
+            cwd=folder,
+            env={**os.environ, _FILE: str(file), _CHECK: check},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            check=False,
+        )
+        if not file.is_file():
+            lines = done.stdout.splitlines()[-_LINES:]
+            raise FreshProcessError(
+                "the test did not come to this check in a new process "
+                f"({' '.join(command)}):\n" + "\n".join(lines)
+            )
+        run: Run = load(Run, file)
+    return run
+
+
+def name_in_file(item: Any) -> str:
+    """What a test is called in its file: ``TestNet::test_step[small]``. Its id may have
+    more than that, of pytest-xdist."""
+    chain = [node.name for node in item.listchain() if node.path == item.path]
+    return "::".join(chain[1:])
+
+
+def command_for(item: Any) -> list[str]:
+    """Runs a test alone, with the options of this session of pytest."""
+    config = item.config
+    worker = getattr(config, "workerinput", None)  # of pytest-xdist, which keeps argv
+    given = config.invocation_params.args if worker is None else worker["mainargv"][1:]
+    paths = set(map(str, config.args))
+    options = [each for each in map(str, given) if each not in paths]
+    if config.inipath is not None:
+        options += ["-c", str(config.inipath)]
+    if config.pluginmanager.hasplugin("xdist"):
+        options += ["-n", "0"]
+    if config.pluginmanager.hasplugin("_cov"):
+        options += ["--no-cov"]
+    if config.option.xmlpath:
+        options += ["--junitxml", os.devnull]
+    test = f"{item.path}::{name_in_file(item)}"
+    rootdir = ("--rootdir", str(config.rootpath))
+    return [sys.executable, "-m", "pytest", *options, *rootdir, test]

@@ -1,0 +1,79 @@
+"""The plugin that pytest loads at each start: torch is imported when a test asks for
+the fixture."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from torchprof_hooks.integrations.gate.gate import PerformanceGate
+
+_TITLE = "torchprof"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Options of the command, and of its file."""
+    group = parser.getgroup(_TITLE, "performance of training steps")
+    group.addoption(
+        "--torchprof-update",
+        action="store_true",
+        help="measure the baselines of this machine anew",
+    )
+    group.addoption(
+        "--torchprof-strict",
+        action="store_true",
+        help="fail tests that have no baseline of this machine",
+    )
+    parser.addini(
+        "torchprof_dir",
+        "folder for baselines, from the root folder; by default .torchprof beside "
+        "each test",
+    )
+    parser.addini(
+        "torchprof_runs", "processes in which a baseline is measured", default="5"
+    )
+
+
+@pytest.fixture
+def torchprof(request: pytest.FixtureRequest) -> PerformanceGate:
+    """Fails the test if a step became slower: torchprof.check(step)."""
+    from torchprof_hooks.integrations.gate.gate import Options, PerformanceGate
+
+    config = request.config
+    folder = config.getini("torchprof_dir")
+    runs = config.getini("torchprof_runs")
+    if not str(runs).isdecimal() or int(runs) < 1:
+        raise pytest.UsageError(f"torchprof_runs must be 1 or more, not {runs!r}")
+    options = Options(
+        update=config.getoption("torchprof_update"),
+        is_strict=config.getoption("torchprof_strict"),
+        folder=config.rootpath / folder if folder else None,
+        runs=int(runs),
+    )
+    return PerformanceGate(request.node, options)
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Say which baselines were written, also by other processes of pytest-xdist."""
+    lines = list(_told(terminalreporter))
+    if lines:
+        terminalreporter.section(_TITLE)
+        for line in lines:
+            terminalreporter.write_line(line)
+
+
+def _told(terminalreporter: Any) -> Iterator[str]:
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if getattr(report, "when", None) == "call":
+                for name, value in report.user_properties:
+                    if name == _TITLE:
+                        yield _relative(value)
+
+
+def _relative(line: str) -> str:
+    return line.replace(f"{Path.cwd()}/", "")
