@@ -1,11 +1,13 @@
-"""What the command adds to programs of ten kinds, from start to end, and what it says
+"""What the profiler adds to programs of ten kinds, from start to end, and what it says
 that it adds.
 
 Target: what the report says (measuring, beginning, making the report) is within a
-quarter of what a stopwatch around the process says. Each program runs bare and under
-the command in turns; the stopwatch is processor time, of the system's for it as well
-and that of its worker processes, since other programs on the machine change durations
-more than we do.
+quarter of what a stopwatch around the process says. Each program runs bare and measured
+(``TORCHPROF_HOOKS_FLAGS="profile=True"``) in turns, each in a fork of a Python that has
+imported torch and its compiler: that takes longer than these programs, and differs by
+more than what is measured. The stopwatch is processor time, of the system's for it as
+well and that of its worker processes, since other programs on the machine change
+durations more than we do.
 
     python benchmarks/bench_whole_programs.py [--only NAME ...] [--rounds N]
 """
@@ -14,20 +16,20 @@ from __future__ import annotations
 
 import argparse
 import os
-import subprocess
+import runpy
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from math import sqrt
 from pathlib import Path
-from resource import RUSAGE_CHILDREN, getrusage
-from statistics import median
+from statistics import median, quantiles
+from tempfile import TemporaryFile
 from time import perf_counter
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, NoReturn
 
 import results
+import torch  # forks have it
 from bench import rounds
 from said import said
-from whole_programs import PROGRAMS
 
 SCRIPT: Final = Path(__file__).parent / "whole_programs.py"
 HEADERS: Final = (
@@ -44,10 +46,10 @@ HEADERS: Final = (
 )
 #: Of what is added, how much a report says at least and at most.
 LEAST, MOST = 0.75, 1.25
+ROUNDS: Final = 12
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(NamedTuple):
     """One process, in seconds.
 
     said: what its report says that we took: measuring, beginning, making the report.
@@ -58,56 +60,76 @@ class Run:
     said: tuple[float, ...] = ()
 
 
-def run(command: Sequence[str]) -> Run:
-    before, began = getrusage(RUSAGE_CHILDREN), perf_counter()
-    done = subprocess.run(
-        [sys.executable, *command],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    elapsed, after = perf_counter() - began, getrusage(RUSAGE_CHILDREN)
-    processor = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    is_ours = command[0] == "-m"
-    return Run(processor, elapsed, said(done.stderr) if is_ours else ())
+def run(name: str, *, is_measured: bool) -> Run:
+    """The program of that name, in a fork.
+
+    Raises:
+        RuntimeError: it did not end well.
+    """
+    with TemporaryFile("w+") as output:
+        began = perf_counter()
+        child = os.fork()
+        if child == 0:
+            become(name, output.fileno(), is_measured=is_measured)
+        _, status, spent = os.wait4(child, 0)
+        elapsed = perf_counter() - began
+        output.seek(0)
+        told = output.read()
+    if status:
+        raise RuntimeError(f"{name} ended with {status}:\n{told}")
+    found = said(told) if is_measured else ()
+    return Run(spent.ru_utime + spent.ru_stime, elapsed, found)
+
+
+def become(name: str, output: int, *, is_measured: bool) -> NoReturn:
+    """Run the program as Python does, and end as it does."""
+    for stream in (1, 2):
+        os.dup2(output, stream)
+    if is_measured:
+        os.environ["TORCHPROF_HOOKS_FLAGS"] = "profile=True"
+        import torchprof_hooks  # noqa: F401  - begins
+    sys.argv = [str(SCRIPT), name]
+    runpy.run_path(str(SCRIPT), run_name="__main__")
+    sys.exit()
 
 
 def measure(name: str, count: int) -> dict[str, Any]:
-    """Figures of one program, in seconds, of so many rounds.
-
-    What is added is the difference of the fastest runs: other programs on the machine
-    only ever add, and more than we do.
-    """
-    program = [str(SCRIPT), name]
-    bare, profiled = [], []
-    run(program)  # fills caches, of compiled code too
-    for _ in range(count):
-        bare.append(run(program))
-        profiled.append(run(["-m", "torchprof_hooks", *program]))
-    added = [p.processor - b.processor for b, p in zip(bare, profiled, strict=True)]
-    least, least_profiled = (min(r.processor for r in of) for of in (bare, profiled))
-    parts = [median(times) for times in zip(*(p.said for p in profiled), strict=True)]
+    """Figures of one program, in seconds: medians of so many rounds, and the standard
+    error of what is added (see `error_of_median`)."""
+    run(name, is_measured=True)  # fills caches, of compiled code too
+    pairs = [
+        (run(name, is_measured=False), run(name, is_measured=True))
+        for _ in range(count)
+    ]
+    bare, measured = zip(*pairs, strict=True)
+    added = [ours.processor - alone.processor for alone, ours in pairs]
     return {
-        "processor": least,
-        "elapsed": median(run.elapsed for run in bare),
-        "added": least_profiled - least,
-        "added_from_to": [min(added), max(added)],
-        "added_elapsed": median(p.elapsed for p in profiled)
-        - median(b.elapsed for b in bare),
-        "said": parts,
+        "processor": median(each.processor for each in bare),
+        "elapsed": median(each.elapsed for each in bare),
+        "added": median(added),
+        "error": error_of_median(added),
+        "added_elapsed": median(ours.elapsed - alone.elapsed for alone, ours in pairs),
+        "said": [
+            median(part) for part in zip(*(m.said for m in measured), strict=True)
+        ],
     }
 
 
+def error_of_median(values: Sequence[float]) -> float:
+    """The standard error, by the distance of the quartiles: 1.253 times that of the
+    mean where values are spread normally."""
+    first, _, third = quantiles(values, n=4) if len(values) > 1 else (0.0, 0.0, 0.0)
+    return 1.253 * (third - first) / 1.349 / sqrt(len(values))
+
+
 def cells(name: str, found: dict[str, Any]) -> list[results.Cell]:
-    low, high = found["added_from_to"]
     told = sum(found["said"])
     share = told / found["added"] if found["added"] > 0 else float("inf")
     return [
         name,
         f"{found['processor']:.2f}",
         f"{found['elapsed']:.2f}",
-        f"{found['added']:.2f} ({low:.2f} to {high:.2f})",
+        f"{found['added']:.2f} \N{PLUS-MINUS SIGN} {found['error']:.2f}",
         f"{found['added_elapsed']:.2f}",
         f"{told:.2f}",
         *(f"{part:.2f}" for part in found["said"]),
@@ -121,28 +143,44 @@ def together(programs: Sequence[dict[str, Any]]) -> dict[str, Any]:
         name: sum(each[name] for each in programs)
         for name in ("processor", "elapsed", "added", "added_elapsed")
     }
-    for name in ("added_from_to", "said"):
-        columns = zip(*(each[name] for each in programs), strict=True)
-        sums[name] = list(map(sum, columns))
+    sums["error"] = sqrt(sum(each["error"] ** 2 for each in programs))
+    columns = zip(*(each["said"] for each in programs), strict=True)
+    sums["said"] = list(map(sum, columns))
     return sums
+
+
+def program_names() -> list[str]:
+    """Those of the script, which is looked at in a fork of its own: it imports much."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        names = runpy.run_path(str(SCRIPT))["PROGRAMS"]
+        os.write(writing, "\n".join(names).encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    return os.read(reading, 1 << 16).decode().split("\n")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", nargs="*", default=[])
-    parser.add_argument("--rounds", type=int, default=rounds(40) // 10)
+    parser.add_argument("--rounds", type=int, default=rounds(ROUNDS))
     options = parser.parse_args()
+    os.environ["OMP_NUM_THREADS"] = "1"
+    torch.set_num_threads(1)
+    # Imports torch's compiler, which forks have as well.
+    torch.optim.SGD([torch.zeros(1, requires_grad=True)]).step()
     found, loads = {}, []
-    for name in options.only or PROGRAMS:
+    for name in options.only or program_names():
         loads.append(os.getloadavg()[0])
         found[name] = measure(name, max(options.rounds, 1))
         print(cells(name, found[name]), flush=True)
     if options.only:
         return
     note = (
-        f"Seconds, of {max(options.rounds, 1)} rounds: of the processor those of the "
-        "fastest runs, in brackets the least and the most of a round; the others are "
-        "medians. !: not within a quarter. Programs that ran or waited on "
+        f"Seconds, medians of {max(options.rounds, 1)} rounds, "
+        "\N{PLUS-MINUS SIGN} a standard error; without imports of torch. !: not "
+        "within a quarter. Programs that ran or waited on "
         f"this machine of {os.cpu_count()} cores meanwhile, these among them: "
         f"{median(loads):.1f}."
     )

@@ -2,8 +2,9 @@
 
 Their output and exit code must be the same, and the phases of the report within 5 % of
 a stopwatch around the same code (`real_programs/stopwatch.py`) in processes without us:
-with us in them, it would see what we take as well. Both take turns, and medians are
-compared, since the machine is not as fast at one time as at another.
+with us in them, it would see what we take as well. Both take turns. The machine is not
+as fast at one time as at another, so what is compared are shares of the program's own
+time, in the median.
 Not a part of `make bench`: it needs large packages, and a checkout of torch's examples:
 
     python benchmarks/check_real_programs.py --examples DIR [--only NAME ...]
@@ -45,8 +46,10 @@ PHASES: Final = {
     "data": ("data loading",),
 }
 Phases = dict[str, float]
-#: A phase of less than this share of the time is not compared.
+#: A phase of less than this share of the time of all phases is not compared.
 LEAST_SHARE: Final = 0.02
+#: Besides the phases: the program's time, with them.
+WALL: Final = "wall"
 #: How far a phase may be from the stopwatch.
 MOST_PERCENT: Final = 5
 LONGEST_SECS: Final = 300
@@ -130,15 +133,19 @@ def same_output(bare: Run, profiled: Run, program: Program) -> str:
 
 
 def reported_s(report: str) -> Phases:
-    """The phases by the report's totals."""
+    """The phases by the report's totals, and the program's time, without what measuring
+    took."""
     totals = report.partition("\nFunction profiling")[0]
     found = dict(
         re.findall(r"^ {4}([\w ,:()']+): (\d+\.\d+)s \(", totals, re.MULTILINE)
     )
-    return {
+    phases = {
         phase: sum(float(found.get(name, 0)) for name in names)
         for phase, names in PHASES.items()
     }
+    wall = re.search(r"^ {2}Time measured: (\d+\.\d+)s", totals, re.MULTILINE)
+    ours = float(found.get("measuring itself", 0))
+    return {**phases, WALL: (float(wall[1]) if wall else 0.0) - ours}
 
 
 def measuring(report: str) -> tuple[float, str]:
@@ -152,7 +159,7 @@ def deviations(reports: Sequence[Phases], stopwatches: Sequence[Phases]) -> str:
     that is far, how much less they say in all."""
     if not all(stopwatches):
         return "the stopwatch was not written"
-    spent, said = medians(stopwatches), medians(reports)
+    spent, said = shares(stopwatches), shares(reports)
     whole = sum(spent.values())
     off = {
         phase: 100 * (said[phase] / spent[phase] - 1) if spent[phase] else 999.0
@@ -163,17 +170,16 @@ def deviations(reports: Sequence[Phases], stopwatches: Sequence[Phases]) -> str:
     if all(abs(percent) <= MOST_PERCENT for percent in off.values()):
         return parts
     missing = sum(spent[phase] - said[phase] for phase in PHASES)
-    return f"{parts}: {missing:.2f} s in all"
+    missing_s = missing * median(run[WALL] for run in stopwatches)
+    return f"{parts}: {missing_s:.2f} s in all"
 
 
-def shares(phases: Phases) -> Phases:
-    """Of all of them, as what lasts a second."""
-    whole = sum(phases.values()) or 1.0
-    return {phase: spent / whole for phase, spent in phases.items()}
-
-
-def medians(runs: Sequence[Phases]) -> Phases:
-    return {phase: median(run.get(phase, 0.0) for run in runs) for phase in PHASES}
+def shares(runs: Sequence[Phases]) -> Phases:
+    """Of the program's time, in the median."""
+    return {
+        phase: median(run.get(phase, 0.0) / (run[WALL] or 1.0) for run in runs)
+        for phase in PHASES
+    }
 
 
 def stopwatch_s(path: Path) -> Phases:
@@ -182,7 +188,7 @@ def stopwatch_s(path: Path) -> Phases:
         return {}
     times = json.loads(path.read_text())
     path.unlink()
-    return {phase: times.get(phase, 0) / 1e9 for phase in PHASES}
+    return {phase: times.get(phase, 0) / 1e9 for phase in (*PHASES, WALL)}
 
 
 def versions(program: Program) -> str:
@@ -219,8 +225,6 @@ def row(
         profiled = run_with("-m", "torchprof_hooks", "--full")
         reports.append(profiled.report)
     (work / f"{program.name}.txt").write_text(f"\n{'=' * 80}\n".join(reports))
-    # Of those that are interrupted, each came as far as it could.
-    of_run = dict if program.ends_after is None else shares
     return [
         program.name,
         versions(program),
@@ -228,10 +232,7 @@ def row(
         f"{bare.code}, {profiled.code}",
         _cpu_time(program, bare, profiled),
         measuring(profiled.report)[1],
-        deviations(
-            [of_run(reported_s(report)) for report in reports],
-            [of_run(spent) for spent in stopwatches],
-        ),
+        deviations(list(map(reported_s, reports)), stopwatches),
         today,
     ]
 

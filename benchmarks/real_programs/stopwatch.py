@@ -7,7 +7,8 @@ Forward is the time in outermost calls of modules, backward that in calls of the
 autograd engine, optimizer that in steps without their closures, data that in asking an
 iterator over a DataLoader for a batch; what lies inside of another phase counts there
 and nowhere else.
-Times are those of the main thread, and are written when the script ends.
+Times are those of the main thread, and are written when the script ends, with what all
+took since torch was imported.
 """
 
 from __future__ import annotations
@@ -109,9 +110,15 @@ def main() -> None:
     result, script = Path(sys.argv[1]).absolute(), sys.argv[2]
     watch = Stopwatch()
     install(watch)
+    began_ns = perf_counter_ns()
+
+    def write() -> None:
+        wall_ns = perf_counter_ns() - began_ns
+        result.write_text(json.dumps({**watch.spent_ns, "wall": wall_ns}))
+
     sys.argv = sys.argv[2:]
     sys.path[0] = str(Path(script).parent.absolute())
-    atexit.register(lambda: result.write_text(json.dumps(watch.spent_ns)))
+    atexit.register(write)
     runpy.run_path(script, run_name="__main__")
 
 
