@@ -41,16 +41,16 @@ class Vocabulary:
     UNKNOWN = "\N{REPLACEMENT CHARACTER}"
 
     def __init__(self, text: str, min_count: int = 100) -> None:
-        counts = Counter(text)
-        common = {char for char, count in counts.items() if count >= min_count}
+        common = {char for char, n in Counter(text).items() if n >= min_count}
         self.chars = [self.UNKNOWN, *sorted(common - {self.UNKNOWN})]
-        self._ids = {char: i for i, char in enumerate(self.chars)}
+        self.ids = torch.zeros(0x110000, dtype=torch.long)
+        self.ids[[ord(char) for char in self.chars]] = torch.arange(len(self.chars))
 
     def __len__(self) -> int:
         return len(self.chars)
 
     def encode(self, text: str) -> Tensor:
-        return torch.tensor([self._ids.get(char, 0) for char in text])
+        return self.ids[torch.frombuffer(bytearray(text, "utf-32-le"), dtype=torch.int)]
 
     def decode(self, ids: Tensor) -> str:
         return "".join(self.chars[i] for i in ids.tolist())
@@ -185,6 +185,9 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument(
         "--steps", type=int, default=Config.steps, help="default: %(default)s"
     )
+    parser.add_argument(
+        "--length", type=int, default=400, help="of what it writes (default: 400)"
+    )
     parser.add_argument("--functions", action="store_true", help="measure these too")
     parser.add_argument("--memory", action="store_true", help="measure that too")
     parser.add_argument("--full", action="store_true", help="print all tables, too")
@@ -214,7 +217,7 @@ def main() -> None:
     if args.save:
         prof.profile.save(args.save)
 
-    sample = generate(model, vocabulary, prompt="def ", length=400)
+    sample = generate(model, vocabulary, "def ", args.length)
     print(f"\nWhat it writes now:\n\n{sample}")
 
 
