@@ -59,8 +59,9 @@ QUICK := -m "not serial and not slow and not thorough" --ignore=tests/capture/te
 
 coverage: $(VENV)/coverage.installed  ## show the lines that no quick test runs
 	$(COVERAGE) erase
-	$(COVERAGE) run -m pytest -q $(LONG_IMPORTS:%=--ignore=%) $(QUICK)
-	TORCHPROF_HOOKS_CORE=python $(COVERAGE) run -m pytest -q $(QUICK) $(OF_BOTH_CORES)
+	$(COVERAGE) run -m pytest -q $(SIDE_BY_SIDE) $(LONG_IMPORTS:%=--ignore=%) $(QUICK)
+	TORCHPROF_HOOKS_CORE=python $(COVERAGE) run -m pytest -q $(SIDE_BY_SIDE) $(QUICK) \
+		$(OF_BOTH_CORES)
 	$(COVERAGE) combine --quiet
 	$(COVERAGE) report
 

@@ -23,6 +23,7 @@ from torchprof_hooks import (
     profile,
 )
 from torchprof_hooks.capture.core import CORE
+from torchprof_hooks.capture.sampling import steps_without_optimizer
 from torchprof_hooks.capture.tracking.tensor_memory import TensorCounter
 from torchprof_hooks.hooks import measuring
 from torchprof_hooks.measure.device_clock import EventClock
@@ -120,8 +121,10 @@ CASES = {
 def make_comparable(monkeypatch: pytest.MonkeyPatch) -> None:
     """Take away what not every process has: a torch that is built for a device, so that
     hooks look for its clock, and modules of the compiler, which they ask; and memory
-    that is taken and given back by others."""
+    that is taken and given back by others. An optimizer has been made, here or by a
+    test before: one is waited for."""
     monkeypatch.delitem(sys.modules, "torch._dynamo.compiled_autograd", raising=False)
+    monkeypatch.setattr(steps_without_optimizer, "any_optimizer_made", lambda: True)
 
     def counter(device: object) -> MemoryCounter:
         of_tensors = CORE.module is not None and device is None

@@ -32,6 +32,10 @@ TORCH: Final = ("torch",)
 TRAINING: Final = (
     *("torch._dynamo", "torch._functorch.aot_autograd"),
     *("torch.utils.checkpoint", "torch.utils.data", "tabulate"),
+    *(
+        "torchprof_hooks.reports.program.report",
+        "torchprof_hooks.reports.screen.screen",
+    ),
 )
 #: Options to look at functions in every step.
 EACH_STEP = ("--every", "1", "--max-overhead", "100")
@@ -68,22 +72,40 @@ class _WarmPython:
     """A Python that forks for each program (see `tests.warm_python`)."""
 
     def __init__(self, loaded: tuple[str, ...]) -> None:
-        self._control, theirs = socket.socketpair()
+        with tempfile.TemporaryDirectory() as place:
+            path = str(Path(place) / "socket")
+            with socket.socket(socket.AF_UNIX) as listener:
+                listener.bind(path)
+                listener.listen()
+                listener.settimeout(_TIMEOUT_S)
+                self._process = self._started(path, loaded)
+                self._control, _ = listener.accept()
         self._control.settimeout(_TIMEOUT_S)
-        server = str(Path(__file__).parent / "warm_python.py")
-        environment = {**os.environ, "PYTHONPATH": "", "HF_HUB_OFFLINE": "1"}
-        self._process = subprocess.Popen(
-            [sys.executable, server, str(theirs.fileno()), *loaded],
-            pass_fds=[theirs.fileno()],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            env=environment,
-        )
-        theirs.close()
         self._answers = self._control.makefile("r")
         self._lock = Lock()
         self._owner = os.getpid()
         atexit.register(self._end)
+
+    def _started(
+        self, path: str, loaded: tuple[str, ...]
+    ) -> subprocess.Popen[bytes] | None:
+        """It, if it is not a fork of one that has a part of this already."""
+        if loaded != TORCH:
+            has_more = (
+                len(loaded) > len(TRAINING) and loaded[: len(TRAINING)] == TRAINING
+            )
+            base = _warm_python(TRAINING if has_more else TORCH)
+            request = {"load": loaded, "socket": path}
+            base._control.sendall(json.dumps(request).encode() + b"\n")
+            return None
+        server = str(Path(__file__).parent / "warm_python.py")
+        environment = {**os.environ, "PYTHONPATH": "", "HF_HUB_OFFLINE": "1"}
+        return subprocess.Popen(
+            [sys.executable, server, path, *loaded],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            env=environment,
+        )
 
     def run(
         self,
@@ -111,7 +133,8 @@ class _WarmPython:
         if os.getpid() == self._owner:
             self._answers.close()
             self._control.close()
-            self._process.wait(_TIMEOUT_S)
+            if self._process:
+                self._process.wait(_TIMEOUT_S)
 
 
 _warm_python = cache(_WarmPython)

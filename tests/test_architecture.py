@@ -11,7 +11,7 @@ import enum
 import importlib
 import re
 import threading
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -120,8 +120,9 @@ def parsed(path: Path) -> ast.Module:
     return ast.parse(path.read_text())
 
 
-def nodes(path: Path) -> Iterator[ast.AST]:
-    return ast.walk(parsed(path))
+@cache
+def nodes(path: Path) -> Sequence[ast.AST]:
+    return tuple(ast.walk(parsed(path)))
 
 
 def layer(module: str) -> str:
@@ -131,8 +132,13 @@ def layer(module: str) -> str:
     return folder if (PACKAGE / folder).is_dir() else ""
 
 
-def imports(path: Path, at_runtime: bool = False) -> Iterator[str]:
+@cache
+def imports(path: Path, at_runtime: bool = False) -> frozenset[str]:
     """Modules that a file imports; at runtime: not those for type checkers alone."""
+    return frozenset(_imports(path, at_runtime))
+
+
+def _imports(path: Path, at_runtime: bool) -> Iterator[str]:
     hidden = {
         id(inner)
         for node in nodes(path)
@@ -161,7 +167,7 @@ def is_ours(name: str) -> bool:
 def check_layer(path: Path) -> None:
     name = module_name(path)
     here = layer(name)
-    imported = set(imports(path))
+    imported = imports(path)
     if name not in FRONT_DOORS:
         allowed = {*ORDER[: ORDER.index(here) + 1]}
         if here == "reports":
@@ -199,9 +205,13 @@ def check_names(path: Path) -> None:
             if layer(name) != "capture":
                 assert node.attr not in HOOK_POINTS, name
             if not f"{name}.".startswith("torchprof_hooks.capture.torch_names."):
-                root = ast.unparse(node.value).split(".")[0]
-                is_private = root == "torch" and node.attr.startswith("_")
+                is_private = node.attr.startswith("_") and node_root(node) == "torch"
                 assert not is_private, f"{name}: {node.attr}"
+
+
+def node_root(node: ast.Attribute) -> str:
+    """``a`` of ``a.b.c``."""
+    return ast.unparse(node.value).split(".")[0]
 
 
 def test_hook_points_and_private_names_of_torch_stay_in_capture() -> None:

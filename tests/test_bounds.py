@@ -16,12 +16,23 @@ from tests.cores import PYTHON_CORE
 from tests.programs import TORCH, python
 from tests.thorough import THOROUGH
 from torchprof_hooks import function_hooks, link_hooks
+from torchprof_hooks.capture.core import python as python_core
+from torchprof_hooks.capture.core import python_functions, span_log
+from torchprof_hooks.capture.record import memory_log
+from torchprof_hooks.capture.tracking import meters
 from torchprof_hooks.link_hooks import TimerHook
 from torchprof_hooks.profiler import Profiler
 
-#: Logs between two foldings hold up to 12 288 integers, those of memory 10 240. That is
-#: less than what 18 000 calls leave behind if each leaves one object.
-LOG_BLOCKS = 15_000
+#: Logs between two foldings hold up to 768 integers here, those of memory 640. That is
+#: less than what 3 000 calls leave behind if each leaves one object.
+LOG_BLOCKS = 2_000
+
+
+@pytest.fixture(autouse=True)
+def short_logs(small_tables: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (python_core, python_functions):
+        monkeypatch.setattr(module, "FOLD_AT", span_log.FIELDS * 256)
+    monkeypatch.setattr(meters, "FOLD_AT", memory_log.FIELDS * 128)
 
 
 def run(model: nn.Module, calls: int, backward: bool) -> None:
@@ -80,7 +91,6 @@ MEASURERS: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.mark.usefixtures("small_tables")
 @pytest.mark.parametrize("backward", [pytest.param(False, marks=THOROUGH), True])
 @pytest.mark.parametrize("make", MEASURERS.values(), ids=MEASURERS)
 def test_memory_does_not_grow(make: Callable[[], Any], backward: bool) -> None:
@@ -110,8 +120,8 @@ HAVE_LOGS = "functions and memory", "function callbacks"
 def test_memory_does_not_grow_if_nobody_looks(make: Callable[[], Any]) -> None:
     model = new_model()
     with make():
-        run(model, 1500, backward=True)
-        grown = growth(lambda: run(model, 6000, backward=True))
+        run(model, 500, backward=True)
+        grown = growth(lambda: run(model, 1000, backward=True))
     assert grown < LOG_BLOCKS
 
 
@@ -124,7 +134,7 @@ def test_modules_made_for_every_step_do_not_pile_up() -> None:
     with torchprof_hooks.profile() as prof:
         steps(50)
         gc.collect()
-        grown = growth(lambda: steps(1500))
+        grown = growth(lambda: steps(300))
         names = {row.name for row in prof.profile.rows() if row.kind == "module"}
     assert names == {"Sequential", "Sequential.0", "Sequential.1"}
     assert grown < LOG_BLOCKS
@@ -138,7 +148,7 @@ def test_one_long_call_without_gradients_is_bounded() -> None:
 
         def forward(self, x: torch.Tensor) -> Any:
             with torch.no_grad():
-                for _ in range(18_000):
+                for _ in range(3_000):
                     x = self.cell(x)
             return x
 
@@ -170,6 +180,7 @@ def test_retained_graph_does_not_collect_hooks() -> None:
     assert len(calls) == 2 * 50  # one for each of two boundaries in each pass
 
 
+@pytest.mark.slow
 def test_importing_pulls_in_little_more_than_torch() -> None:
     code = (
         "import sys, torch, numpy, tabulate; before = set(sys.modules)\n"

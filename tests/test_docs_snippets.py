@@ -50,6 +50,10 @@ ELSEWHERE = (
     "torchprof_hooks.integrations",
     "torch.utils.tensorboard",
     "from accelerate import",
+    "from ray.train import",
+    "def test_",
+    "from ignite.engine import",
+    "import keras",
 )
 
 

@@ -40,8 +40,9 @@ OBJECTS_IN_LOG = {
 }
 
 WARM_UP = 30
-#: Steps in which something kept of each would be seen.
-STEPS = 150
+#: Steps in which something kept of each would be seen, and how often they are run.
+STEPS, ROUNDS = 100, 5
+OURS = f"{PACKAGE}/"
 
 
 class Kept(NamedTuple):
@@ -60,9 +61,11 @@ UNEVEN = Kept(objects=40, bytes=2000)
 
 def kept() -> Kept:
     gc.collect()  # also empties Python's lists of freed objects for later use
-    ours = tracemalloc.Filter(True, f"{PACKAGE}/*")
-    traces = tracemalloc.take_snapshot().filter_traces([ours]).traces
-    return Kept(len(traces), sum(trace.size for trace in traces))
+    traces = tracemalloc.take_snapshot().traces
+    sizes = [
+        trace.size for trace in traces if trace.traceback[0].filename.startswith(OURS)
+    ]
+    return Kept(len(sizes), sum(sizes))
 
 
 @pytest.fixture(autouse=True)
@@ -95,7 +98,7 @@ def objects_per_step(case: Case, links: int) -> float:
         run(chain, WARM_UP)
         fold(measurer)
         counts = [kept().objects]
-        for _ in range(7):
+        for _ in range(ROUNDS):
             run(chain, 5)
             counts.append(kept().objects)
     return median(after - before for before, after in pairwise(counts)) / 5
@@ -117,7 +120,7 @@ def test_nothing_is_kept_of_steps(name: str) -> None:
     chain = make_chain(case, SHORT)
     found = []
     with case.enter(chain) as measurer:
-        for _ in range(7):
+        for _ in range(ROUNDS):
             run(chain, STEPS)
             fold(measurer)
             found.append(kept())

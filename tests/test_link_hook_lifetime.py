@@ -83,6 +83,7 @@ def test_a_copy_whose_copier_is_kept_loses_the_hook_when_it_is_called() -> None:
     assert not hooks_of(twin)
 
 
+@pytest.mark.slow
 def test_a_saved_model_is_loaded_where_this_package_is_not(tmp_path: Path) -> None:
     path = tmp_path / "model.pt"
     torch.save(add_hook(nn.Linear(3, 3), Recorder()), path)

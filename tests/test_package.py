@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 import torchprof_hooks
-from tests.programs import python
+from tests.programs import TORCH, python
 from torchprof_hooks.capture.core import CORE
 
 
 def in_a_process(code: str, fresh: bool = False) -> str:
-    done = python("-c", code, fresh=fresh)
+    done = python("-c", code, fresh=fresh, loaded=TORCH)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 

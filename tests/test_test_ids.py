@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.conftest import with_addresses
+from tests.fixtures import with_addresses
 
 
 def test_ids_of_tests_hold_no_addresses(request: pytest.FixtureRequest) -> None:

@@ -2,14 +2,16 @@
 
 Most of what a small program takes is the import of torch and of its compiler (which
 optimizers import): seconds, each time. A fork has them, out of sight: an import of
-torch finds them, and is to all who wait for it what it is in a new interpreter. So is
-all else that programs look at: arguments, environment, path, streams, `__main__`, a
+torch finds them, and is to all who wait for it what it is in a new interpreter. (The
+same goes for those modules of ours that only show what was measured.) So is all else
+that programs look at: arguments, environment, path, streams, `__main__`, a
 sitecustomize that the path has, and the end, but for one thing: when functions of
 atexit have been called, and streams are flushed, the process is gone. (To take torch's
 modules apart takes longer than most programs.) See `tests.programs` for who asks.
 
-Arguments: the number of a socket, which brings a line for each program and takes its
-exit code; and what to import. The end of the socket is the end.
+Arguments: the path of a socket, which brings a line for each program and takes its
+exit code; and what to import. The end of the socket is the end. A line may also ask for
+another Python like this one, which imports more: that is a fork, too.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ import runpy
 import socket
 import sys
 import warnings
+import weakref
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
@@ -38,17 +41,16 @@ _KEPT: list[object] = []
 _CODES: list[int] = []
 
 
+#: Of these, forks get what is loaded; of what else belongs to us, nothing.
+_GIVEN = ("torch", "torchprof_hooks.profiles", "torchprof_hooks.reports")
+
+
 class OutOfSight(MetaPathFinder):
-    """Has torch, and gives it to the first who imports it."""
+    """Has packages, and gives each to the first who imports it."""
 
     def __init__(self) -> None:
-        self._modules = {
-            name: module
-            for name, module in sys.modules.items()
-            if name.partition(".")[0] == "torch"
-        }
-        for name in self._modules:
-            del sys.modules[name]
+        self._packages = {package: _taken(package) for package in _GIVEN}
+        _taken("torchprof_hooks")
 
     def find_spec(
         self,
@@ -56,38 +58,61 @@ class OutOfSight(MetaPathFinder):
         path: Sequence[str] | None,
         target: ModuleType | None = None,
     ) -> ModuleSpec | None:
-        if fullname != "torch":
+        if not self._packages.get(fullname):
             return None
-        return ModuleSpec("torch", _Giver(self), is_package=True)
+        return ModuleSpec(fullname, _Giver(self), is_package=True)
 
-    def give(self) -> None:
-        sys.modules.update(self._modules)
-        sys.meta_path.remove(self)
+    def package(self, name: str) -> ModuleType:
+        return self._packages[name][name]
 
-    def torch(self) -> ModuleType:
-        return self._modules["torch"]
+    def give(self, name: str) -> None:
+        sys.modules.update(self._packages.pop(name))
+        if not self._packages:
+            sys.meta_path.remove(self)
+
+
+def _taken(package: str) -> dict[str, ModuleType]:
+    """What is loaded of it, which is not to be seen any more."""
+    found = {
+        name: module
+        for name, module in sys.modules.items()
+        if f"{name}.".startswith(f"{package}.")
+    }
+    for name in found:
+        del sys.modules[name]
+    return found
 
 
 class _Giver(Loader):
     def __init__(self, finder: OutOfSight) -> None:
         self._finder = finder
-        self._spec = finder.torch().__spec__
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        return self._finder.torch()
+        module = self._finder.package(spec.name)
+        self._spec = module.__spec__
+        return module
 
     def exec_module(self, module: ModuleType) -> None:
         module.__spec__ = self._spec
-        self._finder.give()
+        self._finder.give(module.__name__)
 
 
-def serve(control: socket.socket) -> Request | None:
-    """Comes back in forks alone, with what each is to run, and with None at the end."""
+def serve(path: str, names: Sequence[str]) -> Request:
+    """Comes back in forks alone, with what each is to run."""
+    control = socket.socket(socket.AF_UNIX)
+    control.connect(path)
+    _load(names)
     lines = control.makefile("r")
     gc.collect()
     gc.freeze()
     for line in lines:
         request: Request | None = json.loads(line)
+        if request and "load" in request:
+            if not os.fork():
+                lines.close()
+                control.close()
+                return serve(request["socket"], request["load"])
+            continue
         code = 0
         while request is not None:
             reader, writer = os.pipe()
@@ -105,8 +130,7 @@ def serve(control: socket.socket) -> Request | None:
             code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
             request = {**request, **json.loads(then)} if then else None
         control.sendall(f"{code}\n".encode())
-    lines.close()
-    return None
+    os._exit(0)
 
 
 def run(request: Request) -> None:
@@ -218,14 +242,16 @@ def _load(names: Sequence[str]) -> None:
     """What forks are to have. Not Triton, which torch's compiler imports if it is
     there: it would complain, at the end of each fork, of what others have not freed."""
     sys.modules["triton"] = None  # type: ignore[assignment]
+    root = str(Path(__file__).parents[1])
+    sys.path.append(root)  # of ours, where it is not installed
     for name in names:
         import_module(name)
+    sys.path.remove(root)
     del sys.modules["triton"]
+    for library in list(weakref.finalize._registry):  # type: ignore[attr-defined]
+        library.atexit = False  # torch's are taken apart, one operator after the other
 
 
 if __name__ == "__main__":
     atexit.register(_go)  # the first: the last that is called
-    _load(sys.argv[2:])
-    _request = serve(socket.socket(fileno=int(sys.argv[1])))
-    if _request is not None:
-        _noting_the_code(_request)
+    _noting_the_code(serve(sys.argv[1], sys.argv[2:]))

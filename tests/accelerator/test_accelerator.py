@@ -5,14 +5,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from typing import Any
 
 import pytest
 
 from tests.accelerator.device import build
 from tests.accelerator.scenarios import COUNTS_MEMORY
+from tests.programs import python
 from torchprof_hooks.capture.core.build import NotBuiltError
 
 
@@ -25,13 +24,10 @@ def found(request: pytest.FixtureRequest) -> dict[str, Any]:
         if "no C++ compiler" not in str(error):
             raise
         pytest.skip(str(error))
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.accelerator.scenarios", extension],
-        env={**os.environ, "TORCHPROF_HOOKS_CORE": request.param},
-        stdout=subprocess.PIPE,
-        check=True,
-        text=True,
-    )
+    environment = {**os.environ, "TORCHPROF_HOOKS_CORE": request.param}
+    command = ("-m", "tests.accelerator.scenarios", str(extension))
+    done = python(*command, environment=environment)
+    assert done.returncode == 0, done.stderr
     scenarios: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return scenarios
 

@@ -154,6 +154,8 @@ def test_functions_of_optimizers_belong_to_them() -> None:
     assert profile.rows()[-1].name != "add_"
 
 
+# Once in a process, torch's own LBFGS makes a number of a loss that has a graph.
+@pytest.mark.filterwarnings("ignore:Converting a tensor with requires_grad")
 def test_closures_of_optimizers_own_their_backward() -> None:
     model = Net()
     optimizer = torch.optim.LBFGS(model.parameters(), max_iter=2)

@@ -164,7 +164,7 @@ def all_cases(name: str) -> list[Case]:
             pytest.skip("torch makes samples of it on a GPU only")
 
 
-@pytest.mark.parametrize("name", in_turns(OPERATORS, 0, 2))
+@pytest.mark.parametrize("name", in_turns(OPERATORS, 0, 4))
 def test_operator(name: str) -> None:
     cases = all_cases(name)
     assert differences(cases, list(OPERATORS).index(name)) == {}
@@ -196,7 +196,7 @@ class Counter(FunctionHook):
         return counts
 
 
-@pytest.mark.parametrize("name", in_turns(OPERATORS, 1, 2))
+@pytest.mark.parametrize("name", in_turns(OPERATORS, 2, 4))
 def test_operator_is_seen_as_functions(name: str) -> None:
     wrong = {}
     runs = [Run(case) for case in all_cases(name)]

@@ -10,7 +10,7 @@ import time
 import traceback
 from collections.abc import Callable
 from datetime import timedelta
-from functools import cache
+from functools import cache, partial
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -28,8 +28,10 @@ PLANTED = 300
 Work = Callable[[int], Any]
 
 
-def run_processes(work: Work, count: int = 2) -> list[Any]:
+def run_processes(work: Work, count: int = 2, longest_s: float = LONGEST) -> list[Any]:
     """What ``work(rank)`` returned in each of `count` processes.
+
+    longest_s: after so long, they are given up.
 
     They are forks: importing torch anew would take longer than most tests.
     """
@@ -39,13 +41,14 @@ def run_processes(work: Work, count: int = 2) -> list[Any]:
         ends, processes = [], []
         for rank in range(count):
             ours, theirs = context.Pipe()
-            arguments = (work, rank, count, f"{folder}/store", theirs)
+            join = partial(join_group, rank, count, f"{folder}/store", longest_s)
+            arguments = (partial(work, rank), join, theirs)
             processes.append(context.Process(target=_run, args=arguments))
             ends.append(ours)
             processes[-1].start()
             theirs.close()
         try:
-            answers = [_answer(end) for end in ends]
+            answers = [_answer(end, longest_s) for end in ends]
         finally:
             for process in processes:
                 process.kill()
@@ -63,9 +66,9 @@ def _prepare() -> None:
     assert prof.profile.overhead_ns
 
 
-def _answer(end: Connection) -> tuple[Any, str]:
+def _answer(end: Connection, longest_s: float) -> tuple[Any, str]:
     answer: tuple[Any, str] = (None, "did not answer")
-    if wait([end], LONGEST):
+    if wait([end], longest_s):
         try:
             answer = pickle.loads(end.recv_bytes())
         except EOFError:
@@ -73,12 +76,12 @@ def _answer(end: Connection) -> tuple[Any, str]:
     return answer
 
 
-def _run(work: Work, rank: int, count: int, store: str, end: Connection) -> None:
+def _run(work: Callable[[], Any], join: Callable[[], None], end: Connection) -> None:
     answer: tuple[Any, str]
     try:
         torch.set_num_threads(1)
-        join_group(rank, count, store)
-        answer = work(rank), ""
+        join()
+        answer = work(), ""
         distributed.destroy_process_group()
     except BaseException:
         answer = None, traceback.format_exc()
@@ -87,14 +90,14 @@ def _run(work: Work, rank: int, count: int, store: str, end: Connection) -> None
     os._exit(0)  # without what pytest would do at the end of the process
 
 
-def join_group(rank: int, count: int, store: str) -> None:
+def join_group(rank: int, count: int, store: str, longest_s: float = LONGEST) -> None:
     """Become one of `count` processes."""
     distributed.init_process_group(
         "gloo",
         init_method=f"file://{store}",
         rank=rank,
         world_size=count,
-        timeout=timedelta(seconds=LONGEST),
+        timeout=timedelta(seconds=longest_s),
     )
 
 

@@ -32,7 +32,7 @@ def test_ranks_that_a_program_spawns(tmp_path: Path) -> None:
     assert [rank.provenance.world_size for rank in ranks.ranks] == [2, 2]
     for path in tmp_path.iterdir():
         rows = {row.name: row for row in Profile.load(path).rows()}
-        assert rows["DistributedDataParallel"].calls == 6
+        assert rows["Linear"].calls == 6
 
 
 @pytest.mark.thorough

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -63,15 +62,12 @@ class Runs(NamedTuple):
     close_profile: Profile
 
 
-def side_by_side(*commands: tuple[str, ...], loaded: tuple[str, ...] = ()) -> list[Run]:
-    """Python with each of these arguments, two at a time, without any downloads."""
+def each_of(*commands: tuple[str, ...], loaded: tuple[str, ...] = ()) -> list[Run]:
+    """Python with each of these arguments, without any downloads."""
     offline: dict[str, Any] = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
-
-    def start(command: tuple[str, ...]) -> Run:
-        return plain(*command, loaded=(*TRAINING, *loaded), **offline)
-
-    with ThreadPoolExecutor(2) as pool:
-        return list(pool.map(start, commands))
+    return [
+        plain(*command, loaded=(*TRAINING, *loaded), **offline) for command in commands
+    ]
 
 
 @pytest.fixture(
@@ -86,7 +82,7 @@ def runs(
     folder = tmp_path_factory.mktemp("runs")
     saved = [folder / "default.json", folder / "close.json"]
     command = (str(SCRIPTS / program.script), str(folder / "output"))
-    alone, default, close = side_by_side(
+    alone, default, close = each_of(
         command,
         (*OURS, "--save", str(saved[0]), *command),
         (*OURS, "--save", str(saved[1]), *CLOSELY, *command),
@@ -175,7 +171,7 @@ def test_passes_inside_of_an_optimizers_step_are_not_its_time(runs: Runs) -> Non
 
 def test_a_signal_that_lightning_handles_ends_the_program_well(tmp_path: Path) -> None:
     command = (str(SCRIPTS / LIGHTNING.script), str(tmp_path), "--sigterm")
-    alone, run = side_by_side(command, (*OURS, *command), loaded=LIGHTNING.loaded)
+    alone, run = each_of(command, (*OURS, *command), loaded=LIGHTNING.loaded)
     assert alone.out.count("\n") == 6
     assert (run.code, run.out) == (alone.code, alone.out)
     assert (run.before_report, run.reports) == (alone.err, 1)
@@ -196,7 +192,7 @@ def every_step_into(folder: Path) -> tuple[str, ...]:
 def test_a_launcher_is_not_measured(tmp_path: Path) -> None:
     script = str(SCRIPTS / "two_ranks.py")
     options = every_step_into(tmp_path)
-    [run] = side_by_side((*options, *LAUNCHER, "--nproc-per-node=1", script))
+    [run] = each_of((*options, *LAUNCHER, "--nproc-per-node=1", script))
     assert run.code == 0, run.err
     assert len(printed_losses(run.out)) == 1
     assert run.reports == 0
@@ -206,7 +202,7 @@ def test_a_launcher_is_not_measured(tmp_path: Path) -> None:
 def test_ranks_of_torchrun(tmp_path: Path) -> None:
     script = str(SCRIPTS / "two_ranks.py")
     options = every_step_into(tmp_path)
-    [ranks] = side_by_side((*LAUNCHER, "--nproc-per-node=2", *options, script))
+    [ranks] = each_of((*LAUNCHER, "--nproc-per-node=2", *options, script))
     assert ranks.code == 0, ranks.err
     losses = printed_losses(ranks.out)
     assert len(losses) == 2

@@ -1,0 +1,166 @@
+"""What tests may ask for, and what every test has to leave behind: nothing."""
+
+from __future__ import annotations
+
+import gc
+import re
+import signal
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import HealthCheck, settings
+from torch import distributed
+
+from tests.capture.budgeted import Fixed, Limited
+from tests.fake_clock import FakeClock, fake_clock
+from tests.registered import registered
+from tests.thorough import IS_THOROUGH
+from torchprof_hooks import profile
+from torchprof_hooks.capture.backward import ownership
+from torchprof_hooks.capture.sampling import scheduler
+from torchprof_hooks.capture.sampling.prices import Level, Run
+from torchprof_hooks.profiler import Profiler
+
+#: No test may depend on how busy the machine is.
+settings.register_profile(
+    "any machine",
+    deadline=None,
+    max_examples=100 if IS_THOROUGH else 30,  # others each time
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("any machine")
+
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell starts what runs in the background so, and its children inherit it. Tests
+    # interrupt themselves and others.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def nothing_stays_registered() -> Iterator[None]:
+    before = registered()
+    yield
+    if registered() != before:
+        gc.collect()  # a hook that holds its own module is gone only then
+    assert registered() == before
+
+
+@pytest.fixture(autouse=True, scope="module")
+def what_is_there_already_is_no_garbage() -> None:
+    """Have Python look for garbage among what the tests of a module make, and not among
+    all that there is of torch and of tests: that would take a tenth of a second each
+    time. The same goes for us, where we look for profilers of torch."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeClock]:
+    """The one clock that there is in this test; nothing but the test moves it."""
+    with fake_clock(monkeypatch) as clock:
+        yield clock
+
+
+@pytest.fixture
+def ticking(clock: FakeClock) -> FakeClock:
+    """A `clock` that reading moves by a microsecond: no two moments are the same."""
+    clock.cost_per_reading_ns = 1_000
+    return clock
+
+
+@pytest.fixture
+def small_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few steps fill the tables of records that are kept for a while."""
+    monkeypatch.setattr(ownership, "NEWEST_RECORDS", 4)
+    monkeypatch.setattr(ownership, "LOOSE_BYTES_KEPT", 1 << 12)
+
+
+@pytest.fixture
+def limited(monkeypatch: pytest.MonkeyPatch) -> Limited:
+    """Makes a profiler that measures these runs of steps."""
+
+    def make(*runs: Run, **options: Any) -> Profiler:
+        def fixed(share: float, levels: Sequence[Level]) -> Fixed:
+            top = levels[-1]
+            given = (Run(top, n) if level else Run(level, n) for level, n in runs)
+            return Fixed(*given, levels=levels)
+
+        monkeypatch.setattr(scheduler, "Scheduler", fixed)
+        return profile(max_overhead=0.5, **options)
+
+    return make
+
+
+@pytest.fixture
+def alone(tmp_path: Path) -> Iterator[None]:
+    """A group of processes that has one."""
+    distributed.init_process_group(
+        "gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1
+    )
+    yield
+    distributed.destroy_process_group()
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    if torch.cuda.is_available():
+        torch.manual_seed(0)
+    else:  # that takes milliseconds, to prepare for devices that are not there
+        torch.default_generator.manual_seed(0)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+#: What torch warns of on CUDA, whatever the program does: that its debug mode is not
+#: complete, that a thread of the engine was the first to multiply, and that gradients
+#: of a model made on one stream are computed on another.
+_CUDA_WARNINGS = (
+    "Synchronization debug mode is a prototype",
+    "Attempting to run cuBLAS",
+    "The AccumulateGrad node's stream",
+)
+
+
+#: Tests that start programs, compile, or run through every operator of torch: seconds
+#: each, or hundreds of them.
+_SLOW = (
+    *("tests/program/", "tests/models/", "tests/databases/", "tests/test_examples.py"),
+    *("tests/test_docs.py", "tests/test_bounds.py::test_memory_does_not_grow_if"),
+    *("tests/session/test_trace", "tests/session/test_profiler_hook.py"),
+    *("tests/capture/test_compile", "tests/distributed/test_spread.py"),
+)
+
+
+#: All that is marked as serial.
+_ALONE = "tests/test_real_time.py"
+
+
+def with_addresses(ids: Iterable[str]) -> list[str]:
+    """Those with an address of memory in them, which is another one in each process:
+    pytest-xdist would not know them again."""
+    return [name for name in ids if re.search(r"\bat 0x[0-9a-f]+", name)]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave out what needs a device that is not there; see to it that what tests are
+    called does not change."""
+    unstable = with_addresses(item.nodeid for item in items)
+    if unstable:
+        raise pytest.UsageError(f"give these tests ids: {', '.join(unstable)}")
+    for item in items:
+        if item.get_closest_marker("serial") and not item.nodeid.startswith(_ALONE):
+            raise pytest.UsageError(f"{item.nodeid} belongs in {_ALONE}")
+        if item.nodeid.startswith(_SLOW):
+            item.add_marker(pytest.mark.slow)
+        if item.get_closest_marker("gpu"):
+            for warning in _CUDA_WARNINGS:
+                item.add_marker(pytest.mark.filterwarnings(f"ignore:{warning}"))
+            if not torch.cuda.is_available():
+                item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
