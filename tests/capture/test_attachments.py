@@ -272,6 +272,16 @@ def test_who_dies_in_a_thread_that_somebody_waits_for_waits_for_nobody() -> None
     assert not attachment.is_on
 
 
+def test_who_gives_up_in_a_thread_that_somebody_waits_for_waits_for_nobody() -> None:
+    attachments, attachment = Attachments(), _Counted()
+    user, other_user = _User(), _User()
+    attachments.attach(attachment, user)
+    other = _WaitsForAThread(lambda: attachments.give_up(attachment, user))
+    attachments.attach(other, other_user)
+    assert other.is_done
+    assert not attachment.is_on
+
+
 # Blocks
 
 

@@ -85,22 +85,32 @@ class Attachments:
         # Reentrant: garbage may be collected, and a user with it, while it is held.
         self._lock = threading.RLock()
         self._written: dict[Attachment, None] = {}
-        self._left: list[Attachment] = []  # whose users have died
+        self._given_up: list[tuple[Attachment, object]] = []  # not settled yet
 
     def attach(self, attachment: Attachment, user: object) -> None:
         """Have `attachment` on torch for as long as `user` lives, or until `detach`."""
         with self._lock:
             self._written[attachment] = None
-            attachment.add_user(user, lambda _: self._user_died(attachment))
+            attachment.add_user(user, lambda _: self.give_up(attachment))
             attachment.put_on()
-            self._settle_left()
+            self._settle_given_up()
 
     def detach(self, attachment: Attachment, user: object = None) -> None:
         """`user` does not want it any more, if it ever did."""
         with self._lock:
-            attachment.remove_user(user)
-            self._settle(attachment)
-            self._settle_left()
+            self._remove(attachment, user)
+            self._settle_given_up()
+
+    def give_up(self, attachment: Attachment, user: object = None) -> None:
+        """`detach`, for what is called in the middle of anything, in any thread, as
+        finalizers are: garbage is collected wherever memory is asked for. Whoever has
+        the lock may wait for this thread, so it is left to them."""
+        self._given_up.append((attachment, user))
+        if self._lock.acquire(blocking=False):
+            try:
+                self._settle_given_up()
+            finally:
+                self._lock.release()
 
     def renew(self, attachment: Attachment) -> None:
         """Put it on again, if it has users: somebody else may have taken it off, or
@@ -124,24 +134,15 @@ class Attachments:
         in a fork that thread is not there."""
         self._lock = threading.RLock()
 
-    def _user_died(self, attachment: Attachment) -> None:
-        """In the middle of anything, in any thread: garbage is collected wherever
-        memory is asked for. Whoever has the lock may wait for this thread, so it is
-        left to them."""
-        self._left.append(attachment)
-        if self._lock.acquire(blocking=False):
-            try:
-                self._settle_left()
-            finally:
-                self._lock.release()
+    def _settle_given_up(self) -> None:
+        """If one more is given up just when the lock is given back, the next use of
+        this settles it."""
+        while self._given_up:
+            self._remove(*self._given_up.pop())
 
-    def _settle_left(self) -> None:
-        """Settle those whose users have died. If one dies just when the lock is given
-        back, the next use does."""
-        while self._left:
-            attachment = self._left.pop()
-            attachment.remove_user(None)
-            self._settle(attachment)
+    def _remove(self, attachment: Attachment, user: object) -> None:
+        attachment.remove_user(user)
+        self._settle(attachment)
 
     def _settle(self, attachment: Attachment) -> None:
         if not attachment.is_used and attachment.take_off():

@@ -9,6 +9,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+from torchprof_hooks.profiles.collector import without_collections
+
 
 class Canary:
     """Says whether something of torch's that is not public is there and still works.
@@ -34,11 +36,13 @@ class Canary:
         """Whether it does, on this torch."""
         if self._answer is None:
             thread = threading.Thread(target=self._try)
-            try:
-                thread.start()
-                thread.join()
-            except RuntimeError:  # there are no new threads when a program has ended
-                self._try()
+            # What is collected in there might wait for a lock that this thread has.
+            with without_collections():
+                try:
+                    thread.start()
+                    thread.join()
+                except RuntimeError:  # a program that has ended gets no new threads
+                    self._try()
         return bool(self._answer)
 
     def has_failed(self) -> bool:

@@ -108,5 +108,5 @@ class _Lifetime:
         threads = self._threads()
         if threads is not None and not threads.keeps_ended:
             threads.trackers = [t for t in threads.trackers if t is not self._tracker]
-        attachments.detach(engine_patch, self._tracker)
-        attachments.detach(counted_tensors, self._tracker)
+        attachments.give_up(engine_patch, self._tracker)
+        attachments.give_up(counted_tensors, self._tracker)

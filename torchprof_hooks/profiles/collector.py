@@ -9,12 +9,13 @@ from contextlib import contextmanager
 
 @contextmanager
 def without_collections() -> Iterator[None]:
-    """Switch it off. It goes through all objects of the program again and again, which
-    takes as long as making a report, or reading a thousand files; what these make has
-    no cycles."""
+    """Switch it off, in all threads. It goes through all objects of the program again
+    and again, which takes as long as making a report, or reading a thousand files; what
+    these make has no cycles. And it ends objects of the program in whatever thread is
+    running."""
     was_enabled = gc.isenabled()
-    gc.disable()
     try:
+        gc.disable()
         yield
     finally:
         if was_enabled:
