@@ -19,7 +19,9 @@ demo-ranks: $(VENV)/demo.installed  ## train it with four processes, one of them
 # Tests look at clocks of their own, and run side by side, each process in one thread;
 # the few that look at the machine's clock run alone, after them.
 # Tests start many processes: all of them are to find bytecode, whatever the shell says.
-PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest --durations=15
+# One that hangs ends its process, with the stacks of all threads, and is red.
+HANGS := -o faulthandler_timeout=300 -o faulthandler_exit_on_timeout=true
+PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest --durations=15 $(HANGS)
 SIDE_BY_SIDE := --numprocesses 2 --dist worksteal
 ALONE := -m serial tests/test_real_time.py
 THOROUGH := TORCHPROF_HOOKS_THOROUGH=1
