@@ -23,7 +23,7 @@ from torchprof_hooks.capture.tracking.first_call import FirstCall
 from torchprof_hooks.hooks.measuring import Settings, make_tracker
 from torchprof_hooks.measure.device_clock import default_device_clock
 from torchprof_hooks.measure.origin import Origin
-from torchprof_hooks.profiles.collector import without_collections
+from torchprof_hooks.profiles.files.collector import without_collections
 from torchprof_hooks.program import ending
 from torchprof_hooks.program.flags import Flags
 from torchprof_hooks.program.handover import BEGAN_NS, complain

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from torchprof_hooks.profiles.collector import without_collections
+from torchprof_hooks.profiles.files.collector import without_collections
 
 
 class Canary:

@@ -14,7 +14,7 @@ from torchprof_hooks.function_profiler import region
 from torchprof_hooks.integrations.gate.baseline import STEP, Low, Run
 from torchprof_hooks.integrations.gate.reference import Reference
 from torchprof_hooks.profiler import profile
-from torchprof_hooks.profiles.collector import without_collections
+from torchprof_hooks.profiles.files.collector import without_collections
 from torchprof_hooks.profiles.names import Phase
 from torchprof_hooks.profiles.profile import Profile
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from torchprof_hooks.profiles.collector import without_collections
 from torchprof_hooks.profiles.errors import ProfileFileError
+from torchprof_hooks.profiles.files.collector import without_collections
 from torchprof_hooks.profiles.ranks.rank import Rank, read_rank
 
 #: Fewer files are read before other processes have begun.
