@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from torchprof_hooks.profiles.memory import MemorySummary, MemoryTotals
     from torchprof_hooks.profiles.modules import ModuleInfo
     from torchprof_hooks.profiles.operations.utilisation import Peak, Utilisation
+    from torchprof_hooks.profiles.parts import FirstSteps
     from torchprof_hooks.profiles.profile import Profile
     from torchprof_hooks.profiles.ranks.collectives import Collective
     from torchprof_hooks.profiles.ranks.exchanged import RankCollective
@@ -63,6 +64,7 @@ __all__ = [
     "Collective",
     "Coordinate",
     "DeviceClock",
+    "FirstSteps",
     "FlagError",
     "FunctionCall",
     "FunctionHook",
@@ -131,6 +133,7 @@ _HOMES = {
         "ProfileFileError",
         "ProfilerError",
     ),
+    "profiles.parts": ("FirstSteps",),
     "profiles.memory": ("MemorySummary", "MemoryTotals"),
     "profiles.modules": ("ModuleInfo",),
     "profiles.profile": ("Profile",),

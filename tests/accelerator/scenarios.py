@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from tests.accelerator.device import Work, load
-from tests.fake_clock import fake_clock
+from tests.fake_clock import burn, fake_clock
 from torchprof_hooks import MemorySummary, Profile, function_hooks, profile
 from torchprof_hooks.measure.origin import Origin
 from torchprof_hooks.profiles.errors import MemoryUnavailableError
@@ -186,6 +186,27 @@ def many_calls(device: Any) -> Any:
     return [device_ms(prof.profile)["Sequential.0"], made, waits]
 
 
+def first_step(device: Any) -> Any:
+    """The host is ahead of the device, which has done nothing of the first step when
+    that ends; later, some is booked in the loop, and the rest at its end."""
+    model = Work(device, (3, 0), (7, 0))
+    x = torch.ones(2, requires_grad=True)
+    optimizer = torch.optim.SGD([x], lr=0.1)
+    torch.accelerator.current_stream().synchronize()
+    before = device.state()["waits"]
+    with profile() as prof:
+        for batches in (5, *[1] * 600):
+            for _ in range(batches):
+                model(x).sum().backward()
+            optimizer.step()
+            if batches == 1:
+                burn(10)
+        waits = device.state()["waits"] - before
+    found = prof.profile
+    parts = (found.start_up, found.loop)
+    return [*(device_ms(part)["Work"] for part in parts), waits]
+
+
 class Allocates(nn.Module):
     """Keeps bytes of the device, and takes others for a moment."""
 
@@ -261,6 +282,7 @@ SCENARIOS = (
     captured,
     failing,
     many_calls,
+    first_step,
     memory,
     other_devices,
     second_device,

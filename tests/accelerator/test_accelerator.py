@@ -109,6 +109,14 @@ def test_events_are_used_again(found: dict[str, Any]) -> None:
     assert waits == 0
 
 
+def test_the_first_step_has_what_it_queued(found: dict[str, Any]) -> None:
+    first, later, waits = found["first_step"]
+
+    assert first == {"forward": 5 * 3, "backward": 5 * 7, "recompute": 0}
+    assert later == {"forward": 600 * 3, "backward": 600 * 7, "recompute": 0}
+    assert waits == 0
+
+
 @pytest.mark.skipif(not COUNTS_MEMORY, reason="this torch does not ask devices")
 @pytest.mark.parametrize("option", ["True", "planted", "planted:0"])
 def test_memory_is_that_of_its_allocator(found: dict[str, Any], option: str) -> None:

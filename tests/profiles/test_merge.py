@@ -14,6 +14,7 @@ from torchprof_hooks import Profile
 from torchprof_hooks.profiles.memory import MemorySummary, MemoryTotals
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import GROUPINGS, Kind, Phase
+from torchprof_hooks.profiles.parts import FirstSteps
 from torchprof_hooks.profiles.step_times import Bucket, StepTimes, sorted_buckets
 from torchprof_hooks.profiles.totals import Totals
 from torchprof_hooks.reports.text import render
@@ -79,7 +80,7 @@ step_times = st.builds(
     st.lists(buckets, max_size=5).map(sorted_buckets),
 )
 
-profiles = st.builds(
+runs = st.builds(
     Profile,
     cells=st.dictionaries(
         st.tuples(paths, st.sampled_from(get_args(Phase))), totals(), max_size=6
@@ -95,6 +96,16 @@ profiles = st.builds(
     unmeasured_ns=counts,
     step_times=step_times,
 ).map(lambda p: replace(p, wall_ns=sum(totals.self_ns for totals in p.cells.values())))
+
+
+def with_first(run: Profile, count: int) -> Profile:
+    """The run, of which so many cells were all in the first step."""
+    if not run.steps:
+        return run
+    return replace(run, first=FirstSteps(1, dict(list(run.cells.items())[:count])))
+
+
+profiles = st.builds(with_first, runs, st.integers(0, 6))
 
 
 @given(profiles, profiles)

@@ -15,7 +15,7 @@ from tests.helpers import hand_built, timed
 from torchprof_hooks import Profile
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import Phase
-from torchprof_hooks.profiles.shape_ranges import LENGTHS_KEPT, with_ranges
+from torchprof_hooks.profiles.operations.shape_ranges import LENGTHS_KEPT, with_ranges
 from torchprof_hooks.profiles.totals import Totals
 from torchprof_hooks.reports.text import render
 

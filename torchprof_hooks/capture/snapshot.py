@@ -13,10 +13,10 @@ from torchprof_hooks.capture.functions.flop_count import FlopCount
 from torchprof_hooks.capture.overhead.overhead_model import overhead_of_sites
 from torchprof_hooks.capture.record.memory_log import MemorySums
 from torchprof_hooks.capture.record.site import Site
-from torchprof_hooks.capture.record.step_counter import StepCounter
+from torchprof_hooks.capture.record.step_counter import FirstReading, StepCounter
 from torchprof_hooks.capture.torch_names.canaries import not_measured
 from torchprof_hooks.capture.tracking.device_meter import DeviceMeter
-from torchprof_hooks.capture.tracking.meters import MemoryMeter, meters_of
+from torchprof_hooks.capture.tracking.meters import MemoryMeter, memory_sums, meters_of
 from torchprof_hooks.capture.tracking.tracker import Tracker
 from torchprof_hooks.profiles.cells import CellKey, add_cell, overhead_ns
 from torchprof_hooks.profiles.memory import NO_MEMORY, MemorySummary, MemoryTotals
@@ -26,6 +26,7 @@ from torchprof_hooks.profiles.names import (
     OUTSIDE_NAME,
     kind_of_other,
 )
+from torchprof_hooks.profiles.parts import NO_FIRST_STEPS, FirstSteps, within
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.totals import Totals
 
@@ -40,6 +41,7 @@ def take_snapshot(
     flop_count: FlopCount | None = None,
     counted: StepCounter | None = None,
     *,
+    first: FirstReading | None = None,
     costs_like: Tracker | None = None,
 ) -> Profile:
     """The profile of a tracker's thread.
@@ -51,21 +53,19 @@ def take_snapshot(
     unmeasured: why memory was not measured, if it should have been.
     flop_count: counts floating-point operations, with as much patience as it has.
     counted: the steps that have ended.
+    first: what was measured when the first of them had.
     costs_like: what this tracker costs is seen on one like that, which sees more.
     """
     counted = counted or StepCounter()
     _settle(tracker)
-    read, memory = tracker.times(), _memory_sums(tracker)
+    read, memory = tracker.times(), memory_sums(tracker)
     measured_ns = wall_ns()
     sites = list(tracker.sites)  # the measured thread may have added some
-    totals = _totals_of_sites(
-        sites,
-        read,
-        _device_own(tracker, sites),
-        _memory_own(memory, tracker.outside.code, sites),
-        flop_count or FlopCount(),
-        costs_like or tracker,
-    )
+    calls, own_ns = _padded(read.calls, len(sites)), _own_ns(sites, read)
+    flops = (flop_count or FlopCount()).of_sites(sites, calls)
+    costs = overhead_of_sites(costs_like or tracker, sites, calls, own_ns)
+    device, bytes_ = _device_own(tracker, sites), _memory_own(memory, tracker, sites)
+    totals = _totals_of_sites(sites, read, device, bytes_, flops, costs)
     cells = _cells(sites, totals, measured_ns, counted.after_backward_ns)
     times = counted.times()
     return Profile(
@@ -83,7 +83,42 @@ def take_snapshot(
         core=CORE.name,
         core_reason=CORE.reason,
         collectives=tracker.exchanges.read(cells),
+        first=_first_part(tracker, sites, totals, first, cells),
     )
+
+
+def _first_part(
+    tracker: Tracker,
+    sites: list[Site],
+    every: list[Totals],
+    first: FirstReading | None,
+    cells: Mapping[CellKey, Totals],
+) -> FirstSteps:
+    """The part of these totals, and of the cells that they became, that was there when
+    the first step had ended. Operations, and what measuring took, are in proportion to
+    calls."""
+    if first is None:
+        return NO_FIRST_STEPS
+    calls = _padded(first.times.calls, len(sites))
+    all_calls = sum(totals.calls for totals in every)
+    of_all = sum(calls), max(all_calls, 1)
+    shares = [
+        (some, totals.calls) if totals.calls else of_all
+        for some, totals in zip(calls, every, strict=True)
+    ]
+    pairs = list(zip(every, shares, strict=True))
+    totals = _totals_of_sites(
+        sites,
+        first.times,
+        _device_own(tracker, sites, until_mark=True),
+        _memory_own(first.memory, tracker, sites),
+        [whole.flops * some // most for whole, (some, most) in pairs],
+        [whole.overhead_ns * some // most for whole, (some, most) in pairs],
+    )
+    found = _cells(sites, totals, first.wall_ns, first.after_backward_ns)
+    # Time may be outside first, and turn out to be that after a backward pass.
+    kept = {key: within(part, cells.get(key, Totals())) for key, part in found.items()}
+    return FirstSteps(1, {key: part for key, part in kept.items() if _is_used(part)})
 
 
 def _cells(
@@ -140,15 +175,13 @@ def _totals_of_sites(  # noqa: PLR0917
     times: Times,
     device: list[int],
     memory: list[MemoryTotals],
-    flop_count: FlopCount,
-    costs_like: Tracker,
+    flops: list[int],
+    overhead: list[int],
 ) -> list[Totals]:
     # Each by its own length: an interrupt may have come in between.
     calls, total, shortest, longest = (_padded(sums, len(sites)) for sums in times[:4])
     squares = [*times.squares, *[0] * len(sites)]
-    own = _own_ns(sites, total, times)
-    flops = flop_count.of_sites(sites, calls)
-    overhead = overhead_of_sites(costs_like, sites, calls, own)
+    own = _own_ns(sites, times)
     return [
         Totals(
             calls=calls[code],
@@ -166,31 +199,29 @@ def _totals_of_sites(  # noqa: PLR0917
     ]
 
 
-def _own_ns(sites: list[Site], ended_ns: list[int], times: Times) -> list[int]:
+def _own_ns(sites: list[Site], times: Times) -> list[int]:
     """Of calls that have ended, and of those that are open, so far."""
-    durations = list(ended_ns)
+    durations = _padded(times.total_ns, len(sites))
     for code, so_far_ns in times.open_ns.reshape(-1, 2).tolist():
         durations[code] += so_far_ns
     durations = _at_least_inner(sites, durations)
     return _without_inner(sites, durations, entries_too=False)
 
 
-def _device_own(tracker: Tracker, sites: list[Site]) -> list[int]:
+def _device_own(
+    tracker: Tracker, sites: list[Site], *, until_mark: bool = False
+) -> list[int]:
+    """until_mark: see `DeviceMeter.mark`."""
     durations = [0] * len(sites)
     for meter in meters_of(tracker, DeviceMeter):
-        for code, duration_ns in dict(meter.device_ns).items():
+        found = meter.marked_ns if until_mark else meter.device_ns
+        for code, duration_ns in dict(found).items():
             durations[code] = duration_ns
     return _without_inner(sites, durations, entries_too=True)
 
 
-def _memory_sums(tracker: Tracker) -> MemorySums | None:
-    for meter in meters_of(tracker, MemoryMeter):
-        return meter.sums(tracker)
-    return None
-
-
 def _memory_own(
-    sums: MemorySums | None, outside: int, sites: list[Site]
+    sums: MemorySums | None, tracker: Tracker, sites: list[Site]
 ) -> list[MemoryTotals]:
     if sums is None:
         return [NO_MEMORY] * len(sites)
@@ -199,7 +230,7 @@ def _memory_own(
         for each in sums[:3]
     )
     own = [*map(MemoryTotals, used, acquired, retained, _padded(sums.peak, len(sites)))]
-    own[outside] = NO_MEMORY  # not read there
+    own[tracker.outside.code] = NO_MEMORY  # not read there
     return own
 
 

@@ -42,6 +42,18 @@ class MemoryTotals:
             max(self.peak_bytes, other.peak_bytes),
         )
 
+    def without(self, other: MemoryTotals) -> MemoryTotals:
+        """What is left of these bytes without those of some of the calls. The peak may
+        be that of any call."""
+        if other == NO_MEMORY:
+            return self
+        return MemoryTotals(
+            self.used_bytes - other.used_bytes,
+            self.acquired_bytes - other.acquired_bytes,
+            self.retained_bytes - other.retained_bytes,
+            self.peak_bytes,
+        )
+
     def with_peak(self, peak_bytes: int) -> MemoryTotals:
         """These bytes with another peak."""
         if peak_bytes == self.peak_bytes:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,9 +22,15 @@ from torchprof_hooks.profiles.cells import (
 from torchprof_hooks.profiles.files.fields import OPTIONAL, Count
 from torchprof_hooks.profiles.memory import MemorySummary, merge_summaries
 from torchprof_hooks.profiles.modules import ModuleInfo
-from torchprof_hooks.profiles.names import PROFILER_NAME, Grouping, Phase, united
+from torchprof_hooks.profiles.names import Grouping, Phase, united
 from torchprof_hooks.profiles.operations.utilisation import Peak, Rated, higher
 from torchprof_hooks.profiles.options import check_flag, check_path
+from torchprof_hooks.profiles.parts import (
+    NO_FIRST_STEPS,
+    FirstSteps,
+    Parted,
+    more_than_all,
+)
 from torchprof_hooks.profiles.ranks.collectives import Collectives, sum_of
 from torchprof_hooks.profiles.ranks.provenance import Processes, all_of
 from torchprof_hooks.profiles.reportable import Exportable, Reportable
@@ -40,7 +46,7 @@ _CALLED = ("module", "function")
 
 
 @dataclass(frozen=True, slots=True)
-class Profile(Reportable, Exportable, Rated):
+class Profile(Reportable, Exportable, Rated, Parted):
     """Where the time of a run went.
 
     cells: the finest record. For each (chain of module and function calls, phase) the
@@ -69,6 +75,8 @@ class Profile(Reportable, Exportable, Rated):
     collectives: what was exchanged with other processes, by function and group.
     peak: the most operations per second that the device can do, None if unknown.
     items: tokens, samples or the like in the measured steps, 0 if nobody said.
+    first: what of all this came until the first steps of runs had ended, in which much
+        is done for the first time (see `start_up` and `loop`).
     provenance: the processes that have measured, one unless profiles were merged.
         Profiles that differ in that alone are equal.
     """
@@ -91,6 +99,7 @@ class Profile(Reportable, Exportable, Rated):
     collectives: Annotated[Collectives, OPTIONAL] = ()
     peak: Annotated[Peak | None, OPTIONAL] = None
     items: Annotated[Count, OPTIONAL] = 0
+    first: Annotated[FirstSteps, OPTIONAL] = NO_FIRST_STEPS
     provenance: Annotated[Processes, OPTIONAL] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
@@ -104,7 +113,9 @@ class Profile(Reportable, Exportable, Rated):
 
     def broken_promise(self) -> str:
         """What is wrong with the values taken together, "" if nothing."""
-        return broken_promise(self.cells, self.modules, self.wall_ns)
+        return broken_promise(self.cells, self.modules, self.wall_ns) or more_than_all(
+            self.first, self.cells, self.steps
+        )
 
     @property
     def is_empty(self) -> bool:
@@ -172,17 +183,6 @@ class Profile(Reportable, Exportable, Rated):
         check_flag("functions", functions)
         return build_tree(self.cells, self.modules, functions)
 
-    def corrected(self) -> Profile:
-        """The same profile without the time that measuring took in each row, as far as
-        that is known (see `Totals.overhead_ns`): own and cumulative times of the host
-        are lower, the row "(profiler)" is higher. Durations of single calls and times
-        of devices stay as they were measured.
-        """
-        from torchprof_hooks.profiles.cells import without_overhead
-
-        infos = {PROFILER_NAME: ModuleInfo(kind="profiler"), **self.modules}
-        return replace(self, cells=without_overhead(self.cells), modules=infos)
-
     def merge(self, other: Profile) -> Profile:
         """Both runs as one profile. The order does not matter.
 
@@ -243,6 +243,7 @@ def _merged(one: Profile, other: Profile) -> Profile:
         core_reason=united(one.core_reason, other.core_reason, "; "),
         collectives=sum_of((*one.collectives, *other.collectives)),
         peak=higher(one.peak, other.peak),
+        first=one.first.merge(other.first),
         provenance=all_of(one.provenance, other.provenance),
         **sums,
     )

@@ -12,9 +12,9 @@ from torchprof_hooks.profiles.names import (
     Phase,
     SortBy,
 )
+from torchprof_hooks.profiles.operations.shape_ranges import with_ranges
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.rows import Row
-from torchprof_hooks.profiles.shape_ranges import with_ranges
 from torchprof_hooks.profiles.totals import Totals
 from torchprof_hooks.reports.memory_tree import AT_LEAST, format_each
 from torchprof_hooks.reports.row_table import (

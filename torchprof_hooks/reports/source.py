@@ -64,12 +64,18 @@ class Source:
 
 
 def source_of(profile: Profile, *, corrected: bool = True) -> Source:
-    """A page about one profile.
+    """A page about one profile, or about its loop, with what came before that apart.
 
     corrected: see `Profile.corrected`.
     """
-    shown = profile.corrected() if corrected else profile
-    return Source(_outermost(shown), profile, shown, shown, _as_program(shown))
+    parts = [profile]
+    if 0 < profile.first.steps < profile.steps and not profile.loop.is_empty:
+        parts = [profile.loop, profile.start_up]
+    if corrected:
+        parts = [part.corrected() for part in parts]
+    shown = parts[0]
+    source = Source(_outermost(shown), profile, shown, shown, _as_program(shown))
+    return replace(source, start_up=parts[1]) if len(parts) > 1 else source
 
 
 def source_of_loop(program: ProgramProfile) -> Source:

@@ -118,7 +118,12 @@ def times_of(cursor: Cursor) -> Times:
     asks, a call that ends in between is missing."""
     log = cursor.log
     log.fold()
-    sums = log.calls, log.total_ns, log.min_ns, log.max_ns
+    sums = (
+        log.calls.copy(),
+        log.total_ns.copy(),
+        log.min_ns.copy(),
+        log.max_ns.copy(),
+    )
     squares = list(log.squares)
     now_ns, interrupted_ns, open_ns = perf_counter_ns(), 0, list[int]()
     site = cursor.site

@@ -1,4 +1,4 @@
-"""Counts training steps and evaluation calls as they end."""
+"""Counts training steps and evaluation calls as they end, and remembers the first."""
 
 from __future__ import annotations
 
@@ -6,13 +6,30 @@ from array import array
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import partial
+from typing import NamedTuple
 
+from torchprof_hooks.capture.core.span_log import Times
+from torchprof_hooks.capture.record.memory_log import MemorySums
 from torchprof_hooks.profiles.step_times import (
     BUCKETS_PER_OCTAVE,
     Bucket,
     StepTimes,
     bucket_of,
 )
+
+
+class FirstReading(NamedTuple):
+    """All sums of a tracker when the first training step had ended. Those of a device
+    are its meter's `marked_ns`: what the device has yet to do is not waited for.
+
+    wall_ns: for how long it had been measured.
+    after_backward_ns: see `StepCounter`.
+    """
+
+    times: Times
+    memory: MemorySums | None
+    wall_ns: int
+    after_backward_ns: int
 
 
 class _Buckets:

@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from torchprof_hooks.capture.attach.attachments import attachments
 from torchprof_hooks.capture.attach.optimizer_steps import optimizer_hooks
+from torchprof_hooks.capture.record.step_counter import FirstReading
 from torchprof_hooks.capture.sampling.step_detector import StepDetector
+from torchprof_hooks.capture.tracking.device_meter import DeviceMeter
+from torchprof_hooks.capture.tracking.meters import memory_sums, meters_of
 from torchprof_hooks.capture.tracking.tap import Tap
 from torchprof_hooks.capture.tracking.tracker import Tracker
 
@@ -39,9 +42,10 @@ class EveryStep:
     def __init__(self, tracker: Tracker, no_memory: str = "") -> None:
         self.tracker = tracker
         self._no_memory = no_memory
-        self._detector = StepDetector()
+        self._detector = StepDetector(on_first=self._first_step_ended)
         self._detector.follow(tracker, self._detector.counter)
         self._tap = Tap(tracker, optimizers=False)
+        self._first: FirstReading | None = None
         self._start_ns = 0  # 0: not running
         self._wall_ns = 0
 
@@ -71,6 +75,18 @@ class EveryStep:
             lambda: self._wall_ns + self._age_ns(),
             self._no_memory,
             counted=self._detector.counted(),
+            first=self._first,
+        )
+
+    def _first_step_ended(self) -> None:
+        """Read what it took, for its like does not come again."""
+        for meter in meters_of(self.tracker, DeviceMeter):
+            meter.mark()
+        self._first = FirstReading(
+            self.tracker.times(),
+            memory_sums(self.tracker),
+            self._wall_ns + self._age_ns(),
+            self._detector.counter.after_backward_ns,
         )
 
     def _age_ns(self) -> int:

@@ -28,6 +28,10 @@ def _nothing(is_training: bool) -> None:
     """Called at boundaries of steps, where nobody else is told of them."""
 
 
+def _not_asked() -> None:
+    """Called when the first step has ended, where nobody is told of that."""
+
+
 def made_graph(site: Site) -> bool:
     """Whether the call that has just ended at `site` has. Custom Functions make nodes
     in any case."""
@@ -51,12 +55,19 @@ class StepDetector:
     on_boundary: called at good moments to look more or less closely from then on:
         between two steps, when nothing is being called; with whether a training step
         has ended (else an evaluation).
+    on_first: called when an optimizer has ended the first training step, and again if
+        it turns out that the step goes on with another optimizer.
     counter: where steps are counted; may be replaced at a boundary (see `follow`).
     rounds: what is known of optimizers.
     """
 
-    def __init__(self, on_boundary: Callable[[bool], object] = _nothing) -> None:
+    def __init__(
+        self,
+        on_boundary: Callable[[bool], object] = _nothing,
+        on_first: Callable[[], object] = _not_asked,
+    ) -> None:
         self._on_boundary = on_boundary
+        self._on_first = on_first
         self.counter = StepCounter()
         self.rounds = OptimizerRounds()
         self._began_ns = 0  # the step that is running
@@ -146,6 +157,8 @@ class StepDetector:
             self.counter.first_ns += duration_ns
         else:
             self._count(duration_ns, ended.steps)
+        if self._steps == 1:
+            self._on_first()
         self._boundary_is_due = inside_call
         if not inside_call:
             self._on_boundary(True)

@@ -27,7 +27,9 @@ class DeviceMeter:
     def __init__(self, clock: DeviceClock) -> None:
         self.clock = clock
         self.device_ns: dict[int, int] = {}  # by code of the site, as settled
+        self.marked_ns: dict[int, int] = {}  # those of spans before `mark`, the same
         self._waiting: deque[tuple[int, Any, Any]] = deque()
+        self._unmarked = 0  # spans before `mark` that wait
         self._native: Any = None
 
     def serve(self, cursor: Cursor, open_calls: list[Site]) -> bool:
@@ -62,10 +64,19 @@ class DeviceMeter:
         if len(self._waiting) > RESOLVE_AT:
             self._resolve_done()
 
+    def mark(self) -> None:
+        """What has come so far is to be known apart, in `marked_ns` as soon as the
+        device has come past it."""
+        if self._native is not None:
+            self._native.mark()
+        self._unmarked = len(self._waiting)
+        self.marked_ns = dict(self.device_ns)
+
     def settle(self) -> None:
         """Wait for the device and book everything. For reading, not for the loop."""
         if self._native is not None and self._native.settle():
             self.device_ns = dict(enumerate(self._native.device_ns.tolist()))
+            self.marked_ns = dict(enumerate(self._native.marked_ns.tolist()))
         while (span := self._next_span()) is not None:
             _, start, end = span
             self.clock.wait(start)
@@ -90,3 +101,6 @@ class DeviceMeter:
     def _resolve(self, code: int, start: Any, end: Any) -> None:
         elapsed_ns = self.clock.elapsed_ns(start, end)
         self.device_ns[code] = self.device_ns.get(code, 0) + elapsed_ns
+        if self._unmarked:
+            self._unmarked -= 1
+            self.marked_ns[code] = self.marked_ns.get(code, 0) + elapsed_ns

@@ -317,6 +317,14 @@ def _calls_around(site: Site, outside: Site) -> Iterator[Site]:
         site = site.caller
 
 
+def memory_sums(tracker: Cursor) -> MemorySums | None:
+    """What its calls have done, None if memory is not measured."""
+    for meter in meters_of(tracker, MemoryMeter):
+        meter.settle()
+        return meter.sums(tracker)
+    return None
+
+
 def meters_of(cursor: Cursor, kind: type[SomeMeter]) -> list[SomeMeter]:
     """The meters of one kind that a cursor reads."""
     meters = cursor.meters

@@ -1,1 +1,2 @@
-"""Floating-point operations, as shares of what a device can do."""
+"""What functions compute: operations as shares of what a device can do, and calls whose
+inputs differ in lengths."""

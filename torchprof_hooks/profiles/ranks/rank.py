@@ -70,8 +70,8 @@ class Loop(NamedTuple):
 
 
 def read_rank(path: Path) -> Rank:
-    """The rank whose file this is. Of a whole program, steps after the first one are
-    compared, if there are any.
+    """The rank whose file this is. Steps after the first one are compared, if there are
+    any, and the first one is known apart.
 
     Raises:
         ProfileFileError: it is no profile, or does not say of which rank.
@@ -79,7 +79,8 @@ def read_rank(path: Path) -> Rank:
     """
     found = profile_file.load_most(ProgramProfile, Profile, path)
     if isinstance(found, Profile):
-        return rank_of(path.name, found.provenance, loop_of(found), found.steps)
+        count = found.steps - found.first.steps or found.steps
+        return rank_of(path.name, found.provenance, loop_of(found), count, found.steps)
     later, steps = found.step_times.later_steps, found.strata.steps
     if not later:
         loop = loop_of(found.strata.estimate(of_functions=False))
@@ -90,8 +91,11 @@ def read_rank(path: Path) -> Rank:
 
 
 def loop_of(profile: Profile) -> Loop:
-    """All steps of a profile."""
+    """Steps of a profile (see `Profile.loop`)."""
     own_ns = {key: totals.self_ns for key, totals in profile.cells.items()}
+    if profile.first.steps < profile.steps:
+        for key, totals in profile.first.cells.items():
+            own_ns[key] -= totals.self_ns
     return Loop(profile, dict(profile.modules), own_ns)
 
 

@@ -12,10 +12,10 @@ from typing import Final, NamedTuple
 
 from torchprof_hooks.profiles.cells import call_site
 from torchprof_hooks.profiles.names import MODULES_NAME, Grouping, Kind, Phase
+from torchprof_hooks.profiles.operations.shape_ranges import with_ranges
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.program.program_profile import ProgramProfile, part_of
 from torchprof_hooks.profiles.rows import Row
-from torchprof_hooks.profiles.shape_ranges import with_ranges
 from torchprof_hooks.reports.table import plural
 
 #: Grouping -> title, and what its rows are.

@@ -31,6 +31,8 @@ struct DeviceMeter {
   std::shared_ptr<UnusedEvents> unused;
   std::deque<Span> waiting;
   std::vector<int64_t> sums_ns;  // by code of the node
+  std::vector<int64_t> marked_ns;  // the same, of spans before the mark
+  size_t unmarked;               // spans before the mark that wait
   std::atomic<bool> is_unread;   // whether there was anything since they were read
   SpinLock lock;                 // of the spans and sums: engines run in other threads
 
@@ -81,6 +83,7 @@ struct DeviceMeter {
       }
       book(span.code, nanoseconds(span));
     } catch (const std::exception&) {  // it has failed, and comes past nothing any more
+      book(span.code, 0);
     }
     return true;
   }
@@ -93,8 +96,14 @@ struct DeviceMeter {
   void book(int64_t code, int64_t duration_ns) {
     Locked locked(lock);
     is_unread = true;
-    if (size_t(code) >= sums_ns.size()) sums_ns.resize(size_t(code) + 1);
-    sums_ns[size_t(code)] += duration_ns;
+    add(sums_ns, code, duration_ns);
+    if (unmarked == 0) return;
+    unmarked--;
+    add(marked_ns, code, duration_ns);
+  }
+  static void add(std::vector<int64_t>& sums, int64_t code, int64_t duration_ns) {
+    if (size_t(code) >= sums.size()) sums.resize(size_t(code) + 1);
+    sums[size_t(code)] += duration_ns;
   }
   bool uses(c10::DeviceIndex index) {
     if (index < 0) return false;
@@ -139,6 +148,7 @@ PyObject* device_meter_new(PyTypeObject* type, PyObject* args, PyObject*) {
   new (&meter->unused) std::shared_ptr<UnusedEvents>(std::make_shared<UnusedEvents>());
   new (&meter->waiting) std::deque<Span>();
   new (&meter->sums_ns) std::vector<int64_t>();
+  new (&meter->marked_ns) std::vector<int64_t>();
   new (&meter->is_unread) std::atomic<bool>(false);
   new (&meter->lock) SpinLock();
   meter->is_in_use = Py_NewRef(is_in_use);
@@ -175,6 +185,7 @@ void device_meter_dealloc(PyObject* self) {
   meter->in_use.~vector();
   meter->waiting.~deque();
   meter->sums_ns.~vector();
+  meter->marked_ns.~vector();
   meter->unused.~shared_ptr();
   type->tp_free(self);
   Py_DECREF(type);
@@ -190,15 +201,29 @@ PyObject* device_meter_settle(PyObject* self, PyObject*) {
   return PyBool_FromLong(device_meter_of(self)->is_unread.exchange(false));
 }
 
+// See `DeviceMeter.mark` in tracking/device_meter.py.
+PyObject* device_meter_mark(PyObject* self, PyObject*) {
+  DeviceMeter* meter = device_meter_of(self);
+  Locked locked(meter->lock);
+  meter->marked_ns = meter->sums_ns;
+  meter->unmarked = meter->waiting.size();
+  meter->is_unread = true;
+  Py_RETURN_NONE;
+}
+
 // Nanoseconds by code of the node, of what is booked.
-PyObject* device_meter_device_ns(PyObject* self, void*) {
-  std::vector<int64_t> sums_ns;
+PyObject* sums_of(PyObject* self, std::vector<int64_t> DeviceMeter::*which) {
+  std::vector<int64_t> sums;
   {
     Locked locked(device_meter_of(self)->lock);
-    sums_ns = device_meter_of(self)->sums_ns;
+    sums = device_meter_of(self)->*which;
   }
-  return as_array(sums_ns);
+  return as_array(sums);
 }
+
+PyObject* device_meter_device_ns(PyObject* self, void*) { return sums_of(self, &DeviceMeter::sums_ns); }
+
+PyObject* device_meter_marked_ns(PyObject* self, void*) { return sums_of(self, &DeviceMeter::marked_ns); }
 
 // The device has come into use: from here on, what open calls do is measured.
 PyObject* device_meter_wake(PyObject* self, PyObject* nodes) {
@@ -219,9 +244,11 @@ PyObject* device_meter_moved(PyObject* self, PyObject* args) {
 }
 
 PyGetSetDef device_meter_getset[] = {{"device_ns", device_meter_device_ns, nullptr, nullptr, nullptr},
+                                     {"marked_ns", device_meter_marked_ns, nullptr, nullptr, nullptr},
                                      {nullptr, nullptr, nullptr, nullptr, nullptr}};
 
 PyMethodDef device_meter_methods[] = {{"settle", device_meter_settle, METH_NOARGS, nullptr},
+                                      {"mark", device_meter_mark, METH_NOARGS, nullptr},
                                       {"wake", device_meter_wake, METH_O, nullptr},
                                       {"moved", device_meter_moved, METH_VARARGS, nullptr},
                                       {nullptr, nullptr, 0, nullptr}};

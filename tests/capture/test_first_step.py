@@ -1,0 +1,218 @@
+"""What came until the first training step had ended is apart from the loop, exactly."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from tests.capture.budgeted import THIRDS, Limited, sgd
+from tests.exact import calls, each_option, numbers
+from tests.fake_clock import MS, burn
+from tests.planted import Work
+from torchprof_hooks import Profile, profile
+from torchprof_hooks.capture.sampling import steps_without_optimizer
+from torchprof_hooks.profiles.cells import CellKey
+from torchprof_hooks.profiles.parts import NO_FIRST_STEPS
+
+pytestmark = pytest.mark.usefixtures("clock")
+
+FORWARD: CellKey = (("Slow",), "forward")
+BACKWARD: CellKey = (("Slow",), "backward")
+
+
+class Slow(Work):
+    """Takes 100 ms more when it is called first."""
+
+    is_new = True
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.is_new:
+            burn(100)
+            self.is_new = False
+        return super().forward(x)
+
+
+def train(model: nn.Module, optimizers: Sequence[Any], steps: int) -> None:
+    for _ in range(steps):
+        model(torch.ones(2)).sum().backward()
+        burn(1)
+        for optimizer in optimizers:
+            optimizer.step()
+
+
+def own_ms(found: Profile) -> dict[CellKey, float]:
+    return {key: t.self_ns / MS for key, t in found.cells.items() if t.self_ns}
+
+
+def check_parts(found: Profile) -> None:
+    """They have all that there is, and no more."""
+    start_up, loop = found.start_up, found.loop
+    assert start_up.steps + loop.steps == found.steps
+    assert start_up.wall_ns + loop.wall_ns == found.wall_ns
+    for key, whole in found.cells.items():
+        parts = [part.cells[key] for part in (start_up, loop) if key in part.cells]
+        for name in ("calls", "self_ns", "duration_ns", "squares_ns2"):
+            assert sum(getattr(part, name) for part in parts) == getattr(whole, name)
+    assert not start_up.broken_promise()
+    assert not loop.broken_promise()
+
+
+@each_option
+def test_the_first_step_is_apart(options: dict[str, Any]) -> None:
+    model = Slow(4, 6)
+    with profile(**options) as prof:
+        burn(50)
+        train(model, [sgd(model)], 4)
+        burn(7)
+    found = prof.profile
+    check_parts(found)
+    whole, loop, start_up = found.cells, found.loop.cells, found.start_up.cells
+    modules = (FORWARD, BACKWARD)
+    if "functions" not in options:
+        assert [numbers(start_up[key]) for key in modules] == [calls(104), calls(6)]
+        assert numbers(loop[BACKWARD]) == calls(6, 6, 6)
+        assert numbers(loop[FORWARD]) == calls(4, 4, 4)._replace(most=104)
+    assert found.start_up.wall_ns == (50 + 104 + 6 + 1) * MS
+    assert found.loop.wall_ns == (3 * (4 + 6 + 1) + 7) * MS
+    assert whole[FORWARD].calls == loop[FORWARD].calls + 1
+
+
+def test_parts_without_what_measuring_took_add_up_as_well() -> None:
+    model = Slow(4, 6)
+    with profile() as prof:
+        train(model, [sgd(model)], 4)
+    found = prof.profile.corrected()
+    check_parts(found)
+    assert found.loop.steps == 3
+
+
+def test_a_first_step_of_two_optimizers_is_one_step() -> None:
+    model = nn.Sequential(Slow(4, 6), Work(1, 2))
+    with profile() as prof:
+        train(model, [sgd(model[0]), sgd(model[1])], 3)
+    found = prof.profile
+    check_parts(found)
+    assert found.start_up.wall_ns == (100 + 4 + 6 + 1 + 2 + 1) * MS
+    assert [part.steps for part in (found.start_up, found.loop)] == [1, 2]
+
+
+def test_a_step_that_ends_in_a_call_of_a_module() -> None:
+    class Trains(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = Slow(4, 6)
+            self.optimizer = sgd(self.inner)
+
+        def forward(self) -> None:
+            train(self.inner, [self.optimizer], 1)
+            burn(3)
+
+    model = Trains()
+    with profile() as prof:
+        for _ in range(3):
+            model()
+    found = prof.profile
+    check_parts(found)
+    assert found.start_up.wall_ns == (100 + 4 + 6 + 1) * MS
+    assert found.start_up.cells[("Trains",), "forward"].calls == 0  # it goes on
+    assert found.loop.cells[("Trains",), "forward"].calls == 3
+
+
+def test_evaluation_before_training_is_a_part_of_the_start() -> None:
+    model = Slow(4, 6)
+    with profile() as prof:
+        with torch.no_grad():
+            model(torch.ones(2))
+        train(model, [sgd(model)], 3)
+    assert prof.profile.start_up.wall_ns == (104 + 4 + 6 + 1) * MS
+
+
+def test_without_another_step_nothing_is_apart() -> None:
+    model = Slow(4, 6)
+    with profile() as prof:
+        train(model, [sgd(model)], 1)
+    assert prof.profile.start_up.steps == 1
+    assert "start-up" not in prof.report()
+    with prof:
+        train(model, [sgd(model)], 1)
+    assert "111.00ms start-up with the first step, then 11.00ms" in prof.report()
+
+
+def test_without_an_optimizer_of_torchs_it_is_not_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(steps_without_optimizer, "any_optimizer_made", lambda: False)
+    model = Slow(4, 6)
+    with profile() as prof:
+        train(model, [], 5)
+    found = prof.profile
+    assert found.first == NO_FIRST_STEPS
+    assert found.loop is found
+    assert found.start_up.is_empty
+
+
+def test_a_budget_leaves_it_out(limited: Limited) -> None:
+    model = Slow(4, 6)
+    with limited(*THIRDS) as prof:
+        train(model, [sgd(model)], 10)
+    found = prof.profile
+    assert found.loop is found
+    assert found.cells[FORWARD].max_ns == 4 * MS
+
+
+def test_each_thread_and_each_part_taken_has_its_own(tmp_path: Path) -> None:
+    prof, model = profile(), Slow(4, 6)
+    parts = []
+    for _ in range(2):
+        with prof:
+            train(model, [sgd(model)], 3)
+        parts.append(prof.take())
+    merged = prof.profile
+    check_parts(merged)
+    assert merged == parts[0].merge(parts[1])
+    assert (merged.start_up.steps, merged.loop.steps) == (2, 4)
+    merged.save(tmp_path / "profile.json")
+    assert Profile.load(tmp_path / "profile.json") == merged
+
+
+Change = Callable[[dict[str, Any]], None]
+
+
+def more_steps(first: dict[str, Any]) -> None:
+    first["steps"] = 7
+
+
+def more_time(first: dict[str, Any]) -> None:
+    first["cells"]["self_ns"][0] += 10**12
+
+
+def no_steps(first: dict[str, Any]) -> None:
+    first["steps"] = 0
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (more_steps, "has 7 first steps among 4"),
+        (more_time, "has more in first steps than in all, for Slow, forward"),
+        (no_steps, "first has cells, but no steps"),
+    ],
+)
+def test_a_file_that_says_more_of_the_first_step_than_of_all_is_damaged(
+    change: Change, said: str, tmp_path: Path
+) -> None:
+    model, path = Slow(4, 6), tmp_path / "profile.json"
+    with profile() as prof:
+        train(model, [sgd(model)], 4)
+    prof.profile.save(path)
+    content = json.loads(path.read_text())
+    change(content["first"])
+    path.write_text(json.dumps(content))
+    with pytest.raises(ValueError, match=said):
+        Profile.load(path)

@@ -1,0 +1,168 @@
+"""Parts of a run: what came until the first training step had ended, the loop after it,
+and all of it without what measuring took."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+from torchprof_hooks.profiles.cells import (
+    CellKey,
+    Cells,
+    add_cell,
+    overhead_ns,
+    without_overhead,
+)
+from torchprof_hooks.profiles.files.fields import Count
+from torchprof_hooks.profiles.modules import ModuleInfo
+from torchprof_hooks.profiles.names import PROFILER_NAME
+from torchprof_hooks.profiles.totals import Totals
+
+if TYPE_CHECKING:
+    from torchprof_hooks.profiles.profile import Profile
+
+#: Fields of `Totals` of which a part of a run has no more than all of it.
+_SUMS: Final = (
+    "calls",
+    "self_ns",
+    "duration_ns",
+    "squares_ns2",
+    "flops",
+    "overhead_ns",
+)
+_NOTHING: Final = Totals()
+
+
+@dataclass(frozen=True, slots=True)
+class FirstSteps:
+    """The first training steps of runs, with what came before them, as far as they are
+    known apart: those that an optimizer of torch's has ended.
+
+    steps: how many.
+    cells: as those of the profile, which have these numbers, too.
+    """
+
+    steps: Count = 0
+    cells: Mapping[CellKey, Totals] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "cells", MappingProxyType(dict(self.cells)))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FirstSteps, (self.steps, dict(self.cells))
+
+    def merge(self, other: FirstSteps) -> FirstSteps:
+        """Those of both."""
+        cells = dict(self.cells)
+        for key, totals in other.cells.items():
+            add_cell(cells, key, totals)
+        return FirstSteps(self.steps + other.steps, cells)
+
+    def broken_promise(self) -> str:
+        """What is wrong with the values taken together, "" if nothing."""
+        return "" if self.steps or not self.cells else "has cells, but no steps"
+
+
+#: Where none are known.
+NO_FIRST_STEPS: Final = FirstSteps()
+
+
+def more_than_all(first: FirstSteps, cells: Cells, steps: int) -> str:
+    """What is wrong if these are a part of so many steps with such cells, "" if nothing
+    is."""
+    if first.steps > steps:
+        return f"has {first.steps} first steps among {steps}"
+    for key, totals in first.cells.items():
+        if totals != within(totals, cells.get(key, _NOTHING)):
+            path, phase = key
+            return f"has more in first steps than in all, for {'.'.join(path)}, {phase}"
+    return ""
+
+
+def within(part: Totals, whole: Totals) -> Totals:
+    """The numbers of `part`, but for those that are above those of `whole`."""
+    sums = {name: (getattr(part, name), getattr(whole, name)) for name in _SUMS}
+    if all(some <= most for some, most in sums.values()):
+        return part
+    return replace(part, **{name: min(each) for name, each in sums.items()})
+
+
+class Parted:
+    """Has parts: a base of `Profile`."""
+
+    __slots__ = ()
+
+    @property
+    def start_up(self) -> Profile:
+        """What was measured until the first training step of each run had ended. Empty
+        if that is not known: without optimizers of torch's, where `max_overhead` leaves
+        the first step out, and in older files."""
+        profile = self._reported_profile()
+        return _part(profile, profile.first.cells, profile.first.steps)
+
+    @property
+    def loop(self) -> Profile:
+        """The rest, with the shortest and the longest calls of all."""
+        profile = self._reported_profile()
+        first = profile.first
+        if not first.steps:
+            return profile
+        left = {
+            key: _after(totals, first.cells.get(key))
+            for key, totals in profile.cells.items()
+        }
+        cells = {key: totals for key, totals in left.items() if totals != _NOTHING}
+        return _part(profile, cells, profile.steps - first.steps)
+
+    def corrected(self) -> Profile:
+        """The same profile without the time that measuring took in each row, as far as
+        that is known (see `Totals.overhead_ns`): own and cumulative times of the host
+        are lower, the row "(profiler)" is higher. Durations of single calls and times
+        of devices stay as they were measured.
+        """
+        profile = self._reported_profile()
+        infos = {PROFILER_NAME: ModuleInfo(kind="profiler"), **profile.modules}
+        cells = without_overhead(profile.cells)
+        of_first = without_overhead(profile.first.cells)
+        kept = {
+            key: within(t, cells[key]) for key, t in of_first.items() if key in cells
+        }
+        first = FirstSteps(profile.first.steps, kept)
+        return replace(profile, cells=cells, modules=infos, first=first)
+
+    def _reported_profile(self) -> Profile:
+        raise NotImplementedError
+
+
+def _part(profile: Profile, cells: Cells, steps: int) -> Profile:
+    return replace(
+        profile,
+        cells=cells,
+        wall_ns=sum(totals.self_ns for totals in cells.values()),
+        steps=steps,
+        overhead_ns=sum(map(overhead_ns, cells.items())),
+        first=NO_FIRST_STEPS,
+    )
+
+
+def _after(whole: Totals, first: Totals | None) -> Totals:
+    """What is left without what was first, with the shortest and the longest call of
+    all."""
+    if first is None:
+        return whole
+    is_called = whole.calls > first.calls
+    memory = whole.memory.without(first.memory)
+    return Totals(
+        calls=whole.calls - first.calls,
+        self_ns=whole.self_ns - first.self_ns,
+        min_ns=whole.min_ns if is_called else 0,
+        max_ns=whole.max_ns if is_called else 0,
+        duration_ns=whole.duration_ns - first.duration_ns,
+        squares_ns2=whole.squares_ns2 - first.squares_ns2,
+        device_self_ns=whole.device_self_ns - first.device_self_ns,
+        memory=memory if is_called else memory.with_peak(0),
+        flops=whole.flops - first.flops,
+        overhead_ns=whole.overhead_ns - first.overhead_ns,
+    )
