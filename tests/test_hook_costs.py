@@ -41,7 +41,9 @@ from .chains import (
     make_comparable,
     run,
 )
-from .cores import PYTHON_CORE
+from .cores import NATIVE_CORE, PYTHON_CORE
+from .doing import in_backward
+from .helpers import in_thread
 from .invisible import EveryFunction, EveryLink
 
 
@@ -374,6 +376,24 @@ def test_nodes_are_not_hooked_twice() -> None:
         again = count_calls(lambda: loss.backward(retain_graph=True))
     assert not registrations(again)
     assert again["on_boundary"] == SHORT + 1
+
+
+@NATIVE_CORE
+@pytest.mark.usefixtures("clock")
+def test_a_call_asks_nothing_about_the_passes_of_other_threads() -> None:
+    """Else each thread would pay for what all others compute backward."""
+    counts: list[Counts] = []
+
+    def meanwhile() -> None:
+        chain, x = nn.Sequential(nn.ReLU(), nn.ReLU()), torch.ones(2)
+        with profile():
+            chain(x)
+            counts.append(count_calls(lambda: chain(x)))
+
+    with profile():
+        in_backward(lambda: in_thread(meanwhile))
+    [found] = counts
+    assert not found["works_here"], listed(found)
 
 
 def test_modules_are_not_hooked() -> None:

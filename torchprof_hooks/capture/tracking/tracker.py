@@ -99,8 +99,9 @@ class Tracker(ThreadCalls):
         if thread == self.thread or not self.passes:
             return thread == self.thread
         task = current_graph_task()
-        return self.runs_task(task) or any(
-            p.thread == thread or p.task == task != -1 for p in self.passes
+        return task != -1 and (
+            self.runs_task(task)
+            or any(p.thread == thread or p.task == task for p in self.passes)
         )
 
     # Sites that the core, or a plan, asks for

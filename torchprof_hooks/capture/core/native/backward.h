@@ -7,11 +7,6 @@
 #include <ATen/record_function.h>
 #include <c10/util/SmallVector.h>
 
-namespace torch::autograd {
-// Not declared in a header that compiles in seconds.
-int get_current_graph_task_id();
-}  // namespace torch::autograd
-
 namespace {
 
 // Holds the interpreter's lock in a callback of the engine's, which no exception can

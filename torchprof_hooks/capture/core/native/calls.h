@@ -11,6 +11,8 @@ int works_here(PyObject* self) {
   Cursor* cursor = cursor_of(self);
   if (long(PyThread_get_thread_ident()) == cursor->thread) return 1;
   if (cursor->passes == nullptr || PyList_GET_SIZE(cursor->passes) == 0) return 0;
+  // A pass of another thread's runs somewhere, but this thread is not in any.
+  if (torch::autograd::get_current_graph_task_id() == -1) return 0;
   Owned answer(PyObject_CallMethodNoArgs(self, names.works_here));
   return answer ? PyObject_IsTrue(answer.get()) : -1;
 }

@@ -19,6 +19,11 @@
 #include <unordered_map>
 #include <vector>
 
+namespace torch::autograd {
+// Not declared in a header that compiles in seconds.
+int get_current_graph_task_id();
+}  // namespace torch::autograd
+
 namespace {
 
 // A call whose backward is open: where it is booked.

@@ -86,9 +86,10 @@ PyObject* each_shown(PyObject* (*hook)(PyObject*, PyObject* const*, Py_ssize_t),
   std::shared_ptr<Shown> now = shown;  // a hook may change it
   if (now == nullptr) Py_RETURN_NONE;
   long thread = long(PyThread_get_thread_ident());
+  bool is_in_pass = torch::autograd::get_current_graph_task_id() != -1;
   for (size_t place = 0; place < now->cursors.size(); place++) {
     // The engine may run a pass of another thread's cursor here.
-    if (now->threads[place] != thread && running_count == 0) continue;
+    if (now->threads[place] != thread && !(is_in_pass && running_count != 0)) continue;
     Cursor* cursor = now->cursors[place];
     if (cursor->thread != thread && PyList_GET_SIZE(cursor->passes) == 0) continue;
     if (!is_done(hook(reinterpret_cast<PyObject*>(cursor), args, count))) return nullptr;
