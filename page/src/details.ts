@@ -27,7 +27,7 @@ const LINES: Line[] = [
 
 /** A table of phases, or of one: an item has few of them. */
 export function details(item: Item, wall: number, changes: Change[]): Node[] {
-  const title = item.name || "the whole run";
+  const title = item.name || "everything";
   const kind = item.kind === "module" ? item.className : item.name ? item.kind : "";
   const cumulative = item.totals.reduce((sum, totals) => sum + totals.cumulative, 0);
   const own = item.totals.reduce((sum, totals) => sum + totals.own, 0);

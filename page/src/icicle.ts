@@ -217,14 +217,14 @@ function widestOf(frames: Frame[] | undefined): Frame | undefined {
 
 function nameOf(frame: Frame): string {
   const { name, className, kind } = frame.data.item;
-  if (!name) return "the whole run";
+  if (!name) return "everything";
   return kind === "module" && className !== name ? `${name} (${className})` : name;
 }
 
 /** Without what the frame above shows already. */
 function shortName(frame: Frame): string {
   const { name, className, kind } = frame.data.item;
-  if (!name) return "the whole run";
+  if (!name) return "everything";
   const around = `${frame.parent?.data.item.name ?? ""}.`;
   const short = name.startsWith(around) ? name.slice(around.length) : name;
   return kind === "module" && className !== short ? `${short}: ${className}` : short;

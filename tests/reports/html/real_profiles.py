@@ -158,4 +158,4 @@ def real_profile(name: str) -> Profile:
 @cache
 def real_page(name: str) -> str:
     """The page of that profile, made once."""
-    return profile_page(real_profile(name).corrected())
+    return profile_page(real_profile(name))

@@ -98,7 +98,7 @@ def cells(page: Any, column: str) -> list[str]:
     [pytest.param(name, marks=() if name == "char_lm" else THOROUGH) for name in NAMES],
 )
 def test_pages_of_real_models(opened: Open, name: str) -> None:
-    profile = real_profile(name).corrected()
+    profile = real_profile(name).loop.corrected()
     page = opened(real_page(name))
     rows = sorted(profile.rows(), key=lambda row: -row.self_ns)[:100]
     assert cells(page, "own") == [

@@ -40,7 +40,7 @@ def classes(page: str) -> dict[str, str]:
 def test_what_matters_is_coloured() -> None:
     page = comparison_page(compare(run(10, 30), run(20, 27, "Net.new")))
     assert classes(page) == {
-        "the whole run": "frame whole",
+        "everything": "frame whole",
         "Net": "frame same",
         "Net.fc": "frame slower2",
         "Net.head": "frame faster1",

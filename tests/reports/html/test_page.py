@@ -130,7 +130,7 @@ def test_the_tree_is_that_of_the_profile() -> None:
 def test_without_a_script_there_are_picture_and_table() -> None:
     page = Page(profile_page(STEP))
     frames = [a for tag, a in page.elements if tag == "svg" and "x" in a]
-    assert len(frames) == 9  # four modules, four rows that are none, and the whole run
+    assert len(frames) == 9  # four modules, four rows that are none, and everything
     titles = page.inside("title")
     assert any(
         re.match(r"Net\.a: 70\.00 ns, .*; own 70\.00 ns; 2 calls", t) for t in titles
@@ -148,7 +148,7 @@ def test_frames_lie_inside_of_those_that_call_them() -> None:
         if tag == "svg" and "x" in a:
             left, width = (float(str(a[name])[:-1]) for name in ("x", "width"))
             frames[next(titles).partition(":")[0]] = (left, left + width)
-    assert frames["the whole run"] == (0.0, 100.0)
+    assert frames["everything"] == (0.0, 100.0)
     for inner, outer in (("Net.b.a", "Net.b"), ("Net.b", "Net"), ("Net.a", "Net")):
         assert frames[outer][0] <= frames[inner][0] < frames[inner][1]
         assert frames[inner][1] <= frames[outer][1] + 0.01

@@ -31,7 +31,7 @@ class _Frame(NamedTuple):
     def label(self) -> str:
         """The name, without what the frame above shows already, and the class."""
         node = self.node
-        name = node.name.removeprefix(f"{self.around}.") or "the whole run"
+        name = node.name.removeprefix(f"{self.around}.") or "everything"
         if node.kind != "module" or name == node.class_name:
             return name
         return f"{name}: {node.class_name}"
@@ -83,7 +83,7 @@ def _drawn(frame: _Frame, colour: Colour, whole_ns: int) -> str:
     own_share = max(node.self_ns, 0) / (node.cumulative_ns or 1)
     text = escaped(f"{frame.label()}  {share}") if width >= _NARROWEST_NAMED else ""
     title = escaped(
-        f"{node.name or 'the whole run'}: {time_text(node.cumulative_ns)}, {share}; "
+        f"{node.name or 'everything'}: {time_text(node.cumulative_ns)}, {share}; "
         f"own {time_text(node.self_ns)}; {node.calls} calls"
     )
     return (
