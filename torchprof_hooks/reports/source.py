@@ -69,8 +69,9 @@ def source_of(profile: Profile, *, corrected: bool = True) -> Source:
     corrected: see `Profile.corrected`.
     """
     parts = [profile]
-    if 0 < profile.first.steps < profile.steps and not profile.loop.is_empty:
-        parts = [profile.loop, profile.start_up]
+    if 0 < profile.first.steps < profile.steps:
+        loop = profile.loop
+        parts = [profile] if loop.is_empty else [loop, profile.start_up]
     if corrected:
         parts = [part.corrected() for part in parts]
     shown = parts[0]
