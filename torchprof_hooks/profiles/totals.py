@@ -101,25 +101,23 @@ class Totals:
 
     def __add__(self, other: Totals) -> Totals:
         lows = [t.min_ns for t in (self, other) if t.calls]
-        return Totals(
-            calls=self.calls + other.calls,
-            self_ns=self.self_ns + other.self_ns,
-            cumulative_ns=self.cumulative_ns + other.cumulative_ns,
-            min_ns=min(lows, default=0),
-            max_ns=max(self.max_ns, other.max_ns),
-            duration_ns=self.duration_ns + other.duration_ns,
-            squares_ns2=self.squares_ns2 + other.squares_ns2,
-            device_self_ns=self.device_self_ns + other.device_self_ns,
-            device_cumulative_ns=self.device_cumulative_ns + other.device_cumulative_ns,
-            memory=self.memory + other.memory,
-            memory_cumulative=self.memory_cumulative + other.memory_cumulative,
-            flops=self.flops + other.flops,
-            overhead_ns=self.overhead_ns + other.overhead_ns,
-            flops_cumulative=self.flops_cumulative + other.flops_cumulative,
-            counted_ns=self.counted_ns + other.counted_ns,
-            counted_cumulative_ns=(
-                self.counted_cumulative_ns + other.counted_cumulative_ns
-            ),
+        return Totals(  # see `with_cumulative`
+            self.calls + other.calls,
+            self.self_ns + other.self_ns,
+            self.cumulative_ns + other.cumulative_ns,
+            min(lows, default=0),
+            max(self.max_ns, other.max_ns),
+            self.duration_ns + other.duration_ns,
+            self.squares_ns2 + other.squares_ns2,
+            self.device_self_ns + other.device_self_ns,
+            self.device_cumulative_ns + other.device_cumulative_ns,
+            self.memory + other.memory,
+            self.memory_cumulative + other.memory_cumulative,
+            self.flops + other.flops,
+            self.overhead_ns + other.overhead_ns,
+            self.flops_cumulative + other.flops_cumulative,
+            self.counted_ns + other.counted_ns,
+            self.counted_cumulative_ns + other.counted_cumulative_ns,
         )
 
     def with_cumulative(

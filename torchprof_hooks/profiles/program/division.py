@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, reduce
+from typing import Final
 
 from torchprof_hooks.profiles.cells import CellKey, Infos, add_cell, own_times
 from torchprof_hooks.profiles.modules import ModuleInfo
@@ -25,6 +26,8 @@ from torchprof_hooks.profiles.program.unseen_steps import (
 from torchprof_hooks.profiles.totals import Totals
 
 Part = tuple[str, Phase]
+#: What measuring took.
+_PROFILER: Final[Part] = (PROFILER_NAME, "profiler")
 #: A part, and whether it is the functions in it, or all else.
 _Group = tuple[Part, bool]
 
@@ -34,12 +37,14 @@ class Division:
     it is divided as in steps that were seen closely; both without the time that
     measuring took.
 
-    all_steps: of all, with those that were seen.
+    parts: the profiles of all steps, which are not merged before somebody asks: what
+        compares a thousand ranks needs their sums alone.
+    seen: of those that were seen closely; it is among the parts.
     ratio: how many steps there are for each that was seen.
     """
 
-    def __init__(self, all_steps: Profile, seen: Profile, ratio: float) -> None:
-        self.all_steps = all_steps
+    def __init__(self, parts: Sequence[Profile], seen: Profile, ratio: float) -> None:
+        self._parts = parts
         self._seen = seen
         self._ratio = ratio
         self._measured = own_times(seen.cells)
@@ -77,22 +82,29 @@ class Division:
             if cells[key].self_ns != own_ns:  # rounded
                 cells[key] = replace(cells[key], self_ns=own_ns)
         return replace(
-            self.all_steps,
+            self.measured,
             cells=cells,
             modules=self.modules,
             wall_ns=sum(self.own_ns.values()),
         )
 
     @cached_property
+    def measured(self) -> Profile:
+        """What was measured in all steps, without cells."""
+        return reduce(Profile.merge, (replace(p, cells={}) for p in self._parts))
+
+    @cached_property
     def modules(self) -> Infos:
         """What the names in cells are."""
-        return {**self.all_steps.modules, **UNSAMPLED_INFOS, **self._infos}
+        return {**self.measured.modules, **UNSAMPLED_INFOS, **self._infos}
 
     def _part_times(self) -> Counter[Part]:
         """Time of each part in all steps."""
         found: Counter[Part] = Counter()
-        for key, own_ns in own_times(self.all_steps.cells).items():
-            found[_part(key, self.modules)] += own_ns
+        for profile in self._parts:
+            infos = {**self._infos, **profile.modules}
+            for key, own_ns in own_times(profile.cells).items():
+                found[_part(key, infos)] += own_ns
         return found
 
     def _group(self, key: CellKey) -> _Group:
@@ -117,10 +129,8 @@ class Division:
 
     def _share_of_calls(self, part: Part) -> float:
         key: CellKey = (part[:1], part[1])
-        whole, known = (
-            profile.cells[key].calls if key in profile.cells else 0
-            for profile in (self.all_steps, self._seen)
-        )
+        known = _calls(self._seen, key)
+        whole = sum(_calls(profile, key) for profile in self._parts)
         return whole / known if known else self._ratio
 
     def _add_rounding(self, times: dict[CellKey, int]) -> None:
@@ -139,14 +149,26 @@ class Division:
     @cached_property
     def _seen_as_a_whole(self) -> Mapping[CellKey, Totals]:
         """Cells of parts that were never seen from close by."""
-        if all((part, False) in self._factors for part in self._wanted):
-            return {}
-        coarse = not_looked_into(self.all_steps.corrected())
-        return {
-            key: totals
-            for key, totals in coarse.cells.items()
-            if (_part(key, coarse.modules), False) not in self._factors
-        }
+        found: dict[CellKey, Totals] = {}
+        unseen = {p for p in self._wanted if (p, False) not in self._factors}
+        for profile in self._parts if unseen else ():
+            cells = {
+                key: totals
+                for key, totals in profile.cells.items()
+                if _part(key, profile.modules) in unseen
+            }
+            coarse = not_looked_into(replace(profile, cells=cells).corrected())
+            for key, totals in coarse.cells.items():
+                if _part(key, coarse.modules) != _PROFILER:
+                    add_cell(found, key, totals)
+        if _PROFILER in unseen:  # with what measuring took in all parts
+            key = _PROFILER[:1], _PROFILER[1]
+            found[key] = Totals(self_ns=self._wanted[_PROFILER])
+        return found
+
+
+def _calls(profile: Profile, key: CellKey) -> int:
+    return profile.cells[key].calls if key in profile.cells else 0
 
 
 def parts_of(profile: Profile) -> set[Part]:

@@ -93,9 +93,9 @@ class Strata:
         seen = _together(close)
         later = (self.phases, self.modules, self.functions, counted)
         others = (each for each in later if not any(each is one for one in close))
-        all_steps = _together([seen, *others])
-        ratio = all_steps.steps / max(seen.steps, 1)
-        return Division(all_steps.profile, seen.profile, ratio)
+        parts = [seen, *(each for each in others if each != _NO_STEPS)]
+        ratio = sum(each.steps for each in parts) / max(seen.steps, 1)
+        return Division([each.profile for each in parts], seen.profile, ratio)
 
     @property
     def steps_in_phases(self) -> int:

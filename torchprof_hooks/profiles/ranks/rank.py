@@ -86,7 +86,7 @@ def read_rank(path: Path) -> Rank:
         loop = loop_of(found.strata.estimate(of_functions=False))
         return rank_of(path.name, found.provenance, loop, 0, steps)
     division = found.strata.division(of_functions=False)
-    loop = Loop(division.all_steps, division.modules, division.own_ns)
+    loop = Loop(division.measured, division.modules, division.own_ns)
     return rank_of(path.name, found.provenance, loop, later, steps)
 
 
