@@ -192,6 +192,15 @@ def more_time(first: dict[str, Any]) -> None:
     first["cells"]["self_ns"][0] += 10**12
 
 
+def other_names(first: dict[str, Any]) -> None:
+    cells = first["cells"]
+    for name, column in cells.items():
+        if name not in ("names", "path", "phase"):
+            column[0] = 0
+    cells["names"][cells["path"][0][0]] = "Gone"
+    cells["retained_bytes"] = [7] * len(cells["path"])
+
+
 def no_steps(first: dict[str, Any]) -> None:
     first["steps"] = 0
 
@@ -201,6 +210,7 @@ def no_steps(first: dict[str, Any]) -> None:
     [
         (more_steps, "has 7 first steps among 4"),
         (more_time, "has more in first steps than in all, for Slow, forward"),
+        (other_names, "has more in first steps than in all, for Gone, forward"),
         (no_steps, "first has cells, but no steps"),
     ],
 )

@@ -117,7 +117,7 @@ def _first_part(
     )
     found = _cells(sites, totals, first.wall_ns, first.after_backward_ns)
     # Time may be outside first, and turn out to be that after a backward pass.
-    kept = {key: within(part, cells.get(key, Totals())) for key, part in found.items()}
+    kept = {k: within(part, cells[k]) for k, part in found.items() if k in cells}
     return FirstSteps(1, {key: part for key, part in kept.items() if _is_used(part)})
 
 

@@ -75,7 +75,7 @@ def more_than_all(first: FirstSteps, cells: Cells, steps: int) -> str:
     if first.steps > steps:
         return f"has {first.steps} first steps among {steps}"
     for key, totals in first.cells.items():
-        if totals != within(totals, cells.get(key, _NOTHING)):
+        if key not in cells or totals != within(totals, cells[key]):
             path, phase = key
             return f"has more in first steps than in all, for {'.'.join(path)}, {phase}"
     return ""
