@@ -29,7 +29,13 @@ if TYPE_CHECKING:
     )
     from torchprof_hooks.profiles.memory import MemorySummary, MemoryTotals
     from torchprof_hooks.profiles.modules import ModuleInfo
-    from torchprof_hooks.profiles.operations.utilisation import Peak, Utilisation
+    from torchprof_hooks.profiles.operations.roofline import Roofline
+    from torchprof_hooks.profiles.operations.traffic import Traffic
+    from torchprof_hooks.profiles.operations.utilisation import (
+        Bandwidth,
+        Peak,
+        Utilisation,
+    )
     from torchprof_hooks.profiles.parts import FirstSteps
     from torchprof_hooks.profiles.profile import Profile
     from torchprof_hooks.profiles.ranks.collectives import Collective
@@ -60,6 +66,7 @@ if TYPE_CHECKING:
     from torchprof_hooks.tracing.profiler_hook import ProfilerHook
 
 __all__ = [
+    "Bandwidth",
     "Bucket",
     "Collective",
     "Coordinate",
@@ -87,6 +94,7 @@ __all__ = [
     "Ranks",
     "Reason",
     "ReportHook",
+    "Roofline",
     "Row",
     "RunArgs",
     "RunContext",
@@ -99,6 +107,7 @@ __all__ = [
     "StepTimes",
     "StopAtStepHook",
     "Totals",
+    "Traffic",
     "TrainingSession",
     "Utilisation",
     "Verdict",
@@ -149,7 +158,9 @@ _HOMES = {
     "profiles.step_times": ("Bucket", "StepTimes"),
     "profiles.totals": ("Totals",),
     "profiles.tree": ("Node",),
-    "profiles.operations.utilisation": ("Peak", "Utilisation"),
+    "profiles.operations.roofline": ("Roofline",),
+    "profiles.operations.traffic": ("Traffic",),
+    "profiles.operations.utilisation": ("Bandwidth", "Peak", "Utilisation"),
     "program.startup": ("enable",),
     "registration": ("add_hook", "delete_hook"),
     "tracing.profiler_hook": ("ProfilerHook",),

@@ -26,6 +26,7 @@ from torchprof_hooks.profiles.names import (
     OUTSIDE_NAME,
     kind_of_other,
 )
+from torchprof_hooks.profiles.operations.traffic import Traffic
 from torchprof_hooks.profiles.parts import NO_FIRST_STEPS, FirstSteps, within
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.totals import Totals
@@ -62,10 +63,11 @@ def take_snapshot(
     measured_ns = wall_ns()
     sites = list(tracker.sites)  # the measured thread may have added some
     calls, own_ns = _padded(read.calls, len(sites)), _own_ns(sites, read)
-    flops = (flop_count or FlopCount()).of_sites(sites, calls)
+    count = flop_count or FlopCount()
+    work = count.of_sites(sites, calls), count.traffic_of_sites(sites, calls)
     costs = overhead_of_sites(costs_like or tracker, sites, calls, own_ns)
     device, bytes_ = _device_own(tracker, sites), _memory_own(memory, tracker, sites)
-    totals = _totals_of_sites(sites, read, device, bytes_, flops, costs)
+    totals = _totals_of_sites(sites, read, device, bytes_, work, costs)
     cells = _cells(sites, totals, measured_ns, counted.after_backward_ns)
     times = counted.times()
     return Profile(
@@ -112,7 +114,10 @@ def _first_part(
         first.times,
         _device_own(tracker, sites, until_mark=True),
         _memory_own(first.memory, tracker, sites),
-        [whole.flops * some // most for whole, (some, most) in pairs],
+        (
+            [whole.flops * some // most for whole, (some, most) in pairs],
+            [whole.traffic.share(*part) for whole, part in pairs],
+        ),
         [whole.overhead_ns * some // most for whole, (some, most) in pairs],
     )
     found = _cells(sites, totals, first.wall_ns, first.after_backward_ns)
@@ -175,12 +180,13 @@ def _totals_of_sites(  # noqa: PLR0917
     times: Times,
     device: list[int],
     memory: list[MemoryTotals],
-    flops: list[int],
+    work: tuple[list[int], list[Traffic]],
     overhead: list[int],
 ) -> list[Totals]:
     # Each by its own length: an interrupt may have come in between.
     calls, total, shortest, longest = (_padded(sums, len(sites)) for sums in times[:4])
     squares = [*times.squares, *[0] * len(sites)]
+    flops, traffic = work
     own = _own_ns(sites, times)
     return [
         Totals(
@@ -194,6 +200,7 @@ def _totals_of_sites(  # noqa: PLR0917
             memory=memory[code],
             flops=flops[code],
             overhead_ns=overhead[code],
+            traffic=traffic[code],
         )
         for code in range(len(sites))
     ]

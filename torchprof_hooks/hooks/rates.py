@@ -30,25 +30,36 @@ class Rates(NamedTuple):
         """The same profile, with what is known without trying."""
         if not (self.items or profile.has_functions):
             return profile
+        from torchprof_hooks.measure.bandwidth import device_bandwidth
         from torchprof_hooks.measure.peaks import device_peak
         from torchprof_hooks.profiles.operations.utilisation import Peak, counted_types
 
+        types = counted_types(profile)
         if self.peak_flops is None:
-            peak = device_peak(*counted_types(profile))
+            peak = device_peak(*types)
         else:
             peak = Peak(self.peak_flops, "given as peak_flops")
+        if peak is not None:
+            peak = replace(peak, bandwidth=device_bandwidth(types[1]))
         return replace(profile, peak=peak, items=self.items * profile.steps)
 
     def tried(self, profile: Profile) -> Profile:
-        """The same profile; where most operations were the CPU's, with its peak,
-        which the first time takes some tenths of a second to measure."""
-        if profile.peak is not None or not profile.has_functions:
+        """The same profile; where most operations were the CPU's, with its peak, and
+        how fast its memory is, which the first time takes some tenths of a second to
+        measure."""
+        known = profile.peak
+        if not profile.has_functions or (known is not None and known.bandwidth):
             return profile
+        from torchprof_hooks.measure.bandwidth import measured_bandwidth
         from torchprof_hooks.measure.peaks import measured_peak
         from torchprof_hooks.profiles.operations.utilisation import counted_types
 
         dtype, device_type = counted_types(profile)
-        peak = measured_peak(dtype) if device_type == "cpu" else None
+        if device_type != "cpu":
+            return profile
+        peak = known or measured_peak(dtype)
+        if peak is not None:
+            peak = replace(peak, bandwidth=measured_bandwidth())
         return replace(profile, peak=peak)
 
 

@@ -84,9 +84,11 @@ def more_than_all(first: FirstSteps, cells: Cells, steps: int) -> str:
 def within(part: Totals, whole: Totals) -> Totals:
     """The numbers of `part`, but for those that are above those of `whole`."""
     sums = {name: (getattr(part, name), getattr(whole, name)) for name in _SUMS}
-    if all(some <= most for some, most in sums.values()):
+    traffic = part.traffic.within(whole.traffic)
+    if traffic == part.traffic and all(some <= most for some, most in sums.values()):
         return part
-    return replace(part, **{name: min(each) for name, each in sums.items()})
+    least = {name: min(each) for name, each in sums.items()}
+    return replace(part, **least, traffic=traffic)
 
 
 class Parted:
@@ -165,4 +167,5 @@ def _after(whole: Totals, first: Totals | None) -> Totals:
         memory=memory if is_called else memory.with_peak(0),
         flops=whole.flops - first.flops,
         overhead_ns=whole.overhead_ns - first.overhead_ns,
+        traffic=whole.traffic.minus(first.traffic),
     )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import sqrt
-from typing import Annotated
+from types import MappingProxyType
+from typing import Annotated, Any, Final
 
 from torchprof_hooks.profiles.files.fields import (
     DERIVED,
@@ -15,6 +17,15 @@ from torchprof_hooks.profiles.files.fields import (
     Signed,
 )
 from torchprof_hooks.profiles.memory import NO_MEMORY, MemoryTotals
+from torchprof_hooks.profiles.operations.traffic import NO_TRAFFIC, Traffic
+
+#: What a call has without its time and operations.
+_NO_WORK: Final[Mapping[str, Any]] = MappingProxyType(
+    {
+        **dict.fromkeys(("self_ns", "device_self_ns", "flops", "overhead_ns"), 0),
+        "traffic": NO_TRAFFIC,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +54,8 @@ class Totals:
     memory, memory_cumulative: bytes, without and with the calls that they made in the
         same phase (0 where memory was not measured). A peak is that of whole calls in
         both.
+    traffic: the bytes that calls of a function read and write, by their shapes; zeros
+        where that is not known, or functions were not measured.
     """
 
     calls: Count = 0
@@ -61,6 +74,7 @@ class Totals:
     flops_cumulative: Annotated[int, DERIVED] = 0
     counted_ns: Annotated[int, DERIVED] = 0
     counted_cumulative_ns: Annotated[int, DERIVED] = 0
+    traffic: Annotated[Traffic, OPTIONAL, INLINE] = NO_TRAFFIC
 
     @property
     def mean_ns(self) -> float:
@@ -118,6 +132,7 @@ class Totals:
             self.flops_cumulative + other.flops_cumulative,
             self.counted_ns + other.counted_ns,
             self.counted_cumulative_ns + other.counted_cumulative_ns,
+            self.traffic.plus(other.traffic),
         )
 
     def with_cumulative(
@@ -146,6 +161,7 @@ class Totals:
             flops,
             self.counted_ns,
             counted_ns,
+            self.traffic,
         )
 
     def without_overhead(self, own_ns: int) -> Totals:
@@ -163,6 +179,7 @@ class Totals:
             self.memory,
             self.memory_cumulative,
             self.flops,
+            traffic=self.traffic,
         )
 
     def counted(self) -> Totals:
@@ -185,7 +202,7 @@ class Totals:
     def without_time(self) -> Totals:
         """The same calls without their own time and operations, which are counted
         elsewhere."""
-        return replace(self, self_ns=0, device_self_ns=0, flops=0, overhead_ns=0)
+        return replace(self, **_NO_WORK)
 
     def _per_call(self, amount: int) -> float:
         return amount / self.calls if self.calls else 0.0

@@ -17,6 +17,11 @@ from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.rows import Row
 from torchprof_hooks.profiles.totals import Totals
 from torchprof_hooks.reports.memory_tree import AT_LEAST, format_each
+from torchprof_hooks.reports.operations.roofline_columns import (
+    ROOFLINE_LEGENDS,
+    roofline_columns,
+    roofline_legend,
+)
 from torchprof_hooks.reports.row_table import (
     OWN_TIMES,
     hidden_line,
@@ -55,7 +60,15 @@ _TIMES: Final = (*OWN_TIMES, Column[Row]("total", lambda row: row.self_ns))
 _BYTES: Final = (Column("used", _used), Column("peak", _peak))
 
 #: Columns that may go where a table is narrow, the first first.
-_DISPENSABLE: Final = (("used",), ("peak",), ("recompute",), ("forward", "backward"))
+_DISPENSABLE: Final = (
+    ("moved",),
+    ("used",),
+    ("peak",),
+    ("FLOP/byte",),
+    ("roof",),
+    ("recompute",),
+    ("forward", "backward"),
+)
 
 
 class _Heading(NamedTuple):
@@ -70,6 +83,7 @@ _FUNCTIONS: Final = _Heading(
     {
         "used": "used: own bytes per forward call",
         "peak": "peak: highest rise in a call",
+        **ROOFLINE_LEGENDS,
     },
 )
 _CALL_SITES: Final = _Heading(
@@ -132,11 +146,13 @@ def _table(
     labels = [heading.corner, *map(label, rows)]
     columns = number_columns(profile, rows, _TIMES, unit)
     columns += filled_columns(_BYTES, rows, format_each)
+    columns += roofline_columns(profile, rows)
     fitting = fit_columns(labels, columns, width, _DISPENSABLE)
     explained = heading.legends
     legends = [explained[c.header] for c in fitting if c.header in explained]
     if profile.memory and profile.memory.peaks_are_lower_bounds:
         legends = [t + f", {AT_LEAST}" * t.startswith("peak") for t in legends]
+    legends = [roofline_legend(text, profile) for text in legends]
     missing = [c.header for c in columns if c not in fitting]
     if missing:
         legends.append(f"no room for {', '.join(missing)}")

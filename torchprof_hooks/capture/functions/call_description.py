@@ -8,14 +8,16 @@ from typing import Any, Final, NamedTuple
 import torch
 
 from torchprof_hooks.capture.record.function_names import is_function_of_torch
-from torchprof_hooks.capture.torch_names.inputs import TensorKind, tensor_kind
+from torchprof_hooks.capture.torch_names.inputs import (
+    TensorKind,
+    autocast_type,
+    tensor_kind,
+)
 
 #: Values that keep nothing alive, and are not changed by anybody.
 _VALUES: Final = (type(None), bool, int, float, complex, str, torch.dtype)
 #: How many values a call may be given, lists counted by what is in them.
 _MOST_VALUES: Final = 64
-#: It takes two to multiply.
-_FEWEST_TENSORS: Final = 2
 
 
 class Items(NamedTuple):
@@ -27,18 +29,34 @@ class Items(NamedTuple):
 
 class CallDescription(NamedTuple):
     """A call of one of torch's own functions. It holds nothing of the user's: in place
-    of tensors there are `TensorKind`s."""
+    of tensors there are `TensorKind`s.
+
+    autocast: the type that autocast makes the inputs of products, None if it is off.
+    """
 
     function: Callable[..., Any]
     args: tuple[object, ...]
     kwargs: tuple[tuple[str, object], ...]
+    autocast: torch.dtype | None = None
+
+    def tensors(self) -> list[TensorKind]:
+        """All tensors that the call is given, in order."""
+        found: list[TensorKind] = []
+        left: list[object] = [*self.args, *(value for _, value in self.kwargs)]
+        while left:
+            value = left.pop(0)
+            if isinstance(value, TensorKind):
+                found.append(value)
+            elif isinstance(value, Items):
+                left[:0] = value.values
+        return found
 
 
 def describe_call(
     function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> CallDescription | None:
     """The description of a call; None if it cannot be run again without running code of
-    the user's, or without objects of the user's, or if it multiplies nothing."""
+    the user's, or without objects of the user's, or if it is given no tensor."""
     if not is_function_of_torch(function):
         return None
     describing = _Describing()
@@ -50,7 +68,9 @@ def describe_call(
         )
     except _CannotDescribeError:
         return None
-    return described if describing.tensors >= _FEWEST_TENSORS else None
+    if not describing.device_type:
+        return None
+    return described._replace(autocast=autocast_type(describing.device_type))
 
 
 class _CannotDescribeError(Exception):
@@ -58,10 +78,10 @@ class _CannotDescribeError(Exception):
 
 
 class _Describing:
-    """tensors: how many were met that can be factors of a floating-point product."""
+    """device_type: of the first tensor that was met, "" if none was."""
 
     def __init__(self) -> None:
-        self.tensors = 0
+        self.device_type = ""
         self._values = 0
 
     def value(self, value: Any) -> object:
@@ -82,5 +102,5 @@ class _Describing:
         kind = tensor_kind(tensor)
         if kind is None:
             raise _CannotDescribeError
-        self.tensors += kind.dtype.is_floating_point or kind.dtype.is_complex
+        self.device_type = self.device_type or tensor.device.type
         return kind

@@ -1,4 +1,5 @@
-"""How many floating-point operations the calls at each site took."""
+"""How many floating-point operations the calls at each site took, and how many bytes
+they moved."""
 
 from __future__ import annotations
 
@@ -18,6 +19,10 @@ from torchprof_hooks.capture.functions.flop_shapes import (
     Flops,
     flops_by_shapes,
 )
+from torchprof_hooks.capture.functions.traffic_shapes import (
+    CallTraffic,
+    traffic_by_shapes,
+)
 from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.torch_names.functions import tensors_in
 from torchprof_hooks.capture.torch_names.inputs import TensorKind
@@ -27,6 +32,7 @@ from torchprof_hooks.capture.torch_names.torch_utils import (
     can_count_flops,
     is_compiler_loaded,
 )
+from torchprof_hooks.profiles.operations.traffic import NO_TRAFFIC, Traffic
 
 #: Operators that one call may come down to, forward or backward.
 _MOST_OPERATORS: Final = 4_000
@@ -75,6 +81,25 @@ class FlopCount:
             number * self._per_call(site) if number else 0
             for site, number in zip(sites, calls, strict=True)
         ]
+
+    def traffic_of_sites(
+        self, sites: Sequence[Site], calls: Sequence[int]
+    ) -> list[Traffic]:
+        """Bytes that all calls at each site read and wrote, where their operations are
+        known; to be asked after these."""
+        return [
+            self._traffic(site, number)
+            for site, number in zip(sites, calls, strict=True)
+        ]
+
+    def _traffic(self, site: Site, calls: int) -> Traffic:
+        if site.described is None or site.described not in self._known or not calls:
+            return NO_TRAFFIC
+        found = _traffic_of(site.described)
+        moved = found.backward if site.phase == "backward" else found.forward
+        if moved is None:
+            return NO_TRAFFIC
+        return Traffic(calls, calls * moved.read, calls * moved.written)
 
     def _per_call(self, site: Site) -> int:
         if site.described is None:
@@ -149,6 +174,11 @@ def run_call(call: CallDescription) -> Flops:
         operators = tried + mode.operators + backward.operators
         return Flops(mode.flops, backward.flops, operators)
     return Flops(operators=tried)
+
+
+@lru_cache(maxsize=4096)
+def _traffic_of(call: CallDescription) -> CallTraffic:
+    return traffic_by_shapes(call)
 
 
 def _count_backward(outputs: object, leaves: list[torch.Tensor]) -> FlopMode:

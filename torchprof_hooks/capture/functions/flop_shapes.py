@@ -32,7 +32,10 @@ class Flops(NamedTuple):
 
 NOTHING: Final = Flops()
 
-_COMPILED: Final = (BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType)
+#: Tensors of floating-point numbers in a product.
+_FEWEST_FACTORS: Final = 2
+
+COMPILED: Final = (BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType)
 
 Bound = Mapping[str, Any]
 
@@ -42,25 +45,33 @@ def flops_by_shapes(call: CallDescription) -> Flops | None:
     it."""
     written = getattr(call.function, "__name__", "")
     name = written.strip("_")
-    if name in _WITHOUT_PRODUCTS or name.startswith(("foreach_", "fused_")):
+    is_without = name in _WITHOUT_PRODUCTS or name.startswith(("foreach_", "fused_"))
+    if is_without or not _can_multiply(call):
         return NOTHING
-    if type(call.function) not in _COMPILED:
+    if type(call.function) not in COMPILED:
         return None  # written in Python: of the same name, but not the same
     if is_pointwise(name):
         return NOTHING
     if name == "matmul":
         written = name  # the operator @
-    if written not in _RULES:
+    if written not in RULES:
         return None  # for sums in place, torch has no formula
-    names, rule = _RULES[written]
-    bound = _bind(call, names)
+    names, rule = RULES[written]
+    bound = bind(call, names)
     try:
         return None if bound is None else rule(bound)
     except (AttributeError, IndexError, KeyError, TypeError, ValueError):
         return None  # called in a way that is not expected here
 
 
-def _bind(call: CallDescription, names: str) -> Bound | None:
+def _can_multiply(call: CallDescription) -> bool:
+    """It takes two to multiply."""
+    types = [kind.dtype for kind in call.tensors()]
+    factors = sum(dtype.is_floating_point or dtype.is_complex for dtype in types)
+    return factors >= _FEWEST_FACTORS
+
+
+def bind(call: CallDescription, names: str) -> Bound | None:
     """Arguments by name; None if there are others."""
     known = names.split()
     if len(call.args) > len(known) or any(name not in known for name, _ in call.kwargs):
@@ -92,14 +103,15 @@ def _matmul(bound: Bound) -> Flops | None:
     if min(len(left.shape), len(right.shape)) < 2 or left.shape[-1] != right.shape[-2]:
         return None
     sizes = (*left.shape[-2:], right.shape[-1])
-    return _products(left, right, _batch(left.shape[:-2], right.shape[:-2]), sizes)
+    batch = prod(broadcast(left.shape[:-2], right.shape[:-2]))
+    return _products(left, right, batch, sizes)
 
 
-def _batch(left: tuple[int, ...], right: tuple[int, ...]) -> int:
-    """How many elements the broadcast of two shapes has. ``torch.broadcast_shapes``
-    would load the compiler."""
+def broadcast(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[int, ...]:
+    """The broadcast of two shapes. ``torch.broadcast_shapes`` would load the
+    compiler."""
     pairs = zip_longest(reversed(left), reversed(right), fillvalue=1)
-    return prod(b if a == 1 else a for a, b in pairs)
+    return tuple(b if a == 1 else a for a, b in pairs)[::-1]
 
 
 def _attention(bound: Bound) -> Flops | None:
@@ -131,7 +143,7 @@ def _convolution(transposed: bool) -> Callable[[Bound], Flops | None]:
             x_shape = (1, *x_shape)
         groups = bound.get("groups", 1)
         channels = weight.shape[1] * groups if transposed else weight.shape[0]
-        sizes = _output_sizes(bound, x_shape[2:], weight.shape[2:], transposed)
+        sizes = output_sizes(bound, x_shape[2:], weight.shape[2:], transposed)
         out_shape = (x_shape[0], channels, *sizes)
         same = (None, 1, 0, 1, transposed)  # bias, stride, ...: not in the formula
         forward: int = formula_of("convolution")(
@@ -147,9 +159,10 @@ def _convolution(transposed: bool) -> Callable[[Bound], Flops | None]:
     return rule
 
 
-def _output_sizes(
+def output_sizes(
     bound: Bound, sizes: tuple[int, ...], kernel: tuple[int, ...], transposed: bool
 ) -> tuple[int, ...]:
+    """Of the output of a convolution, from those of its input."""
     if bound.get("padding") == "same":
         return sizes
     padding = 0 if bound.get("padding") == "valid" else bound.get("padding", 0)
@@ -228,7 +241,7 @@ def _recurrent(bound: Bound) -> Flops | None:
 Rule = Callable[[Bound], Flops | None]
 
 #: By name: those of the arguments, and what tells the operations by them.
-_RULES: Final[Mapping[str, tuple[str, Rule]]] = {
+RULES: Final[Mapping[str, tuple[str, Rule]]] = {
     "linear": ("input weight bias", _linear),
     **dict.fromkeys(("matmul", "mm", "bmm"), ("left right", _matmul)),
     **dict.fromkeys(("addmm", "baddbmm"), ("input left right beta alpha", _matmul)),

@@ -63,6 +63,17 @@ def tensor_kind(tensor: torch.Tensor) -> TensorKind | None:
         return TensorKind(shape, tensor.dtype, has_grad)
 
 
+def autocast_type(device_type: str) -> torch.dtype | None:
+    """The type that autocast makes the inputs of products on such devices; None if it
+    is off, or there is no such thing."""
+    try:
+        if torch.is_autocast_enabled(device_type):
+            return torch.get_autocast_dtype(device_type)
+    except RuntimeError:  # there is none for this type of device
+        pass
+    return None
+
+
 def input_types(values: Iterable[Any]) -> tuple[str, ...]:
     """Data type and device of the first tensors in `values`, which may be lists of
     tensors: ``float32@cpu``."""

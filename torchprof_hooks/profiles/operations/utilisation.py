@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 from torchprof_hooks.profiles.cells import overhead_ns
-from torchprof_hooks.profiles.files.fields import BigCount
+from torchprof_hooks.profiles.files.fields import OPTIONAL, BigCount
 
 if TYPE_CHECKING:
+    from torchprof_hooks.profiles.operations.roofline import Roofline
     from torchprof_hooks.profiles.profile import Profile
     from torchprof_hooks.profiles.rows import Row
 
@@ -24,15 +25,29 @@ _WIDTHS: Final = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 
 
 @dataclass(frozen=True, slots=True)
+class Bandwidth:
+    """How fast the memory of a device is.
+
+    bytes_per_second: read and written, taken together.
+    source: whose word that is.
+    """
+
+    bytes_per_second: BigCount
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
 class Peak:
     """The most that a device can do.
 
     flops: floating-point operations per second, without sparsity.
     source: whose word that is.
+    bandwidth: how fast its memory is, None if that is not known.
     """
 
     flops: BigCount
     source: str
+    bandwidth: Annotated[Bandwidth | None, OPTIONAL] = None
 
 
 class Utilisation(NamedTuple):
@@ -57,6 +72,23 @@ class Rated:
         measured time but that of measuring itself: MFU without, and HFU with what was
         computed again. None where no operations were counted, or no peak is known."""
         return of_profile(self._reported_profile())
+
+    def roofline(self, row: Row) -> Roofline | None:
+        """What bounds a row of functions or of call sites: compute or memory; None if
+        it is not known how many bytes they move. How fast the CPU is, the reports of
+        a profiler measure: elsewhere, nothing is said to bound its functions.
+
+        Args:
+            row: of ``rows(by="function")`` or ``rows(by="call")``.
+
+        Example:
+            >>> for row in profile.rows(by="function"):
+            ...     print(row.name, profile.roofline(row))
+            linear Roofline(traffic_calls=20, read_bytes=5644800, ...)
+        """
+        from torchprof_hooks.profiles.operations.roofline import roofline_of
+
+        return roofline_of(self._reported_profile(), row.phases.values())
 
     @property
     def items_per_second(self) -> float:
@@ -121,8 +153,16 @@ def _width(found: tuple[str, str]) -> tuple[int, str, str]:
 
 def higher(one: Peak | None, other: Peak | None) -> Peak | None:
     """The peak of merged runs, whatever their order: no share is told too high."""
-    peaks = [(peak.flops, peak.source) for peak in (one, other) if peak]
-    return Peak(*max(peaks)) if peaks else None
+    both = [peak for peak in (one, other) if peak]
+    if not both:
+        return None
+    speeds = [
+        (peak.bandwidth.bytes_per_second, peak.bandwidth.source)
+        for peak in both
+        if peak.bandwidth
+    ]
+    bandwidth = Bandwidth(*max(speeds)) if speeds else None
+    return Peak(*max((peak.flops, peak.source) for peak in both), bandwidth)
 
 
 def _shares(every: int, again: int, time_ns: int, peak: Peak) -> Utilisation | None:

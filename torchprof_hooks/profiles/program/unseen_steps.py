@@ -74,6 +74,7 @@ def scaled(totals: Totals, time: float, calls: float) -> Totals:
         totals.memory_cumulative,
         round(totals.flops * time),  # so many per second
         totals.overhead_ns,
+        traffic=totals.traffic.scaled(calls),
     )
 
 

@@ -6,11 +6,13 @@ import csv
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
+from functools import partial
 from io import StringIO
 from typing import Any, Final
 
 from torchprof_hooks.profiles.memory import MemorySummary
 from torchprof_hooks.profiles.names import Grouping
+from torchprof_hooks.profiles.operations.roofline import roofline_of
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.ranks.collectives import Collective
 from torchprof_hooks.profiles.rows import Row
@@ -45,7 +47,9 @@ def render_json(profile: Profile, by: Grouping = "module") -> str:
     All own times add up to `wall_ns`. Device times and bytes are there if they were
     measured; so are floating-point operations (``self_flops``, ``cumulative_flops``),
     if functions were, with the time in calls for which torch has a formula
-    (``self_counted_ns``, ``cumulative_counted_ns``).
+    (``self_counted_ns``, ``cumulative_counted_ns``). Of functions and call sites there
+    is what `Roofline` has, null where it is not known: ``read_bytes``,
+    ``written_bytes``, ``intensity``, ``bound``, ``roof_reached``.
     """
     numbers = _numbers_of(profile)
     rows = [_record(row, numbers) for row in profile.rows(by)]
@@ -170,13 +174,13 @@ def _phase_records(row: Row, numbers: _Numbers) -> dict[str, dict[str, Any]]:
 def _numbers_of(profile: Profile) -> _Numbers:
     """What is told of a row in a phase. Device times, bytes and operations only where
     they were measured: 0 would say more."""
-    parts = [_times]
+    parts: list[_Numbers] = [_times]
     if profile.devices:
         parts.append(_device_times)
     if profile.memory:
         parts.append(_bytes)
     if profile.has_functions:
-        parts.append(_operations)
+        parts += [_operations, partial(_roofline, profile)]
 
     def numbers(totals: Totals) -> dict[str, Any]:
         return {name: value for part in parts for name, value in part(totals).items()}
@@ -209,6 +213,17 @@ def _operations(totals: Totals) -> dict[str, Any]:
         "cumulative_flops": totals.flops_cumulative,
         "self_counted_ns": totals.counted_ns,
         "cumulative_counted_ns": totals.counted_cumulative_ns,
+    }
+
+
+def _roofline(profile: Profile, totals: Totals) -> dict[str, Any]:
+    found = roofline_of(profile, [totals])
+    return {
+        "read_bytes": found and found.read_bytes,
+        "written_bytes": found and found.written_bytes,
+        "intensity": found and found.intensity,
+        "bound": (found and found.bound) or None,
+        "roof_reached": found and found.reached,
     }
 
 

@@ -1,0 +1,334 @@
+"""Bytes that functions read and write, from the shapes and types of their inputs alone.
+
+Each input is read once, and each output written once: that is what a function has to
+move, however it is computed. Views of an input move nothing. What shapes do not tell is
+not guessed: whether ``reshape`` copies, or what comes out of functions without a rule.
+
+Of backward passes it is known for products (linear, matmul, convolutions, attention):
+the gradient of the output is read once, and for each gradient that is asked for, what
+it is computed with; each of these is written once. To add a gradient to ``.grad`` is
+not counted. What others keep for their gradients, shapes do not tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import reduce
+from math import prod
+from typing import Any, Final, NamedTuple
+
+import torch
+
+from torchprof_hooks.capture.functions.call_description import CallDescription, Items
+from torchprof_hooks.capture.functions.flop_shapes import (
+    COMPILED,
+    RULES,
+    Bound,
+    bind,
+    broadcast,
+    output_sizes,
+)
+from torchprof_hooks.capture.functions.traffic_names import (
+    COMPARISONS,
+    LIKE_FIRST,
+    LOSSES,
+    REDUCTIONS,
+    SAME_IN_AUTOCAST,
+    VIEWS,
+    WHOLE_NUMBERS,
+)
+from torchprof_hooks.capture.torch_names.inputs import TensorKind
+from torchprof_hooks.capture.torch_names.torch_utils import is_pointwise
+
+Shape = tuple[int, ...]
+
+
+class Moved(NamedTuple):
+    """Bytes that one call reads and writes."""
+
+    read: int
+    written: int
+
+
+class CallTraffic(NamedTuple):
+    """Of one call, and of its backward; None where it is not known."""
+
+    forward: Moved | None = None
+    backward: Moved | None = None
+
+
+_UNKNOWN: Final = CallTraffic()
+_NOTHING: Final = Moved(0, 0)
+
+
+def traffic_by_shapes(call: CallDescription) -> CallTraffic:
+    """What `call` moves, and its backward."""
+    written = getattr(call.function, "__name__", "")
+    values = [*call.args, *(value for _, value in call.kwargs)]
+    if any(name == "out" for name, _ in call.kwargs) or any(
+        isinstance(value, torch.dtype) for value in values
+    ):
+        return _UNKNOWN
+    name = "matmul" if written == "__matmul__" else written
+    try:
+        if name in RULES and type(call.function) in COMPILED:
+            return _of_product(call, name)
+        return CallTraffic(_of_other(call, name))
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+        return _UNKNOWN  # called in a way that is not expected here
+
+
+def _size(kind: TensorKind) -> int:
+    return prod(kind.shape) * kind.dtype.itemsize
+
+
+def _sizes(kinds: Iterable[TensorKind]) -> int:
+    return sum(map(_size, kinds))
+
+
+# Products
+
+
+def _of_product(call: CallDescription, name: str) -> CallTraffic:
+    bound = bind(call, RULES[name][0])
+    types = {kind.dtype for kind in call.tensors() if kind.dtype != torch.bool}
+    if bound is None:
+        return _UNKNOWN
+    if name in _RECURRENT:
+        is_plain = len(types) == 1 and call.autocast is None
+        return CallTraffic(_of_recurrent(call, bound) if is_plain else None)
+    if call.autocast is not None and types <= {torch.float32, call.autocast}:
+        types = {call.autocast}
+    if len(types) != 1:
+        return _UNKNOWN
+    (dtype,) = types
+    if not dtype.is_floating_point:
+        return _UNKNOWN
+    shape, factors, needed = _PRODUCTS[name](bound)
+    written = prod(shape) * dtype.itemsize
+    forward = Moved(_sizes(call.tensors()), written)
+    learners = [kind for kind in call.tensors() if kind.needs_grad]
+    # With autocast, they are computed with copies of another type.
+    if not learners or call.autocast is not None:
+        return CallTraffic(forward)
+    used = (kind for kind, is_needed in zip(factors, needed, strict=True) if is_needed)
+    return CallTraffic(forward, Moved(written + _sizes(used), _sizes(learners)))
+
+
+#: The shape of a product; its factors; and which of these its gradients are made of.
+_Product = tuple[Shape, tuple[TensorKind, ...], tuple[bool, ...]]
+
+
+def _linear(bound: Bound) -> _Product:
+    value, weight = bound["input"], bound["weight"]
+    shape = (*value.shape[:-1], *weight.shape[:-1])
+    return shape, (value, weight), (weight.needs_grad, value.needs_grad)
+
+
+def _matmul(bound: Bound) -> _Product:
+    left, right = bound["left"], bound["right"]
+    if min(len(left.shape), len(right.shape)) < 2:
+        raise ValueError
+    batch = broadcast(left.shape[:-2], right.shape[:-2])
+    shape = (*batch, left.shape[-2], right.shape[-1])
+    return shape, (left, right), (right.needs_grad, left.needs_grad)
+
+
+def _convolution(is_transposed: bool) -> Callable[[Bound], _Product]:
+    def rule(bound: Bound) -> _Product:
+        value, weight = bound["input"], bound["weight"]
+        spatial = len(weight.shape) - 2
+        groups = bound.get("groups", 1)
+        channels = weight.shape[1] * groups if is_transposed else weight.shape[0]
+        sizes = output_sizes(
+            bound, value.shape[-spatial:], weight.shape[2:], is_transposed
+        )
+        shape = (*value.shape[: -spatial - 1], channels, *sizes)
+        return shape, (value, weight), (weight.needs_grad, value.needs_grad)
+
+    return rule
+
+
+def _attention(bound: Bound) -> _Product:
+    query, key, value = (bound[name] for name in ("query", "key", "value"))
+    mask = bound.get("attn_mask")
+    masks = (mask,) if isinstance(mask, TensorKind) else ()
+    shapes = {kind.shape[:-2] for kind in (query, key, value)}
+    if len(shapes) != 1 or any(kind.needs_grad for kind in masks):
+        raise ValueError
+    shape = (*query.shape[:-1], value.shape[-1])
+    through_scores = query.needs_grad or key.needs_grad
+    # All gradients need the scores, which are made of query, key and mask.
+    return (
+        shape,
+        (query, key, value, *masks),
+        (True, True, through_scores, *map(bool, masks)),
+    )
+
+
+def _of_recurrent(call: CallDescription, bound: Bound) -> Moved | None:
+    """As if all parameters were read once, not at each step."""
+    value, hidden = bound["input"], bound["hx"]
+    states: Any = hidden.values if isinstance(hidden, Items) else (hidden,)
+    if len(value.shape) != 3:
+        return None
+    width = states[0].shape[-1] * (2 if bound["bidirectional"] else 1)
+    output = value._replace(shape=(*value.shape[:2], width))
+    return Moved(_sizes(call.tensors()), _sizes((output, *states)))
+
+
+_RECURRENT: Final = ("lstm", "gru", "rnn_tanh", "rnn_relu")
+_PRODUCTS: Final[Mapping[str, Callable[[Bound], _Product]]] = {
+    "linear": _linear,
+    **dict.fromkeys(("matmul", "mm", "bmm", "addmm", "baddbmm"), _matmul),
+    **dict.fromkeys(("conv1d", "conv2d", "conv3d"), _convolution(False)),
+    **dict.fromkeys(
+        ("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"),
+        _convolution(True),
+    ),
+    "scaled_dot_product_attention": _attention,
+}
+
+
+# Others
+
+
+def _of_other(call: CallDescription, written: str) -> Moved | None:
+    name = written.strip("_")
+    tensors = call.tensors()
+    if name in VIEWS or (name == "getitem" and _is_view(call)):
+        return _NOTHING
+    if call.autocast is not None and name not in SAME_IN_AUTOCAST:
+        floats = {kind.dtype for kind in tensors if kind.dtype.is_floating_point}
+        if floats != {torch.float32}:
+            return None
+    if name in _SPECIAL:
+        return _SPECIAL[name](call)
+    if written.endswith("_") and not written.startswith("_"):
+        return _in_place(call, name)
+    if name in LIKE_FIRST:
+        return Moved(_sizes(tensors), _size(tensors[0]))
+    return _of_each_element(call, name)
+
+
+def _in_place(call: CallDescription, name: str) -> Moved | None:
+    first, *others = call.tensors()
+    if name in ("copy", "fill", "zero"):
+        return Moved(_sizes(others), _size(first))
+    is_known = name in LIKE_FIRST or is_pointwise(name)
+    return Moved(_sizes((first, *others)), _size(first)) if is_known else None
+
+
+def _of_each_element(call: CallDescription, name: str) -> Moved | None:
+    tensors = call.tensors()
+    is_known = name in _REVERSED or (
+        type(call.function) in COMPILED and is_pointwise(name)
+    )
+    dtype = _type_of_result(call, name) if is_known else None
+    if dtype is None:
+        return None
+    shape: Shape = reduce(broadcast, (kind.shape for kind in tensors))
+    return Moved(_sizes(tensors), prod(shape) * dtype.itemsize)
+
+
+def _type_of_result(call: CallDescription, name: str) -> torch.dtype | None:
+    """Of an operator on each element; None if that is not clear."""
+    if name in COMPARISONS:
+        return torch.bool
+    tensors = call.tensors()
+    dtypes = [kind.dtype for kind in tensors if kind.shape] or [
+        kind.dtype for kind in tensors
+    ]
+    dtype = reduce(torch.promote_types, dtypes)
+    if dtype.is_floating_point:
+        are_complex = any(kind.dtype.is_complex for kind in tensors)
+        return None if are_complex else dtype
+    others = [*call.args, *(value for _, value in call.kwargs)]
+    are_whole = not any(isinstance(value, (float, complex)) for value in others)
+    are_whole &= all(kind.dtype == dtype for kind in tensors)
+    return dtype if are_whole and name in WHOLE_NUMBERS else None
+
+
+def _is_view(call: CallDescription) -> bool:
+    """Whether elements are picked by numbers alone."""
+    place = call.args[1]
+    is_tuple = isinstance(place, Items) and not place.is_list
+    places = place.values if isinstance(place, Items) and is_tuple else (place,)
+    return all(each is None or type(each) is int for each in places)
+
+
+def _loss(call: CallDescription) -> Moved | None:
+    options = dict(call.kwargs)
+    are_old = any(options.get(name) is not None for name in ("reduce", "size_average"))
+    is_one = options.get("reduction", "mean") != "none" and not are_old
+    if not is_one or len(call.args) > _INPUTS_OF_LOSSES:
+        return None
+    return Moved(_sizes(call.tensors()), call.tensors()[0].dtype.itemsize)
+
+
+def _reduced(call: CallDescription) -> Moved | None:
+    bound = bind(call, "input dim keepdim")
+    value = None if bound is None else bound["input"]
+    if bound is None or value is None or not value.dtype.is_floating_point:
+        return None
+    dim = bound.get("dim")
+    if isinstance(dim, Items):
+        dims: Iterable[Any] = dim.values
+    else:
+        dims = range(len(value.shape)) if dim is None else (dim,)
+    folded = prod(value.shape[each] for each in dims)
+    read = _size(value)
+    return Moved(read, read // folded) if folded else None
+
+
+def _dropout(call: CallDescription) -> Moved | None:
+    """Where it is off, it returns its input."""
+    bound = bind(call, "input p training inplace")
+    if bound is None:
+        return None
+    size = _size(bound["input"])
+    is_on = bound.get("training", True) and bound.get("p", 0.5)
+    return Moved(size, size) if is_on else _NOTHING
+
+
+def _batch_norm(call: CallDescription) -> Moved | None:
+    """Running statistics are written while training."""
+    names = "input running_mean running_var weight bias training momentum eps"
+    bound = bind(call, names)
+    if bound is None or type(call.function) in COMPILED:
+        return None
+    written = [bound["input"]]
+    if bound.get("training", False):
+        running = (bound["running_mean"], bound["running_var"])
+        written += [kind for kind in running if isinstance(kind, TensorKind)]
+    return Moved(_sizes(call.tensors()), _sizes(written))
+
+
+def _embedding(call: CallDescription) -> Moved | None:
+    """Only the rows that are looked up are read."""
+    if type(call.function) in COMPILED or dict(call.kwargs).get("max_norm") is not None:
+        return None
+    rows, weight = call.tensors()
+    output = prod(rows.shape) * weight.shape[1] * weight.dtype.itemsize
+    return Moved(_size(rows) + output, output)
+
+
+def _joined(call: CallDescription) -> Moved | None:
+    tensors = call.tensors()
+    size = _sizes(tensors)
+    are_alike = len({kind.dtype for kind in tensors}) == 1
+    return Moved(size, size) if are_alike else None
+
+
+#: What is given by position, mostly; the rest are options.
+_INPUTS_OF_LOSSES: Final = 2
+#: Written in Python, of a number and a tensor.
+_REVERSED: Final = ("rsub", "rdiv")
+_SPECIAL: Final[Mapping[str, Callable[[CallDescription], Moved | None]]] = {
+    "dropout": _dropout,
+    "batch_norm": _batch_norm,
+    "embedding": _embedding,
+    **dict.fromkeys(LOSSES, _loss),
+    **dict.fromkeys(REDUCTIONS, _reduced),
+    **dict.fromkeys(("cat", "concat", "stack", "hstack", "vstack"), _joined),
+}

@@ -1,0 +1,72 @@
+"""Bytes that functions read and write, as the shapes of their tensors tell."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, NamedTuple
+
+from torchprof_hooks.profiles.files.fields import OPTIONAL, BigCount, Count
+
+
+class Traffic(NamedTuple):
+    """What calls of functions of one kind have to move: each input is read once, each
+    output written once, by shapes and types.
+
+    Caches and copies inside of a function are not looked at, so a real kernel may move
+    more. A function that returns a view of its input moves nothing.
+
+    traffic_calls: calls of which it is known; of the others, nothing is counted.
+    read_bytes: bytes of the inputs. A tensor that is given twice counts twice, and one
+        that is expanded counts as if it had all its elements.
+    written_bytes: bytes of the outputs.
+    """
+
+    traffic_calls: Annotated[Count, OPTIONAL] = 0
+    read_bytes: Annotated[BigCount, OPTIONAL] = 0
+    written_bytes: Annotated[BigCount, OPTIONAL] = 0
+
+    @property
+    def moved_bytes(self) -> int:
+        """Read and written."""
+        return self.read_bytes + self.written_bytes
+
+    def plus(self, other: Traffic) -> Traffic:
+        """That of both."""
+        # Mostly, there is none.
+        if other is NO_TRAFFIC:
+            return self
+        if self is NO_TRAFFIC:
+            return other
+        return Traffic(
+            self.traffic_calls + other.traffic_calls,
+            self.read_bytes + other.read_bytes,
+            self.written_bytes + other.written_bytes,
+        )
+
+    def minus(self, other: Traffic) -> Traffic:
+        """What is left without that of some of the calls."""
+        if other == NO_TRAFFIC:
+            return self
+        return Traffic(
+            self.traffic_calls - other.traffic_calls,
+            self.read_bytes - other.read_bytes,
+            self.written_bytes - other.written_bytes,
+        )
+
+    def scaled(self, factor: float) -> Traffic:
+        """That of so many times the calls."""
+        if self == NO_TRAFFIC:
+            return self
+        return Traffic(*(round(number * factor) for number in self))
+
+    def share(self, some: int, most: int) -> Traffic:
+        """That of `some` of `most` calls, which are alike."""
+        if self == NO_TRAFFIC:
+            return self
+        return Traffic(*(number * some // most for number in self))
+
+    def within(self, whole: Traffic) -> Traffic:
+        """The same, but for numbers that are above those of `whole`."""
+        return self if self == NO_TRAFFIC else Traffic(*map(min, self, whole))
+
+
+NO_TRAFFIC: Final = Traffic()
