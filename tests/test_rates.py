@@ -110,7 +110,10 @@ def test_time_of_measuring_is_left_out() -> None:
 def test_unknown_without_a_peak_or_operations(profile: Profile) -> None:
     assert profile.utilisation is None
     assert "mfu" not in profile.scalars()
-    assert "MFU" not in profile.report(full=True)
+    text = profile.report(full=True)
+    assert "MFU" not in text
+    is_said = "\nUtilisation: unknown, for no operations were counted\n" in text
+    assert is_said == (profile.peak is not None)
 
 
 def test_it_is_told_everywhere(tmp_path: Path) -> None:

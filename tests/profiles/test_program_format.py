@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from tests.profiles.test_strata import FUNCTIONS, MODULES, PHASES, WARM_UP
-from torchprof_hooks import Profile
+from torchprof_hooks import Peak, Profile
 from torchprof_hooks.profiles.program.compilation import CompilationSummary
 from torchprof_hooks.profiles.program.compile_stages import CompileStage
 from torchprof_hooks.profiles.program.program_facts import OptimizerFacts, ProgramFacts
 from torchprof_hooks.profiles.program.program_profile import ProgramProfile
+from torchprof_hooks.profiles.program.rates import ProgramRates
 from torchprof_hooks.profiles.program.strata import Strata
 from torchprof_hooks.profiles.trace.memory_replay import DeviceReplay, MemoryReplay
 
@@ -27,6 +28,7 @@ PROGRAM = ProgramProfile(
     compilation=CompilationSummary(stages=(CompileStage("Dynamo", 5, 1),), timed=1),
     replay=MemoryReplay(3, (DEVICE,), (), 7),
     not_replayed="",
+    rates=ProgramRates(Peak(10**9, "given as peak_flops"), 32),
     facts=ProgramFacts((OptimizerFacts("SGD", 4, True, False, "cpu"),), True),
 )
 

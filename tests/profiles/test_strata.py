@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from torchprof_hooks import Peak, Traffic
 from torchprof_hooks.profiles.cells import CellKey
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import (
@@ -16,6 +17,8 @@ from torchprof_hooks.profiles.names import (
     Phase,
 )
 from torchprof_hooks.profiles.profile import Profile
+from torchprof_hooks.profiles.program.program_profile import ProgramProfile
+from torchprof_hooks.profiles.program.rates import ProgramRates
 from torchprof_hooks.profiles.program.strata import Strata, Stratum
 from torchprof_hooks.profiles.totals import Totals
 
@@ -89,6 +92,27 @@ def by_name(profile: Profile, by: Grouping, phase: Phase) -> dict[str, tuple[int
     """Calls and own time of the rows that have any."""
     rows = {row.name: row.phases.get(phase, Totals()) for row in profile.rows(by)}
     return {n: (t.calls, t.self_ns) for n, t in rows.items() if t.calls or t.self_ns}
+
+
+def test_operations_of_all_steps_are_an_estimate() -> None:
+    """100 in forward and 200 in backward, in a step that was looked into, of 11."""
+    linear = ("Net", "Net.fc", "linear(2x2)")
+    moved = Traffic(2, 60, 40)
+    cells = dict(FUNCTIONS.profile.cells)
+    for phase, flops in (("forward", 100), ("backward", 200)):
+        key: CellKey = linear, phase  # type: ignore[assignment]
+        cells[key] = replace(cells[key], flops=flops, traffic=moved)
+    strata = Strata(WARM_UP, PHASES, MODULES, stratum(1, cells))
+    rates = ProgramRates(Peak(10**9, "given as peak_flops"), 32)
+    program = ProgramProfile("x.py", strata, 0, has_warm_up=False, rates=rates)
+
+    profile = program.by_function
+
+    assert sum(totals.flops for totals in profile.cells.values()) == 11 * 300
+    assert profile.utilisation == pytest.approx((3300 / 3980, 3300 / 3980))
+    assert profile.items == 32 * profile.steps
+    assert profile.cells[linear, "forward"].traffic == Traffic(22, 660, 440)
+    assert program.whole.peak is None  # operations of some steps, in the time of all
 
 
 def test_the_whole_is_what_was_measured() -> None:

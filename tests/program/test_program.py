@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ from tests.programs import (
     written,
 )
 from torchprof_hooks import Profile
+from torchprof_hooks.profiles.program.program_profile import ProgramProfile
+from torchprof_hooks.reports.units import best_count_format
 
 #: Six rows, each of which takes 10 ms to load.
 LOAD = """
@@ -44,6 +47,23 @@ def test_an_unmodified_script(script: Path) -> None:
     assert "\nHottest module: Sequential" in run.err
     assert "\nClass\n" not in run.err
     assert len(run.err.splitlines()) <= 40
+
+
+def test_rates(script: Path, tmp_path: Path) -> None:
+    saved = tmp_path / "profile.json"
+    given = ["--peak-flops", "1e9", "--items-per-step", "32", "--save", str(saved)]
+
+    run = profiled(*given, str(script))
+
+    assert (run.code, run.out, run.reports) == (0, "trained\n", 1)
+    assert " of 1.00 GFLOP/s (given as peak_flops)\n" in run.err
+    assert "\nThroughput: " in run.err
+    loop = replace(ProgramProfile.load(saved), has_warm_up=False).by_function
+    found = loop.utilisation
+    assert found is not None
+    assert f"\nUtilisation: MFU {100 * found.mfu:.1f} %, HFU " in run.err
+    speed = best_count_format(loop.items_per_second)
+    assert f"\nThroughput: {speed} items per second\n" in run.err
 
 
 def test_all_tables(script: Path) -> None:

@@ -6,14 +6,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from torchprof_hooks.profiles.operations.utilisation import MOST_FLOPS
 from torchprof_hooks.profiles.options import check_positive, check_whole
 
 if TYPE_CHECKING:
+    from torchprof_hooks.profiles.operations.utilisation import Peak
     from torchprof_hooks.profiles.profile import Profile
-
-
-#: More operations per second than any machine does.
-_MOST: Final = 1e30
 
 
 class Rates(NamedTuple):
@@ -30,6 +28,11 @@ class Rates(NamedTuple):
         """The same profile, with what is known without trying."""
         if not (self.items or profile.has_functions):
             return profile
+        peak = self.peak(profile)
+        return replace(profile, peak=peak, items=self.items * profile.steps)
+
+    def peak(self, profile: Profile) -> Peak | None:
+        """That of the device which does most operations, if it is known."""
         from torchprof_hooks.measure.bandwidth import device_bandwidth
         from torchprof_hooks.measure.peaks import device_peak
         from torchprof_hooks.profiles.operations.utilisation import Peak, counted_types
@@ -39,9 +42,7 @@ class Rates(NamedTuple):
             peak = device_peak(*types)
         else:
             peak = Peak(self.peak_flops, "given as peak_flops")
-        if peak is not None:
-            peak = replace(peak, bandwidth=device_bandwidth(types[1]))
-        return replace(profile, peak=peak, items=self.items * profile.steps)
+        return peak and replace(peak, bandwidth=device_bandwidth(types[1]))
 
     def tried(self, profile: Profile) -> Profile:
         """The same profile; where most operations were the CPU's, with its peak, and
@@ -75,6 +76,8 @@ def checked_rates(peak_flops: object, items_per_step: object, functions: bool) -
     if not functions:
         raise ValueError("peak_flops needs functions=True, which counts operations")
     flops = float(peak_flops)  # type: ignore[arg-type]
-    if flops > _MOST:
-        raise ValueError(f"peak_flops must be below {_MOST:.0e}, not {peak_flops!r}")
+    if flops > MOST_FLOPS:
+        raise ValueError(
+            f"peak_flops must be below {MOST_FLOPS:.0e}, not {peak_flops!r}"
+        )
     return Rates(max(round(flops), 1), items)

@@ -16,8 +16,10 @@ from torchprof_hooks.program.flags import Flags
 from torchprof_hooks.program.handover import complain
 
 if TYPE_CHECKING:  # not before they are needed: every program waits for these imports
+    from torchprof_hooks.profiles.profile import Profile
     from torchprof_hooks.profiles.program.compilation import CompilationSummary
     from torchprof_hooks.profiles.program.program_profile import ProgramProfile
+    from torchprof_hooks.profiles.program.rates import ProgramRates
 
 _NOTHING: Final = "torchprof_hooks: no module was called"
 _NOT_CHILDREN: Final = " (processes that a program starts are not measured)"
@@ -119,6 +121,17 @@ def end_as_interrupted() -> None:
     if ended_by is KeyboardInterrupt and not is_interactive:
         with suppress(KeyboardInterrupt):
             exec("raise KeyboardInterrupt")
+
+
+def rates_of(flags: Flags, looked_into: Profile) -> ProgramRates:
+    """What rates are found with: what the flags say, or the data sheet of the device
+    that does most operations where functions were looked at."""
+    from torchprof_hooks.hooks.rates import checked_rates
+    from torchprof_hooks.profiles.program.rates import ProgramRates
+
+    items = flags.items_per_step
+    rates = checked_rates(flags.peak_flops or None, items, functions=True)
+    return ProgramRates(rates.peak(looked_into), items)
 
 
 def compilation_so_far() -> CompilationSummary | None:

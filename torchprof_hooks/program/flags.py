@@ -9,6 +9,7 @@ from math import nan
 from typing import Any, Final
 
 from torchprof_hooks.profiles.errors import FlagError
+from torchprof_hooks.profiles.operations.utilisation import MOST_FLOPS
 from torchprof_hooks.profiles.options import parse_share
 
 #: The prefix that Theano puts in front of most names; it may be left out.
@@ -55,6 +56,13 @@ def _number(least: float) -> Callable[[str], float]:
         return number
 
     return parse
+
+
+def _operations(text: str) -> float:
+    number = _number(0)(text)
+    if number > MOST_FLOPS:
+        raise ValueError(f"a number, {MOST_FLOPS:.0e} or less")
+    return number
 
 
 def _limit(text: str) -> float:
@@ -126,6 +134,14 @@ class Flags:
     save: str = _flag("", _text, "write the profile to this file, too")
     html: str = _flag("", _text, "write a page for a browser to this file, too")
     flush_secs: float = _flag(60.0, _number(0), "seconds between writing that file")
+    peak_flops: float = _flag(
+        0.0,
+        _operations,
+        "operations per second that the device can do, for MFU; 0: by its data sheet",
+    )
+    items_per_step: int = _flag(
+        0, _whole(0), "tokens or samples in a step, for items per second"
+    )
     children: bool = _flag(
         False,
         _yes_or_no,
@@ -167,6 +183,8 @@ _BARE: Final = {
     "save",
     "html",
     "flush_secs",
+    "peak_flops",
+    "items_per_step",
     "children",
     "ranks_report",
 }

@@ -160,6 +160,7 @@ class Recorder:
             has_warm_up=not self._flags.ignore_first_call,
             compilation=ending.compilation_since(self._compiled_before),
             facts=self._sampler.facts(),
+            rates=ending.rates_of(self._flags, strata.functions.profile),
             provenance=(self._origin.provenance(False),),
         )
 

@@ -8,11 +8,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated
 
-from torchprof_hooks.profiles.files.fields import DERIVED, Count
+from torchprof_hooks.profiles.files.fields import DERIVED, OPTIONAL, Count
 from torchprof_hooks.profiles.names import Grouping, Phase
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.program.compilation import CompilationSummary
 from torchprof_hooks.profiles.program.program_facts import ProgramFacts
+from torchprof_hooks.profiles.program.rates import NO_RATES, ProgramRates
 from torchprof_hooks.profiles.program.strata import Strata
 from torchprof_hooks.profiles.ranks.provenance import Processes
 from torchprof_hooks.profiles.rows import Row
@@ -33,6 +34,8 @@ class ProgramProfile:
     replay: the memory of one step.
     not_replayed: why there is no replay.
     facts: what tips need to know besides times.
+    rates: what MFU and items per second are found with. An estimate has them, and not
+        what was measured: operations were counted in some of its steps alone.
     provenance: see `Profile`; files have it there.
     """
 
@@ -45,6 +48,7 @@ class ProgramProfile:
     replay: MemoryReplay | None = None
     not_replayed: str = ""
     facts: ProgramFacts = field(default_factory=ProgramFacts)
+    rates: Annotated[ProgramRates, OPTIONAL] = NO_RATES
     provenance: Annotated[Processes, DERIVED] = field(default=(), compare=False)
 
     def save(self, path: str | Path) -> None:
@@ -92,7 +96,8 @@ class ProgramProfile:
     @cached_property
     def by_function(self) -> Profile:
         """An estimate of all steps, as if functions had been measured in each."""
-        return self.strata.estimate(of_functions=True, warm_up=self.has_warm_up)
+        estimate = self.strata.estimate(of_functions=True, warm_up=self.has_warm_up)
+        return self.rates.added(estimate)
 
     @cached_property
     def phase_times_ns(self) -> Mapping[Phase, int]:

@@ -72,7 +72,7 @@ def scaled(totals: Totals, time: float, calls: float) -> Totals:
         totals.device_cumulative_ns,
         totals.memory,
         totals.memory_cumulative,
-        round(totals.flops * time),  # so many per second
+        round(totals.flops * calls),  # as the bytes that are moved
         totals.overhead_ns,
         traffic=totals.traffic.scaled(calls),
     )

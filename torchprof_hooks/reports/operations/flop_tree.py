@@ -91,11 +91,13 @@ def _shares(profile: Profile, rows: Sequence[Row]) -> Iterator[TextColumn]:
 
 
 def utilisation_text(profile: Profile) -> str:
-    """``MFU 41.2 %, HFU 45.0 % of 312.00 TFLOP/s (given as peak_flops)``, "" where it
-    is not known."""
+    """``MFU 41.2 %, HFU 45.0 % of 312.00 TFLOP/s (given as peak_flops)``, "" where no
+    peak is known."""
     found = profile.utilisation
-    if found is None or profile.peak is None:
+    if profile.peak is None:
         return ""
+    if found is None:
+        return "unknown, for no operations were counted"
     shares = f"MFU {100 * found.mfu:.1f} %, HFU {100 * found.hfu:.1f} %"
     return f"{shares} of {peak_text(profile.peak)}"
 

@@ -24,7 +24,7 @@ from torchprof_hooks.reports.screen.phases import phase_bars
 from torchprof_hooks.reports.screen.terminal import WIDTH
 from torchprof_hooks.reports.source import Source, source_of, source_of_loop
 from torchprof_hooks.reports.table import percent, plural
-from torchprof_hooks.reports.units import best_time
+from torchprof_hooks.reports.units import best_count_format, best_time
 
 #: Lines of a screen.
 LINES: Final = 40
@@ -178,8 +178,14 @@ def _answers(content: _Content, hot: Hottest | None, width: int) -> Iterator[Lin
 
 def _rates(source: Source, width: int) -> Iterator[Line]:
     """What is used of the device: its operations, and its memory."""
-    if text := utilisation_text(source.measured):
+    # Of a program, operations were counted in some steps alone: those of all are an
+    # estimate.
+    profile = source.functions if source.is_estimate else source.measured
+    if text := utilisation_text(profile):
         yield Line(shorten(printable(f"Utilisation: {text}"), width))
+    if source.measured.items or profile.items:
+        speed = best_count_format(profile.items_per_second)
+        yield Line(f"Throughput: {speed} items per second")
     yield from _memory(source, width)
 
 
