@@ -38,7 +38,8 @@ export function rowColumns(by: string, rows: Item[], wall: number): Column<Item>
     column("own", own, time),
     share,
     column("device", (item) => sum(item, (t) => t.deviceCumulative), time),
-    column("FLOPs", (item) => sum(item, (t) => t.flops), flops),
+    column("FLOPs", (item) => sum(item, (t) => t.flopsCumulative), flops),
+    column("own FLOPs", (item) => sum(item, (t) => t.flops), flops),
     column("retained", (item) => sum(item, (t) => (t.phase === "forward" ? t.retainedCumulative : 0)), bytes),
     column("peak", (item) => most(item, (t) => t.peak), bytes),
   ];

@@ -11,6 +11,9 @@ export interface Totals {
   least: number;
   most: number;
   flops: number;
+  flopsCumulative: number;
+  /** Bytes that functions read and write. */
+  moved: number;
   deviceOwn: number;
   deviceCumulative: number;
   retainedOwn: number;
@@ -87,12 +90,14 @@ function totals(numbers: number[], texts: string[]): Totals {
     least: at(6),
     most: at(7),
     flops: at(8),
-    deviceOwn: at(9),
-    deviceCumulative: at(10),
-    retainedOwn: at(11),
-    retainedCumulative: at(12),
-    usedCumulative: at(13),
-    peak: at(14),
+    flopsCumulative: at(9),
+    moved: at(10),
+    deviceOwn: at(11),
+    deviceCumulative: at(12),
+    retainedOwn: at(13),
+    retainedCumulative: at(14),
+    usedCumulative: at(15),
+    peak: at(16),
   };
 }
 

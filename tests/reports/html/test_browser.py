@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.helpers import FUNCTIONS, STEP
+from tests.helpers import FUNCTIONS, STEP, hand_built, own
 from tests.program.test_file_tools import slowed
 from tests.reports.html.real_profiles import NAMES, real_page, real_profile
 from tests.reports.html.test_page import HOSTILE, hostile_profile
@@ -154,6 +155,22 @@ def test_hovering_tells_all_numbers(opened: Open) -> None:
     numbers = page.locator(".details table tr").all_inner_texts()
     assert "calls\t4\t4\t4" in numbers
     assert "own\t15.00 ns\t20.00 ns\t14.00 ns" in numbers
+
+
+def test_operations_with_those_of_inner_calls(opened: Open) -> None:
+    cells_of_fc = {
+        ("Net", "forward"): own(10),
+        ("Net > Net.fc", "forward"): own(10),
+        ("Net > Net.fc > linear(8x4)", "forward"): replace(own(10), flops=1000),
+        ("Net > Net.fc > linear(8x4)", "backward"): replace(own(10), flops=2000),
+    }
+    page = opened(profile_page(hand_built(cells_of_fc, {"Net": "Net", "Net.fc": "fc"})))
+    page.locator('[aria-label^="Net,"]').hover()
+    numbers = page.locator(".details table tr").all_inner_texts()
+    assert "FLOPs, with inner calls\t1.00 kFLOP\t2.00 kFLOP" in numbers
+    assert not any(line.startswith("FLOPs, own") for line in numbers)
+    assert sorted(cells(page, "FLOPs")) == ["3.00 kFLOP", "3.00 kFLOP"]
+    assert sorted(cells(page, "own FLOPs")) == ["", "3.00 kFLOP"]
 
 
 def test_searching_finds(opened: Open) -> None:

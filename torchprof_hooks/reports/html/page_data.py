@@ -111,6 +111,8 @@ class PageData:
             totals.min_ns,
             totals.max_ns,
             totals.flops,
+            totals.flops_cumulative,
+            totals.traffic.moved_bytes,
             totals.device_self_ns,
             totals.device_cumulative_ns,
             totals.memory.retained_bytes,
