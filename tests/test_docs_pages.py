@@ -111,7 +111,7 @@ def test_the_table_of_the_readme_is_that_of_the_results() -> None:
     assert done.stdout.strip() in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.slow
+@pytest.mark.thorough  # otherwise `make docs` says so
 @pytest.mark.skipif(
     any(importlib.util.find_spec(name) is None for name in ("myst_parser", "furo")),
     reason="needs the extra `docs`",
