@@ -102,8 +102,8 @@ def test_memory_does_not_grow(make: Callable[[], Any], backward: bool) -> None:
 
     with make() as measurer:
         work(300)
-        grown = growth(lambda: work(600))
-    assert grown < 600  # less than one object for each step
+        grown = growth(lambda: work(400))
+    assert grown < 400  # less than one object for each step
 
 
 #: Those that have all kinds of logs.

@@ -41,7 +41,7 @@ OBJECTS_IN_LOG = {
 
 WARM_UP = 30
 #: Steps in which something kept of each would be seen, and how often they are run.
-STEPS, ROUNDS = 100, 5
+STEPS, ROUNDS = 60, 5
 OURS = f"{PACKAGE}/"
 
 

@@ -33,6 +33,7 @@ from torchprof_hooks import (
     profile,
 )
 from torchprof_hooks.capture.attach.engine import engine_patch
+from torchprof_hooks.capture.core import CORE
 from torchprof_hooks.capture.torch_names.profiler import is_profiler_active
 from torchprof_hooks.profiler import Profiler
 from torchprof_hooks.profiles.memory import NO_MEMORY
@@ -45,7 +46,7 @@ Place = tuple[CodeType, int]
 EVERY_LINE = os.environ.get("TORCHPROF_HOOKS_EVERY_LINE", "")
 BOTH = True, False
 #: Lines of each case at which to interrupt otherwise, at most.
-MOST = 120 if IS_THOROUGH else 16
+MOST = 120 if IS_THOROUGH else 8
 PACKAGE = str(Path(torchprof_hooks.__file__).parent)
 SEARCHING = str(Path("torch_names", "profiler.py"))
 
@@ -240,7 +241,9 @@ def chosen(name: str) -> list[int]:
     if EVERY_LINE:
         return found
     most = MOST // 4 if name == "ProfilerHook" else MOST  # a trace takes its time
-    return found[:: len(found) // most + 1]
+    distance = len(found) // most + 1
+    # Most lines are those of both cores: with each, others are tried.
+    return found[distance // 2 if CORE.name == "python" else 0 :: distance]
 
 
 def test_a_pass_is_over_although_an_interrupt_came_before_it_was_ended(
