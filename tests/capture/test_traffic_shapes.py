@@ -80,6 +80,27 @@ def test_sum_of_two() -> None:
     assert traffic(T.add, x(8, 4), x(4)).forward == Moved(4 * 32 + 4 * 4, 4 * 32)
 
 
+def test_a_tensor_that_is_given_twice_is_read_once() -> None:
+    value = x(8, 4)
+
+    assert traffic(T.mul, value, value).forward == Moved(4 * 32, 4 * 32)
+    assert traffic(torch.cat, [value, value]).forward == Moved(4 * 32, 4 * 64)
+    assert traffic(T.mul, value, x(8, 4)).forward == Moved(4 * 64, 4 * 32)
+
+
+@pytest.mark.parametrize("average", [True, False])
+def test_self_attention_of_several_heads(average: bool) -> None:
+    """5 places, 3 examples, 8 numbers in 2 heads; its weights are an output."""
+    model, value = nn.MultiheadAttention(8, 2), x(5, 3, 8)
+    with torchprof_hooks.profile(functions=True) as prof:
+        outputs = model(value, value, value, average_attn_weights=average)
+
+    rows = {row.name: row for row in prof.profile.rows(by="function")}
+    found = rows["multi_head_attention_forward"].phases["forward"].traffic
+    parameters = sum(map(size, model.parameters()))
+    assert found == Traffic(1, 4 * 120 + parameters, sum(map(size, outputs)))
+
+
 def test_sum_in_place() -> None:
     assert traffic(T.add_, const(8, 4), x(4)).forward == Moved(4 * 36, 4 * 32)
 

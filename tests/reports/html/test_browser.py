@@ -16,6 +16,8 @@ from tests.reports.html.real_profiles import NAMES, real_page, real_profile
 from tests.reports.html.test_page import HOSTILE, hostile_profile
 from tests.thorough import THOROUGH
 from torchprof_hooks.profiles.compare import compare
+from torchprof_hooks.profiles.names import Phase
+from torchprof_hooks.profiles.totals import Totals
 from torchprof_hooks.reports.html.comparison import comparison_page
 from torchprof_hooks.reports.html.numbers import time_text
 from torchprof_hooks.reports.html.page import profile_page
@@ -158,7 +160,7 @@ def test_hovering_tells_all_numbers(opened: Open) -> None:
 
 
 def test_operations_with_those_of_inner_calls(opened: Open) -> None:
-    cells_of_fc = {
+    cells_of_fc: dict[tuple[str, Phase], Totals] = {
         ("Net", "forward"): own(10),
         ("Net > Net.fc", "forward"): own(10),
         ("Net > Net.fc > linear(8x4)", "forward"): replace(own(10), flops=1000),

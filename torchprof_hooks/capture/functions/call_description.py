@@ -32,12 +32,14 @@ class CallDescription(NamedTuple):
     of tensors there are `TensorKind`s.
 
     autocast: the type that autocast makes the inputs of products, None if it is off.
+    again_bytes: of tensors that are given once more, as in ``x * x``.
     """
 
     function: Callable[..., Any]
     args: tuple[object, ...]
     kwargs: tuple[tuple[str, object], ...]
     autocast: torch.dtype | None = None
+    again_bytes: int = 0
 
     def tensors(self) -> list[TensorKind]:
         """All tensors that the call is given, in order."""
@@ -70,7 +72,10 @@ def describe_call(
         return None
     if not describing.device_type:
         return None
-    return described._replace(autocast=autocast_type(describing.device_type))
+    return described._replace(
+        autocast=autocast_type(describing.device_type),
+        again_bytes=describing.again_bytes,
+    )
 
 
 class _CannotDescribeError(Exception):
@@ -78,10 +83,14 @@ class _CannotDescribeError(Exception):
 
 
 class _Describing:
-    """device_type: of the first tensor that was met, "" if none was."""
+    """device_type: of the first tensor that was met, "" if none was.
+    again_bytes: see `CallDescription`.
+    """
 
     def __init__(self) -> None:
         self.device_type = ""
+        self.again_bytes = 0
+        self._tensors: set[int] = set()
         self._values = 0
 
     def value(self, value: Any) -> object:
@@ -103,4 +112,7 @@ class _Describing:
         if kind is None:
             raise _CannotDescribeError
         self.device_type = self.device_type or tensor.device.type
+        if id(tensor) in self._tensors:
+            self.again_bytes += kind.size_bytes
+        self._tensors.add(id(tensor))
         return kind

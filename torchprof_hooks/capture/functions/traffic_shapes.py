@@ -78,12 +78,13 @@ def traffic_by_shapes(call: CallDescription) -> CallTraffic:
         return _UNKNOWN  # called in a way that is not expected here
 
 
-def _size(kind: TensorKind) -> int:
-    return prod(kind.shape) * kind.dtype.itemsize
-
-
 def _sizes(kinds: Iterable[TensorKind]) -> int:
-    return sum(map(_size, kinds))
+    return sum(kind.size_bytes for kind in kinds)
+
+
+def _read(call: CallDescription) -> int:
+    """All that is given, a tensor that is given again once."""
+    return _sizes(call.tensors()) - call.again_bytes
 
 
 # Products
@@ -106,7 +107,7 @@ def _of_product(call: CallDescription, name: str) -> CallTraffic:
         return _UNKNOWN
     shape, factors, needed = _PRODUCTS[name](bound)
     written = prod(shape) * dtype.itemsize
-    forward = Moved(_sizes(call.tensors()), written)
+    forward = Moved(_read(call), written)
     learners = [kind for kind in call.tensors() if kind.needs_grad]
     # With autocast, they are computed with copies of another type.
     if not learners or call.autocast is not None:
@@ -174,7 +175,7 @@ def _of_recurrent(call: CallDescription, bound: Bound) -> Moved | None:
         return None
     width = states[0].shape[-1] * (2 if bound["bidirectional"] else 1)
     output = value._replace(shape=(*value.shape[:2], width))
-    return Moved(_sizes(call.tensors()), _sizes((output, *states)))
+    return Moved(_read(call), _sizes((output, *states)))
 
 
 _RECURRENT: Final = ("lstm", "gru", "rnn_tanh", "rnn_relu")
@@ -207,16 +208,16 @@ def _of_other(call: CallDescription, written: str) -> Moved | None:
     if written.endswith("_") and not written.startswith("_"):
         return _in_place(call, name)
     if name in LIKE_FIRST:
-        return Moved(_sizes(tensors), _size(tensors[0]))
+        return Moved(_read(call), tensors[0].size_bytes)
     return _of_each_element(call, name)
 
 
 def _in_place(call: CallDescription, name: str) -> Moved | None:
     first, *others = call.tensors()
     if name in ("copy", "fill", "zero"):
-        return Moved(_sizes(others), _size(first))
+        return Moved(_sizes(others), first.size_bytes)
     is_known = name in LIKE_FIRST or is_pointwise(name)
-    return Moved(_sizes((first, *others)), _size(first)) if is_known else None
+    return Moved(_read(call), first.size_bytes) if is_known else None
 
 
 def _of_each_element(call: CallDescription, name: str) -> Moved | None:
@@ -228,7 +229,7 @@ def _of_each_element(call: CallDescription, name: str) -> Moved | None:
     if dtype is None:
         return None
     shape: Shape = reduce(broadcast, (kind.shape for kind in tensors))
-    return Moved(_sizes(tensors), prod(shape) * dtype.itemsize)
+    return Moved(_read(call), prod(shape) * dtype.itemsize)
 
 
 def _type_of_result(call: CallDescription, name: str) -> torch.dtype | None:
@@ -263,7 +264,7 @@ def _loss(call: CallDescription) -> Moved | None:
     is_one = options.get("reduction", "mean") != "none" and not are_old
     if not is_one or len(call.args) > _INPUTS_OF_LOSSES:
         return None
-    return Moved(_sizes(call.tensors()), call.tensors()[0].dtype.itemsize)
+    return Moved(_read(call), call.tensors()[0].dtype.itemsize)
 
 
 def _reduced(call: CallDescription) -> Moved | None:
@@ -277,7 +278,7 @@ def _reduced(call: CallDescription) -> Moved | None:
     else:
         dims = range(len(value.shape)) if dim is None else (dim,)
     folded = prod(value.shape[each] for each in dims)
-    read = _size(value)
+    read = value.size_bytes
     return Moved(read, read // folded) if folded else None
 
 
@@ -286,7 +287,7 @@ def _dropout(call: CallDescription) -> Moved | None:
     bound = bind(call, "input p training inplace")
     if bound is None:
         return None
-    size = _size(bound["input"])
+    size = bound["input"].size_bytes
     is_on = bound.get("training", True) and bound.get("p", 0.5)
     return Moved(size, size) if is_on else _NOTHING
 
@@ -301,7 +302,7 @@ def _batch_norm(call: CallDescription) -> Moved | None:
     if bound.get("training", False):
         running = (bound["running_mean"], bound["running_var"])
         written += [kind for kind in running if isinstance(kind, TensorKind)]
-    return Moved(_sizes(call.tensors()), _sizes(written))
+    return Moved(_read(call), _sizes(written))
 
 
 def _embedding(call: CallDescription) -> Moved | None:
@@ -310,24 +311,49 @@ def _embedding(call: CallDescription) -> Moved | None:
         return None
     rows, weight = call.tensors()
     output = prod(rows.shape) * weight.shape[1] * weight.dtype.itemsize
-    return Moved(_size(rows) + output, output)
+    return Moved(rows.size_bytes + output, output)
 
 
 def _joined(call: CallDescription) -> Moved | None:
     tensors = call.tensors()
-    size = _sizes(tensors)
     are_alike = len({kind.dtype for kind in tensors}) == 1
-    return Moved(size, size) if are_alike else None
+    return Moved(_read(call), _sizes(tensors)) if are_alike else None
+
+
+def _multi_head_attention(call: CallDescription) -> Moved | None:
+    """Projections and attention, of three inputs that mostly are one."""
+    bound = bind(call, _OF_MULTI_HEAD_ATTENTION)
+    if bound is None or call.autocast is not None or bound.get("add_zero_attn"):
+        return None
+    query, keys = bound["query"], bound["key"]
+    is_whole = bound["bias_k"] is None and len(query.shape) == 3  # of a batch
+    types = {kind.dtype for kind in call.tensors() if kind.dtype != torch.bool}
+    if not is_whole or len(types) != 1:
+        return None
+    length, batch, _ = query.shape
+    weights = 0
+    if bound.get("need_weights", True):
+        heads = 1 if bound.get("average_attn_weights", True) else bound["num_heads"]
+        weights = heads * batch * length * keys.shape[0] * query.dtype.itemsize
+    return Moved(_read(call), query.size_bytes + weights)
 
 
 #: What is given by position, mostly; the rest are options.
 _INPUTS_OF_LOSSES: Final = 2
+#: The arguments of ``F.multi_head_attention_forward``.
+_OF_MULTI_HEAD_ATTENTION: Final = (
+    "query key value embed_dim_to_check num_heads in_proj_weight in_proj_bias bias_k "
+    "bias_v add_zero_attn dropout_p out_proj_weight out_proj_bias training "
+    "key_padding_mask need_weights attn_mask use_separate_proj_weight q_proj_weight "
+    "k_proj_weight v_proj_weight static_k static_v average_attn_weights is_causal"
+)
 #: Written in Python, of a number and a tensor.
 _REVERSED: Final = ("rsub", "rdiv")
 _SPECIAL: Final[Mapping[str, Callable[[CallDescription], Moved | None]]] = {
     "dropout": _dropout,
     "batch_norm": _batch_norm,
     "embedding": _embedding,
+    "multi_head_attention_forward": _multi_head_attention,
     **dict.fromkeys(LOSSES, _loss),
     **dict.fromkeys(REDUCTIONS, _reduced),
     **dict.fromkeys(("cat", "concat", "stack", "hstack", "vstack"), _joined),

@@ -4,6 +4,7 @@ by classes derived from Tensor."""
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import prod
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -27,6 +28,11 @@ class TensorKind(NamedTuple):
     shape: tuple[int, ...]
     dtype: torch.dtype
     needs_grad: bool
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all its elements."""
+        return prod(self.shape) * self.dtype.itemsize
 
 
 def _missing_functorch(tensor: torch.Tensor) -> bool:

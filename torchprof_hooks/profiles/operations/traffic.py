@@ -15,8 +15,9 @@ class Traffic(NamedTuple):
     more. A function that returns a view of its input moves nothing.
 
     traffic_calls: calls of which it is known; of the others, nothing is counted.
-    read_bytes: bytes of the inputs. A tensor that is given twice counts twice, and one
-        that is expanded counts as if it had all its elements.
+    read_bytes: bytes of the inputs. A tensor that is expanded counts as if it had all
+        its elements. Whether one is given twice, as in ``x * x``, is looked at in the
+        first call of its kind; it counts once.
     written_bytes: bytes of the outputs.
     """
 
