@@ -12,10 +12,10 @@ import pytest
 from tests.helpers import NOT_MODULES, hand_built, own
 from torchprof_hooks import Bandwidth, Peak, Profile, Roofline, Row, Totals, Traffic
 from torchprof_hooks.measure.bandwidth import (
-    copied_bytes,
     data_sheet_bandwidth,
     largest_cache_bytes,
     measured_bandwidth,
+    summed_bytes,
 )
 from torchprof_hooks.profiles.names import Library
 from torchprof_hooks.profiles.operations.utilisation import higher
@@ -176,10 +176,10 @@ def test_data_sheets(name: str, gigabytes: int | None) -> None:
     assert (found and found.bytes_per_second) == (gigabytes and gigabytes * 10**9)
 
 
-def test_more_is_copied_than_caches_hold() -> None:
-    assert copied_bytes(0) == 64 << 20
-    assert copied_bytes(96 << 20) == 192 << 20
-    assert copied_bytes(1 << 30) == 512 << 20
+def test_more_is_summed_up_than_caches_hold() -> None:
+    assert summed_bytes(0) == 64 << 20
+    assert summed_bytes(96 << 20) == 192 << 20
+    assert summed_bytes(1 << 30) == 512 << 20
     assert largest_cache_bytes() < 1 << 40
 
 
@@ -188,5 +188,5 @@ def test_the_memory_of_this_machine() -> None:
 
     assert found is not None
     assert found.bytes_per_second > 10**7
-    assert found.source.startswith("CPU, measured: copy of ")
+    assert found.source.startswith("CPU, measured: sum in place of ")
     assert measured_bandwidth() is found
