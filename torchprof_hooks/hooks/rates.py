@@ -6,8 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from torchprof_hooks.profiles.operations.utilisation import MOST_FLOPS
-from torchprof_hooks.profiles.options import check_positive, check_whole
+from torchprof_hooks.profiles.options import MOST_FLOPS, check_positive, check_whole
 
 if TYPE_CHECKING:
     from torchprof_hooks.profiles.operations.utilisation import Peak

@@ -22,6 +22,9 @@ from typing import Any, Final, ParamSpec, TypeVar, cast
 P = ParamSpec("P")
 R = TypeVar("R")
 
+#: More operations per second than any machine does.
+MOST_FLOPS: Final = 1e30
+
 
 def _wrong(kind: type[Exception], name: str, wanted: str, value: object) -> Exception:
     return kind(f"{name} must be {wanted}, not {value!r}")

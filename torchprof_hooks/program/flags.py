@@ -9,8 +9,7 @@ from math import nan
 from typing import Any, Final
 
 from torchprof_hooks.profiles.errors import FlagError
-from torchprof_hooks.profiles.operations.utilisation import MOST_FLOPS
-from torchprof_hooks.profiles.options import parse_share
+from torchprof_hooks.profiles.options import MOST_FLOPS, parse_share
 
 #: The prefix that Theano puts in front of most names; it may be left out.
 PREFIX: Final = "profiling."

@@ -24,10 +24,6 @@ if TYPE_CHECKING:
 _WIDTHS: Final = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 
 
-#: More operations per second than any machine does.
-MOST_FLOPS: Final = 1e30
-
-
 @dataclass(frozen=True, slots=True)
 class Bandwidth:
     """How fast the memory of a device is.
