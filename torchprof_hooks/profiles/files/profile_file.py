@@ -77,6 +77,11 @@ if TYPE_CHECKING:
 
 #: The field that the file of a whole program has besides.
 _PROGRAM: Final = "program"
+#: Columns of cells that have nothing of times.
+_NOT_TIMES: Final = {
+    *("flops", "used_bytes", "acquired_bytes", "retained_bytes", "peak_bytes"),
+    *("traffic_calls", "read_bytes", "written_bytes"),
+}
 #: The field that says where either comes from.
 _PROVENANCE: Final = "provenance"
 
@@ -119,7 +124,7 @@ def load_most(
 ) -> ProgramProfile | Profile:
     """The profile of a whole program, if the file has one; otherwise the profile. Only
     what is returned is looked at; of a program with later steps, the cells of the first
-    one are left out: that is half of a file.
+    one are left out, which is half of a file, and of others what has nothing of times.
 
     Raises: as `load`.
     """
@@ -133,6 +138,10 @@ def load_most(
         if any(strata[name]["profile"]["steps"] for name in ("modules", "phases")):
             nothing = SCHEMA.of(Mapping[CellKey, Totals]).encode({})
             strata["warm_up"]["profile"].update(cells=nothing, modules={}, wall_ns=0)
+        for stratum in strata.values():
+            cells = stratum["profile"]["cells"]
+            for name in _NOT_TIMES & cells.keys():
+                del cells[name]
     return _program(program, path, whole, content)
 
 
