@@ -3,7 +3,8 @@ change, and runs in which one of its modules does a tenth more work.
 
 Targets: no unchanged run of 200 fails, and 19 of 20 slower ones do, by that module.
 Each run is a session of pytest, a process of its own, as for users. Baselines are
-measured anew now and then: what is chance in one of them would be in all runs.
+measured anew now and then: what is chance in one of them would be in all runs. Several
+at once are what else a busy machine does.
 
     python benchmarks/check_gate.py --unchanged 200 --slower 20
 """
@@ -17,8 +18,10 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import entry_points
 from pathlib import Path
+from typing import NamedTuple
 
 import results
 
@@ -75,6 +78,7 @@ def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--unchanged", type=int, default=200, help="%(default)s runs")
     parser.add_argument("--slower", type=int, default=20, help="%(default)s runs")
+    parser.add_argument("--jobs", type=int, default=2, help="%(default)s at once")
     return parser.parse_args()
 
 
@@ -105,36 +109,51 @@ def outcome(printed: str) -> str:
     return "failed by the module" if slower[0] == "Net.products" else "failed by others"
 
 
-def counted(folder: Path, work: int, runs: int) -> Counter[str]:
-    """How often what came of it."""
+class Plan(NamedTuple):
+    """Runs with one baseline, which has `WORK`."""
+
+    work: int
+    runs: int
+
+
+def carried_out(plan: Plan) -> Counter[str]:
+    """How often what came of its runs."""
     found: Counter[str] = Counter()
-    for run in range(runs):
-        if run % RUNS_OF_BASELINE == 0:
-            session(folder, WORK, "--torchprof-update")
-        printed = session(folder, work)
-        found[outcome(printed)] += 1
-        print(f"{work} products, run {run + 1}: {dict(found)}", flush=True)
-        if outcome(printed) != "passed":
-            print(printed, flush=True)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        (folder / "test_net.py").write_text(TEST)
+        session(folder, WORK, "--torchprof-update")
+        for run in range(plan.runs):
+            printed = session(folder, plan.work)
+            found[outcome(printed)] += 1
+            told = f"{plan.work} products, run {run + 1}: {outcome(printed)}"
+            print(told if outcome(printed) == "passed" else told + printed, flush=True)
     return found
+
+
+def plans(work: int, runs: int) -> list[Plan]:
+    starts = range(0, runs, RUNS_OF_BASELINE)
+    return [Plan(work, min(RUNS_OF_BASELINE, runs - start)) for start in starts]
 
 
 def main() -> None:
     args = parse_args()
+    more = WORK + WORK // 10
+    kinds = {"the same": WORK, "a tenth more": more}
+    wanted = [*plans(more, args.slower), *plans(WORK, args.unchanged)]
+    with ThreadPoolExecutor(args.jobs) as pool:
+        outcomes = list(pool.map(carried_out, wanted))
     rows: list[list[results.Cell]] = []
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary)
-        (folder / "test_net.py").write_text(TEST)
-        more = WORK + WORK // 10
-        plans = [
-            ("the same", WORK, args.unchanged),
-            ("a tenth more", more, args.slower),
-        ]
-        for name, work, runs in plans:
-            if runs:
-                found = counted(folder, work, runs)
-                rows.append([name, *(found[column] for column in COLUMNS)])
-    note = f"A baseline for {RUNS_OF_BASELINE} runs each, of five processes."
+    for name, work in kinds.items():
+        found = Counter[str]()
+        for plan, outcome_of_plan in zip(wanted, outcomes, strict=True):
+            if plan.work == work:
+                found += outcome_of_plan
+        rows.append([name, *(found[column] for column in COLUMNS)])
+    note = (
+        f"A baseline for {RUNS_OF_BASELINE} runs each, of eight processes; "
+        f"{args.jobs} sessions at once on {os.cpu_count()} cores."
+    )
     results.save("gate", [results.Table("", ["work", *COLUMNS], rows, [note])])
 
 

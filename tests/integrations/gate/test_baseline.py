@@ -21,7 +21,7 @@ from torchprof_hooks.integrations.gate.baseline import (
 
 MACHINE = Machine("EPYC", 2, 1, "cpu", "2.13.0", "3.11", "native", False)
 BASELINE = Baseline(
-    MACHINE, (Run(1000, {"Net": Low("Net", {"forward": 5, "backward": 7})}),) * 2
+    MACHINE, (Run(1000, 2000, {"Net": Low("Net", {"forward": 5, "backward": 7})}),) * 2
 )
 
 
@@ -44,7 +44,7 @@ def first_run(content: Any) -> Any:
         (lambda c: c.pop("machine"), "is damaged: .*machine"),
         (lambda c: c["machine"].update(cores=-1), "is damaged: .*cores"),
         (lambda c: c.update(runs=[]), "is damaged: .*no runs"),
-        (lambda c: first_run(c).update(reference_ns=0), "is damaged: .*reference"),
+        (lambda c: first_run(c).update(memory_ns=0), "is damaged: .*reference"),
         (lambda c: first_run(c)["rows"].update(Net=3), "is damaged: .*Net"),
     ],
 )

@@ -90,7 +90,8 @@ def rows_in_ms(
 
 def lows_of(step: Callable[[], None]) -> tuple[int, dict[str, dict[str, float]]]:
     run = measure(step, 10).run
-    return run.reference_ns, rows_in_ms({n: low.phases for n, low in run.rows.items()})
+    rows = rows_in_ms({name: low.phases for name, low in run.rows.items()})
+    return run.arithmetic_ns, rows
 
 
 def test_own_times_of_modules_in_a_step_and_of_the_reference() -> None:

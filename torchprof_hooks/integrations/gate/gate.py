@@ -35,8 +35,6 @@ from torchprof_hooks.profiles.options import (
     check_text,
 )
 
-#: What is slower has to be so in that many processes more.
-_CONFIRMATIONS: Final = 3
 #: Under that name, what is to be told in the summary is among a test's properties.
 PROPERTY: Final = "torchprof"
 
@@ -47,7 +45,7 @@ class Options(NamedTuple):
     update: whether baselines are measured anew.
     is_strict: whether a test without a baseline fails.
     folder: for baselines; None for one beside each test.
-    runs: how many processes measure a baseline.
+    runs: how many processes measure a baseline, and what may be slower.
     """
 
     update: bool
@@ -125,15 +123,14 @@ class PerformanceGate:
         if self._options.update or not path.is_file():
             self._without_baseline(path, name, machine)
             return
-        baseline = self._load(path)
-        runs = [measured.run]
-        verdict = judge(baseline.runs, runs, tolerance)
-        while verdict.slower and len(runs) <= _CONFIRMATIONS:
+        old = self._load(path).runs
+        wanted_runs = self._options.runs
+        verdict, runs = judge(old, [measured.run], tolerance, wanted_runs), list[Run]()
+        while verdict.is_open and len(runs) < wanted_runs:
             runs.append(self._again(name))
-            verdict = judge(baseline.runs, runs, tolerance)
+            verdict = judge(old, runs, tolerance, wanted_runs)
         if verdict.slower:
-            text = failure(verdict, path, measured.run.reference_ns, len(runs))
-            pytest.fail(text, pytrace=False)
+            pytest.fail(failure(verdict, path, len(runs)), pytrace=False)
 
     def _without_baseline(self, path: Path, name: str, machine: Machine) -> None:
         __tracebackhide__ = True

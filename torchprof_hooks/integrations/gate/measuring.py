@@ -150,7 +150,12 @@ class Rounds:
             rows[name] = low._replace(
                 phases={**low.phases, phase: low_ns // self._repeats}
             )
-        return Run(max(self._reference_lows.total(), 1), rows)
+        return Run(self._low("Reference.0"), self._low("Reference.1"), rows)
+
+    def _low(self, name: str) -> int:
+        """Of a piece of the reference; 1 at least."""
+        lows = self._reference_lows.items()
+        return max(sum(low_ns for (row, _), low_ns in lows if row == name), 1)
 
 
 def _lower(lows: _Times, others: _Times) -> None:

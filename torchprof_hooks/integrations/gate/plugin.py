@@ -34,7 +34,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "each test",
     )
     parser.addini(
-        "torchprof_runs", "processes in which a baseline is measured", default="5"
+        "torchprof_runs",
+        "processes in which a baseline is measured, and a step that may be slower",
+        default="8",
     )
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 #: Rows of the matrices, numbers of the vectors. A piece takes some tenths of a
 #: millisecond: long enough to be measured, short enough to be left alone now and then
 #: on a machine that does other things, too.
-_ROWS, _NUMBERS, _ROUNDS = 192, 200_000, 3_000
+_ROWS, _NUMBERS = 192, 200_000
 
 
 class Matrices(nn.Module):
@@ -37,39 +37,15 @@ class Vectors(nn.Module):
             torch.add(self.numbers, 1.0, out=self.sums)
 
 
-class Calls(nn.Module):
-    """What a call of torch takes, whatever it does."""
-
-    def __init__(self, device: str) -> None:
-        super().__init__()
-        self.numbers = torch.ones(64, device=device)
-
-    def forward(self) -> Tensor:
-        result = self.numbers
-        for _ in range(60):
-            result = result * 0.5
-        return result
-
-
-class Loop(nn.Module):
-    """Python."""
-
-    def forward(self) -> int:
-        total = 0
-        for number in range(_ROUNDS):
-            total += number & 7
-        return total
-
-
 class Reference(nn.Sequential):
-    """All four, each measured by itself: the pieces are modules, so that a profiler
+    """Both, each measured by itself: the pieces are modules, so that a profiler
     measures them as it does the modules of the step, on a device with its clock.
 
     device: where they work.
     """
 
     def __init__(self, device: str = "cpu") -> None:
-        super().__init__(Matrices(device), Vectors(device), Calls(device), Loop())
+        super().__init__(Matrices(device), Vectors(device))
 
     def forward(self) -> None:  # type: ignore[override]
         with torch.no_grad():

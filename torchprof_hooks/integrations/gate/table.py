@@ -15,15 +15,14 @@ _WIDTH: Final = 88
 _OTHERS: Final = 5
 
 
-def failure(verdict: Verdict, path: Path, reference_ns: int, measured: int) -> str:
+def failure(verdict: Verdict, path: Path, measured: int) -> str:
     """The rows that became slower, and some that did not.
 
-    reference_ns: what the reference took now: times are told in today's nanoseconds.
     measured: in how many processes it was measured.
 
     Example::
 
-        slower than tests/.torchprof/test_step.a1b2c3d4.json, in each of 4 measurements
+        slower than tests/.torchprof/test_step.a1b2c3d4.json, by the mean of 8 processes
 
         module        before     now      %  limit
         -------------------------------------------------
@@ -33,11 +32,11 @@ def failure(verdict: Verdict, path: Path, reference_ns: int, measured: int) -> s
     """
     slower = verdict.slower
     others = [row for row in verdict.rows if not row.is_slower][:_OTHERS]
-    how = f"in each of {plural(measured, 'measurement')}"
+    how = f"by the mean of {plural(measured, 'process', 'processes')}"
     lines = [
         f"slower than {path}, {how}",
         "",
-        _table([*slower, *others], reference_ns),
+        _table([*slower, *others]),
         "",
         *_changed(verdict),
         *_notes(),
@@ -45,20 +44,16 @@ def failure(verdict: Verdict, path: Path, reference_ns: int, measured: int) -> s
     return "\n".join(lines)
 
 
-def _table(rows: Sequence[Row], reference_ns: int) -> str:
+def _table(rows: Sequence[Row]) -> str:
     labels = ["module", *(row.name for row in rows)]
     columns = [
-        TextColumn("before", [best_time(row.old * reference_ns) for row in rows]),
-        TextColumn("now", [best_time(row.new * reference_ns) for row in rows]),
-        TextColumn("%", [f"{_percent(row.new, row.old):+.1f}" for row in rows]),
-        TextColumn("limit", [f"{_percent(row.limit, row.old):+.1f}" for row in rows]),
+        TextColumn("before", [best_time(row.before_ns) for row in rows]),
+        TextColumn("now", [best_time(row.now_ns) for row in rows]),
+        TextColumn("%", [f"{100 * row.excess:+.1f}" for row in rows]),
+        TextColumn("limit", [f"{100 * row.limit:+.1f}" for row in rows]),
         TextColumn("", ["slower" * row.is_slower for row in rows]),
     ]
     return format_table(labels, columns, _WIDTH)
-
-
-def _percent(new: float, old: float) -> float:
-    return 100 * (new / old - 1) if old else 0.0
 
 
 def _changed(verdict: Verdict) -> list[str]:
@@ -71,10 +66,10 @@ def _changed(verdict: Verdict) -> list[str]:
 def _notes() -> list[str]:
     return [
         wrap(
-            "Shortest own times in a step, forward and backward, at the speed that the "
-            "machine has today; limit: what the tolerance and the differences between "
-            "the runs of the baseline allow. If it is meant to be slower: pytest "
-            "--torchprof-update",
+            "Shortest own times in a step, forward and backward; before: of the "
+            "baseline, at the speed that the machine has now; limit: what the "
+            "tolerance and the differences between processes allow. If it is meant to "
+            "be slower: pytest --torchprof-update",
             _WIDTH,
         )
     ]
