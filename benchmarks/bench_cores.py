@@ -63,6 +63,7 @@ AIMS = (
     Aim("... functions=True", "<= 1.25"),
     Aim("... memory=True", "<= 1.07"),
     Aim("8 threads, processor time per call, of 1 thread", "<= 1.5"),
+    Aim("... of what empty hooks add in 8 threads", ""),
     Aim("share of backward attributed, GPT-2 small, %", ">= 99"),
     Aim("share of backward attributed, chain of nn.ReLU, %", ">= 98"),
 )
@@ -99,7 +100,7 @@ def in_process(core: str) -> list[float]:
 
 def all_figures() -> list[float]:
     """Those of the core of this process."""
-    return [*of_chains(), *of_gpt2(), of_threads(), *attributed()]
+    return [*of_chains(), *of_gpt2(), *of_threads(), *attributed()]
 
 
 def of_chains() -> list[float]:
@@ -169,9 +170,10 @@ def of_gpt2() -> list[float]:
     return [median(times[str(o)]) / bare for o in options]
 
 
-def of_threads() -> float:
-    one, eight = (compare_threads(count, 10)["added_cpu_us"] for count in (1, 8))
-    return eight / one
+def of_threads() -> list[float]:
+    one, eight = (compare_threads(count, 10) for count in (1, 8))
+    added = eight["added_cpu_us"]
+    return [added / one["added_cpu_us"], added / eight["hooks_added_cpu_us"]]
 
 
 def attributed() -> list[float]:

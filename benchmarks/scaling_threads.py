@@ -1,4 +1,8 @@
-"""What `profile()` costs where several threads train at once."""
+"""What `profile()` costs where several threads train at once, and what empty hooks do.
+
+Most of either is not their own work: torch gives the interpreter's lock back in each
+operator, and whoever holds it longer in between waits for it more often.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ from statistics import median
 from threading import Barrier
 from typing import Any, NamedTuple
 
+from bench import empty_forward_hooks
 from models import chain_step
 from torch import nn
 
@@ -32,14 +37,20 @@ class Training(NamedTuple):
 
 def compare_threads(threads: int, rounds: int) -> dict[str, float]:
     """Of that many threads, each with a model and a profile of its own: microseconds
-    per module and step of any of them, bare and with `profile()`."""
+    per module and step of any of them, bare, with one pair of empty hooks on all
+    modules, and with `profile()`."""
     steps = [chain_step(nn.ReLU, MODULES) for _ in range(threads)]
-    variants: dict[str, Enter] = {"bare": nullcontext, "profile": profile}
+    variants: dict[str, tuple[Enter, Enter]] = {  # for all threads, for each of them
+        "bare": (nullcontext, nullcontext),
+        "hooks": (empty_forward_hooks, nullcontext),
+        "profile": (nullcontext, profile),
+    }
     wall: dict[str, list[float]] = {name: [] for name in variants}
     cpu: dict[str, list[float]] = {name: [] for name in variants}
     for turn in range(rounds + 1):
-        for name, enter in variants.items():
-            trainings = train_at_once(steps, enter)
+        for name, (around_all, around_each) in variants.items():
+            with around_all():
+                trainings = train_at_once(steps, around_each)
             if turn:
                 begin_ns = min(training.begin_ns for training in trainings)
                 end_ns = max(training.end_ns for training in trainings)
@@ -53,6 +64,7 @@ def compare_threads(threads: int, rounds: int) -> dict[str, float]:
         "added_us": measured - bare,
         "ratio": measured / bare,
         "added_cpu_us": median(cpu["profile"]) - median(cpu["bare"]),
+        "hooks_added_cpu_us": median(cpu["hooks"]) - median(cpu["bare"]),
     }
 
 
