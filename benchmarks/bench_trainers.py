@@ -1,7 +1,8 @@
 """What the trainers' own profilers cost, next to ours: steps of the small GPT-2 in the
 Trainers of Lightning and transformers; and TraceML next to `profile()` in a loop.
 
-Target: our callbacks take 2 % at most, their budget.
+Targets: our callbacks take 2 % at most, their budget; `Profile.scalars()`, which they
+may log, takes 5 ms.
 
 TraceML watches whole processes, and is started by a command of its own: ``--peers``
 names the Python of an environment that has traceml-ai and torch.
@@ -239,6 +240,22 @@ def loop_times(python: str) -> dict[str, list[int]]:
     return times
 
 
+def scalars_table() -> results.Table:
+    """Of the profile of a step, with functions and memory."""
+    workload = gpt2_small()
+    with profile(functions=True, memory=True) as prof:
+        for _ in range(5):
+            workload.step()
+    times = []
+    for _ in range(rounds(TURNS)):
+        measured = prof.profile  # a new one: nothing is known of its rows
+        began_ns = perf_counter_ns()
+        count = len(measured.scalars())
+        times.append(perf_counter_ns() - began_ns)
+    rows = [["GPT-2 small", count, f"{median(times) / 1e6:.2f}"]]
+    return results.Table("Profile.scalars()", ["", "numbers", "ms"], rows)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--peers", default=sys.executable, help="the Python of TraceML")
@@ -264,6 +281,7 @@ def main() -> None:
     if times:
         title = "Step of the small GPT-2 in a loop, medians of processes"
         tables.append(times_table(title, times, scale=1e-3, unit="us", baseline="bare"))
+    tables.append(scalars_table())
     results.save("trainers", tables, figures)
 
 
