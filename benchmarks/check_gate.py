@@ -27,7 +27,7 @@ import results
 
 ROOT = Path(__file__).parent.parent
 #: Runs with one baseline.
-RUNS_OF_BASELINE = 20
+RUNS_OF_BASELINE = 10
 
 #: WORK: products of matrices in one of the modules, forward (and twice in backward).
 TEST = """

@@ -21,7 +21,7 @@ _LEAST_EXCESS: Final = 0.004
 #: years.
 _DEVIATIONS: Final = 4.5
 #: Above this part of the limit, it is worth looking at more processes.
-_SUSPECT: Final = 0.5
+_SUSPECT: Final = 0.4
 WHOLE: Final = "(whole step)"
 
 
