@@ -83,7 +83,8 @@ def of_workload(make: Callable[[str], Workload]) -> Case:
 
 def ours(case: Case) -> Counted:
     with profile(functions=True) as prof:
-        case.loss().backward()
+        loss: Any = case.loss()
+        loss.backward()
     found: dict[Phase, int] = {}
     for (_, phase), totals in prof.profile.cells.items():
         found[phase] = found.get(phase, 0) + totals.flops
@@ -92,7 +93,7 @@ def ours(case: Case) -> Counted:
 
 def of_torch(case: Case) -> Counted:
     with FlopCounterMode(display=False) as counter:
-        loss = case.loss()
+        loss: Any = case.loss()
         forward = counter.get_total_flops()
         loss.backward()
     return Counted(forward, counter.get_total_flops() - forward)
