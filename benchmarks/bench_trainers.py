@@ -19,6 +19,7 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from io import StringIO
 from pathlib import Path
@@ -28,15 +29,16 @@ from typing import Any
 
 import results
 import torch
-from bench import ratios, rounds, times_table
+from bench import error_of_median, ratios, rounds, times_table
 from models import gpt2_small
 
 from torchprof_hooks import profile
 
-#: Steps of one run of a trainer that count, after those that do not.
-STEPS, WARM_UP = 30, 5
+#: Steps of one run of a trainer that count, after those that do not: so many that a
+#: budget of 2 % measures some of them.
+STEPS, WARM_UP = 150, 5
 #: Runs of each, and how many of these are looked at together.
-TURNS, TOGETHER = 40, 5
+TURNS, TOGETHER = 16, 2
 #: Processes of TraceML, and steps of each.
 PROCESSES, LOOP_STEPS = 5, 300
 
@@ -252,7 +254,9 @@ def scalars_table() -> results.Table:
         began_ns = perf_counter_ns()
         count = len(measured.scalars())
         times.append(perf_counter_ns() - began_ns)
-    rows = [["GPT-2 small", count, f"{median(times) / 1e6:.2f}"]]
+    rows: list[list[results.Cell]] = [
+        ["GPT-2 small", count, f"{median(times) / 1e6:.2f}"]
+    ]
     return results.Table("Profile.scalars()", ["", "numbers", "ms"], rows)
 
 
@@ -274,9 +278,14 @@ def main() -> None:
         title = f"Step of the small GPT-2 in the Trainer of {trainer}"
         scale = 1e-3 / STEPS
         table = times_table(title, times, scale=scale, unit="us", baseline="bare")
-        tables.append(table)
         slowdowns = ratios(times, "TorchprofCallback", "bare", TOGETHER)
-        figures[trainer] = {"slowdown": median(slowdowns), "budget": 0.02}
+        slowdown, error = median(slowdowns), error_of_median(slowdowns)
+        figures[trainer] = {"slowdown": slowdown, "error": error, "budget": 0.02}
+        note = (
+            f"Medians of {rounds(TURNS)} runs of {STEPS} steps. TorchprofCallback took "
+            f"{slowdown:.3f} \N{PLUS-MINUS SIGN} {error:.3f} of the bare runs beside."
+        )
+        tables.append(replace(table, notes=[note]))
     times = loop_times(args.peers)
     if times:
         title = "Step of the small GPT-2 in a loop, medians of processes"
