@@ -27,6 +27,11 @@ _DEEPEST: Final = 10_000
 
 #: The field of a table of cells that has the names in their paths.
 _NAMES: Final = "names"
+#: Fields that have nothing of times.
+_NOT_TIMES: Final = {
+    *("flops", "used_bytes", "acquired_bytes", "retained_bytes", "peak_bytes"),
+    *("traffic_calls", "read_bytes", "written_bytes"),
+}
 
 
 class _Key(NamedTuple):
@@ -38,6 +43,12 @@ class _Key(NamedTuple):
 
 #: The fields of a table of cells that say which cells these are.
 _KEY_FIELDS: Final = (_NAMES, *_Key._fields)
+
+
+def without_all_but_times(content: dict[str, Any]) -> None:
+    """Take what is not about times out of a table that has not been decoded."""
+    for name in _NOT_TIMES & content.keys():
+        del content[name]
 
 
 def of_cells(schema: Schema) -> Codec:

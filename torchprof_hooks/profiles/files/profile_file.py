@@ -53,7 +53,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from torchprof_hooks.profiles.cells import CellKey
 from torchprof_hooks.profiles.errors import ProfileFileError
-from torchprof_hooks.profiles.files.cell_table import of_cells
+from torchprof_hooks.profiles.files.cell_table import of_cells, without_all_but_times
 from torchprof_hooks.profiles.files.codec import (
     Codec,
     DamageError,
@@ -77,11 +77,6 @@ if TYPE_CHECKING:
 
 #: The field that the file of a whole program has besides.
 _PROGRAM: Final = "program"
-#: Columns of cells that have nothing of times.
-_NOT_TIMES: Final = {
-    *("flops", "used_bytes", "acquired_bytes", "retained_bytes", "peak_bytes"),
-    *("traffic_calls", "read_bytes", "written_bytes"),
-}
 #: The field that says where either comes from.
 _PROVENANCE: Final = "provenance"
 
@@ -139,9 +134,7 @@ def load_most(
             nothing = SCHEMA.of(Mapping[CellKey, Totals]).encode({})
             strata["warm_up"]["profile"].update(cells=nothing, modules={}, wall_ns=0)
         for stratum in strata.values():
-            cells = stratum["profile"]["cells"]
-            for name in _NOT_TIMES & cells.keys():
-                del cells[name]
+            without_all_but_times(stratum["profile"]["cells"])
     return _program(program, path, whole, content)
 
 
