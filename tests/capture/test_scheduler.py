@@ -22,6 +22,7 @@ from torchprof_hooks.capture.sampling.prices import (
     counted_costs,
     trivial_call_ns,
 )
+from torchprof_hooks.capture.sampling.roots import Watching
 from torchprof_hooks.capture.sampling.scheduler import Scheduler
 
 STEPS = 6000
@@ -111,10 +112,13 @@ class Loop:
 
     def _ended(self, run: Run, duration_ns: float, aside_ns: float = 0.0) -> Ended:
         level, steps = run
-        is_seen = level > Level.STEPS or self.scheduler.prices.watches
+        is_seen = level > Level.STEPS or bool(self.scheduler.prices.watching)
         pauses = steps * self._pauses * is_seen
         spans = steps * self._spans[level] if level > Level.STEPS else pauses
-        return Ended(run, round(duration_ns), spans, pauses, round(aside_ns))
+        calls = dict.fromkeys(Watching, pauses)
+        return Ended(
+            run, round(duration_ns), spans, pauses, round(aside_ns), calls=calls
+        )
 
 
 def run_loop(share: float, price: float, **options: float) -> Loop:
@@ -279,13 +283,13 @@ def test_steps_of_many_short_calls_are_only_counted() -> None:
     assert Level.PHASES not in counts
     assert counts[Level.STEPS] > 19_500
     assert counts[Level.MODULES] > 15
-    assert not loop.scheduler.prices.watches
+    assert loop.scheduler.prices.watching == Watching.NONE
     assert loop.overhead <= 0.02 * 1.1
 
 
 def test_few_and_long_calls_are_watched() -> None:
     loop = run_loop(0.01, 0.3)
-    assert loop.scheduler.prices.watches
+    assert loop.scheduler.prices.watching == Watching.ALL
 
 
 def test_a_level_that_is_not_possible_is_not_chosen() -> None:
@@ -402,7 +406,7 @@ def test_evaluation_calls_between_steps_of_many_calls_are_watched() -> None:
     """Those that nobody sees make the step after them look longer than all others."""
     scheduler = Scheduler(0.02, ALL, 20)
     run = scheduler.begin(Ended(Run(Level.FUNCTIONS), 5 * MS, 60, 8))
-    watched: list[bool] = []
+    watched: list[Watching] = []
     for step in range(4000):
         is_training = step % 5 == 0
         pauses, duration_ns = (12, 5 * MS) if is_training else (1, 2 * MS)
@@ -413,28 +417,42 @@ def test_evaluation_calls_between_steps_of_many_calls_are_watched() -> None:
                 duration_ns,
                 is_seen * 8 * pauses,
                 is_seen * pauses,
-                is_training=is_training,
+                evaluations=not is_training,
+                calls=dict.fromkeys(Watching, is_seen * pauses),
             ),
             ALL,
         )
-        watched.append(scheduler.prices.watches)
-    assert all(watched[100:])
+        watched.append(scheduler.prices.watching)
+    assert set(watched[100:]) == {Watching.ALL}
 
 
 def test_watched_calls_inside_of_others_are_cheap() -> None:
     """A module that is called from outside at some times, and by a model at others, has
     a hook at these, too, which nobody is told of."""
     prices = Prices(COUNTED)
-    prices.of(Ended(Run(Level.PHASES), 2 * MS, 0, 10))
-    alone_share = prices.watching_share()
+    calls = dict.fromkeys(Watching, 10)
+    prices.of(Ended(Run(Level.PHASES), 2 * MS, 0, 10, calls=calls))
+    bare_ns = 2 * MS - 10 * COUNTED.pause
+    alone = (COUNTED.step + 10 * COUNTED.watched) / bare_ns
+    assert prices.watching == Watching.ALL
     step_ns = prices.of(Ended(Run(Level.STEPS), 2 * MS, 10, 10))
     assert step_ns == COUNTED.step + 10 * COUNTED.watched
     step_ns = prices.of(Ended(Run(Level.STEPS), 2 * MS, 60, 10))
     assert step_ns == COUNTED.step + 10 * COUNTED.watched + 50 * COUNTED.span
     # AND that counts when it is decided whether to watch
-    each_ns = COUNTED.watched + 5 * COUNTED.span
-    share = prices.watching_share() / alone_share
-    assert share == pytest.approx(each_ns / COUNTED.watched)
+    both = alone + 25 * COUNTED.span / bare_ns  # in the mean of the two
+    for most, watching in (
+        (1.01 * alone, Watching.OUTER),
+        (0.99 * both, Watching.OUTER),
+        (1.01 * alone, Watching.OUTER),
+        (0.99 * alone, Watching.NONE),
+        (1.01 * both, Watching.ALL),
+    ):
+        prices.choose_watching(most)
+        assert prices.watching == watching
+        # AND is not forgotten while those are not watched
+        spans = 60 if watching == Watching.ALL else 10
+        prices.of(Ended(Run(Level.STEPS), 2 * MS, spans, 10))
 
 
 def test_what_is_counted_is_what_this_machine_takes(
@@ -450,3 +468,20 @@ def test_what_is_counted_is_what_this_machine_takes(
 @pytest.mark.usefixtures("clock")
 def test_where_a_clock_stands_still_a_machine_is_a_usual_one() -> None:
     assert trivial_call_ns() == USUAL_NS
+
+
+def test_what_is_counted_is_what_it_takes_at_a_quiet_moment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    timed: list[float] = []
+    times_ns = iter([150.0, 60.0, 90.0, 130.0])
+    monkeypatch.setattr(prices, "trivial_call_ns", lambda: next(times_ns))
+
+    def noted(call_ns: float) -> CountedCosts:
+        timed.append(call_ns)
+        return COUNTED
+
+    monkeypatch.setattr(prices, "counted_costs", noted)
+    for _ in range(2):
+        Prices().first(Ended(Run(Level.MODULES), MS))
+    assert timed == [150.0, 60.0, 90.0, 90.0]

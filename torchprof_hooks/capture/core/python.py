@@ -67,6 +67,10 @@ class Cursor:
     by_shapes: whether calls of functions with inputs of different shapes are told
         apart.
     tells_functions: whether it is left to `functions` to `call` what a mode shows.
+    graphs_left, evaluations_left: how many calls from outside may be counted here, and
+        `on_pause` not be told, which is told of all while the former is 0.
+    is_idle: whether no training step runs: calls without graphs are evaluations.
+    last_evaluation_ns: when the last one ended that was counted.
     """
 
     site: Site
@@ -82,11 +86,12 @@ class Cursor:
         #: Told, with its stamp, of the end of whatever was called from outside of all,
         #: unless it failed; and of backward passes, wherever they were started.
         self.on_pause: Callable[[Site, int], object] | None = None
+        self.graphs_left = self.evaluations_left = self.last_evaluation_ns = 0
         #: Of calls that ended inside of open ones.
         self.intervals: list[int] = []
         #: Whether entries are left out of the time of the calls that they interrupt.
         self.gives_time_back = True
-        self.owns_nodes = self.reads_meters = self.watches = False
+        self.owns_nodes = self.reads_meters = self.watches = self.is_idle = False
         self.meters: Meters | None = None
         self.tensors: Any = None
         self.device: Any = None

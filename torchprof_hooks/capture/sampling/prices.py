@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from enum import IntEnum
 from math import sqrt
 from time import perf_counter_ns
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from torchprof_hooks.capture.core import CORE
+from torchprof_hooks.capture.sampling.roots import Watching
 
 
 class Level(IntEnum):
@@ -34,9 +36,9 @@ class Ended(NamedTuple):
 
     spans: calls, and backward passes of calls, that were measured, or watched.
     pauses: those of them from outside of all others, and whole backward passes.
+    calls: how many of these are calls of modules; by how they would be watched.
     aside_ns: what we did between runs and blocks, and to find sites for new calls.
-    is_training: whether these were training steps, or evaluation calls, which are only
-        compared with each other; None: some of each.
+    evaluations: how many of the steps are evaluation calls.
     """
 
     run: Run
@@ -44,14 +46,22 @@ class Ended(NamedTuple):
     spans: int = 0
     pauses: int = 0
     aside_ns: int = 0
-    is_training: bool | None = True
+    evaluations: int = 0
+    calls: Mapping[Watching, int] = MappingProxyType({})
+
+    @property
+    def is_training(self) -> bool | None:
+        """Whether these were training steps, or evaluation calls, which are only
+        compared with each other; None: some of each."""
+        is_mixed = 0 < self.evaluations < self.run.steps
+        return None if is_mixed else not self.evaluations
 
 
 class CountedCosts(NamedTuple):
     """Nanoseconds that things cost, before anything is known of the program and the
     machine.
 
-    step: seeing its end.
+    step: seeing the end of a training step.
     watched: seeing the end of a call from outside besides.
     pause: timing that, or a backward pass, or a step of an optimizer, as a whole.
     span: each call of a module or function, and each backward pass of one; also where
@@ -79,7 +89,7 @@ class _Trivial:
 #: of `_Trivial`: machines differ by several times, and so do quiet and busy ones.
 _IN_TRIVIAL_CALLS: Final = {
     "python": CountedCosts(50, 200, 280, 78),
-    "native": CountedCosts(50, 125, 230, 31),
+    "native": CountedCosts(50, 60, 230, 31),
 }[CORE.name]
 #: What such a call takes where nothing is known of the machine.
 USUAL_NS: Final = 60.0
@@ -122,18 +132,26 @@ class Prices:
     estimate, the more is measured. As long as this is not known, the price is the
     counted one; it is never taken to be less than half of that.
 
-    counted: what things cost on this machine; by default it is timed.
+    counted: what things cost on this machine; by default it is timed, now and when the
+        first step has ended: another program may be in the way at one time.
     bare: the level that others are compared with.
+    watching: which calls are seen where only the ends of steps are seen otherwise.
     """
 
     def __init__(self, counted: CountedCosts | None = None) -> None:
         self.bare = Level.STEPS
-        self.watches = True  # calls, where only the ends of steps are seen
-        self._counted = counted or counted_costs(trivial_call_ns())
+        self.watching = Watching.ALL
+        self._call_ns = trivial_call_ns() if counted is None else None
+        self._counted = counted or counted_costs(self._call_ns or USUAL_NS)
         self._spans = dict.fromkeys(Level, 0.0)  # of a step
-        self._pauses = self._watched = 0.0  # the same; and of those only watched
-        self._lately_pauses = self._lately_ns = 0.0
-        self._inside = 0.0  # watched calls inside of each that is from outside
+        self._pauses = 0.0  # the same
+        self._watched, self._optimizer_steps = 0.0, 1.0  # of one only watched
+        # Of runs that were looked into: the time, training steps, and calls that could
+        # be watched.
+        self._lately_ns = self._lately_steps = 0.0
+        self._lately_calls = dict.fromkeys(Watching, 0.0)
+        # Of runs in which all are: those from outside, and those inside of others.
+        self._lately_watched = self._lately_inside = 0.0
         # By kind: a step of the last bare run, and what others took longer.
         self._bare_ns: dict[bool, float] = {}
         self._longer_ns: defaultdict[tuple[Level, bool | None], deque[float]] = (
@@ -142,19 +160,29 @@ class Prices:
 
     def counted_ns(self, level: Level) -> float:
         """The counted price of a step, as of the last one on this level."""
-        pauses = self._watched if level == Level.STEPS else self._pauses
-        return self._counted_ns(level, 1, self._spans[level], pauses)
+        if level > Level.STEPS:
+            return self._looking_ns(level, self._spans[level], self._pauses)
+        return self._seeing_ns(self._optimizer_steps, self._spans[level], self._watched)
 
     def counted(self, ended: Ended) -> float:
         """The counted price of a run."""
-        (level, steps), _, spans, pauses, _, _ = ended
-        return self._counted_ns(level, steps, spans, pauses)
+        (level, steps), _, spans, pauses, *_ = ended
+        if level > Level.STEPS:
+            return self._looking_ns(level, spans, pauses)
+        return self._seeing_ns(max(steps - ended.evaluations, 0), spans, pauses)
 
-    def watching_share(self) -> float:
-        """What it would cost to watch calls, as a share of the time of the steps around
-        them: training steps and evaluation calls as they come."""
-        call_ns = self._counted.watched + self._counted.span * self._inside
-        return call_ns * self._lately_pauses / max(self._lately_ns, 1.0)
+    def choose_watching(self, most: float) -> None:
+        """Have as many calls seen as cost, with the ends of steps, no more than this
+        share of the time of the steps around them: training steps and evaluation calls
+        as they come."""
+        for watching in (Watching.ALL, Watching.OUTER, Watching.NONE):
+            self.watching = watching
+            calls, inside = self._lately_calls[watching], 0.0
+            if watching == Watching.ALL and self._lately_watched:
+                inside = calls * self._lately_inside / self._lately_watched
+            cost_ns = self._seeing_ns(self._lately_steps, calls + inside, calls)
+            if cost_ns <= most * self._lately_ns:
+                break
 
     def compare_with(self, level: Level) -> None:
         """From now on, other levels are compared with this one."""
@@ -167,19 +195,19 @@ class Prices:
         """How many differences are remembered."""
         return len(self._longer_ns[level, is_training])
 
+    def first(self, ended: Ended) -> float:
+        """The counted price of the first step: its duration tells nothing."""
+        if self._call_ns is not None:
+            self._call_ns = min(self._call_ns, trivial_call_ns())
+            self._counted = counted_costs(self._call_ns)
+        return self._look_at(ended)
+
     def of(self, ended: Ended) -> float:
         """What it has cost to look at these steps, in nanoseconds."""
-        (level, steps), duration_ns, spans, pauses, _, kind = ended
-        self._spans[level] = spans / steps
-        counted_ns = self.counted(ended)
-        if level == Level.STEPS:
-            self._watched = pauses / steps
-            self._inside = spans / pauses - 1 if pauses else self._inside
-        else:
-            self._pauses = pauses / steps
-            bare_ns = max(duration_ns - counted_ns, 0)
-            self._lately_pauses = _KEPT * self._lately_pauses + pauses
-            self._lately_ns = _KEPT * self._lately_ns + bare_ns
+        (level, steps), duration_ns, *_ = ended
+        kind = ended.is_training
+        counted_ns = self._look_at(ended)
+        self._remember_calls(ended, max(duration_ns - counted_ns, 0))
         longer_ns = self._longer_ns[level, kind]
         if level == self.bare:
             if kind is not None:
@@ -192,14 +220,39 @@ class Prices:
         seen_ns = steps * (_at_most(longer_ns) + self.counted_ns(self.bare))
         return max(seen_ns, counted_ns / 2 if known >= ENOUGH else counted_ns)
 
-    def _counted_ns(
-        self, level: Level, steps: int, spans: float, pauses: float
-    ) -> float:
-        of_steps, watched, of_pauses, of_spans = self._counted
+    def _look_at(self, ended: Ended) -> float:
+        """Remember what was seen in a run; the counted price of it."""
+        (level, steps), _, spans, pauses, *_ = ended
+        self._spans[level] = spans / steps
         if level == Level.STEPS:
-            inside = of_spans * max(spans - pauses, 0)
-            return steps * of_steps + watched * pauses + inside
-        return of_pauses * pauses + (of_spans * spans if level > Level.PHASES else 0)
+            self._watched = pauses / steps
+            self._optimizer_steps = max(steps - ended.evaluations, 0) / steps
+        else:
+            self._pauses = pauses / steps
+        return self.counted(ended)
+
+    def _remember_calls(self, ended: Ended, bare_ns: float) -> None:
+        if ended.run.level > Level.STEPS:
+            trained = max(ended.run.steps - ended.evaluations, 0)
+            self._lately_ns = _KEPT * self._lately_ns + bare_ns
+            self._lately_steps = _KEPT * self._lately_steps + trained
+            for watching, calls in self._lately_calls.items():
+                now = ended.calls.get(watching, 0)
+                self._lately_calls[watching] = _KEPT * calls + now
+        elif self.watching == Watching.ALL:
+            inside = ended.spans - ended.pauses
+            self._lately_watched = _KEPT * self._lately_watched + ended.pauses
+            self._lately_inside = _KEPT * self._lately_inside + inside
+
+    def _seeing_ns(self, steps: float, spans: float, pauses: float) -> float:
+        """The price of training steps of which only the ends were seen, and of watched
+        calls."""
+        of_step, watched, _, of_span = self._counted
+        return steps * of_step + watched * pauses + of_span * max(spans - pauses, 0)
+
+    def _looking_ns(self, level: Level, spans: float, pauses: float) -> float:
+        of_spans_ns = self._counted.span * spans if level > Level.PHASES else 0.0
+        return self._counted.pause * pauses + of_spans_ns
 
 
 def _at_most(values: Collection[float]) -> float:

@@ -19,13 +19,11 @@ from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.sampling.books import Book, Books, MakeTracker
 from torchprof_hooks.capture.sampling.every_step import tell_of_step
 from torchprof_hooks.capture.sampling.prices import Ended, Level, Run
+from torchprof_hooks.capture.sampling.roots import Roots, Watching
 from torchprof_hooks.capture.sampling.scheduler import Scheduler
-from torchprof_hooks.capture.sampling.step_detector import (
-    LEAST_LONG,
-    StepDetector,
-    made_graph,
-)
-from torchprof_hooks.capture.sampling.step_taps import Roots, StepTaps, living_roots
+from torchprof_hooks.capture.sampling.step_detector import StepDetector
+from torchprof_hooks.capture.sampling.step_taps import StepTaps
+from torchprof_hooks.capture.sampling.untold_ends import UntoldEnds
 from torchprof_hooks.capture.torch_names.modules import is_module_call_on_stack
 from torchprof_hooks.profiles.program.program_facts import OptimizerFacts, ProgramFacts
 
@@ -64,7 +62,7 @@ class SampledSteps:
         self._books = Books(make_tracker, scheduler.levels)
         self._detector = StepDetector(self._end_step)
         self._taps = StepTaps(self._pause)
-        self._roots: Roots = []
+        self._roots = Roots()
         self._optimizers: dict[OptimizerFacts, None] = {}  # each once, in order
         self._detects_anomalies = False
         self._has_inner_steps = False  # of an optimizer, inside of a call
@@ -73,12 +71,12 @@ class SampledSteps:
         # The run, and what is known of it:
         self._run, self._steps_left = Run(scheduler.top), 1
         self._run_ns = self._spans = self._pauses = self._placing_ns = 0
-        self._kinds: set[bool] = set()  # see StepDetector
+        self._calls = dict.fromkeys(Watching, 0)  # of those, by how they are watched
+        self._evaluations = 0
         self._aside_ns = 0  # of ours, before it
         # Where nothing is to be done at an optimizer's steps but to count them:
         self._only_optimizer = 0  # its id
-        self._stamps: list[int] = []  # when it stepped
-        self._graphs = 0  # made since then, of which the detector was not told
+        self._untold = UntoldEnds()
 
     def start(self) -> None:
         """Begin; or go on after `stop`."""
@@ -96,7 +94,7 @@ class SampledSteps:
 
     def stop(self, by_exception: bool = False) -> None:
         """End, maybe in the middle of a step."""
-        self._tell_of_stamps()
+        self._tell_of_untold()
         self._detector.stop()
         self._run_ns += self._books.stop()
         ended_ns = perf_counter_ns()
@@ -123,13 +121,14 @@ class SampledSteps:
 
     def profile(self) -> Profile:
         """What was measured so far on the highest level, and how much was not."""
-        found = self._books.profile(self._detector.counted(self._stamps))
+        found = self._books.profile(self._detector.counted(*self._untold.read()[:3]))
         return replace(found, overhead_ns=max(found.overhead_ns, self.spent_ns))
 
     def strata(self, flop_count: FlopCount | None = None) -> Strata:
         """Everything measured so far, by levels (see `Books`)."""
-        counted = self._detector.counted(self._stamps)
-        return self._books.strata(counted, len(self._stamps), flop_count)
+        ends = self._untold.read()
+        counted = self._detector.counted(*ends[:3])
+        return self._books.strata(counted, ends.steps, flop_count)
 
     # What optimizers tell
 
@@ -140,9 +139,8 @@ class SampledSteps:
     def optimizer_post(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         """`optimizer` has stepped: the step of the program may be over."""
         is_alone = id(optimizer) == self._only_optimizer
-        if is_alone and self._steps_left > 1 and get_ident() == self._thread:
-            self._stamps.append(perf_counter_ns())
-            self._graphs = 0
+        may_wait = is_alone and self._steps_left > 1 and get_ident() == self._thread
+        if may_wait and self._untold.optimizer_stepped():
             self._steps_left -= 1
             return
         book, detector = self._books.open, self._detector
@@ -157,12 +155,13 @@ class SampledSteps:
         if not detector.rounds.knows(optimizer):
             self._optimizers[read_optimizer(optimizer)] = None
         self._detects_anomalies |= torch.is_anomaly_enabled()
-        self._tell_of_stamps()
+        self._tell_of_untold()
         if not is_alone:
             self._only_optimizer = 0
         self._has_inner_steps |= tracker.site is not tracker.outside
         now_ns = tracker.last_end_ns() if is_measured else perf_counter_ns()
         tell_of_step(detector, tracker, optimizer, now_ns)
+        self._count_untold()
 
     def begin_closure(self) -> Callable[[], object]:
         return self._books.open.tracker.begin_closure()
@@ -171,22 +170,28 @@ class SampledSteps:
 
     def _pause(self, site: Site, end_ns: int) -> None:
         self._pauses += 1
-        if self._only_optimizer and self._graphs < LEAST_LONG and made_graph(site):
-            self._graphs += 1  # nothing to be told of yet
-            return
-        if self._stamps or self._graphs:
-            self._tell_of_stamps()
+        if site.phase == "forward":
+            self._calls[Watching.ALL] += 1
+            self._calls[Watching.OUTER] += site.key not in self._roots.inner
+        is_counting = self._untold.is_counting
+        if is_counting:
+            self._tell_of_untold()
         self._detector.call_ended(site, end_ns)
+        if is_counting:
+            self._count_untold()
 
-    def _tell_of_stamps(self) -> None:
-        if self._stamps:
-            self.steps += len(self._stamps)
-            self._books.open.steps += len(self._stamps)
-            self._kinds.add(True)
-            self._detector.steps_ended(self._stamps)
-            self._stamps.clear()
-        self._detector.graphs_made(self._graphs)
-        self._graphs = 0
+    def _tell_of_untold(self) -> None:
+        ends = self._untold.tell(self._detector)
+        self.steps += ends.steps
+        self._books.open.steps += ends.steps
+        self._steps_left -= ends.evaluations
+        self._evaluations += ends.evaluations
+
+    def _count_untold(self) -> None:
+        book = self._books.open
+        if book.level == Level.STEPS:
+            left = self._steps_left - 1  # the last one ends the run
+            self._untold.count(book.tracker, left, self._detector.is_idle)
 
     # Runs of steps
 
@@ -194,7 +199,7 @@ class SampledSteps:
         books = self._books
         self.steps += 1
         books.open.steps += 1
-        self._kinds.add(is_training)
+        self._evaluations += not is_training
         self._steps_left -= 1
         is_allowed = books.open.level >= self._least()
         if (self._steps_left > 0 and is_allowed) or not self._may_switch(is_training):
@@ -210,8 +215,8 @@ class SampledSteps:
         if chosen is not books.open:
             self._taps.close()
             self._open(chosen)
-        self._kinds.clear()
-        self._run_ns, self._pauses = 0, 0
+        self._run_ns = self._pauses = self._evaluations = self._untold.calls = 0
+        self._calls = dict.fromkeys(Watching, 0)
         self._spans = chosen.tracker.log.spans
         self._placing_ns = chosen.tracker.tree.placing_ns
         self._aside_ns += books.leave_out()
@@ -234,9 +239,10 @@ class SampledSteps:
             self._run._replace(steps=max(steps, 1)),
             self._run_ns,
             tracker.log.spans - self._spans,
-            self._pauses,
+            self._pauses + self._untold.calls,
             self._aside_ns + tracker.tree.placing_ns - self._placing_ns,
-            next(iter(self._kinds)) if len(self._kinds) == 1 else None,
+            self._evaluations,
+            self._calls,
         )
 
     def _next_book(self) -> Book:
@@ -244,7 +250,7 @@ class SampledSteps:
         books, ended = self._books, self._ended()
         self._aside_ns = 0
         if ended.run.level > Level.PHASES:
-            self._roots = living_roots(book.tracker.outside for book in books)
+            self._roots.find(book.tracker.outside for book in books)
         if books.open is books.warm_up:
             self._run = self._scheduler.begin(ended)
         elif books.open is books.disturbed:
@@ -268,7 +274,11 @@ class SampledSteps:
         least = self._least()
         levels = [least, *(level for level in self._scheduler.levels if level > least)]
         has_others = self._sees_all or least < Level.PHASES
-        if len(self._roots) > MOST_ROOTS and has_others and Level.PHASES in levels:
+        if (
+            len(self._roots.living) > MOST_ROOTS
+            and has_others
+            and Level.PHASES in levels
+        ):
             levels.remove(Level.PHASES)
         return levels
 
@@ -282,8 +292,10 @@ class SampledSteps:
         optimizer_hooks.tell_of_beginnings(self, is_measured)
         if is_measured:
             is_coarse = book.level == Level.PHASES
-            self._taps.open(book.tracker, self._roots if is_coarse else None)
+            self._taps.open(book.tracker, self._roots.living if is_coarse else None)
             return
-        if self._scheduler.prices.watches:
-            self._taps.watch(book.tracker, self._roots)
+        watched = self._roots.watched(self._scheduler.prices.watching)
+        if watched:
+            self._taps.watch(book.tracker, watched)
         self._only_optimizer = self._detector.rounds.only_optimizer
+        self._count_untold()

@@ -18,6 +18,9 @@ _MOST_STEPS: Final = 50
 _LONGEST_RUN: Final = 4
 #: Share of runs that are not looked into although they could be, to compare with.
 _COMPARED: Final = 0.05
+#: Share of the budget that watching calls may take: what nobody watches looks like one
+#: long step, of which nothing is known.
+_MOST_WATCHED: Final = 0.75
 #: Steps after which to see again whether there is something to spend.
 _LONGEST_WAIT: Final = 64
 #: Steps that are looked into as closely as possible although that is not paid for yet,
@@ -115,7 +118,7 @@ class Scheduler:
         """The first step is over, looked at on the highest level; its duration tells
         nothing of others. How to look at the next."""
         self.savings.earn(self._max_overhead * warm_up.duration_ns)
-        cost_ns = self.prices.of(warm_up._replace(is_training=None))
+        cost_ns = self.prices.first(warm_up)
         self.savings.spend(cost_ns + warm_up.aside_ns)
         self._steps_to_top = self._draw_turn()
         return Run(self.top)
@@ -131,7 +134,7 @@ class Scheduler:
         income_ns = self._book(ended) / steps
         bare = self._bare_level(possible, income_ns)
         self.prices.compare_with(bare)
-        self.prices.watches = self.prices.watching_share() <= self._max_overhead / 2
+        self.prices.choose_watching(_MOST_WATCHED * self._max_overhead)
         if self._early and self._steps >= self._early[0]:
             self._early.popleft()
             return Run(self.top)
@@ -187,10 +190,10 @@ class Scheduler:
         level, steps = ended.run
         cost_ns = self.prices.of(ended)
         self._spent[level] += round(cost_ns)
-        cost_ns += ended.aside_ns
-        income_ns = self._max_overhead * max(ended.duration_ns - cost_ns, 0)
+        spent_ns = cost_ns + ended.aside_ns
+        income_ns = self._max_overhead * max(ended.duration_ns - spent_ns, 0)
         # No debts for steps that are too short to earn what is always paid.
         is_bare = level == self.prices.bare
         self.savings.earn(max(income_ns, cost_ns) if is_bare else income_ns, steps)
-        self.savings.spend(cost_ns)
+        self.savings.spend(spent_ns)
         return income_ns

@@ -114,12 +114,15 @@ class StepDetector:
         """Of the step that is running, measuring took so much: it is not counted."""
         self._began_ns += duration_ns
 
-    def counted(self, stamps: Sequence[int] = ()) -> StepCounter:
+    def counted(
+        self, stamps: Sequence[int] = (), evaluations: int = 0, last_ns: int = 0
+    ) -> StepCounter:
         """The steps in `counter`, and two kinds that are not in it yet: steps that may
         still turn out to be parts of one step, and the last step, if only the begin of
         the next one would show its end.
 
         stamps: when further steps ended; `steps_ended` will be called with them.
+        evaluations, last_ns: the same for `evaluations_ended`.
         """
         found = StepCounter()
         for part in (self.counter, self._without_optimizer.held):
@@ -140,6 +143,8 @@ class StepDetector:
         for began_ns, end_ns in pairwise([self._began_ns, *ends]):
             found.count(end_ns - began_ns, is_first=not steps)
             steps += 1
+        if evaluations:
+            found.evaluation(last_ns - max([self._began_ns, *ends]), evaluations)
         return found
 
     # Optimizers
@@ -173,6 +178,18 @@ class StepDetector:
 
     # Calls
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether no training step has begun, so that a call without a graph would be
+        an evaluation."""
+        return not (self._calls or self._passes or self._boundary_is_due)
+
+    def evaluations_ended(self, calls: int, last_ns: int) -> None:
+        """So many evaluations have ended since the last boundary, all by `last_ns`."""
+        self.counter.evaluation(last_ns - self._began_ns, calls)
+        self._began_ns = last_ns
+        self._new_waiting_ns()
+
     def graphs_made(self, calls: int) -> None:
         """So many calls have made graphs; nothing else is known of these calls."""
         self._calls += calls
@@ -205,18 +222,14 @@ class StepDetector:
         if made_graph(site):
             self._graph_made()
         elif not self._calls:
-            self._evaluated(end_ns)
+            site.is_evaluated = True
+            self.evaluations_ended(1, end_ns)
+            self._on_boundary(False)
 
     def _graph_made(self) -> None:
         self._calls += 1
         if not self._passes and self._calls > 4 * self._longest:
             self._give_up()
-
-    def _evaluated(self, now_ns: int) -> None:
-        self.counter.evaluation(now_ns - self._began_ns)
-        self._began_ns = now_ns
-        self._new_waiting_ns()
-        self._on_boundary(False)
 
     def _pass_ended(self, site: Site, end_ns: int) -> None:
         self._passes += 1

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, ClassVar, Final
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar
 
 import torch
 
@@ -12,6 +12,7 @@ from torchprof_hooks.capture.attach.attachments import Attachment, attachments
 from torchprof_hooks.capture.attach.export_shield import script_patch
 from torchprof_hooks.capture.core import hooks_of
 from torchprof_hooks.capture.record.site import Site
+from torchprof_hooks.capture.sampling.roots import ModuleReferences
 from torchprof_hooks.capture.torch_names.hook_tables import (
     own_hook_number,
     remove_own_hook,
@@ -22,11 +23,6 @@ from torchprof_hooks.capture.tracking.tracker import Tracker
 
 #: What a hook calls.
 Told = Callable[..., object]
-#: Weak: the program's modules die when they would without us.
-Roots = list[weakref.ref[torch.nn.Module]]
-
-#: Phases of what is neither a module nor a function, nor a part of backward.
-_NO_CALLS: Final = ("optimizer", "outside")
 
 
 class RootHooks(Attachment):
@@ -38,7 +34,7 @@ class RootHooks(Attachment):
         is tracing.
     """
 
-    def __init__(self, roots: Roots, at_begin: Told, at_end: Told) -> None:
+    def __init__(self, roots: ModuleReferences, at_begin: Told, at_end: Told) -> None:
         super().__init__()
         # Not by the modules' own methods, which those of TorchScript do not have.
         put_pre = torch.nn.Module.register_forward_pre_hook
@@ -88,35 +84,6 @@ def _root_hook(told: Told, **options: bool) -> _RootHook:
     return kind()
 
 
-def outermost_modules(outside: Site) -> Iterator[torch.nn.Module]:
-    """The living modules that were called from outside of any other."""
-    for place in _outside_of_modules(outside):
-        for site in place.children.values():
-            module = site.living_module()
-            if module is not None:
-                yield module
-
-
-def living_roots(outsides: Iterable[Site]) -> Roots:
-    """The same of several places, each module once."""
-    found = {
-        id(m): weakref.ref(m)
-        for outside in outsides
-        for m in outermost_modules(outside)
-    }
-    return list(found.values())
-
-
-def _outside_of_modules(site: Site) -> Iterator[Site]:
-    """Sites that calls of outermost modules can come from: an optimizer's closure is
-    one, for example."""
-    yield site
-    for known in site.children_by_name.values():
-        for inner in known:
-            if inner.phase in _NO_CALLS:
-                yield from _outside_of_modules(inner)
-
-
 class StepTaps:
     """What is open for one tracker at a time: a tap, hooks on outermost modules, both,
     or neither.
@@ -130,7 +97,7 @@ class StepTaps:
         self._tap: Tap | None = None
         self._root_hooks: RootHooks | None = None
 
-    def open(self, tracker: Tracker, roots: Roots | None = None) -> None:
+    def open(self, tracker: Tracker, roots: ModuleReferences | None = None) -> None:
         """Show `tracker` the steps that come: all modules, or these alone; and backward
         passes, data loading and the like."""
         self._tracker = tracker
@@ -140,7 +107,7 @@ class StepTaps:
         if roots is not None:
             self.watch(tracker, roots)
 
-    def watch(self, tracker: Tracker, roots: Roots) -> None:
+    def watch(self, tracker: Tracker, roots: ModuleReferences) -> None:
         """Show `tracker` the calls of these modules, and nothing else."""
         self._tracker = tracker
         tracker.on_pause = self._on_pause

@@ -222,12 +222,29 @@ class ThreadCalls(Cursor):
         """The entry at `site` has ended, and returned `outputs`."""
         if self.on_pause is None:
             return
+        if self.graphs_left and self._goes_untold(site, outputs, end_ns):
+            return
         if self.site is not self.outside and site.phase != "backward":
             return
         if site.phase == "compiling":
             return  # what is compiled is still to be called
         if outputs is not None or sys.exc_info()[0] is None:
             self.on_pause(site, end_ns)
+
+    def _goes_untold(self, site: Site, outputs: object, end_ns: int) -> bool:
+        """Whether the end of the call at `site` is only counted; the native core has
+        asked that itself."""
+        if outputs is None or self.site is not self.outside:
+            return False
+        if torch.is_grad_enabled() and next_sequence_number() != site.low:
+            self.graphs_left -= 1
+            self.is_idle = False
+        elif self.is_idle:
+            if not self.evaluations_left:
+                return False
+            self.evaluations_left -= 1
+            self.last_evaluation_ns = end_ns
+        return True
 
     # Owners of nodes
 

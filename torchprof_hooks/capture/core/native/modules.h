@@ -2,6 +2,8 @@
 
 #pragma once
 
+#include <c10/core/GradMode.h>
+
 #include "calls.h"
 
 namespace {
@@ -24,6 +26,20 @@ PyObject* forward_pre(PyObject* self, PyObject* const* args, Py_ssize_t count) {
   if (node->is_entry && !look_for_devices(self)) return nullptr;
   if (!open_node(self, node, next_number()) || !call_back(self, names.called, node, args[1])) return nullptr;
   Py_RETURN_NONE;
+}
+
+// Whether the end of a call is only counted, and nobody is told of it.
+bool goes_untold(Cursor* cursor, Node* node, PyObject* outputs, Nanoseconds end_ns) {
+  if (cursor->graphs_left == 0 || outputs == Py_None || cursor->site != cursor->outside) return false;
+  if (c10::GradMode::is_enabled() && next_number() != node->low) {
+    cursor->graphs_left--;
+    cursor->is_idle = 0;
+  } else if (cursor->is_idle) {
+    if (cursor->evaluations_left == 0) return false;
+    cursor->evaluations_left--;
+    cursor->last_evaluation_ns = end_ns;
+  }
+  return true;
 }
 
 PyObject* forward_post(PyObject* self, PyObject* const* args, Py_ssize_t count) {
@@ -51,7 +67,8 @@ PyObject* forward_post(PyObject* self, PyObject* const* args, Py_ssize_t count) 
   }
   if (node->is_entry && cursor->owns_nodes) {
     if (end_entry(self, node, end_ns, args[2]) < 0) return nullptr;
-    if (tell_of_pause(self, node, args[2], end_ns) < 0) return nullptr;
+    if (!goes_untold(cursor, node, args[2], end_ns) && tell_of_pause(self, node, args[2], end_ns) < 0)
+      return nullptr;
   } else {
     cursor->log->book(node->code, node->start_ns, end_ns);
   }
