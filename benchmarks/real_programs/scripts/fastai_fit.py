@@ -18,5 +18,5 @@ model = nn.Sequential(nn.Linear(32, 128), nn.ReLU(), nn.Linear(128, 10))
 learner = Learner(loaders, model, loss_func=nn.CrossEntropyLoss())
 learner.remove_cb(ProgressCallback)
 with learner.no_logging():
-    learner.fit(30, 1e-3)
+    learner.fit(100, 1e-3)
 print([[repr(value) for value in row] for row in learner.recorder.values])
