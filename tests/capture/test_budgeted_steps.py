@@ -34,6 +34,7 @@ from tests.fake_clock import MS, FakeClock, burn
 from tests.planted import Work
 from torchprof_hooks import Profile, profile
 from torchprof_hooks.capture.backward import ownership
+from torchprof_hooks.capture.sampling import prices
 from torchprof_hooks.capture.sampling.step_taps import StepTaps
 from torchprof_hooks.profiler import Profiler
 
@@ -391,9 +392,13 @@ def test_nothing_grows_with_the_number_of_steps(
 @pytest.mark.parametrize("share", [0.005, 0.008])
 @pytest.mark.parametrize("loop", [train, infer])
 def test_a_real_budget(
-    loop: Callable[[nn.Module, int], object], share: float, clock: FakeClock
+    loop: Callable[[nn.Module, int], object],
+    share: float,
+    clock: FakeClock,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clock.cost_per_reading_ns = 5_000  # so that measuring is what takes time
+    monkeypatch.setattr(prices, "trivial_call_ns", lambda: 100.0)
     model = nn.Sequential(*(nn.Linear(4, 4) for _ in range(10)))
     with profile(max_overhead=share) as prof:
         loop(model, 300)

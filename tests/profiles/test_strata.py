@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from torchprof_hooks import Peak, Traffic
+from torchprof_hooks.capture.record.step_counter import StepCounter
 from torchprof_hooks.profiles.cells import CellKey
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import (
@@ -20,6 +21,7 @@ from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.program.program_profile import ProgramProfile
 from torchprof_hooks.profiles.program.rates import ProgramRates
 from torchprof_hooks.profiles.program.strata import Strata, Stratum
+from torchprof_hooks.profiles.program.unseen_steps import imagined
 from torchprof_hooks.profiles.totals import Totals
 
 INFOS = {
@@ -252,3 +254,37 @@ def test_estimates_add_up_to_the_nanosecond(of_functions: bool) -> None:
     found = strata.estimate(of_functions=of_functions)
     assert found.wall_ns == strata.whole.wall_ns
     assert sum(totals.self_ns for totals in found.cells.values()) == found.wall_ns
+
+
+def evaluating(steps: int, evaluations: int, overhead_ns: int) -> Stratum:
+    """Training steps of 10 us: 2 in forward, 6 in backward; evaluations of 2 us in
+    forward. In each call, measuring takes so long besides."""
+    both = steps + evaluations
+    forward_ns, step_ns = 2000 + overhead_ns, 10_000 + overhead_ns
+    cells: dict[CellKey, Totals] = {
+        (("Net",), "forward"): Totals(
+            both, both * forward_ns, overhead_ns=both * overhead_ns
+        ),
+        (("Net",), "backward"): calls(steps, 6000 * steps),
+        ((OUTSIDE_NAME,), "outside"): calls(0, 2000 * steps),
+    }
+    counter = StepCounter()
+    for _ in range(steps):
+        counter.count(step_ns, is_first=False)
+    counter.evaluation(evaluations * forward_ns, evaluations)
+    seen = stratum(both, cells)
+    return seen._replace(
+        profile=replace(seen.profile, step_times=counter.times(), steps=steps)
+    )
+
+
+@pytest.mark.parametrize("overhead_ns", [0, 500, 3000])
+def test_measuring_takes_most_of_many_short_evaluations(overhead_ns: int) -> None:
+    counted = evaluating(40, 400, 0).profile
+    seen = evaluating(10, 100, overhead_ns).profile
+    found = imagined(replace(counted, cells={}), seen)
+    assert found.wall_ns == own_sum(found) == 40 * 10_000 + 400 * 2000
+    for key, totals in found.cells.items():
+        expected = counted.cells[key]
+        assert totals.self_ns == pytest.approx(expected.self_ns, rel=0.001)
+        assert totals.calls == expected.calls

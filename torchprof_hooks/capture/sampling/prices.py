@@ -6,6 +6,7 @@ from collections import defaultdict, deque
 from collections.abc import Collection, Mapping
 from enum import IntEnum
 from math import sqrt
+from statistics import median
 from time import perf_counter_ns
 from types import MappingProxyType
 from typing import Final, NamedTuple
@@ -93,20 +94,22 @@ _IN_TRIVIAL_CALLS: Final = {
 }[CORE.name]
 #: What such a call takes where nothing is known of the machine.
 USUAL_NS: Final = 60.0
-#: How often it is timed, and how many calls in a row; the shortest time counts.
-_TIMES: Final = 9
-_IN_A_ROW: Final = 50
+#: The shortest of so many readings counts; each is the shortest of some, of so many
+#: calls in a row: the first are slow, where our code is not in the processor's caches.
+_READINGS: Final = 16
+_ROWS: Final = 3
+_IN_A_ROW: Final = 20
 
 
 def trivial_call_ns() -> float:
-    """How long a trivial call takes on this machine now. To see that takes 50 us."""
+    """How long a trivial call takes on this machine now. To see that takes 5 us."""
     call, shortest_ns = _Trivial(), float("inf")
-    for _ in range(_TIMES):
+    for _ in range(_ROWS):
         start_ns = perf_counter_ns()
         for value in range(_IN_A_ROW):
             call(value)
         shortest_ns = min(shortest_ns, perf_counter_ns() - start_ns)
-    return shortest_ns / _IN_A_ROW or USUAL_NS
+    return shortest_ns / _IN_A_ROW
 
 
 def counted_costs(call_ns: float) -> CountedCosts:
@@ -119,6 +122,8 @@ def counted_costs(call_ns: float) -> CountedCosts:
 _REMEMBERED: Final = 64
 ENOUGH: Final = 8
 _FEW: Final = 3
+#: How far calls that are watched may be above the limit, not to go back and forth.
+_PATIENCE: Final = 1.2
 #: How much of what is known of steps counts when the next ones are known: some fifty
 #: runs tell.
 _KEPT: Final = 0.98
@@ -132,8 +137,8 @@ class Prices:
     estimate, the more is measured. As long as this is not known, the price is the
     counted one; it is never taken to be less than half of that.
 
-    counted: what things cost on this machine; by default it is timed, now and when the
-        first step has ended: another program may be in the way at one time.
+    counted: what things cost on this machine; by default it is timed, again and again:
+        other programs come and go.
     bare: the level that others are compared with.
     watching: which calls are seen where only the ends of steps are seen otherwise.
     """
@@ -141,13 +146,16 @@ class Prices:
     def __init__(self, counted: CountedCosts | None = None) -> None:
         self.bare = Level.STEPS
         self.watching = Watching.ALL
-        self._call_ns = trivial_call_ns() if counted is None else None
-        self._counted = counted or counted_costs(self._call_ns or USUAL_NS)
+        self._is_timed = counted is None
+        self._call_times_ns: deque[float] = deque(maxlen=_READINGS)
+        self._counted = counted or counted_costs(USUAL_NS)
+        self._slower = 1.0  # than in those, now
+        self._time_machine(_READINGS)
         self._spans = dict.fromkeys(Level, 0.0)  # of a step
         self._pauses = 0.0  # the same
         self._watched, self._optimizer_steps = 0.0, 1.0  # of one only watched
-        # Of runs that were looked into: the time, training steps, and calls that could
-        # be watched.
+        # Of runs that were looked into: the time at the machine's best speed, training
+        # steps, and calls that could be watched.
         self._lately_ns = self._lately_steps = 0.0
         self._lately_calls = dict.fromkeys(Watching, 0.0)
         # Of runs in which all are: those from outside, and those inside of others.
@@ -175,13 +183,15 @@ class Prices:
         """Have as many calls seen as cost, with the ends of steps, no more than this
         share of the time of the steps around them: training steps and evaluation calls
         as they come."""
+        before = self.watching
         for watching in (Watching.ALL, Watching.OUTER, Watching.NONE):
             self.watching = watching
             calls, inside = self._lately_calls[watching], 0.0
             if watching == Watching.ALL and self._lately_watched:
                 inside = calls * self._lately_inside / self._lately_watched
             cost_ns = self._seeing_ns(self._lately_steps, calls + inside, calls)
-            if cost_ns <= most * self._lately_ns:
+            patience = _PATIENCE if watching <= before else 1.0
+            if cost_ns <= patience * most * self._lately_ns:
                 break
 
     def compare_with(self, level: Level) -> None:
@@ -197,15 +207,14 @@ class Prices:
 
     def first(self, ended: Ended) -> float:
         """The counted price of the first step: its duration tells nothing."""
-        if self._call_ns is not None:
-            self._call_ns = min(self._call_ns, trivial_call_ns())
-            self._counted = counted_costs(self._call_ns)
+        self._time_machine(_READINGS)
         return self._look_at(ended)
 
     def of(self, ended: Ended) -> float:
         """What it has cost to look at these steps, in nanoseconds."""
         (level, steps), duration_ns, *_ = ended
         kind = ended.is_training
+        self._time_machine()
         counted_ns = self._look_at(ended)
         self._remember_calls(ended, max(duration_ns - counted_ns, 0))
         longer_ns = self._longer_ns[level, kind]
@@ -219,6 +228,13 @@ class Prices:
             return counted_ns
         seen_ns = steps * (_at_most(longer_ns) + self.counted_ns(self.bare))
         return max(seen_ns, counted_ns / 2 if known >= ENOUGH else counted_ns)
+
+    def _time_machine(self, times: int = 1) -> None:
+        if self._is_timed:
+            self._call_times_ns.extend(trivial_call_ns() for _ in range(times))
+            shortest_ns = min(self._call_times_ns) or USUAL_NS
+            self._slower = max(median(self._call_times_ns) / shortest_ns, 1.0)
+            self._counted = counted_costs(shortest_ns)
 
     def _look_at(self, ended: Ended) -> float:
         """Remember what was seen in a run; the counted price of it."""
@@ -234,7 +250,7 @@ class Prices:
     def _remember_calls(self, ended: Ended, bare_ns: float) -> None:
         if ended.run.level > Level.STEPS:
             trained = max(ended.run.steps - ended.evaluations, 0)
-            self._lately_ns = _KEPT * self._lately_ns + bare_ns
+            self._lately_ns = _KEPT * self._lately_ns + bare_ns / self._slower
             self._lately_steps = _KEPT * self._lately_steps + trained
             for watching, calls in self._lately_calls.items():
                 now = ended.calls.get(watching, 0)

@@ -18,9 +18,6 @@ _MOST_STEPS: Final = 50
 _LONGEST_RUN: Final = 4
 #: Share of runs that are not looked into although they could be, to compare with.
 _COMPARED: Final = 0.05
-#: Share of the budget that watching calls may take: what nobody watches looks like one
-#: long step, of which nothing is known.
-_MOST_WATCHED: Final = 0.75
 #: Steps after which to see again whether there is something to spend.
 _LONGEST_WAIT: Final = 64
 #: Steps that are looked into as closely as possible although that is not paid for yet,
@@ -134,7 +131,8 @@ class Scheduler:
         income_ns = self._book(ended) / steps
         bare = self._bare_level(possible, income_ns)
         self.prices.compare_with(bare)
-        self.prices.choose_watching(_MOST_WATCHED * self._max_overhead)
+        # All of it, if need be: calls that nobody watches look like one long step.
+        self.prices.choose_watching(self._max_overhead)
         if self._early and self._steps >= self._early[0]:
             self._early.popleft()
             return Run(self.top)

@@ -35,6 +35,7 @@ _OF_FEW_STEPS: Final = ("profiler", "compiling")
 #: Steps that take this many times as long as the longest measured one are not estimated
 #: by measured steps.
 _MUCH_LONGER: Final = 2
+_NO_TOTALS: Final = Totals()
 #: Phases of a call, in a part of the program that was looked at as a whole.
 _INSIDE: Final = ("forward", *BACKWARD_PHASES)
 
@@ -86,19 +87,49 @@ def imagined(counted: Profile, seen: Profile) -> Profile:
     Time of steps that are much longer than all that were seen, and what comes after the
     last step, is on a row of its own: nothing is known of it.
     """
-    pattern = {
-        key: totals
-        for key, totals in seen.corrected().cells.items()
-        if key[1] not in _OF_FEW_STEPS
-    }
+    pattern = _usual(seen.corrected())
     pattern_ns = sum(totals.self_ns for totals in pattern.values())
     found = _known(counted.step_times, seen.step_times)
     cells: dict[CellKey, Totals] = {}
     if pattern_ns and found.all_ns:
-        cells = _like(pattern, pattern_ns, found, _known(seen.step_times))
+        known = _known(seen.step_times)
+        raw_ns = sum(totals.self_ns for totals in _usual(seen).values())
+        share = _share_of_training(_usual(seen), known, raw_ns - pattern_ns)
+        cells = _like(pattern, share * pattern_ns, found, known)
     _add_rest(cells, counted.wall_ns)
     infos = {**seen.modules, **UNSAMPLED_INFOS}
     return replace(counted, cells=cells, modules=infos)
+
+
+def _usual(profile: Profile) -> dict[CellKey, Totals]:
+    """Its cells, but for phases that differ from step to step."""
+    cells = profile.cells.items()
+    return {key: totals for key, totals in cells if key[1] not in _OF_FEW_STEPS}
+
+
+def _share_of_training(
+    cells: dict[CellKey, Totals], known: _Known, overhead_ns: int
+) -> float:
+    """The share of training steps in the time without `overhead_ns`, which measuring
+    has taken from them and from evaluation calls: from many short ones more.
+
+    Of the calls of a module, so many were in training as had a backward.
+    """
+    in_training_ns = of_known_ns = 0.0
+    for (path, phase), totals in cells.items():
+        share = float(phase in _OF_TRAINING)
+        if phase == "forward" and totals.calls:
+            backward = cells.get((path, "backward"), _NO_TOTALS)
+            share = min(backward.calls / totals.calls, 1.0)
+        elif not share:
+            continue
+        of_known_ns += totals.overhead_ns
+        in_training_ns += share * totals.overhead_ns
+    overhead_share = in_training_ns / of_known_ns if of_known_ns else 0.0
+    all_ns = max(known.all_ns, 1)
+    overhead_ns = min(overhead_ns, 9 * all_ns // 10)
+    steps_ns = known.steps_ns - overhead_share * overhead_ns
+    return min(max(steps_ns, 0.0) / (all_ns - overhead_ns), 1.0)
 
 
 def _known(times: StepTimes, others: StepTimes | None = None) -> _Known:
@@ -120,16 +151,16 @@ def _known(times: StepTimes, others: StepTimes | None = None) -> _Known:
 
 
 def _like(
-    pattern: dict[CellKey, Totals], pattern_ns: int, found: _Known, seen: _Known
+    pattern: dict[CellKey, Totals], training_ns: float, found: _Known, seen: _Known
 ) -> dict[CellKey, Totals]:
+    """training_ns: what the pattern's training steps have taken."""
     of_training_ns = sum(
         totals.self_ns
         for (_, phase), totals in pattern.items()
         if phase in _OF_TRAINING
     )
+    pattern_ns = sum(totals.self_ns for totals in pattern.values())
     others_ns = pattern_ns - of_training_ns
-    # The pattern is without the time that measuring took.
-    training_ns = pattern_ns * seen.steps_ns / max(seen.all_ns, 1)
     training = found.steps_ns / training_ns if training_ns else 0.0
     rest_ns = found.all_ns - training * of_training_ns
     others = max(rest_ns, 0.0) / others_ns if others_ns else 0.0
