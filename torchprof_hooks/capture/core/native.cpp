@@ -36,6 +36,7 @@ PyMemberDef cursor_members[] = {
     {"watches", T_BOOL, offsetof(Cursor, watches), 0, nullptr},
     {"by_shapes", T_BOOL, offsetof(Cursor, by_shapes), 0, nullptr},
     {"tells_functions", T_BOOL, offsetof(Cursor, tells_functions), 0, nullptr},
+    {"divides", T_BOOL, offsetof(Cursor, divides), 0, nullptr},
     {"is_idle", T_BOOL, offsetof(Cursor, is_idle), 0, nullptr},
     {"graphs_left", T_PYSSIZET, offsetof(Cursor, graphs_left), 0, nullptr},
     {"evaluations_left", T_PYSSIZET, offsetof(Cursor, evaluations_left), 0, nullptr},

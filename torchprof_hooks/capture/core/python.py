@@ -53,7 +53,7 @@ class Cursor:
     sites: all there are, by their codes.
     log: sums of the calls that have ended.
     passes: backward passes that are running: the engine may run parts in other threads.
-    owns_nodes: whether the counter of nodes is read.
+    owns_nodes, divides: whether passes are followed, and nodes counted for that.
     meters: told of each call that begins (`opened`), has just ended (`closing`), and of
         changes of owner in passes (`moved`), if `reads_meters`; and asked to
         `look_for_devices` where nothing is being called, or what is interrupted by what
@@ -69,8 +69,8 @@ class Cursor:
     tells_functions: whether it is left to `functions` to `call` what a mode shows.
     graphs_left, evaluations_left: how many calls from outside may be counted here, and
         `on_pause` not be told, which is told of all while the former is 0.
-    is_idle: whether no training step runs: calls without graphs are evaluations.
-    last_evaluation_ns: when the last one ended that was counted.
+    is_idle: whether no training step runs: calls without graphs are evaluations; the
+        last of these that was counted ended at `last_evaluation_ns`.
     """
 
     site: Site
@@ -83,23 +83,23 @@ class Cursor:
         self.passes: list[BackwardPass] = []
         #: Time in entries so far, without those inside of them.
         self.entered_ns = 0
-        #: Told, with its stamp, of the end of whatever was called from outside of all,
-        #: unless it failed; and of backward passes, wherever they were started.
+        #: Told of the ends of backward passes, and of what was called from outside of
+        #: all, unless it failed.
         self.on_pause: Callable[[Site, int], object] | None = None
         self.graphs_left = self.evaluations_left = self.last_evaluation_ns = 0
         #: Of calls that ended inside of open ones.
         self.intervals: list[int] = []
         #: Whether entries are left out of the time of the calls that they interrupt.
         self.gives_time_back = True
-        self.owns_nodes = self.reads_meters = self.watches = self.is_idle = False
+        self.owns_nodes = self.divides = self.reads_meters = False
+        self.watches = self.is_idle = False
         self.meters: Meters | None = None
         self.tensors: Any = None
         self.device: Any = None
         self.callbacks: LinkCallbacks | None = None
         self.functions: Any = None  # FunctionCalls, which ask for more than a cursor
         self.by_shapes = self.tells_functions = False
-        # What has ended: numbers of the interval, and of the call (see `SpanLog`).
-        self.own = self.intervals.extend
+        self.own = self.intervals.extend  # what has ended, as calls are (see `SpanLog`)
         self.entries = self.log.entries
         self.book = self.log.entries.extend
 

@@ -62,6 +62,7 @@ class ThreadCalls(Cursor):
         self.outside = self.site = self.tree.new_site(None, (), "outside")
         self.backward = backward
         self.owns_nodes = backward is not None
+        self.divides = backward is not None and backward.divides
         self.ownership = Ownership()
         self.exchanges = Exchanges()
         self.aborted_calls = 0

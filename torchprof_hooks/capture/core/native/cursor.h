@@ -72,7 +72,7 @@ struct Cursor {
   PyObject *tensors, *device;  // a TensorMeter and a DeviceMeter, or None
   Nanoseconds entered_ns;
   char gives_time_back, owns_nodes, reads_meters, watches, by_shapes, tells_functions;
-  char is_idle;  // this and the next three: see `Cursor` in Python
+  char divides, is_idle;  // these and the next three: see `Cursor` in Python
   Py_ssize_t graphs_left, evaluations_left;
   Nanoseconds last_evaluation_ns;
   std::vector<int64_t> intervals;

@@ -60,7 +60,7 @@ PyObject* forward_post(PyObject* self, PyObject* const* args, Py_ssize_t count) 
   }
   if (!read_at_end(self, node, end_ns)) return nullptr;
   cursor->site = node->around();
-  if (cursor->owns_nodes) own_nodes(cursor, node);
+  if (cursor->divides) own_nodes(cursor, node);
   if (args[2] == Py_None) {
     Owned done(PyObject_CallMethodNoArgs(self, names.count_if_aborted));
     if (!done) return nullptr;
