@@ -101,6 +101,19 @@ class Allocation(NamedTuple):
     total_bytes: int
 
 
+class DeviceActivity(NamedTuple):
+    """A kernel, a copy or the like that a device has run.
+
+    device: its name, "cuda:0".
+    launch_ns: when the host began to launch it, None if that was not recorded.
+    """
+
+    device: str
+    start_ns: int
+    end_ns: int
+    launch_ns: int | None
+
+
 @dataclass(slots=True)
 class StepTrace:
     """One traced step, as the thread that ran it saw it.
@@ -112,6 +125,7 @@ class StepTrace:
     passes: backward passes; one may run inside of another.
     tensors: the tensor type of each block, of those that were seen as tensors.
     devices: where blocks are that were there before.
+    activities: what devices have run, in no order, also before and after the step.
     """
 
     step: int
@@ -125,3 +139,4 @@ class StepTrace:
     allocations: list[Allocation] = field(default_factory=list)
     tensors: dict[int, TensorType] = field(default_factory=dict)
     devices: dict[int, str] = field(default_factory=dict)
+    activities: list[DeviceActivity] = field(default_factory=list)

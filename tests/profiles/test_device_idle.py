@@ -1,0 +1,246 @@
+"""Idle time of devices, planted in traces by hand."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+
+from torchprof_hooks.profiles.names import OUTSIDE_NAME, Phase
+from torchprof_hooks.profiles.trace.device_idle import (
+    LAUNCHED_NAME,
+    UNSEEN_NAME,
+    DeviceIdle,
+    DeviceUse,
+    IdleRow,
+    find_device_idle,
+)
+from torchprof_hooks.profiles.trace.step_trace import (
+    DeviceActivity,
+    ModuleSpan,
+    StepTrace,
+)
+
+#: A step from 100 to 200: two modules forward, the second one inside of a third, then
+#: both backward, then an optimizer.
+MODULES = [
+    ModuleSpan("Net", "Net", "forward", 105, 145),
+    ModuleSpan("Net.a", "Linear", "forward", 110, 120),
+    ModuleSpan("Net.b", "Linear", "forward", 125, 140),
+    ModuleSpan("Net.b", "Linear", "backward", 150, 160),
+    ModuleSpan("Net.a", "Linear", "backward", 160, 170),
+    ModuleSpan("(optimizer) SGD", "", "optimizer", 180, 190),
+]
+
+
+def kernel(
+    start_ns: int, end_ns: int, launch_ns: int | None = None, device: str = "cuda:0"
+) -> DeviceActivity:
+    return DeviceActivity(device, start_ns, end_ns, launch_ns)
+
+
+def idle(
+    *activities: DeviceActivity, modules: list[ModuleSpan] = MODULES
+) -> DeviceIdle:
+    trace = StepTrace(3, 1, 1, 100, 200, modules, activities=list(activities))
+    found = find_device_idle(trace)
+    assert found.step_ns == 100
+    assert not found.broken_promise()
+    return found
+
+
+def rows(found: DeviceIdle, device: int = 0) -> dict[tuple[str, Phase], int]:
+    return {(r.module, r.phase): r.idle_ns for r in found.devices[device].rows}
+
+
+FILLS_THE_REST = kernel(140, 200, 139)
+
+
+def test_a_gap_is_what_the_host_did_until_the_launch() -> None:
+    found = idle(kernel(100, 112, 90), kernel(128, 140, 126), FILLS_THE_REST)
+
+    assert found.devices[0].busy_ns == 100 - 16
+    # From 112 to the launch at 126: 8 in a, 5 between, 1 in b; then the launch.
+    assert rows(found) == {
+        ("Net.a", "forward"): 8,
+        ("Net", "forward"): 5,
+        ("Net.b", "forward"): 1,
+        (LAUNCHED_NAME, "outside"): 2,
+    }
+
+
+def test_the_longest_row_is_first() -> None:
+    found = idle(kernel(100, 112, 90), kernel(128, 140, 126), FILLS_THE_REST)
+
+    assert [row.idle_ns for row in found.devices[0].rows] == [8, 5, 2, 1]
+
+
+def test_a_launch_before_the_gap_leaves_nothing_to_the_host() -> None:
+    found = idle(kernel(100, 112, 90), kernel(128, 200, 111))
+
+    assert rows(found) == {(LAUNCHED_NAME, "outside"): 16}
+
+
+def test_a_graph_is_launched_once() -> None:
+    """Gaps between its kernels are not the host's."""
+    found = idle(kernel(100, 112, 99), kernel(115, 120, 99), kernel(121, 200, 99))
+
+    assert rows(found) == {(LAUNCHED_NAME, "outside"): 4}
+
+
+def test_begin_and_end_of_the_step() -> None:
+    found = idle(kernel(112, 185, 111))
+
+    assert found.devices[0].busy_ns == 73
+    assert rows(found) == {
+        (OUTSIDE_NAME, "outside"): 5 + 10,
+        ("Net", "forward"): 5,
+        ("Net.a", "forward"): 1,
+        (LAUNCHED_NAME, "outside"): 1,
+        ("(optimizer) SGD", "optimizer"): 5,
+    }
+
+
+def test_streams_that_overlap_are_busy_once() -> None:
+    found = idle(
+        kernel(100, 150, 99),
+        kernel(110, 120, 105),  # inside
+        kernel(140, 160, 130),  # across its end
+        kernel(160, 190, 155),  # at once
+        kernel(190, 200, 155),
+    )
+
+    assert found.devices == (DeviceUse("cuda:0", 100),)
+
+
+def test_what_starts_first_ends_a_gap() -> None:
+    """Whatever is launched first; of two at once, it is the first launch."""
+    found = idle(kernel(100, 110, 99), kernel(130, 200, 105), kernel(118, 130, 115))
+    assert rows(found) == {("Net.a", "forward"): 5, (LAUNCHED_NAME, "outside"): 3}
+
+    found = idle(kernel(100, 110, 99), kernel(118, 200, 117), kernel(118, 130, 112))
+    assert rows(found) == {("Net.a", "forward"): 2, (LAUNCHED_NAME, "outside"): 6}
+
+
+def test_backward_that_another_thread_launches() -> None:
+    """The engine's thread has no mark of its own in here: time says whose it is."""
+    found = idle(kernel(100, 155, 99), kernel(166, 200, 165))
+
+    assert rows(found) == {
+        ("Net.b", "backward"): 5,
+        ("Net.a", "backward"): 5,
+        (LAUNCHED_NAME, "outside"): 1,
+    }
+
+
+def test_kernels_across_the_bounds_of_the_step() -> None:
+    found = idle(
+        kernel(10, 20, 9), kernel(50, 112, 40), kernel(112, 260, 111), kernel(270, 280)
+    )
+
+    assert found.devices == (DeviceUse("cuda:0", 100),)
+
+
+def test_the_next_step_has_launched_what_ends_the_last_gap() -> None:
+    found = idle(kernel(100, 190, 99), kernel(230, 240, 195))
+    # Until the launch, the host was outside; the rest of the step waits for the start.
+    assert rows(found) == {
+        (OUTSIDE_NAME, "outside"): 5,
+        (LAUNCHED_NAME, "outside"): 5,
+    }
+    found = idle(kernel(100, 190, 99), kernel(230, 240, 225))
+    assert rows(found) == {(OUTSIDE_NAME, "outside"): 10}
+
+
+def test_a_launch_that_was_not_recorded() -> None:
+    found = idle(kernel(100, 112), kernel(130, 200))
+
+    assert rows(found) == {(UNSEEN_NAME, "outside"): 18}
+
+
+def test_nothing_on_devices() -> None:
+    assert idle().devices == ()
+    assert idle(kernel(10, 20, 9), kernel(300, 310, 290)).devices == ()
+
+
+def test_devices_have_rows_of_their_own() -> None:
+    found = idle(kernel(100, 200, 99), kernel(110, 120, 112, "cuda:1"))
+
+    assert [use.device for use in found.devices] == ["cuda:0", "cuda:1"]
+    assert rows(found) == {}
+    assert found.devices[1].idle_ns == 90
+
+
+def test_a_step_without_modules() -> None:
+    found = idle(kernel(100, 150, 99), modules=[])
+
+    assert rows(found) == {(OUTSIDE_NAME, "outside"): 50}
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_every_nanosecond_has_one_place(seed: int) -> None:
+    """The rule, applied to each single nanosecond of random steps."""
+    rng = random.Random(seed)
+    modules = _random_modules(rng, 100, 200, "Net")
+    activities = []
+    for _ in range(rng.randint(1, 12)):
+        start_ns = rng.randint(80, 215)
+        launch_ns = rng.choice([None, start_ns - rng.randint(0, 30)])
+        activities.append(kernel(start_ns, start_ns + rng.randint(1, 15), launch_ns))
+    found = idle(*activities, modules=modules)
+
+    expected: Counter[tuple[str, str]] = Counter()
+    for now_ns in range(100, 200):
+        expected[_booked(now_ns, activities, modules)] += 1
+    busy_ns = expected.pop(("busy", ""), 0)
+    if found.devices:
+        assert found.devices[0].busy_ns == busy_ns
+        assert rows(found) == dict(expected)
+    else:
+        assert not busy_ns
+
+
+def _random_modules(
+    rng: random.Random, start_ns: int, end_ns: int, name: str
+) -> list[ModuleSpan]:
+    made: list[ModuleSpan] = []
+    now_ns = start_ns
+    while end_ns - now_ns > 4 and len(name) < 12:
+        first, last = sorted(rng.sample(range(now_ns, end_ns), 2))
+        inner = f"{name}.{len(made)}"
+        made.append(ModuleSpan(inner, "Layer", "forward", first, last))
+        made += _random_modules(rng, first, last, inner)
+        now_ns = last
+    return made
+
+
+def _booked(
+    now_ns: int, activities: list[DeviceActivity], modules: list[ModuleSpan]
+) -> tuple[str, str]:
+    if any(a.start_ns <= now_ns < a.end_ns for a in activities):
+        return "busy", ""
+    later = [a for a in activities if a.start_ns > now_ns]
+    if later:
+        start_ns = min(a.start_ns for a in later)
+        ends = [a for a in later if a.start_ns == start_ns]
+        launches = [a.start_ns if a.launch_ns is None else a.launch_ns for a in ends]
+        first = ends[launches.index(min(launches))]
+        if first.launch_ns is None:
+            return UNSEEN_NAME, "outside"
+        if first.launch_ns <= now_ns:
+            return LAUNCHED_NAME, "outside"
+    inside = [m for m in modules if m.start_ns <= now_ns < m.end_ns]
+    if not inside:
+        return OUTSIDE_NAME, "outside"
+    innermost = max(inside, key=lambda m: (m.start_ns, -m.end_ns, modules.index(m)))
+    return innermost.name, innermost.phase
+
+
+def test_times_that_do_not_add_up_are_a_broken_promise() -> None:
+    use = DeviceUse("cuda:0", 5, (IdleRow("Net", "forward", 4),))
+
+    assert not DeviceIdle(1, 9, (use,)).broken_promise()
+    assert DeviceIdle(1, 10, (use,)).broken_promise() == (
+        "times of cuda:0 do not add up to the step"
+    )

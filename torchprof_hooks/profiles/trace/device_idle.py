@@ -1,0 +1,205 @@
+"""How much of a traced step a device idled, and whose host code it waited for."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Annotated, Final, NamedTuple
+
+from torchprof_hooks.profiles.files.fields import OPTIONAL, Count
+from torchprof_hooks.profiles.names import Phase
+from torchprof_hooks.profiles.trace.module_places import OUTSIDE, Place
+from torchprof_hooks.profiles.trace.step_trace import (
+    DeviceActivity,
+    ModuleSpan,
+    StepTrace,
+)
+
+#: The host had launched the work already, and the device had not begun it: the latency
+#: of a launch, the gaps between the kernels of a graph, and what waits for another
+#: stream or device.
+LAUNCHED_NAME: Final = "(launched, not yet begun)"
+#: It is not known when the work was launched that ended the idle time.
+UNSEEN_NAME: Final = "(launch not recorded)"
+
+_LAUNCHED: Final = Place(LAUNCHED_NAME, "outside")
+_UNSEEN: Final = Place(UNSEEN_NAME, "outside")
+
+
+class IdleRow(NamedTuple):
+    """Time in which a device idled while the host was in one place.
+
+    module, phase: the place: a module, or what else reports have rows for.
+    """
+
+    module: str
+    phase: Phase
+    idle_ns: Count
+
+
+class DeviceUse(NamedTuple):
+    """What one device did in the step: it was busy, or idled for one of the rows.
+
+    device: its name, "cuda:0".
+    rows: the longest first.
+    """
+
+    device: str
+    busy_ns: Count
+    rows: tuple[IdleRow, ...] = ()
+
+    @property
+    def idle_ns(self) -> int:
+        """Nanoseconds in which it did nothing."""
+        return sum(row.idle_ns for row in self.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceIdle:
+    """How busy devices were in one step.
+
+    step: the number of the step.
+    step_ns: how long it took on the host, which for each device is the sum of its busy
+        time and of its rows.
+    devices: those that did anything, by name.
+    reason: why there is no step, "" if there is one.
+    """
+
+    step: Count = 0
+    step_ns: Count = 0
+    devices: tuple[DeviceUse, ...] = ()
+    reason: Annotated[str, OPTIONAL] = ""
+
+    def broken_promise(self) -> str:
+        """What is wrong with the values taken together, "" if nothing."""
+        for use in self.devices:
+            if use.busy_ns + use.idle_ns != self.step_ns:
+                return f"times of {use.device} do not add up to the step"
+        return ""
+
+
+def find_device_idle(trace: StepTrace) -> DeviceIdle:
+    """Divide the step into busy and idle time, for each device.
+
+    A device is busy while any of its streams runs a kernel, a copy or the like. The
+    rest of the step are gaps, each of which ends when the next activity begins, or
+    with the step. The host launched that activity. So a gap is divided as follows:
+
+    - From its begin to the launch, the device waited for the host. Each moment is
+      booked on the innermost module (or optimizer, data loading, ...) that the host was
+      in at that moment. This is the host's code on its way to the launch. A host that
+      has waited for the device, and returns late from that, is still in the code that
+      waited.
+    - From the launch to the end of the gap, the host was not to blame: this has a row
+      of its own. A launch before the gap makes all of it such time.
+    - A gap before an activity whose launch was not recorded is not divided, and has a
+      row of its own.
+    - After the last activity, what the host did until the end of the step.
+
+    Modules are found by time alone: backward of a device runs in threads of the
+    engine, and `StepTrace.modules` has the spans of that, too. So what a thread of the
+    program's own launches is booked on the place of the thread that runs the step.
+
+    Without activities, there are no devices.
+    """
+    by_device: dict[str, list[DeviceActivity]] = {}
+    for activity in trace.activities:
+        by_device.setdefault(activity.device, []).append(activity)
+    places = _Places(trace.modules)
+    uses = (
+        _use(device, found, trace, places)
+        for device, found in sorted(by_device.items())
+    )
+    step_ns = max(trace.end_ns - trace.start_ns, 0)
+    return DeviceIdle(trace.step, step_ns, tuple(use for use in uses if use.busy_ns))
+
+
+def _use(
+    device: str, activities: list[DeviceActivity], trace: StepTrace, places: _Places
+) -> DeviceUse:
+    idle: Counter[Place] = Counter()
+    now_ns, busy_ns = trace.start_ns, 0
+    for activity in sorted(activities, key=_order):
+        if activity.end_ns <= now_ns or now_ns >= trace.end_ns:
+            continue  # it lies before the step, inside of others, or after the step
+        begin_ns = min(activity.start_ns, trace.end_ns)
+        if begin_ns > now_ns:
+            _book(idle, now_ns, begin_ns, activity.launch_ns, places)
+            now_ns = begin_ns
+        end_ns = min(activity.end_ns, trace.end_ns)
+        busy_ns += end_ns - now_ns
+        now_ns = end_ns
+    if now_ns < trace.end_ns:
+        _book(idle, now_ns, trace.end_ns, trace.end_ns, places)
+    rows = (IdleRow(*place, idle_ns) for place, idle_ns in idle.items() if idle_ns)
+    return DeviceUse(device, busy_ns, tuple(sorted(rows, key=_longest)))
+
+
+def _order(activity: DeviceActivity) -> tuple[int, int]:
+    """By start. Of those that start together, what was launched first."""
+    launch_ns = activity.launch_ns
+    return activity.start_ns, activity.start_ns if launch_ns is None else launch_ns
+
+
+def _longest(row: IdleRow) -> tuple[int, str, str]:
+    return -row.idle_ns, row.module, row.phase
+
+
+def _book(
+    idle: Counter[Place],
+    begin_ns: int,
+    end_ns: int,
+    launch_ns: int | None,
+    places: _Places,
+) -> None:
+    """Book one gap, whose end was launched at `launch_ns`."""
+    if launch_ns is None:
+        idle[_UNSEEN] += end_ns - begin_ns
+        return
+    launch_ns = min(max(launch_ns, begin_ns), end_ns)
+    for place, host_ns in places.during(begin_ns, launch_ns):
+        idle[place] += host_ns
+    idle[_LAUNCHED] += end_ns - launch_ns
+
+
+class _Places:
+    """Where the host was, at any time."""
+
+    def __init__(self, modules: Iterable[ModuleSpan]) -> None:
+        changes = sorted(_changes(modules), key=lambda change: change[0])
+        self._times = [time_ns for time_ns, _ in changes]
+        self._places = [place for _, place in changes]
+
+    def during(self, begin_ns: int, end_ns: int) -> Iterator[tuple[Place, int]]:
+        """The places from one moment to another, and how long each lasted."""
+        if begin_ns >= end_ns:
+            return
+        first = bisect_right(self._times, begin_ns)
+        last = bisect_right(self._times, end_ns)
+        bounds = [begin_ns, *self._times[first:last], end_ns]
+        for number, (from_ns, to_ns) in enumerate(pairwise(bounds), first):
+            yield self._places[number - 1] if number else OUTSIDE, to_ns - from_ns
+
+
+def _changes(modules: Iterable[ModuleSpan]) -> Iterator[tuple[int, Place]]:
+    """When the innermost module changes, and to what."""
+    running: list[ModuleSpan] = []
+    for span in sorted(modules, key=lambda span: (span.start_ns, -span.end_ns)):
+        yield from _ended(running, span.start_ns)
+        running.append(span)
+        yield span.start_ns, Place(span.name, span.phase)
+    if running:
+        yield from _ended(running, max(span.end_ns for span in running))
+
+
+def _ended(running: list[ModuleSpan], now_ns: int) -> Iterator[tuple[int, Place]]:
+    """The changes at the ends of what is over."""
+    while running and running[-1].end_ns <= now_ns:
+        ended_ns = running.pop().end_ns
+        while running and running[-1].end_ns <= ended_ns:
+            running.pop()
+        outer = Place(running[-1].name, running[-1].phase) if running else OUTSIDE
+        yield ended_ns, outer
