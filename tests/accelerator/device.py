@@ -23,6 +23,7 @@ from torchprof_hooks.capture.core.build import compile_extension
 
 NAME = "planted_device"
 SOURCE = Path(__file__).with_name(f"{NAME}.cpp")
+SOURCES = (SOURCE, Path(__file__).with_name("planted_trace.h"))
 
 
 def build() -> Path:
@@ -31,8 +32,8 @@ def build() -> Path:
     Raises:
         NotBuiltError: there is no compiler.
     """
-    said = f"{torch.__version__}\0{SOURCE.read_text(encoding='utf-8')}"
-    key = hashlib.sha256(said.encode()).hexdigest()[:16]
+    said = (torch.__version__, *(path.read_text(encoding="utf-8") for path in SOURCES))
+    key = hashlib.sha256("\0".join(said).encode()).hexdigest()[:16]
     folder = Path(tempfile.gettempdir(), f"{NAME}-{os.getuid()}")
     folder.mkdir(mode=0o700, exist_ok=True)
     path = folder / f"{NAME}-{key}.so"

@@ -19,6 +19,8 @@
 #include <atomic>
 #include <mutex>
 
+#include "planted_trace.h"
+
 // torch asks devices of all kinds what they have allocated.
 #define COUNTS_MEMORY (TORCH_VERSION_MAJOR * 100 + TORCH_VERSION_MINOR >= 209)
 
@@ -34,7 +36,7 @@ struct Event {
 
 struct Queues {
   std::mutex lock;
-  int64_t now_ns = 0;
+  int64_t now_ns = 0, latency_ns = 0;
   std::array<std::array<int64_t, kStreams>, kDevices> ends_ns{};
   std::array<int64_t, kDevices> chosen{};
   int64_t waits = 0, records = 0, events = 0;
@@ -173,8 +175,11 @@ PyObject* add_work(PyObject*, PyObject* argument) {
   if (work_ns == -1 && PyErr_Occurred()) return nullptr;
   std::lock_guard held(queues.lock);
   is_in_use = true;
-  int64_t& end_ns = queues.ends_ns[current_device][queues.chosen[current_device]];
-  end_ns = std::max(end_ns, queues.now_ns) + work_ns;
+  int64_t stream = queues.chosen[current_device];
+  int64_t& end_ns = queues.ends_ns[current_device][stream];
+  int64_t start_ns = std::max(end_ns, queues.now_ns + queues.latency_ns);
+  end_ns = start_ns + work_ns;
+  planted_trace::ran({queues.now_ns, start_ns, end_ns, current_device, stream});
   Py_RETURN_NONE;
 }
 
@@ -183,6 +188,19 @@ PyObject* pass_time(PyObject*, PyObject* argument) {
   if (time_ns == -1 && PyErr_Occurred()) return nullptr;
   std::lock_guard held(queues.lock);
   queues.now_ns += time_ns;
+  Py_RETURN_NONE;
+}
+
+// From now on, the device begins with what is launched so many nanoseconds later.
+PyObject* set_latency(PyObject*, PyObject* argument) {
+  std::lock_guard held(queues.lock);
+  queues.latency_ns = PyLong_AsLongLong(argument);
+  Py_RETURN_NONE;
+}
+
+// What traces add to the device's times.
+PyObject* set_trace_offset(PyObject*, PyObject* argument) {
+  planted_trace::offset_ns = PyLong_AsLongLong(argument);
   Py_RETURN_NONE;
 }
 
@@ -225,6 +243,8 @@ PyObject* allocate(PyObject*, PyObject* argument) {
 
 PyMethodDef methods[] = {{"add_work", add_work, METH_O, nullptr},
                          {"pass_time", pass_time, METH_O, nullptr},
+                         {"set_latency", set_latency, METH_O, nullptr},
+                         {"set_trace_offset", set_trace_offset, METH_O, nullptr},
                          {"capture", capture, METH_O, nullptr},
                          {"fail", fail, METH_O, nullptr},
                          {"is_capturing", is_capturing, METH_NOARGS, nullptr},
@@ -241,6 +261,7 @@ PyMODINIT_FUNC PyInit_planted_device() {
   static Guard guard;
   static c10::impl::DeviceGuardImplRegistrar registered(kType, &guard);
   at::RegisterPrivateUse1HooksInterface(new Hooks());
+  planted_trace::register_with_torch();
 #if COUNTS_MEMORY
   c10::SetAllocator(kType, &Counting::instance());
 #endif

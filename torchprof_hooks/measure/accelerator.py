@@ -100,3 +100,10 @@ def current_accelerator() -> str | None:
     if found is not None:
         return found.type
     return "cuda" if torch.backends.cuda.is_built() else None  # type: ignore[no-untyped-call]
+
+
+def wait_for_accelerator() -> None:
+    """Until the current device has done all that it was given, if it is in use."""
+    kind = current_accelerator()
+    if kind is not None and Accelerator(kind).is_initialized():
+        torch.accelerator.synchronize()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torchprof_hooks.capture.tracing.recording import Recording, Window
+from torchprof_hooks.capture.tracing.recording import Recording, Wants, Window
 from torchprof_hooks.profiles.trace.memory_replay import MemoryReplay, replay_memory
 from torchprof_hooks.tracing.recorded_step import RecordedStep
 from torchprof_hooks.tracing.uninterrupted import uninterrupted
@@ -21,7 +21,7 @@ class MemoryStep:
 
     def __init__(self) -> None:
         self.reason = "no step was traced"
-        self._recording = RecordedStep(wants_tensors=True)
+        self._recording = RecordedStep(Wants(tensors=True))
         self._recorded: tuple[Recording, Window] | None = None
         self._step = 0
         self._replay: MemoryReplay | None = None

@@ -7,6 +7,7 @@ from torchprof_hooks.capture.tracing.kineto_session import (
     Hold,
     kineto_sessions,
 )
+from torchprof_hooks.capture.tracing.recording import Wants
 from torchprof_hooks.tracing.uninterrupted import uninterrupted
 
 
@@ -14,11 +15,11 @@ class RecordedStep:
     """A step that is recorded for one hook; one at a time. Signals are handled before
     torch's profiler starts or stops, or after that.
 
-    wants_tensors: whether tensors and memory are recorded.
+    wants: what is recorded, at least.
     """
 
-    def __init__(self, wants_tensors: bool) -> None:
-        self._wants_tensors = wants_tensors
+    def __init__(self, wants: Wants) -> None:
+        self._wants = wants
         self._hold: Hold | None = None
 
     @property
@@ -28,7 +29,7 @@ class RecordedStep:
 
     def join(self) -> None:
         """The hook is in use from now on."""
-        kineto_sessions.join(self, self._wants_tensors)
+        kineto_sessions.join(self, self._wants)
 
     def leave(self) -> None:
         """It is not."""

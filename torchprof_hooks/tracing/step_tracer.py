@@ -6,6 +6,7 @@ import warnings
 from functools import partial
 from pathlib import Path
 
+from torchprof_hooks.capture.tracing.recording import Wants
 from torchprof_hooks.session.trigger_timer import SecondOrStepTimer
 from torchprof_hooks.tracing.recorded_step import RecordedStep
 from torchprof_hooks.tracing.trace_writer import TraceOptions, TraceWriter
@@ -33,7 +34,7 @@ class StepTracer:
         self._timer = timer
         self._directory = directory
         self._trace_first = trace_first
-        self._recording = RecordedStep(options.with_tensors)
+        self._recording = RecordedStep(Wants(tensors=options.with_tensors))
         self._has_joined = False
         self._is_due = False
         self._next_step: int | None = None  # the number after the coming step, likely

@@ -79,13 +79,21 @@ def end_range() -> Place:
     return Place(torch.autograd.profiler.record_function, "__exit__")
 
 
-def make_profiler(with_tensors: bool) -> Any:
+def make_profiler(with_tensors: bool, with_operations: bool = True) -> Any:
     """A profiler of torch for everything that this build can see, to `start()`,
     `stop()` and `export_chrome_trace()`. Not `torch.profiler.profile`, which counts the
-    steps of the process: programs may have one."""
+    steps of the process: programs may have one.
+
+    with_operations: whether operations of the host are recorded, which takes it about a
+        microsecond for each, or only what devices run, if this build can see any.
+    """
     make = getattr(torch.profiler, "_KinetoProfile", torch.profiler.profile)
+    activities = torch.profiler.supported_activities()  # type: ignore[no-untyped-call]
+    if not with_operations:
+        of_host = {torch.profiler.ProfilerActivity.CPU}
+        activities = set(activities) - of_host or activities
     return make(
-        activities=torch.profiler.supported_activities(),  # type: ignore[no-untyped-call]
+        activities=activities,
         record_shapes=with_tensors,
         profile_memory=with_tensors,  # without it, torch does not number tensors
         acc_events=True,  # else some torch warns that a next start forgets them
@@ -102,17 +110,21 @@ def event_tree(profiler: Any) -> Sequence[Any]:
 def system_threads(profiler: Any) -> Mapping[int, int]:
     """The system's number of each thread that ran operations, by the profiler's number
     of it."""
-    events = getattr(_results(profiler), "events", None)
-    if events is None:
-        return {}
     return {
         event.start_thread_id(): event.device_resource_id()
-        for event in events()
+        for event in flat_events(profiler)
         if event.activity_type() in _ON_THREADS
     }
 
 
 _ON_THREADS: Final = {"cpu_op", "user_annotation"}
+
+
+def flat_events(profiler: Any) -> Sequence[Any]:
+    """The events of a profiler that has stopped, also those of devices, in no order.
+    Empty if nothing was recorded, or torch hides them."""
+    read = getattr(_results(profiler), "events", None)
+    return () if read is None else read()
 
 
 def _results(profiler: Any) -> Any:

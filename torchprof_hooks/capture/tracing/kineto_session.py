@@ -17,7 +17,7 @@ from torchprof_hooks.capture.torch_names.profiler import (
     is_profiler_active,
     make_profiler,
 )
-from torchprof_hooks.capture.tracing.recording import Recording, Window
+from torchprof_hooks.capture.tracing.recording import Recording, Wants, Window
 from torchprof_hooks.capture.tracing.step_recorder import StepRecorder
 from torchprof_hooks.capture.tracking.tap import Tap
 
@@ -57,18 +57,18 @@ class _Session:
     recording: once it has ended.
     """
 
-    def __init__(self, recorder: StepRecorder, with_tensors: bool) -> None:
+    def __init__(self, recorder: StepRecorder, wants: Wants) -> None:
         self.thread = get_ident()
         self.holds: list[Hold] = []
         self.recording: Recording | None = None
         self._has_cuda = is_cuda_in_use()
         self._has_ended = threading.Event()
         self._is_lost = False
-        self._has_tensors = with_tensors
+        self.wants = wants
         self._recorder = recorder
         self._ranges = OpenRanges()
         self._tap = Tap(recorder.tracker)
-        self._profiler = make_profiler(with_tensors)
+        self._profiler = make_profiler(wants.tensors, wants.operations)
         other_profilers.watch(self)
         with other_profilers.ours():
             self._profiler.start()
@@ -103,7 +103,7 @@ class _Session:
             self._recorder.tracker,
             tracked,
             self._is_lost,
-            self._has_tensors,
+            self.wants.tensors,
         )
         return self.recording
 
@@ -135,18 +135,17 @@ class KinetoSessions:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._session: _Session | None = None
-        #: Of each hook in use: whether it wants tensors. Weak, for hooks whose end was
-        #: interrupted.
-        self._wants: weakref.WeakKeyDictionary[object, bool] = (
+        #: Of each hook in use. Weak, for hooks whose end was interrupted.
+        self._wants: weakref.WeakKeyDictionary[object, Wants] = (
             weakref.WeakKeyDictionary()
         )
         self._recorders: dict[int, StepRecorder] = {}  # by thread
         self._is_ready = False
 
-    def join(self, hook: object, wants_tensors: bool) -> None:
+    def join(self, hook: object, wants: Wants) -> None:
         """A hook begins. Sessions record what any of the hooks wants."""
         with self._lock:
-            self._wants[hook] = wants_tensors
+            self._wants[hook] = wants
         other_profilers.watch(hook)
         self._make_ready()
 
@@ -162,12 +161,12 @@ class KinetoSessions:
         """Begin to record a step; None if somebody else is using torch's profiler."""
         self._end_forgotten()
         with self._lock:
-            session = self._session
+            session, wants = self._session, self._all_wants()
             if session is None and not self._is_in_use():
-                session = self._session = _Session(
-                    self._own_recorder(), any(self._wants.values())
-                )
+                session = self._session = _Session(self._own_recorder(), wants)
             if session is None or session.thread != get_ident():
+                return None
+            if wants.operations > session.wants.operations:
                 return None
             hold = Hold(session)
             session.holds.append(hold)
@@ -203,6 +202,9 @@ class KinetoSessions:
         """Another profiler is about to start."""
         if self._session is not None:
             self._session.give_way()
+
+    def _all_wants(self) -> Wants:
+        return Wants(*map(any, zip(*self._wants.values(), strict=True)))
 
     def _own_recorder(self) -> StepRecorder:
         thread = get_ident()

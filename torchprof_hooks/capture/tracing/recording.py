@@ -12,7 +12,12 @@ from pathlib import Path
 from threading import get_native_id
 from typing import Any, NamedTuple
 
-from torchprof_hooks.capture.torch_names.profiler import event_tree, system_threads
+from torchprof_hooks.capture.torch_names.profiler import (
+    event_tree,
+    flat_events,
+    system_threads,
+)
+from torchprof_hooks.capture.tracing.device_activities import read_activities
 from torchprof_hooks.capture.tracing.step_recorder import TrackedStep
 from torchprof_hooks.capture.tracing.trace_reader import (
     EventReader,
@@ -30,11 +35,23 @@ class Window(NamedTuple):
     end_ns: int
 
 
+class Wants(NamedTuple):
+    """What a hook wants to have recorded.
+
+    operations: of the host. Devices are recorded in any case.
+    tensors: and memory.
+    """
+
+    operations: bool = True
+    tensors: bool = False
+
+
 class Recording:
     """It can be read in any thread, by each of the hooks that shared the session.
 
     is_lost: whether another profiler of torch took the place of ours meanwhile.
     has_tensors: whether tensors and memory were recorded as well.
+    end_ns: when it ended, by `perf_counter_ns`: before a step that went on.
     """
 
     def __init__(
@@ -46,6 +63,7 @@ class Recording:
         has_tensors: bool,
     ) -> None:
         self.thread = get_native_id()
+        self.end_ns = time.perf_counter_ns()
         self.is_lost = is_lost
         self.has_tensors = has_tensors
         self._profiler = profiler
@@ -92,6 +110,12 @@ class Recording:
         if with_tensors:
             trace.passes += read_passes(tracked.passes, offset_ns)
             EventReader(trace, self._threads, breathe).read(self._events)
+        return trace
+
+    def read_devices(self, step: int, window: Window) -> StepTrace:
+        """The recording as plain data: modules, and what devices have run."""
+        trace = self.read(step, window, with_tensors=False)
+        trace.activities += read_activities(flat_events(self._profiler))
         return trace
 
     @cached_property

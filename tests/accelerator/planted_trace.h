@@ -1,0 +1,89 @@
+// What torch's profiler records of the planted device: a plug-in for Kineto, as makers
+// of accelerators have one. Its times are those of the planted queues.
+#pragma once
+
+#define FMT_HEADER_ONLY
+#include <kineto/libkineto.h>
+#include <kineto/output_base.h>
+
+#include <deque>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace planted_trace {
+
+using namespace libkineto;
+
+// What was queued: when, and when the device ran it.
+struct Work {
+  int64_t launch_ns, start_ns, end_ns, device, stream;
+};
+
+inline std::vector<Work> recorded;
+inline bool is_recording = false;
+inline int64_t offset_ns = 0;  // from planted times to those of the Unix epoch
+
+inline void ran(const Work& work) {
+  if (is_recording) recorded.push_back(work);
+}
+
+struct Session final : IActivityProfilerSession {
+  TraceSpan span{0, 0, "planted"};
+  std::deque<GenericTraceActivity> kept;
+
+  void start() override {
+    recorded.clear();
+    is_recording = true;
+  }
+  void stop() override { is_recording = false; }
+  std::vector<std::string> errors() override { return {}; }
+  void add(ActivityType type, const char* name, int64_t start_ns, int64_t end_ns, int64_t id, const Work& work) {
+    GenericTraceActivity& activity = kept.emplace_back(span, type, name);
+    activity.startTime = offset_ns + start_ns;
+    activity.endTime = offset_ns + end_ns;
+    activity.id = id;
+    activity.device = work.device;
+    activity.resource = work.stream;
+  }
+  void processTrace(ActivityLogger& logger) override {
+    // Operations of torch have numbers of their own, which are the same.
+    int64_t id = 0;
+    for (const Work& work : recorded) {
+      id++;
+      add(ActivityType::CONCURRENT_KERNEL, "planted_kernel", work.start_ns, work.end_ns, id, work);
+      add(ActivityType::PRIVATEUSE1_RUNTIME, "plantedLaunch", work.launch_ns, work.launch_ns + 1, id, work);
+    }
+    if (!recorded.empty()) {  // a range of the program, as devices show them, is no work
+      const Work &first = recorded.front(), &last = recorded.back();
+      add(ActivityType::GPU_USER_ANNOTATION, "range", first.start_ns, last.end_ns, 0, first);
+    }
+    for (const auto& activity : kept) logger.handleGenericActivity(activity);
+  }
+  std::unique_ptr<DeviceInfo> getDeviceInfo() override { return nullptr; }
+  std::vector<ResourceInfo> getResourceInfos() override { return {}; }
+  std::unique_ptr<CpuTraceBuffer> getTraceBuffer() override { return nullptr; }
+};
+
+struct Profiler final : IActivityProfiler {
+  std::string own_name = "planted";
+  std::set<ActivityType> types{ActivityType::CONCURRENT_KERNEL, ActivityType::PRIVATEUSE1_RUNTIME,
+                               ActivityType::GPU_USER_ANNOTATION};
+
+  const std::string& name() const override { return own_name; }
+  const std::set<ActivityType>& availableActivities() const override { return types; }
+  std::unique_ptr<IActivityProfilerSession> configure(const std::set<ActivityType>&, const Config&) override {
+    return std::make_unique<Session>();
+  }
+  std::unique_ptr<IActivityProfilerSession> configure(int64_t, int64_t, const std::set<ActivityType>& types,
+                                                      const Config& config) override {
+    return configure(types, config);
+  }
+};
+
+inline void register_with_torch() {
+  api().registerProfilerFactory([] { return std::make_unique<Profiler>(); });
+}
+
+}  // namespace planted_trace

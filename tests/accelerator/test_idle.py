@@ -1,0 +1,99 @@
+"""How long a device idled in a traced step: torch's profiler records planted times by
+the interface that makers of accelerators have, so each nanosecond is known."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.accelerator.device import build
+from tests.programs import python
+from torchprof_hooks.capture.core.build import NotBuiltError
+
+NO_ROWS: dict[str, float] = {}
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, Any]:
+    """What each scenario has found: step, its ms, of devices busy ms and ms of rows."""
+    try:
+        extension = build()
+    except NotBuiltError as error:
+        if "no C++ compiler" not in str(error):
+            raise
+        pytest.skip(str(error))
+    done = python("-m", "tests.accelerator.idle", str(extension))
+    assert done.returncode == 0, done.stderr
+    scenarios: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return scenarios
+
+
+def test_a_device_that_waits_for_the_host(found: dict[str, Any]) -> None:
+    step, step_ms, devices, _ = found["slow_host"]
+
+    assert (step, step_ms) == (2, 33)
+    busy_ms, rows = devices["planted:0"]
+    assert busy_ms == 2 + 1 + 3 + 2
+    assert rows == {
+        "Sequential.0 forward": 5 - 2,
+        "Sequential.1 forward": 10,
+        "Sequential.2 backward": 6 - 2,
+        "Sequential.0 backward": 4 - 3,
+        "(outside modules) outside": 7,
+    }
+    assert busy_ms + sum(rows.values()) == step_ms
+
+
+def test_work_of_the_step_before(found: dict[str, Any]) -> None:
+    """The host is ahead: the device has no moment to idle in."""
+    _, step_ms, devices, _ = found["slow_device"]
+
+    assert devices == {"planted:0": [step_ms, NO_ROWS]}
+
+
+def test_what_comes_after_the_launch_is_not_the_hosts(found: dict[str, Any]) -> None:
+    [busy_ms, rows] = found["latency"][2]["planted:0"]
+
+    assert busy_ms == 2 + 2
+    assert rows == {
+        "(launched, not yet begun) outside": 3 + 3,
+        "Sequential.0 forward": 10 - 2 - 3,
+        "Sequential.1 forward": 10 - 2 - 3,
+    }
+
+
+def test_a_host_that_has_waited_for_the_device(found: dict[str, Any]) -> None:
+    """Meanwhile, the device was busy; then it waits for what the host goes on to."""
+    assert found["waiting_host"][2] == {"planted:0": [4, {"Sequential.1 forward": 8}]}
+
+
+def test_streams_that_are_busy_at_once(found: dict[str, Any]) -> None:
+    assert found["streams"][2] == {"planted:0": [9, {"Sequential.2 forward": 12 - 9}]}
+
+
+def test_each_device_has_rows_of_its_own(found: dict[str, Any]) -> None:
+    assert found["devices"][2] == {
+        "planted:0": [5, {"Work forward": 15}],
+        "planted:1": [7, {"Work forward": 13}],
+    }
+
+
+def test_a_step_without_work_for_a_device(found: dict[str, Any]) -> None:
+    assert found["nothing"] == [2, 4, {}, ""]
+
+
+def test_another_profiler_of_torch(found: dict[str, Any]) -> None:
+    begun, before, meanwhile = found["other_profiler"]
+
+    assert not begun
+    assert before[3] == "another profiler of torch was running"
+    assert meanwhile[3] == "another profiler of torch began during the step"
+
+
+def test_what_is_computed_is_what_it_was(found: dict[str, Any]) -> None:
+    (untraced, *traced), hooks = found["computed"]
+
+    assert traced == [untraced, untraced]
+    assert not any(hooks)

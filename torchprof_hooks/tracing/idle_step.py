@@ -1,0 +1,90 @@
+"""Traces one step, to see how much of it a device idled."""
+
+from __future__ import annotations
+
+import time
+
+from torchprof_hooks.capture.tracing.recording import Recording, Wants, Window
+from torchprof_hooks.measure.accelerator import wait_for_accelerator
+from torchprof_hooks.profiles.trace.device_idle import DeviceIdle, find_device_idle
+from torchprof_hooks.tracing.recorded_step import RecordedStep
+from torchprof_hooks.tracing.uninterrupted import uninterrupted
+
+
+class IdleStep:
+    """Records two steps with torch's profiler, and looks at the second one.
+
+    The device is waited for before the first one, and torch waits for it after the
+    second one. So all that the device runs in the second step was recorded, also what
+    the first one has left in its queue, and the host is as far ahead of the device as
+    it got in one step.
+
+    Use it in one thread: `begin()`, `go_on()` when the second step begins, and `end()`
+    after each step; or `drop()`.
+    """
+
+    def __init__(self) -> None:
+        self._reason = "no step was traced"
+        self._recording = RecordedStep(Wants(operations=False))
+        self._recorded: tuple[Recording, Window] | None = None
+        self._step = 0
+        self._start_ns = 0  # of the second step, 0 before
+        self._found: DeviceIdle | None = None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the step that begins now is recorded."""
+        return self._recording.is_running
+
+    def begin(self) -> bool:
+        """The first step begins. Returns whether it is recorded, which it is not while
+        another profiler of torch is running."""
+        self.drop()
+        self._start_ns = 0
+        self._recording.join()
+        wait_for_accelerator()
+        if not self._recording.begin():
+            self._recording.leave()
+            self._reason = "another profiler of torch was running"
+            return False
+        self._reason = "the traced step has not ended"
+        return True
+
+    def end(self, step: int) -> None:
+        """The step with this number is over. If it was the second one that was
+        recorded, so is the recording."""
+        if not self.is_running or not self._start_ns:
+            return
+        with uninterrupted():
+            self._step, self._found = step, None
+            self._recording.end(self._keep)
+            self._recording.leave()
+
+    def go_on(self) -> bool:
+        """The step after the one of `begin` begins. Returns whether it is recorded."""
+        if self.is_running:
+            self._start_ns = time.perf_counter_ns()
+        return self.is_running
+
+    def drop(self) -> None:
+        """Give up the step that has begun."""
+        if self.is_running:
+            with uninterrupted():
+                self._recording.drop()
+                self._recording.leave()
+
+    def find(self) -> DeviceIdle:
+        """What was found, or the reason why there is nothing."""
+        if self._recorded is not None:
+            (recording, window), self._recorded = self._recorded, None
+            trace = recording.read_devices(self._step, window)
+            self._found = find_device_idle(trace)
+        return self._found or DeviceIdle(reason=self._reason)
+
+    def _keep(self, recording: Recording, window: Window) -> None:
+        if recording.is_lost:
+            self._reason = "another profiler of torch began during the step"
+        elif recording.end_ns < window.end_ns:
+            self._reason = "a hook that was tracing a step ended the recording"
+        else:
+            self._recorded = recording, window._replace(start_ns=self._start_ns)
