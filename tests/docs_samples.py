@@ -54,6 +54,14 @@ _CLOCK: Final = """
 import runpy, sys, time
 time.perf_counter_ns = lambda clock=time.thread_time_ns: clock()
 """
+#: On a device of the tests, whose clocks are planted.
+_OF_DEVICE: Final = "device_idle"
+_IDLE: Final = """
+sys.path.insert(0, "")
+from tests.accelerator.device import build
+from tests.accelerator.idle_program import main
+main(str(build()), {0!r})
+"""
 #: {0}: arguments of the demo.
 _DEMO: Final = """
 sys.argv = ["examples/char_lm.py", *{0}]
@@ -109,6 +117,7 @@ def _programs(path: str) -> dict[str, str]:
         + _DEMO.format(["--steps", "100"]),
         "budget": _BUDGET.format(path),
         "compiled": _COMPILED.format(path),
+        _OF_DEVICE: _IDLE.format(path),
     }
 
 
@@ -125,7 +134,8 @@ def record(names: Sequence[str]) -> None:
             (SAMPLES / f"{name}.txt").write_text(text, "utf-8")
             continue
         path = f"docs/samples/{name}.json"
-        clock = "import runpy, sys" if name == _OF_PROGRAM else _CLOCK
+        has_own_clock = name in (_OF_PROGRAM, _OF_DEVICE)
+        clock = "import runpy, sys" if has_own_clock else _CLOCK
         _run("-c", f"{clock}\n{_programs(path)[name]}")
         _write_in_one_line(ROOT / path)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from torchprof_hooks.profiles.program.program_facts import OptimizerFacts, Progr
 from torchprof_hooks.profiles.program.program_profile import ProgramProfile
 from torchprof_hooks.profiles.program.rates import ProgramRates
 from torchprof_hooks.profiles.program.strata import Strata
+from torchprof_hooks.profiles.trace.device_idle import DeviceIdle, DeviceUse, IdleRow
 from torchprof_hooks.profiles.trace.memory_replay import DeviceReplay, MemoryReplay
 
 DEVICE = DeviceReplay("cpu", 3, 4, 5, "Net", "forward", "aten::add")
@@ -28,6 +30,9 @@ PROGRAM = ProgramProfile(
     compilation=CompilationSummary(stages=(CompileStage("Dynamo", 5, 1),), timed=1),
     replay=MemoryReplay(3, (DEVICE,), (), 7),
     not_replayed="",
+    device_idle=DeviceIdle(
+        4, 9, (DeviceUse("cuda:0", 5, (IdleRow("Net", "backward", 4),)),)
+    ),
     rates=ProgramRates(Peak(10**9, "given as peak_flops"), 32),
     facts=ProgramFacts((OptimizerFacts("SGD", 4, True, False, "cpu"),), True),
 )
@@ -55,6 +60,13 @@ def test_it_is_the_file_of_a_profile_as_well(path: Path) -> None:
     assert Profile.load(path) == PROGRAM.whole
 
 
+def test_files_from_before_devices_were_looked_at(path: Path) -> None:
+    content = json.loads(path.read_text())
+    del content["program"]["device_idle"]
+    path.write_text(json.dumps(content))
+    assert ProgramProfile.load(path) == replace(PROGRAM, device_idle=None)
+
+
 def test_a_profile_of_no_program(path: Path) -> None:
     Profile.load(path).save(path)
     with pytest.raises(ValueError, match="not the profile of a whole program"):
@@ -70,6 +82,16 @@ def test_a_profile_of_no_program(path: Path) -> None:
         {"facts": {"optimizers": [{"name": "SGD"}]}},
         {"facts": {"optimizers": [], "unheard_of": 1}},
         {"replay": {}},
+        {"device_idle": {"step": 4}},
+        {"device_idle": {"step": 4, "step_ns": 9, "devices": [], "more": 1}},
+        {"device_idle": {"step": 4, "step_ns": 9, "devices": [["cuda:0", 9, []]]}},
+        {
+            "device_idle": {
+                "step": 4,
+                "step_ns": 9,
+                "devices": [{"device": "cuda:0", "busy_ns": 8, "rows": []}],
+            }
+        },
         {"compilation": None},
     ],
 )

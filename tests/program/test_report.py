@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests.programs import (
     EACH_STEP,
@@ -199,6 +200,36 @@ def test_memory_of_a_program_without_steps(tmp_path: Path) -> None:
     program = PLAIN + "nn.Linear(4, 4)(torch.ones(2, 4))"
     run = with_tables("--profile-memory", written(tmp_path, program))
     assert "No step was replayed: no step was traced" in run.err
+
+
+def test_idle_devices_of_a_program_without_any(tmp_path: Path) -> None:
+    run = profiled("--device-idle", *EACH_STEP, written(tmp_path, TRAIN_30))
+    assert run.code == 0, run.err
+    of_cpu = "Device: no kernels of a device were recorded in step 4"
+    of_cuda = "cuda:0: busy "
+    assert (of_cuda if torch.cuda.is_available() else of_cpu) in run.err
+
+
+def test_a_step_for_memory_and_then_those_for_idle_devices(tmp_path: Path) -> None:
+    options = ("--device-idle", "--profile-memory", *EACH_STEP)
+    run = with_tables(*options, written(tmp_path, TRAIN_30))
+    assert "step 3, replayed" in run.err
+    assert "in step 5" in "\n".join(section(run.err, "Device"))
+    assert "Not in the tables: 3 traced steps, " in run.err
+
+
+def test_idle_devices_of_a_program_that_ends_early(tmp_path: Path) -> None:
+    program = PLAIN + "nn.Linear(4, 4)(torch.ones(2, 4))"
+    run = profiled("--device-idle", written(tmp_path, program))
+    assert "idle time is not known: no step was traced" in run.err
+
+
+def test_without_the_flag_nothing_is_loaded_for_it(tmp_path: Path) -> None:
+    seen = "\nimport sys\nprint('torchprof_hooks.tracing.idle_step' in sys.modules)"
+    program = written(tmp_path, TRAIN_30 + seen)
+    assert profiled(program).out.splitlines()[-1] == "False"
+    run = profiled("--device-idle", program)
+    assert run.out.splitlines()[-1] == "True"
 
 
 COMPILED = (

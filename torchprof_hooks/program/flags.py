@@ -96,6 +96,7 @@ class Flags:
     profile_memory: bool = _flag(
         False, _yes_or_no, "measure memory as well, and trace a step for it", "False"
     )
+    device_idle: bool = _flag(False, _yes_or_no, "trace steps to see a device idle")
     profile_optimizer: bool = _flag(
         False, _yes_or_no, "show every pass of torch.compile", "False"
     )
@@ -147,9 +148,7 @@ class Flags:
         "measure ranks, too, that the program starts as processes of Python",
     )
     ranks_report: bool = _flag(
-        True,
-        _on_or_off,
-        "have rank 0 compare the saved profiles of all, at exit",
+        True, _on_or_off, "have rank 0 compare the saved profiles of all, at exit"
     )
 
     @property
@@ -175,6 +174,7 @@ _BARE: Final = {
     "profile",
     "full",
     "profile_memory",
+    "device_idle",
     "profile_optimizer",
     "print_global_stats",
     "every",

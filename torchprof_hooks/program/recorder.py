@@ -8,7 +8,6 @@ import signal
 import sys
 import threading
 import time
-from dataclasses import replace
 from functools import cached_property
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
@@ -33,11 +32,7 @@ if TYPE_CHECKING:  # not before they are needed: every program waits for these i
     from torchprof_hooks.capture.record.module_names import ModuleNames
     from torchprof_hooks.capture.tracking.tracker import Tracker
     from torchprof_hooks.profiles.program.program_profile import ProgramProfile
-    from torchprof_hooks.tracing.memory_step import MemoryStep
-
-#: The step that is traced for the memory profile: the first that is like others, after
-#: the warm-up and one in which functions are looked at.
-_TRACED_STEP: Final = 2
+    from torchprof_hooks.program.traced_steps import TracedSteps
 
 #: How long the end may take to count floating-point operations.
 _PATIENCE_S: Final = 0.2
@@ -61,9 +56,8 @@ class Recorder:
         self._is_bound = is_bound
         self._thread = ""  # its name, if it is another one
         self._sampler = self._make_sampler()
-        self._memory = _make_memory_step() if flags.profile_memory else None
+        self._traced = _make_traced_steps(flags)
         self._compiled_before = ending.compilation_so_far()
-        self._has_traced = False
         flush_secs = flags.flush_secs if flags.save else 0
         self._origin = Origin(flush_secs, mesh_coordinates)
         self._outputs = ending.Outputs(flags, self._origin)
@@ -130,16 +124,13 @@ class Recorder:
     def _at_step(self, steps: int) -> bool:
         """Between two steps: write the file if that is due, and begin or end a trace.
         Returns whether the next step is traced."""
+        if self._traced is not None:
+            self._traced.end(steps)
         if not self._is_left_out():
             self._outputs.flush_if_due(
                 lambda: self._so_far(self._flop_count.without_patience())
             )
-        if self._memory is None:
-            return False
-        self._memory.end(steps)
-        is_due = steps >= _TRACED_STEP and not self._has_traced
-        self._has_traced = self._has_traced or is_due
-        return is_due and self._memory.begin()
+        return self._traced is not None and self._traced.begin(steps)
 
     def _is_left_out(self) -> bool:
         """Whether nobody has asked for this process: programs start others, too."""
@@ -167,11 +158,7 @@ class Recorder:
     def _finish(self) -> ProgramProfile:
         program = self._so_far(self._flop_count)
         self._overhead_ns = program.overhead_ns
-        if self._memory is None:
-            return program
-        self._memory.drop()  # a step that has not ended
-        replay = self._memory.replay()
-        return replace(program, replay=replay, not_replayed=self._memory.reason)
+        return self._traced.added_to(program) if self._traced else program
 
     def _closing(self) -> str:
         """Lines that are known only at the end of the program, and are not in its
@@ -198,10 +185,12 @@ class Recorder:
         os.kill(os.getpid(), signal.SIGTERM)  # end as without us
 
 
-def _make_memory_step() -> MemoryStep:
-    from torchprof_hooks.tracing.memory_step import MemoryStep
+def _make_traced_steps(flags: Flags) -> TracedSteps | None:
+    if not flags.profile_memory and not flags.device_idle:
+        return None
+    from torchprof_hooks.program.traced_steps import TracedSteps
 
-    return MemoryStep()
+    return TracedSteps(flags.profile_memory, flags.device_idle)
 
 
 def make_sampler(flags: Flags) -> SampledSteps:

@@ -34,7 +34,7 @@ a field more; the rest is the profile of all its steps::
                       "replay": null or {"step": ..., "devices": [...],
                                          "rows": [{..., "outputs": [
                                              ["c", 12, "float32", [3]], ["v", 0]]}]},
-                      "facts": {"optimizers": [{...}], ...},
+                      "device_idle": {...}, "facts": {"optimizers": [{...}], ...},
                       "rates": {"peak": {...}, "items_per_step": ...}}}
 
 The fields are those of `Profile`, `ProgramProfile` and the records in them, which say

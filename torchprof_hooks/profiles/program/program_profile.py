@@ -18,6 +18,7 @@ from torchprof_hooks.profiles.program.strata import Strata
 from torchprof_hooks.profiles.ranks.provenance import Processes
 from torchprof_hooks.profiles.rows import Row
 from torchprof_hooks.profiles.step_times import StepTimes
+from torchprof_hooks.profiles.trace.device_idle import DeviceIdle
 from torchprof_hooks.profiles.trace.memory_replay import MemoryReplay
 
 
@@ -36,6 +37,7 @@ class ProgramProfile:
     facts: what tips need to know besides times.
     rates: what MFU and items per second are found with. An estimate has them, and not
         what was measured: operations were counted in some of its steps alone.
+    device_idle: how much devices idled in one step, None if that was not asked for.
     provenance: see `Profile`; files have it there.
     """
 
@@ -49,6 +51,7 @@ class ProgramProfile:
     not_replayed: str = ""
     facts: ProgramFacts = field(default_factory=ProgramFacts)
     rates: Annotated[ProgramRates, OPTIONAL] = NO_RATES
+    device_idle: Annotated[DeviceIdle | None, OPTIONAL] = None
     provenance: Annotated[Processes, DERIVED] = field(default=(), compare=False)
 
     def save(self, path: str | Path) -> None:
@@ -85,7 +88,7 @@ class ProgramProfile:
 
     @cached_property
     def step_times(self) -> StepTimes:
-        """Durations of all steps but the one that was traced."""
+        """Durations of all steps but those that were traced."""
         return self.strata.step_times
 
     @cached_property

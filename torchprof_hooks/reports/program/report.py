@@ -7,7 +7,9 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from torchprof_hooks.profiles.program.program_profile import ProgramProfile
+from torchprof_hooks.profiles.trace.device_idle import DeviceIdle
 from torchprof_hooks.reports.program.compilation import compilation_section
+from torchprof_hooks.reports.program.device_idle import idle_section
 from torchprof_hooks.reports.program.groups import Tables, group_section
 from torchprof_hooks.reports.program.memory import memory_section
 from torchprof_hooks.reports.program.part import part_section, sum_section
@@ -22,7 +24,8 @@ LEAST_SHARE = 0.05
 class Layout(NamedTuple):
     """How much is shown.
 
-    n_ops: rows of Class and Ops. n_apply: rows of Apply and of the list of memory.
+    n_ops: rows of Class and Ops. n_apply: rows of Apply, Device and the list of
+        memory.
     width: characters in a line.
     min_memory_size: bytes from which on outputs are listed.
     every_pass: whether the passes of torch.compile are listed.
@@ -93,6 +96,8 @@ def _sections(program: ProgramProfile, layout: Layout) -> Iterator[Section]:
         )
     if program.whole.collectives:
         yield "Communication", partial(_communication, program, layout.width)
+    if program.device_idle is not None:
+        yield "Device", partial(_idle, program.device_idle, layout)
     if layout.with_memory:
         yield "Memory Profile", partial(_memory, program, layout)
     yield "Tips", partial(tips_section, program)
@@ -120,6 +125,10 @@ def _communication(program: ProgramProfile, width: int) -> str:
     found = measured or program.whole.collectives
     lines = collective_lines(found, min(width, _WIDEST))
     return "\n".join(["Communication", "---", *lines])
+
+
+def _idle(idle: DeviceIdle, layout: Layout) -> str:
+    return idle_section(idle, layout.n_apply, layout.width)
 
 
 def _memory(program: ProgramProfile, layout: Layout) -> str:

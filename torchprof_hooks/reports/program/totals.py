@@ -74,10 +74,11 @@ def _step_lines(program: ProgramProfile) -> Iterator[str]:
         yield f"  Steps: {strata.steps}"
     if strata.disturbed.steps:
         disturbed_s = strata.disturbed.steps_ns / 1e9
-        yield (
-            f"  One step was traced for the memory profile and is not in the tables: "
-            f"{disturbed_s:.3f}s"
-        )
+        text = "One step was traced for the memory profile and is not in the tables:"
+        if program.device_idle is not None:
+            count = plural(strata.disturbed.steps, "traced step")
+            text = f"Not in the tables: {count},"
+        yield f"  {text} {disturbed_s:.3f}s"
     yield from (f"  {text}" for text in sample_text(program))
 
 

@@ -15,6 +15,7 @@ from torchprof_hooks.reports.header import cost_texts, measured_text, step_texts
 from torchprof_hooks.reports.hottest import Hottest, hottest
 from torchprof_hooks.reports.memory_tree import peak_text
 from torchprof_hooks.reports.operations.flop_tree import utilisation_text
+from torchprof_hooks.reports.program.device_idle import idle_lines
 from torchprof_hooks.reports.program.part import OTHER, PHASE_TITLES
 from torchprof_hooks.reports.program.totals import sample_text
 from torchprof_hooks.reports.screen.functions import function_lines, place_lines
@@ -33,6 +34,8 @@ _MOST_MODULES: Final = 14
 #: Lines of all tips together, and of notes on what is not as usual.
 _MOST_TIPS: Final = 6
 _MOST_NOTES: Final = 3
+#: Rows of where the host was while a device idled.
+_MOST_IDLE: Final = 4
 
 
 @dataclass(frozen=True)
@@ -115,6 +118,7 @@ def _screen(content: _Content, width: int, lines: int, colour: bool) -> str:
     below = [
         list(function_lines(source, width)),
         list(place_lines(source, width)),
+        list(_idle(source, width)),
         [*_rates(source, width), *_tips(content, width), *_notes(content, width)],
     ]
     used = sum(len(block) + 1 for block in (*above, *below) if block)
@@ -187,6 +191,14 @@ def _rates(source: Source, width: int) -> Iterator[Line]:
         speed = best_count_format(profile.items_per_second)
         yield Line(f"Throughput: {speed} items per second")
     yield from _memory(source, width)
+
+
+def _idle(source: Source, width: int) -> Iterator[Line]:
+    """Whom the device waited for in one step, if that was asked for."""
+    idle = source.program.device_idle
+    if idle is not None:
+        lines = idle_lines(idle, _MOST_IDLE)
+        yield from (Line(shorten(printable(line), width)) for line in lines)
 
 
 def _memory(source: Source, width: int) -> Iterator[Line]:
