@@ -265,5 +265,7 @@ PyMODINIT_FUNC PyInit_planted_device() {
 #if COUNTS_MEMORY
   c10::SetAllocator(kType, &Counting::instance());
 #endif
-  return PyModule_Create(&definition);
+  PyObject* made = PyModule_Create(&definition);
+  if (made) PyModule_AddIntConstant(made, "has_traces", HAS_TRACES);
+  return made;
 }

@@ -2,6 +2,26 @@
 // of accelerators have one. Its times are those of the planted queues.
 #pragma once
 
+#include <torch/csrc/api/include/torch/version.h>
+
+#include <cstdint>
+
+namespace planted_trace {
+
+// What was queued: when, and when the device ran it.
+struct Work {
+  int64_t launch_ns, start_ns, end_ns, device, stream;
+};
+
+inline int64_t offset_ns = 0;  // from planted times to those of the Unix epoch
+
+}  // namespace planted_trace
+
+// Older torch may lack headers, or have others.
+#define TRACES_ARE_KNOWN (TORCH_VERSION_MAJOR * 100 + TORCH_VERSION_MINOR >= 213)
+#if TRACES_ARE_KNOWN && __has_include(<kineto/libkineto.h>) && __has_include(<fmt/format.h>)
+#define HAS_TRACES 1
+
 #define FMT_HEADER_ONLY
 #include <kineto/libkineto.h>
 #include <kineto/output_base.h>
@@ -16,14 +36,8 @@ namespace planted_trace {
 
 using namespace libkineto;
 
-// What was queued: when, and when the device ran it.
-struct Work {
-  int64_t launch_ns, start_ns, end_ns, device, stream;
-};
-
 inline std::vector<Work> recorded;
 inline bool is_recording = false;
-inline int64_t offset_ns = 0;  // from planted times to those of the Unix epoch
 
 inline void ran(const Work& work) {
   if (is_recording) recorded.push_back(work);
@@ -87,3 +101,12 @@ inline void register_with_torch() {
 }
 
 }  // namespace planted_trace
+
+#else
+#define HAS_TRACES 0
+
+namespace planted_trace {
+inline void ran(const Work&) {}
+inline void register_with_torch() {}
+}  // namespace planted_trace
+#endif

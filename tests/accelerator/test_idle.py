@@ -30,7 +30,9 @@ def found() -> dict[str, Any]:
         pytest.skip(str(error))
     done = python("-m", "tests.accelerator.idle", str(extension))
     assert done.returncode == 0, done.stderr
-    scenarios: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    scenarios: dict[str, Any] | None = json.loads(done.stdout.splitlines()[-1])
+    if scenarios is None:
+        pytest.skip("this torch has no headers of Kineto, or others")
     return scenarios
 
 
@@ -103,13 +105,10 @@ def test_what_is_computed_is_what_it_was(found: dict[str, Any]) -> None:
     assert not any(hooks)
 
 
+@pytest.mark.usefixtures("found")  # which skips where it cannot be tried
 def test_a_whole_program(tmp_path: Path) -> None:
     path = tmp_path / "profile.json"
-    try:
-        extension = build()
-    except NotBuiltError:
-        pytest.skip("there is no compiler")
-    done = python("-m", "tests.accelerator.idle_program", str(extension), str(path))
+    done = python("-m", "tests.accelerator.idle_program", str(build()), str(path))
     assert done.returncode == 0, done.stderr
 
     idle = ProgramProfile.load(path).device_idle
