@@ -23,6 +23,7 @@ from torchprof_hooks.profiles.program.program_profile import ProgramProfile
 from torchprof_hooks.profiles.program.strata import Strata, Stratum
 from torchprof_hooks.profiles.rows import Row
 from torchprof_hooks.profiles.step_times import Bucket, StepTimes
+from torchprof_hooks.profiles.trace.device_idle import DeviceIdle, DeviceUse, IdleRow
 from torchprof_hooks.profiles.trace.memory_levels import Level
 from torchprof_hooks.profiles.trace.memory_replay import DeviceReplay, MemoryReplay
 from torchprof_hooks.reports.html.page import profile_page, program_page
@@ -288,6 +289,14 @@ def test_the_time_line_of_memory() -> None:
     [path] = [a["d"] for tag, a in Page(page).elements if tag == "path"]
     # Half of the way from the left, 140 pixels less 130 from the top.
     assert path == "M0,140H0.0V133.7H500.0V10.0H1000.0V140.0V140Z"
+
+
+def test_idle_time_of_devices() -> None:
+    use = DeviceUse("cuda:0", 7, (IdleRow("Net.<0>", "forward", 3),))
+    text = shown(program_page(program(device_idle=DeviceIdle(5, 10, (use,)))))
+    assert "cuda:0: busy 70.0 % of step 5 (10.00ns), idle 3.00ns" in text
+    assert "3.00ns 30.0 % Net.<0>, forward" in " ".join(text.split())
+    assert "Idle time of devices" not in shown(program_page(program()))
 
 
 def test_a_program_has_its_name_and_says_what_was_looked_into() -> None:

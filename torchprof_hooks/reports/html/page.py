@@ -19,6 +19,7 @@ from torchprof_hooks.reports.html.page_data import PageData
 from torchprof_hooks.reports.html.phases import phase_section
 from torchprof_hooks.reports.html.static_icicle import by_heat, static_icicle
 from torchprof_hooks.reports.html.static_table import definition_list, module_table
+from torchprof_hooks.reports.program.device_idle import idle_lines
 from torchprof_hooks.reports.source import Source, source_of, source_of_loop
 
 #: What the picture means.
@@ -92,6 +93,10 @@ def _sections(source: Source) -> Iterator[Section]:
     memory = memory_section(source)
     if memory:
         yield Section("Memory", memory)
+    idle = source.program.device_idle
+    if idle is not None:
+        items = "".join(f"<li>{escaped(line)}</li>" for line in idle_lines(idle, 20))
+        yield Section("Idle time of devices", f"<ul>{items}</ul>")
     yield Section("Tips", _tips(source))
     yield _measured(source)
 
