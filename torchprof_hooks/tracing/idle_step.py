@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from torchprof_hooks.capture.torch_names.profiler import shows_devices
 from torchprof_hooks.capture.tracing.recording import Recording, Wants, Window
 from torchprof_hooks.measure.accelerator import wait_for_accelerator
 from torchprof_hooks.profiles.trace.device_idle import DeviceIdle, find_device_idle
@@ -38,9 +39,12 @@ class IdleStep:
 
     def begin(self) -> bool:
         """The first step begins. Returns whether it is recorded, which it is not while
-        another profiler of torch is running."""
+        another profiler of torch is running, and where torch hides devices."""
         self.drop()
         self._start_ns = 0
+        if not shows_devices():
+            self._reason = "this torch does not show what devices have run"
+            return False
         self._recording.join()
         wait_for_accelerator()
         if not self._recording.begin():

@@ -36,6 +36,7 @@ from torchprof_hooks.capture.torch_names.profiler import (
     TENSOR,
     USER_SCOPE,
     make_profiler,
+    shows_devices,
 )
 from torchprof_hooks.capture.torch_names.torch_utils import BATCHES, flop_formulas
 
@@ -161,6 +162,11 @@ CANARIES: Final = (
         "traces",
         ("_profiler._TensorMetadata", "RecordScope", "_EventType", "_KinetoProfile"),
         _are_traces_read,
+    ),
+    Canary(
+        "idle time of devices",
+        ("_autograd._KinetoEvent", "_ProfilerResult"),
+        shows_devices,
     ),
     Canary(
         "what torch.compile did",

@@ -120,6 +120,16 @@ def system_threads(profiler: Any) -> Mapping[int, int]:
 _ON_THREADS: Final = {"cpu_op", "user_annotation"}
 
 
+def shows_devices() -> bool:
+    """Whether torch shows what devices have run, and what launched it."""
+    autograd = getattr(torch._C, "_autograd", None)
+    event = getattr(autograd, "_KinetoEvent", None)
+    needed = ("activity_type", "device_type", "device_index", "start_ns", "duration_ns")
+    return hasattr(getattr(autograd, "_ProfilerResult", None), "events") and all(
+        hasattr(event, name) for name in (*needed, "correlation_id")
+    )
+
+
 def flat_events(profiler: Any) -> Sequence[Any]:
     """The events of a profiler that has stopped, also those of devices, in no order.
     Empty if nothing was recorded, or torch hides them."""

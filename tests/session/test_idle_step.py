@@ -1,0 +1,82 @@
+"""When no step is traced for idle devices; for what is, see `tests/accelerator`."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from torchprof_hooks.capture.torch_names.profiler import is_profiler_active
+from torchprof_hooks.tracing import idle_step
+from torchprof_hooks.tracing.idle_step import IdleStep
+from torchprof_hooks.tracing.memory_step import MemoryStep
+
+
+def work() -> None:
+    nn.Linear(2, 2)(torch.ones(1, 2)).sum().backward()
+
+
+def test_the_second_step_counts() -> None:
+    idle = IdleStep()
+    assert idle.find().reason == "no step was traced"
+    assert not idle.go_on()  # nothing was begun
+    assert idle.begin()
+    idle.end(1)  # of the first step, which is no end
+    assert idle.is_running
+    assert idle.go_on()
+    work()
+    idle.end(2)
+
+    found = idle.find()
+    assert (found.step, found.reason) == (2, "")
+    assert found.step_ns > 0
+    assert found is idle.find()
+    assert not is_profiler_active()
+
+
+def test_a_step_that_is_given_up() -> None:
+    idle = IdleStep()
+    idle.begin()
+    idle.drop()
+
+    assert idle.find().reason == "the traced step has not ended"
+    assert not is_profiler_active()
+
+
+def test_a_torch_that_hides_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(idle_step, "shows_devices", lambda: False)
+    idle = IdleStep()
+
+    assert not idle.begin()
+    assert idle.find().reason == "this torch does not show what devices have run"
+
+
+def test_a_recording_that_another_hook_ends() -> None:
+    """It lacks the end of the step: the device would seem to idle in it."""
+    memory, idle = MemoryStep(), IdleStep()
+    memory.begin()
+    assert idle.begin()
+    work()
+    memory.end(1)
+    idle.go_on()
+    work()
+    idle.end(2)
+
+    assert idle.find().reason == "a hook that was tracing a step ended the recording"
+    assert memory.replay() is not None
+
+
+def test_a_hook_that_wants_more_than_is_recorded() -> None:
+    """The host is left out of it: the hook gets no step, rather than an empty one."""
+    memory, idle = MemoryStep(), IdleStep()
+    idle.begin()
+
+    assert not memory.begin()
+    idle.end(1)
+    idle.go_on()
+    idle.end(2)
+    assert not idle.find().reason
+    assert memory.begin()
+    work()
+    memory.end(3)
+    assert memory.replay() is not None
