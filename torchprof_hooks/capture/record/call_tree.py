@@ -65,10 +65,12 @@ class CallTree:
 
     # Modules
 
-    def site_of_module(self, caller: Site, module: torch.nn.Module) -> Site:
-        """The site of a call of `module` from `caller`."""
+    def site_of_module(
+        self, caller: Site, module: torch.nn.Module, began_ns: int
+    ) -> Site:
+        """The site of a call of `module` from `caller`, which is looked for since
+        `began_ns`."""
         if id(module) not in caller.children:
-            began_ns = perf_counter_ns()
             site = self._site_named(caller, self._name(caller, module), module)
             # First: after an interrupt in between, the id may be another module's.
             self.names.when_gone(module, _forgetter(caller.children))
@@ -172,6 +174,7 @@ class CallTree:
         another backward site."""
         site = caller.backward.get(code)
         if site is None:
+            began_ns = perf_counter_ns()
             forward = self.sites[code]
             path, function = forward.path, forward.function
             site = self.new_site(caller, path, "backward", function=function)
@@ -180,6 +183,7 @@ class CallTree:
             if forward.phase != "backward":
                 site.described = forward.described
             caller.backward[code] = site
+            self.placing_ns += perf_counter_ns() - began_ns
         return site
 
     def recomputation_site(self, asking: Site) -> Site:

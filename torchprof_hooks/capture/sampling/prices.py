@@ -90,7 +90,7 @@ class _Trivial:
 #: of `_Trivial`: machines differ by several times, and so do quiet and busy ones.
 _IN_TRIVIAL_CALLS: Final = {
     "python": CountedCosts(50, 200, 280, 78),
-    "native": CountedCosts(50, 60, 230, 31),
+    "native": CountedCosts(50, 60, 120, 45),
 }[CORE.name]
 #: What such a call takes where nothing is known of the machine.
 USUAL_NS: Final = 60.0

@@ -74,12 +74,13 @@ class ThreadCalls(Cursor):
         """The site of a call of `module` from the current site, which does not know it
         yet (or lost it: see `drop_dead_calls`); None if the call is not to be followed.
         """
+        began_ns = perf_counter_ns()
         if self.looks_away_from(module):
             return None
         self.drop_dead_calls(module)
         if self.watches:  # calls around this one may have put a device into use
             self.look_for_devices()
-        return self.tree.site_of_module(self.site, module)
+        return self.tree.site_of_module(self.site, module, began_ns)
 
     def look_for_devices(self) -> None:
         """Nothing is being called, or what is interrupted by what begins."""
