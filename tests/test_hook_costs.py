@@ -326,7 +326,7 @@ def test_nothing_is_called_without_an_active_hook(was_used: bool) -> None:
 
 #: Calls, of a step within a budget that is not measured: two hooks on the optimizer
 #: that ask whether the compiler is at work (4); whose step it is, in which thread, and
-#: when it ended (6). The native core counts the model's call; the core in Python is told
+#: when it ended (6). The native core counts the model's call; that in Python is told
 #: when it begins and ends, of its nodes, and counts it then (23).
 CALLS_PER_UNMEASURED_STEP = 10 if IS_NATIVE else 33
 

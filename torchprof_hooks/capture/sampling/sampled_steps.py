@@ -215,7 +215,8 @@ class SampledSteps:
         if chosen is not books.open:
             self._taps.close()
             self._open(chosen)
-        self._run_ns = self._pauses = self._evaluations = self._untold.calls = 0
+        self._run_ns = self._pauses = self._evaluations = 0
+        self._untold.forget_calls()
         self._calls = dict.fromkeys(Watching, 0)
         self._spans = chosen.tracker.log.spans
         self._placing_ns = chosen.tracker.tree.placing_ns

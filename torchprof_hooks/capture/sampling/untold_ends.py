@@ -32,12 +32,10 @@ class UntoldEnds:
     """Counts steps and calls with the cursor of a thread, as long as there is nothing
     to be decided: to tell the detector of each one would be the dearest part of seeing
     it.
-
-    calls: how many were counted, of those that have been told of.
     """
 
     def __init__(self) -> None:
-        self.calls = 0
+        self._told_calls = 0
         self._stamps: list[int] = []
         self._tracker: Tracker | None = None
         self._evaluations = 0  # that may be counted, at most
@@ -46,6 +44,16 @@ class UntoldEnds:
     def is_counting(self) -> bool:
         """Whether there may be something to tell of."""
         return self._tracker is not None
+
+    @property
+    def calls(self) -> int:
+        """How many were counted since the last `forget_calls`."""
+        ends = self.read()
+        return self._told_calls + ends.evaluations + ends.graphs
+
+    def forget_calls(self) -> None:
+        """Count `calls` from 0 again, when all has been told."""
+        self._told_calls = 0
 
     def count(self, tracker: Tracker, evaluations: int, is_idle: bool) -> None:
         """From now on, count the calls that `tracker` is shown.
@@ -65,7 +73,7 @@ class UntoldEnds:
         if tracker is None or tracker.evaluations_left != self._evaluations:
             return False
         self._stamps.append(perf_counter_ns())
-        self.calls += LEAST_LONG - tracker.graphs_left
+        self._told_calls += LEAST_LONG - tracker.graphs_left
         tracker.graphs_left = LEAST_LONG
         tracker.is_idle = True
         return True
@@ -89,7 +97,7 @@ class UntoldEnds:
         self._tracker, self._stamps = None, []
         if tracker is not None:
             tracker.graphs_left = 0
-        self.calls += ends.evaluations + ends.graphs
+        self._told_calls += ends.evaluations + ends.graphs
         detector.steps_ended(ends.stamps)
         if ends.evaluations:
             detector.evaluations_ended(ends.evaluations, ends.last_ns)
