@@ -130,6 +130,7 @@ PROGRAMS: Final = (
     Program("stable-baselines3", "baselines_ppo.py", (), ("stable_baselines3",)),
     Program("Keras on torch", "keras_fit.py", (), ("keras",)),
     Program("fastai", "fastai_fit.py", (), ("fastai",)),
+    Program("fastai, tiny modules", "fastai_fit.py", ("tiny",), ("fastai",)),
     Program("Lightning", "lightning_fit.py", (), ("pytorch_lightning",)),
     Program("Trainer", "trainer_fit.py", (), ("transformers", "accelerate")),
 )
