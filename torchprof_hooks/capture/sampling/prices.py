@@ -6,7 +6,6 @@ from collections import defaultdict, deque
 from collections.abc import Collection, Mapping
 from enum import IntEnum
 from math import sqrt
-from statistics import median
 from time import perf_counter_ns
 from types import MappingProxyType
 from typing import Final, NamedTuple
@@ -233,7 +232,8 @@ class Prices:
         if self._is_timed:
             self._call_times_ns.extend(trivial_call_ns() for _ in range(times))
             shortest_ns = min(self._call_times_ns) or USUAL_NS
-            self._slower = max(median(self._call_times_ns) / shortest_ns, 1.0)
+            usual_ns = sorted(self._call_times_ns)[len(self._call_times_ns) // 2]
+            self._slower = max(usual_ns / shortest_ns, 1.0)
             self._counted = counted_costs(shortest_ns)
 
     def _look_at(self, ended: Ended) -> float:
