@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -26,6 +27,9 @@ NODE_SCOPE: Final = getattr(_scopes, "BACKWARD_FUNCTION", None)
 #: Kinds of events.
 OPERATION: Final = getattr(_kinds, "TorchOp", None)
 ALLOCATION: Final = getattr(_kinds, "Allocation", None)
+
+#: Functions of CUDA, HIP, Level Zero and Unified Runtime: cudaLaunchKernel, ...
+_DRIVER_CALL: Final = re.compile(r"(cuda|cu|hip|ze|ur)[A-Z]\w*$")
 
 
 def is_profiler_active() -> bool:
@@ -124,10 +128,29 @@ def shows_devices() -> bool:
     """Whether torch shows what devices have run, and what launched it."""
     autograd = getattr(torch._C, "_autograd", None)
     event = getattr(autograd, "_KinetoEvent", None)
-    needed = ("activity_type", "device_type", "device_index", "start_ns", "duration_ns")
-    return hasattr(getattr(autograd, "_ProfilerResult", None), "events") and all(
-        hasattr(event, name) for name in (*needed, "correlation_id")
+    needed = "device_type", "device_index", "start_ns", "duration_ns", "correlation_id"
+    has_types = hasattr(event, "activity_type") or hasattr(event, "is_user_annotation")
+    return has_types and all(
+        hasattr(owner, name)
+        for owner, name in (
+            (getattr(autograd, "_ProfilerResult", None), "events"),
+            *((event, name) for name in needed),
+        )
     )
+
+
+def activity_type(event: Any) -> str:
+    """The type of an event in `flat_events`, as kineto calls it: "kernel",
+    "cuda_runtime", "cpu_op", ... Before torch 2.13 it is not told, and found by what
+    drivers call their functions: operations have other names, ``aten::add``."""
+    told = getattr(event, "activity_type", None)
+    if told is not None:
+        found: str = told()
+        return found
+    if event.device_type().name != "CPU":
+        return "gpu_user_annotation" if event.is_user_annotation() else "kernel"
+    is_call = not event.is_user_annotation() and _DRIVER_CALL.match(event.name())
+    return "cuda_runtime" if is_call else "cpu_op"
 
 
 def flat_events(profiler: Any) -> Sequence[Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
+from torchprof_hooks.capture.torch_names.profiler import activity_type
 from torchprof_hooks.profiles.trace.step_trace import DeviceActivity
 
 _HOST: Final = "CPU"
@@ -30,7 +31,7 @@ def read_activities(events: Iterable[Any]) -> Iterator[DeviceActivity]:
     launches: dict[int, int] = {}
     work = []
     for event in events:
-        kind = event.activity_type()
+        kind = activity_type(event)
         if event.device_type().name != _HOST:
             if kind not in _NO_WORK:
                 work.append(event)
