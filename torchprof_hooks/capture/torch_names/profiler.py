@@ -117,7 +117,7 @@ def system_threads(profiler: Any) -> Mapping[int, int]:
     return {
         event.start_thread_id(): event.device_resource_id()
         for event in flat_events(profiler)
-        if event.activity_type() in _ON_THREADS
+        if activity_type(event) in _ON_THREADS
     }
 
 
@@ -147,10 +147,12 @@ def activity_type(event: Any) -> str:
     if told is not None:
         found: str = told()
         return found
-    if event.device_type().name != "CPU":
-        return "gpu_user_annotation" if event.is_user_annotation() else "kernel"
-    is_call = not event.is_user_annotation() and _DRIVER_CALL.match(event.name())
-    return "cuda_runtime" if is_call else "cpu_op"
+    is_on_host = event.device_type().name == "CPU"
+    if event.is_user_annotation():
+        return "user_annotation" if is_on_host else "gpu_user_annotation"
+    if not is_on_host:
+        return "kernel"
+    return "cuda_runtime" if _DRIVER_CALL.match(event.name()) else "cpu_op"
 
 
 def flat_events(profiler: Any) -> Sequence[Any]:
