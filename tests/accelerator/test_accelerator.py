@@ -5,25 +5,18 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.accelerator.device import build
 from tests.accelerator.scenarios import COUNTS_MEMORY
 from tests.programs import python
-from torchprof_hooks.capture.core.build import NotBuiltError
 
 
 @pytest.fixture(scope="module", params=["native", "python"])
-def found(request: pytest.FixtureRequest) -> dict[str, Any]:
+def found(request: pytest.FixtureRequest, extension: Path) -> dict[str, Any]:
     """What each scenario has found, with either core."""
-    try:
-        extension = build()
-    except NotBuiltError as error:
-        if "no C++ compiler" not in str(error):
-            raise
-        pytest.skip(str(error))
     environment = {**os.environ, "TORCHPROF_HOOKS_CORE": request.param}
     command = ("-m", "tests.accelerator.scenarios", str(extension))
     done = python(*command, environment=environment)

@@ -10,24 +10,16 @@ from typing import Any
 
 import pytest
 
-from tests.accelerator.device import build
 from tests.fake_clock import MS
 from tests.programs import python
-from torchprof_hooks.capture.core.build import NotBuiltError
 from torchprof_hooks.profiles.program.program_profile import ProgramProfile
 
 NO_ROWS: dict[str, float] = {}
 
 
 @pytest.fixture(scope="module")
-def found() -> dict[str, Any]:
+def found(extension: Path) -> dict[str, Any]:
     """What each scenario has found: step, its ms, of devices busy ms and ms of rows."""
-    try:
-        extension = build()
-    except NotBuiltError as error:
-        if "no C++ compiler" not in str(error):
-            raise
-        pytest.skip(str(error))
     done = python("-m", "tests.accelerator.idle", str(extension))
     assert done.returncode == 0, done.stderr
     scenarios: dict[str, Any] | None = json.loads(done.stdout.splitlines()[-1])
@@ -106,9 +98,9 @@ def test_what_is_computed_is_what_it_was(found: dict[str, Any]) -> None:
 
 
 @pytest.mark.usefixtures("found")  # which skips where it cannot be tried
-def test_a_whole_program(tmp_path: Path) -> None:
+def test_a_whole_program(extension: Path, tmp_path: Path) -> None:
     path = tmp_path / "profile.json"
-    done = python("-m", "tests.accelerator.idle_program", str(build()), str(path))
+    done = python("-m", "tests.accelerator.idle_program", str(extension), str(path))
     assert done.returncode == 0, done.stderr
 
     idle = ProgramProfile.load(path).device_idle
