@@ -285,7 +285,10 @@ def test_what_readings_of_the_clock_cost(clock: FakeClock) -> None:
     # those of the trial; and one at each boundary. The native core also reads it where
     # a node ends.
     boundary_ns = reading_ns * (1 if CORE.name == "python" else 2)
-    assert found.warm == found.cold == Costs(CallCost(0, 2 * reading_ns), boundary_ns)
+    expected = Costs(CallCost(0, 2 * reading_ns), boundary_ns)
+    # How long hooks take is read from the machine's own clock.
+    warm, cold = (costs._replace(hook_ns=0) for costs in (found.warm, found.cold))
+    assert warm == cold == expected
 
 
 class Parent(nn.Module):

@@ -13,12 +13,15 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader
 
+from tests.cores import NATIVE_CORE
 from tests.fake_clock import MS, FakeClock, burn
 from tests.planted import Work
 from torchprof_hooks import Profile, profile, profiler
-from torchprof_hooks.capture.core import CORE
+from torchprof_hooks.capture.core import CORE, hooks_of
 from torchprof_hooks.capture.overhead import overhead_model as own_cost
 from torchprof_hooks.capture.overhead.calibration import Calibration, CallCost, Costs
+from torchprof_hooks.capture.overhead.trial_runs import mean_hook_ns
+from torchprof_hooks.capture.tracking.make_tracker import new_tracker
 from torchprof_hooks.capture.tracking.tracker import Tracker
 from torchprof_hooks.hooks import measuring
 from torchprof_hooks.measure.memory_counter import CpuMemoryCounter
@@ -121,6 +124,50 @@ def test_calls_cost_themselves_and_their_callers() -> None:
     expected = with_placing(FORWARD)
     assert overheads(prof.profile) == expected
     assert prof.profile.overhead_ns == sum(expected.values())
+
+
+@pytest.mark.parametrize(
+    ("hook_ns", "own_ns", "caller_ns"),
+    [(150, 10, 1_000), (200, 10, 1_000), (400, 15, 2_000), (900, 20, 3_000)],
+)
+def test_calls_cost_more_where_hooks_take_longer(
+    hook_ns: float, own_ns: int, caller_ns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warm = Costs(CallCost(10, 1_000), BOUNDARY, hook_ns=200)
+    cold = Costs(CallCost(20, 3_000), BOUNDARY, hook_ns=600)
+    found = Calibration(warm, cold)
+    monkeypatch.setattr(own_cost, "calibration_of", lambda tracker: found)
+    monkeypatch.setattr(own_cost, "mean_hook_ns", lambda tracker: hook_ns)
+    net = new_net()
+    with profile() as prof, torch.no_grad():
+        net(X)
+    assert overheads(prof.profile) == with_placing(
+        {
+            ("Sequential", "forward"): own_ns + 2 * caller_ns,
+            ("Sequential.0", "forward"): own_ns,
+            ("Sequential.1", "forward"): own_ns,
+            OUTSIDE: caller_ns,
+        }
+    )
+
+
+@NATIVE_CORE
+def test_how_long_hooks_take_is_seen_in_calls_inside_of_others() -> None:
+    tracker = new_tracker()
+    pre, post = hooks_of(tracker)
+    net = nn.Sequential(*(nn.Identity() for _ in range(9)))
+    for module in net.modules():
+        module.register_forward_pre_hook(pre)
+        module.register_forward_hook(post)
+    assert mean_hook_ns(tracker) == 0
+    for _ in range(3):
+        net(X)
+    timed = tracker.hooks_timed
+    assert 9 <= timed <= 3 * 2 * 9
+    assert 0 < mean_hook_ns(tracker) < MS
+    for _ in range(9):
+        net[0](X)
+    assert tracker.hooks_timed == timed
 
 
 @pytest.mark.usefixtures("round_costs")

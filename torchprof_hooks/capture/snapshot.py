@@ -65,7 +65,7 @@ def take_snapshot(
     calls, own_ns = _padded(read.calls, len(sites)), _own_ns(sites, read)
     count = flop_count or FlopCount()
     work = count.of_sites(sites, calls), count.traffic_of_sites(sites, calls)
-    costs = overhead_of_sites(costs_like or tracker, sites, calls, own_ns)
+    costs = overhead_of_sites(tracker, costs_like or tracker, sites, calls, own_ns)
     device, bytes_ = _device_own(tracker, sites), _memory_own(memory, tracker, sites)
     totals = _totals_of_sites(sites, read, device, bytes_, work, costs)
     cells = _cells(sites, totals, measured_ns, counted.after_backward_ns)

@@ -41,6 +41,8 @@ PyMemberDef cursor_members[] = {
     {"graphs_left", T_PYSSIZET, offsetof(Cursor, graphs_left), 0, nullptr},
     {"evaluations_left", T_PYSSIZET, offsetof(Cursor, evaluations_left), 0, nullptr},
     {"last_evaluation_ns", T_LONGLONG, offsetof(Cursor, last_evaluation_ns), 0, nullptr},
+    {"hooks_ns", T_LONGLONG, offsetof(Cursor, hooks_ns), 0, nullptr},
+    {"hooks_timed", T_PYSSIZET, offsetof(Cursor, hooks_timed), 0, nullptr},
     {nullptr, 0, 0, 0, nullptr}};
 
 PyGetSetDef cursor_getset[] = {

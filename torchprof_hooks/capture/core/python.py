@@ -40,9 +40,8 @@ class Cursor:
     """Where one thread is, and which autograd nodes its calls make: the counter of
     nodes is read before and after each call (see `ownership`).
 
-    Some calls interrupt their caller instead of being a part of it: a module called
-    from outside, an optimizer step, a batch that is waited for, and what others add.
-    They are called entries.
+    Entries are calls that interrupt their caller instead of being a part of it: a
+    module called from outside, an optimizer step, a batch that is waited for, and more.
 
     `forward_pre` and `forward_post` are what torch calls (see `hooks_of`). They are
     written for speed: nothing in them is slower than it has to be, and everything rare
@@ -71,6 +70,8 @@ class Cursor:
         `on_pause` not be told, which is told of all while the former is 0.
     is_idle: whether no training step runs: calls without graphs are evaluations; the
         last of these that was counted ended at `last_evaluation_ns`.
+    hooks_ns, hooks_timed: how long some of the hooks of calls inside of others took, of
+        the native core alone; and how many that were.
     """
 
     site: Site
@@ -87,6 +88,7 @@ class Cursor:
         #: all, unless it failed.
         self.on_pause: Callable[[Site, int], object] | None = None
         self.graphs_left = self.evaluations_left = self.last_evaluation_ns = 0
+        self.hooks_ns = self.hooks_timed = 0
         #: Of calls that ended inside of open ones.
         self.intervals: list[int] = []
         #: Whether entries are left out of the time of the calls that they interrupt.
@@ -147,9 +149,8 @@ class Cursor:
         if len(self.entries) > FOLD_AT:
             self.log.fold()
 
-    # The same two ways of it, less and more. They repeat the lines above instead of
-    # calling them: a call more for each hook would cost as much as reading the counters
-    # does.
+    # The same with less, and with more. They repeat the lines above: a call more for
+    # each hook would cost as much as reading the counters does.
 
     def forward_pre_alone(self, module: torch.nn.Module, args: Any) -> None:
         """Open the call of `module`, whose nodes nobody asks for."""
@@ -356,8 +357,7 @@ class Cursor:
         return None
 
     def drop_pass(self, started: BackwardPass) -> None:
-        """It is dead, and what was open in it has been closed. If the core had it, it
-        is in `passes` no more."""
+        """It is dead, and closed. If the core had it, it is in `passes` no more."""
 
     def runs_task(self, task: int) -> bool:
         """Whether the engine calls one of the passes that run by this number."""

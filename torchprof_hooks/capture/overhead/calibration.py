@@ -49,12 +49,16 @@ class CallCost(NamedTuple):
 class Costs(NamedTuple):
     """What measuring adds to one call of a module, to one change of owner in a backward
     pass, and to one call of a function (of torch's own that is compiled; of one that
-    is written in Python, which torch shows to modes in a slower way)."""
+    is written in Python, which torch shows to modes in a slower way).
+
+    hook_ns: how long hooks themselves took meanwhile (see `mean_hook_ns`).
+    """
 
     call: CallCost
     boundary_ns: float
     function: CallCost = CallCost()
     python_function: CallCost = CallCost()
+    hook_ns: float = 0.0
 
 
 class Calibration(NamedTuple):
@@ -157,8 +161,9 @@ class _Trial:
         every = range(LAYERS)
         call = self._cost_of_call(self._bare, self._modules, every)
         boundary_ns = self._cost_of_boundary_ns()
+        hook_ns = self._modules.hook_ns
         if self._functions is None:
-            return Costs(call, boundary_ns)
+            return Costs(call, boundary_ns, hook_ns=hook_ns)
         layers = self._bare.model.layers
         function, python_function = (
             self._cost_of_call(
@@ -168,7 +173,7 @@ class _Trial:
             )
             for in_python in (False, True)
         )
-        return Costs(call, boundary_ns, function, python_function)
+        return Costs(call, boundary_ns, function, python_function, hook_ns)
 
     def _run_in_turns(self) -> None:
         value = trial_input()

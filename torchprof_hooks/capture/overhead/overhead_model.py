@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from torchprof_hooks.capture.overhead.calibration import CallCost, Costs, calibration_of
+from torchprof_hooks.capture.overhead.trial_runs import mean_hook_ns
 from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.tracking.tracker import Tracker
 from torchprof_hooks.profiles.names import CALLED_PHASES, Phase
@@ -31,7 +32,11 @@ _HOOKED_PHASES: Final[tuple[Phase, ...]] = (
 
 
 def overhead_of_sites(
-    kind: Tracker, sites: Sequence[Site], calls: Sequence[int], own_ns: Sequence[int]
+    tracker: Tracker,
+    costs_like: Tracker,
+    sites: Sequence[Site],
+    calls: Sequence[int],
+    own_ns: Sequence[int],
 ) -> list[int]:
     """How much of the own time of each site measuring has taken, in nanoseconds: counts
     of what hooks did, times what that costs; and the readings of meters, which are
@@ -40,15 +45,21 @@ def overhead_of_sites(
     Planning backward passes is not in it: that is timed, too, and booked on a site of
     its own.
 
-    kind: what has measured them, or a tracker that costs the same.
+    tracker: what has measured them.
+    costs_like: what it costs is seen on one like that.
     calls, own_ns: how many calls of each site have ended, and their own time.
     """
     overhead_ns = [0.0] * len(sites)
     if not any(calls):
         return [0] * len(sites)
-    warm, cold, passed_over_ns = calibration_of(kind)
+    warm, cold, passed_over_ns = calibration_of(costs_like)
+    of_all = None
+    if (tracker.tensors is None) == (costs_like.tensors is None):  # hooks read them
+        of_all = _share_by_hooks(mean_hook_ns(tracker), warm.hook_ns, cold.hook_ns)
     for site, count in zip(sites, calls, strict=True):
-        share = _share_of_cold(own_ns[site.code] / max(count, 1))
+        share = of_all
+        if share is None:
+            share = _share_by_work(own_ns[site.code] / max(count, 1))
         is_hooked = site.phase in _HOOKED_PHASES and not site.is_recomputation
         if count and is_hooked:
             cost = _cost_of_call(site, warm, cold, share)
@@ -64,8 +75,19 @@ def overhead_of_sites(
     return list(map(round, overhead_ns))
 
 
-def _share_of_cold(work_ns: float) -> float:
-    """How far costs are between warm and cold where a call does so much work."""
+def _share_by_hooks(
+    hook_ns: float, warm_hook_ns: float, cold_hook_ns: float
+) -> float | None:
+    """How far costs are between warm and cold where hooks took so long. None if that
+    does not tell."""
+    if not (hook_ns > 0 and 0 < warm_hook_ns < cold_hook_ns):
+        return None
+    share = (hook_ns - warm_hook_ns) / (cold_hook_ns - warm_hook_ns)
+    return min(max(share, 0.0), 1.0)
+
+
+def _share_by_work(work_ns: float) -> float:
+    """The same where a call does so much work."""
     return min(max((work_ns - _NO_WORK_NS) / (_COLD_WORK_NS - _NO_WORK_NS), 0.0), 1.0)
 
 

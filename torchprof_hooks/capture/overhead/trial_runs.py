@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from typing import cast
+from typing import Final, cast
 
 import numpy as np
 import torch
@@ -18,6 +18,8 @@ from torchprof_hooks.capture.overhead.trial_model import (
     TrialModel,
 )
 from torchprof_hooks.capture.tracking.tracker import Tracker
+
+_ENOUGH_HOOKS: Final = 4
 
 
 class TrialRuns:
@@ -76,7 +78,22 @@ class MeasuredRuns(TrialRuns):
     ) -> None:
         super().__init__(sweeps)
         self._tracker = tracker
+        self._hooks_ns: list[float] = []
         self._sees_functions = sees_functions
+
+    @property
+    def hook_ns(self) -> float:
+        """How long hooks took (see `mean_hook_ns`), in the run where that was least."""
+        return min(self._hooks_ns, default=0.0)
+
+    def run(self, value: torch.Tensor) -> None:
+        self._tracker.hooks_ns = self._tracker.hooks_timed = 0
+        super().run(value)
+        self._hooks_ns.append(mean_hook_ns(self._tracker))
+
+    def forget(self) -> None:
+        super().forget()
+        self._hooks_ns.clear()
 
     def innermost_ns(self) -> Times:
         """What the tracker has measured: the shortest time of the call in each layer
@@ -120,6 +137,13 @@ class MeasuredRuns(TrialRuns):
             yield
         finally:
             tracker.end_pass(None, False)
+
+
+def mean_hook_ns(tracker: Tracker) -> float:
+    """How long the hooks of `tracker` took that were timed, in the mean; 0 if these are
+    too few to tell."""
+    timed = tracker.hooks_timed
+    return tracker.hooks_ns / timed if timed >= _ENOUGH_HOOKS else 0.0
 
 
 def shortest(times: Sequence[Times]) -> Times:

@@ -75,6 +75,8 @@ struct Cursor {
   char divides, is_idle;  // these and the next three: see `Cursor` in Python
   Py_ssize_t graphs_left, evaluations_left;
   Nanoseconds last_evaluation_ns;
+  Nanoseconds hooks_ns;  // how long some hooks took
+  Py_ssize_t hooks, hooks_timed;  // all of them; and those
   std::vector<int64_t> intervals;
   std::unordered_map<uint64_t, Records> records;  // by the thread that made the nodes
   std::shared_ptr<Running> running;  // its mutex is that of the records, too
