@@ -30,6 +30,7 @@ import results
 import torch  # forks have it
 from bench import rounds
 from said import said
+from steady import start_steady
 
 SCRIPT: Final = Path(__file__).parent / "whole_programs.py"
 HEADERS: Final = (
@@ -166,7 +167,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=[])
     parser.add_argument("--rounds", type=int, default=rounds(ROUNDS))
     options = parser.parse_args()
-    os.environ["OMP_NUM_THREADS"] = "1"
+    start_steady()
     torch.set_num_threads(1)
     # Imports torch's compiler, which forks have as well.
     torch.optim.SGD([torch.zeros(1, requires_grad=True)]).step()

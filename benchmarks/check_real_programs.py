@@ -35,6 +35,7 @@ from typing import Final
 import results
 from real_programs.data import write_digits, write_text
 from real_programs.programs import CLOCKS, PROGRAMS, Program
+from steady import STEADY
 
 STOPWATCH: Final = Path(__file__).parent / "real_programs" / "stopwatch.py"
 #: Lines of the totals in reports, by what the stopwatch calls the phase. For that one,
@@ -83,7 +84,7 @@ def run(
     seeds: folder of a ``sitecustomize`` that seeds random numbers.
     """
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
+    environment = {**os.environ, **STEADY}
     if seeds is not None:
         paths = (str(seeds), environment.get("PYTHONPATH", ""))
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
