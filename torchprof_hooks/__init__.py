@@ -197,6 +197,9 @@ def __dir__() -> list[str]:
 
 
 if "TORCHPROF_HOOKS_FLAGS" in os.environ:
+    from time import perf_counter_ns
+
+    _began_ns = perf_counter_ns()
     from torchprof_hooks.program.startup import begin_from_environment
 
-    begin_from_environment(os.environ)
+    begin_from_environment(os.environ, _began_ns)

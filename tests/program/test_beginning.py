@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -94,3 +95,18 @@ def test_without_options_it_imports_next_to_nothing() -> None:
         *(f"torchprof_hooks.{name}" for name in ("program", "version")),
         *(f"torchprof_hooks.program.{name}" for name in ("cli", "handover", "launch")),
     }
+
+
+def test_importing_the_package_counts_as_beginning() -> None:
+    code = (
+        "from time import perf_counter_ns\n"
+        "import torch\n"
+        "from torchprof_hooks.program.startup import begin_from_environment\n"
+        "earlier_ns = perf_counter_ns() - 5_000_000_000\n"
+        "told = {'TORCHPROF_HOOKS_FLAGS': 'profile=True'}\n"
+        "begin_from_environment(told, earlier_ns)\n"
+        "torch.nn.Linear(2, 2)(torch.ones(2))"
+    )
+    said = re.search(r", (\d+\.\d+)s to begin", plain("-c", code).err)
+    assert said
+    assert 5 <= float(said[1]) < 60

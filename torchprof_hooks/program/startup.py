@@ -42,9 +42,12 @@ def enable(**flags: Any) -> None:
     begin(settle(make_flags({"profile": True, **flags}), full_name), is_bound=True)
 
 
-def begin_from_environment(environment: Mapping[str, str]) -> None:
+def begin_from_environment(environment: Mapping[str, str], began_ns: int) -> None:
     """Begin as the variable `VARIABLE` says. A malformed flag ends the program with
-    exit code 2: otherwise nobody would notice it until the program ends."""
+    exit code 2: otherwise nobody would notice it until the program ends.
+
+    began_ns: when the program came to us.
+    """
     text = environment.get(VARIABLE, "")
     if not text or _is_a_child():
         return  # processes started by multiprocessing print no reports
@@ -55,10 +58,11 @@ def begin_from_environment(environment: Mapping[str, str]) -> None:
         raise SystemExit(2) from None
     if not _is_wanted(flags):
         return
+    beginning_ns = perf_counter_ns() - began_ns
     if "torch" in sys.modules:
-        begin(flags)
+        begin(flags, beginning_ns)
     else:
-        wait = AfterImport("torch", lambda: begin(flags), sys.meta_path)
+        wait = AfterImport("torch", lambda: begin(flags, beginning_ns), sys.meta_path)
         sys.meta_path.insert(0, wait)
 
 
