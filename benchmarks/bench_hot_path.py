@@ -136,8 +136,10 @@ def main() -> None:
         "forward: ... and swept caches": sum(costs.cold.call),
         "folding a span into the totals": fold(),
         "backward: the engine, for an empty hook of a node": empty_node_hook(),
-        "backward: all of a boundary, between small functions": costs.warm.boundary_ns,
-        "backward: ... and swept caches": costs.cold.boundary_ns,
+        "backward: to hear of a node, between small functions": costs.warm.node_ns,
+        "backward: ... and swept caches": costs.cold.node_ns,
+        "backward: going over to another owner, between these": costs.warm.boundary_ns,
+        "backward: ... and swept caches, too": costs.cold.boundary_ns,
         "planning: walking over a node": walk(),
         "planning: hooking a node": hook_a_node(),
     }

@@ -75,7 +75,7 @@ def check(tracker: Tracker, found: Calibration) -> None:
     assert found.passed_over_ns >= 0
     for costs in (found.warm, found.cold):
         assert min(*costs.call, *costs.function, *costs.python_function) >= 0
-        assert costs.boundary_ns >= 0
+        assert min(costs.boundary_ns, costs.node_ns) >= 0
         if not tracker.follows_functions:
             assert not any(costs.function)
             assert not any(costs.python_function)
@@ -87,7 +87,8 @@ def is_whole(tracker: Tracker, found: Calibration) -> bool:
     for costs in (found.warm, found.cold):
         whole &= sum(costs.call) > 0
         if tracker.measures_backward:
-            whole &= costs.boundary_ns > 0
+            in_backward = {"native": costs.node_ns, "python": costs.boundary_ns}
+            whole &= in_backward[CORE.name] > 0
         if tracker.follows_functions:
             whole &= sum(costs.function) > 0 and sum(costs.python_function) > 0
     return whole
@@ -284,8 +285,8 @@ def test_what_readings_of_the_clock_cost(clock: FakeClock) -> None:
     # Two readings around a call, of which one is between its stamps, as it is between
     # those of the trial; and one at each boundary. The native core also reads it where
     # a node ends.
-    boundary_ns = reading_ns * (1 if CORE.name == "python" else 2)
-    expected = Costs(CallCost(0, 2 * reading_ns), boundary_ns)
+    node_ns = reading_ns if CORE.name == "native" else 0
+    expected = Costs(CallCost(0, 2 * reading_ns), reading_ns, node_ns=node_ns)
     # How long hooks take is read from the machine's own clock.
     warm, cold = (costs._replace(hook_ns=0) for costs in (found.warm, found.cold))
     assert warm == cold == expected

@@ -193,6 +193,28 @@ def test_boundaries_in_backward_cost_whom_they_lead_to() -> None:
     assert found.overhead_ns == sum(expected.values()) + planning_ns
 
 
+@NATIVE_CORE  # the one in Python hears of boundaries alone
+def test_nodes_of_backward_that_the_core_hears_of_cost_whose_they_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    node_ns = 10**9
+    use(monkeypatch, Costs(CallCost(), 0, node_ns=node_ns))
+    net = new_net()
+    with profile() as prof:
+        net(X).sum().backward()
+    found = {
+        name: ns // node_ns
+        for (name, phase), ns in overheads(prof.profile).items()
+        if phase == "backward" and ns >= node_ns
+    }
+    # A linear layer: its product, its transposed weight, and two gradients to be kept.
+    assert found == {
+        "(backward outside modules)": 1,
+        "Sequential.1": 1,
+        "Sequential.0": 4,
+    }
+
+
 @pytest.mark.usefixtures("round_costs")
 def test_recomputing_is_calling_again() -> None:
     net = new_net()

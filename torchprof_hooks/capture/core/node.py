@@ -27,6 +27,7 @@ class Node:
     start_ns: when the open call began; moved forward by what interruptions took.
     low: number of the first autograd node that the open call can own.
     arrivals: of backward passes, from the nodes of other calls.
+    heard: nodes of backward passes that the core was told of while they were here.
     passed_over: calls of what is no function.
     reading_ns: what reading meters took, finding nodes for new calls, and beginning and
         ending passes, in the time of this node.
@@ -39,6 +40,7 @@ class Node:
         "children",
         "code",
         "functions",
+        "heard",
         "is_called",
         "is_entry",
         "is_function",
@@ -56,7 +58,7 @@ class Node:
         self.functions: dict[Any, Site | None] = {}
         self.by_shapes: dict[object, Site] = {}
         self.code = self.key = self.start_ns = self.low = 0
-        self.arrivals = self.passed_over = self.reading_ns = 0
+        self.arrivals = self.heard = self.passed_over = self.reading_ns = 0
         self.is_entry = self.is_called = self.is_function = self.is_hidden = False
 
     def continue_call_of(self, other: Any) -> None:

@@ -32,10 +32,10 @@ from torchprof_hooks.capture.tracking.tracker import Tracker
 #: Of each layer the fastest of these rounds counts, as other programs may disturb the
 #: rest; and of the layers the median: all rounds of one may have been disturbed, and
 #: the first ones are always slow.
-_ROUNDS: Final = 5
+_ROUNDS: Final = 8
 #: Those in which caches are swept take ten times as long, and a program waits for them
 #: when it ends.
-_SWEEPING_ROUNDS: Final = 2
+_SWEEPING_ROUNDS: Final = 4
 
 
 class CallCost(NamedTuple):
@@ -51,6 +51,7 @@ class Costs(NamedTuple):
     pass, and to one call of a function (of torch's own that is compiled; of one that
     is written in Python, which torch shows to modes in a slower way).
 
+    node_ns: to one node of a backward pass, where the core is told of each.
     hook_ns: how long hooks themselves took meanwhile (see `mean_hook_ns`).
     """
 
@@ -58,6 +59,7 @@ class Costs(NamedTuple):
     boundary_ns: float
     function: CallCost = CallCost()
     python_function: CallCost = CallCost()
+    node_ns: float = 0.0
     hook_ns: float = 0.0
 
 
@@ -136,7 +138,8 @@ def _measure(kind: Kind) -> Calibration:
         return tracker
 
     with torch.enable_grad():
-        warm, cold = (_Trial(make, sweeps).costs() for sweeps in (False, True))
+        warm = _Trial(make, sweeps=False).costs()
+        cold = _Trial(make, sweeps=True).costs(warm.node_ns)
     if not kind.functions:
         return Calibration(warm, cold)
     return Calibration(warm, cold, _cost_of_passing_over_ns(make()))
@@ -155,15 +158,20 @@ class _Trial:
             self._functions = MeasuredRuns(sweeps, tracker, sees_functions=True)
         self._inside: list[Times] = []
 
-    def costs(self) -> Costs:
-        """What calls and boundaries cost."""
+    def costs(self, warm_node_ns: float | None = None) -> Costs:
+        """What calls, nodes and boundaries cost.
+
+        warm_node_ns: what a node costs just after another one, if caches are swept.
+        """
         self._run_in_turns()
         every = range(LAYERS)
         call = self._cost_of_call(self._bare, self._modules, every)
-        boundary_ns = self._cost_of_boundary_ns()
-        hook_ns = self._modules.hook_ns
+        node_ns = self._cost_of_node_ns()
+        next_node_ns = node_ns if warm_node_ns is None else warm_node_ns
+        boundary_ns = self._cost_of_boundary_ns(node_ns + next_node_ns)
+        costs = Costs(call, boundary_ns, node_ns=node_ns, hook_ns=self._modules.hook_ns)
         if self._functions is None:
-            return Costs(call, boundary_ns, hook_ns=hook_ns)
+            return costs
         layers = self._bare.model.layers
         function, python_function = (
             self._cost_of_call(
@@ -173,7 +181,7 @@ class _Trial:
             )
             for in_python in (False, True)
         )
-        return Costs(call, boundary_ns, function, python_function, hook_ns)
+        return costs._replace(function=function, python_function=python_function)
 
     def _run_in_turns(self) -> None:
         value = trial_input()
@@ -198,10 +206,17 @@ class _Trial:
         own_ns = min(own_ns, cost_ns)
         return CallCost(own_ns, cost_ns - own_ns)
 
-    def _cost_of_boundary_ns(self) -> float:
+    def _cost_of_node_ns(self) -> float:
+        if not self._modules.hears_nodes:
+            return 0.0
+        added_ns = self._modules.node_ns - self._bare.node_ns
+        return _median(added_ns, range(len(added_ns)))
+
+    def _cost_of_boundary_ns(self, nodes_ns: float) -> float:
+        """nodes_ns: what the core takes to hear of two nodes: the work goes over from
+        the one between two layers to that of a layer, and back to one between them."""
         added_ns = self._modules.backward_ns - self._bare.backward_ns
-        # The work goes over from what is between two layers to a layer, and back.
-        return _median(added_ns, range(len(added_ns))) / 2
+        return max(_median(added_ns, range(len(added_ns))) - nodes_ns, 0.0) / 2
 
 
 def _median(times_ns: Times, layers: Sequence[int]) -> float:

@@ -69,7 +69,8 @@ def overhead_of_sites(
             overhead_ns[site.code] += paid_ns
             overhead_ns[site.caller.code] += count * sum(cost) - paid_ns
         boundary_ns = _mean(warm.boundary_ns, cold.boundary_ns, share)
-        overhead_ns[site.code] += site.arrivals * boundary_ns
+        node_ns = _mean(warm.node_ns, cold.node_ns, share)
+        overhead_ns[site.code] += site.arrivals * boundary_ns + site.heard * node_ns
         overhead_ns[site.code] += site.passed_over * passed_over_ns
         overhead_ns[site.code] += site.reading_ns
     return list(map(round, overhead_ns))

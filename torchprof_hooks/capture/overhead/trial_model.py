@@ -90,7 +90,7 @@ class TrialModel(_Quiet):
         self.durations_ns = durations_ns = []
         for layer in self.layers:
             if stops:
-                value = _between(value, self)
+                value = _between(_between(value, self), self)
             start_ns = perf_counter_ns()
             value = layer(value)
             durations_ns.append(perf_counter_ns() - start_ns)
@@ -107,18 +107,18 @@ class TrialModel(_Quiet):
             durations_ns.append(perf_counter_ns() - start_ns)
         return np.array(durations_ns)
 
-    def backward(self, output: torch.Tensor) -> Times:
-        """Run the backward of a forward that stopped. Returns the nanoseconds of the
-        layers in it, but for the last one."""
+    def backward(self, output: torch.Tensor) -> tuple[Times, Times]:
+        """Run the backward of a forward that stopped. Returns nanoseconds in it: of the
+        layers, but for the last one; and from one stop to the next where there is no
+        layer between them."""
         self.stamps = []
         before = seen_pass_begins()  # and nobody else is to hear of it
         try:
             run_engine(output, torch.ones_like(output))
         finally:
             seen_pass_ends(before)
-        stamps = np.array(self.stamps)
-        times: Times = stamps[2::2] - stamps[1:-1:2]
-        return times
+        stamps = np.array(self.stamps)  # of two stops, a layer, two stops, and so on
+        return stamps[4::4] - stamps[3:-1:4], stamps[2::4] - stamps[1::4]
 
     def sweep(self) -> None:
         """Do what a program does between two modules, if that is wanted."""
@@ -130,11 +130,12 @@ class TrialModel(_Quiet):
 
 
 class LayerTimes(NamedTuple):
-    """Nanoseconds of the layers' forwards, and of their backward but for the last
-    one's."""
+    """Nanoseconds of the layers' forwards; of their backward but for the last one's;
+    and from one node of that to the next that belongs to the same."""
 
     forward_ns: Times
     backward_ns: Times
+    node_ns: Times
 
 
 def trial_input() -> torch.Tensor:

@@ -42,6 +42,12 @@ class TrialRuns:
         """The shortest times of the layers but the last one, in backward."""
         return shortest([run.backward_ns for run in self._runs])
 
+    @property
+    def node_ns(self) -> Times:
+        """The shortest times from one node of backward to the next that belongs to the
+        same."""
+        return shortest([run.node_ns for run in self._runs])
+
     def run(self, value: torch.Tensor) -> None:
         """Go forward and backward. There are stops on the way, for backward to be timed
         between layers; where they are to leave caches warm, forward is timed without.
@@ -54,7 +60,7 @@ class TrialRuns:
             output = cast("torch.Tensor", model(value, stops=True))
             forward_ns = np.array(model.durations_ns if model.sweeps else warm_ns)
             with self._pass_from(output):
-                self._runs.append(LayerTimes(forward_ns, self.model.backward(output)))
+                self._runs.append(LayerTimes(forward_ns, *self.model.backward(output)))
 
     def forget(self) -> None:
         """Runs so far do not count."""
@@ -85,6 +91,11 @@ class MeasuredRuns(TrialRuns):
     def hook_ns(self) -> float:
         """How long hooks took (see `mean_hook_ns`), in the run where that was least."""
         return min(self._hooks_ns, default=0.0)
+
+    @property
+    def hears_nodes(self) -> bool:
+        """Whether the core is told of each node of backward."""
+        return any(site.heard for site in self._tracker.sites)
 
     def run(self, value: torch.Tensor) -> None:
         self._tracker.hooks_ns = self._tracker.hooks_timed = 0

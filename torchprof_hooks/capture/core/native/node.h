@@ -27,7 +27,7 @@ struct Node {
   uint64_t key;
   Nanoseconds start_ns;
   int64_t low;
-  int64_t arrivals, passed_over;
+  int64_t arrivals, heard, passed_over;
   Nanoseconds reading_ns;
   char is_entry, is_called, is_function, is_hidden;
   PyObject *functions, *by_shapes;  // dicts
@@ -204,6 +204,7 @@ PyMemberDef node_members[] = {
     {"start_ns", T_LONGLONG, offsetof(Node, start_ns), 0, nullptr},
     {"low", T_LONGLONG, offsetof(Node, low), 0, nullptr},
     {"arrivals", T_LONGLONG, offsetof(Node, arrivals), 0, nullptr},
+    {"heard", T_LONGLONG, offsetof(Node, heard), 0, nullptr},
     {"passed_over", T_LONGLONG, offsetof(Node, passed_over), 0, nullptr},
     {"reading_ns", T_LONGLONG, offsetof(Node, reading_ns), 0, nullptr},
     {"is_entry", T_BOOL, offsetof(Node, is_entry), 0, nullptr},

@@ -46,6 +46,7 @@ void at_node_end(const at::RecordFunction& node, at::ObserverContext*) {
   each_running(node, [&](Cursor* cursor, Pass& pass) {
     pass.ended_ns = clock_ns();
     pass.entered_ns = cursor->entered_ns;
+    cursor->site->heard += 1;
   });
 }
 
