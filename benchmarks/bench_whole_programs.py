@@ -7,7 +7,9 @@ quarter of what a stopwatch around the process says. Each program runs bare and 
 imported torch and its compiler: that takes longer than these programs, and differs by
 more than what is measured. The stopwatch is processor time, of the system's for it as
 well and that of its worker processes, since other programs on the machine change
-durations more than we do.
+durations more than we do. It is read when the last function that runs at exit is done;
+what Python takes after that, to take itself apart, no report can tell: a column of its
+own.
 
     python benchmarks/bench_whole_programs.py [--only NAME ...] [--rounds N]
 """
@@ -15,7 +17,9 @@ durations more than we do.
 from __future__ import annotations
 
 import argparse
+import atexit
 import os
+import resource
 import runpy
 import sys
 from collections.abc import Sequence
@@ -44,6 +48,7 @@ HEADERS: Final = (
     "beginning",
     "report",
     "said of added",
+    "after the last exit function",
 )
 #: Of what is added, how much a report says at least and at most.
 LEAST, MOST = 0.75, 1.25
@@ -53,10 +58,13 @@ ROUNDS: Final = 12
 class Run(NamedTuple):
     """One process, in seconds.
 
+    processor: until the last function that runs at exit is done.
+    ending: what its processor took from then on.
     said: what its report says that we took: measuring, beginning, making the report.
     """
 
     processor: float
+    ending: float
     elapsed: float
     said: tuple[float, ...] = ()
 
@@ -67,19 +75,34 @@ def run(name: str, *, is_measured: bool) -> Run:
     Raises:
         RuntimeError: it did not end well.
     """
-    with TemporaryFile("w+") as output:
+    with TemporaryFile("w+") as output, TemporaryFile("w+") as stopwatch:
         began = perf_counter()
         child = os.fork()
         if child == 0:
+            # Of its own: these are closed before functions run at exit.
+            atexit.register(stop, os.dup(stopwatch.fileno()))
             become(name, output.fileno(), is_measured=is_measured)
         _, status, spent = os.wait4(child, 0)
         elapsed = perf_counter() - began
         output.seek(0)
-        told = output.read()
+        stopwatch.seek(0)
+        told, stopped = output.read(), stopwatch.read()
     if status:
         raise RuntimeError(f"{name} ended with {status}:\n{told}")
     found = said(told) if is_measured else ()
-    return Run(spent.ru_utime + spent.ru_stime, elapsed, found)
+    processor = float(stopped)
+    return Run(processor, seconds(spent) - processor, elapsed, found)
+
+
+def stop(stopwatch: int) -> None:
+    """Write down the processor time of this process and of its children."""
+    spent = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    os.write(stopwatch, str(sum(map(seconds, spent))).encode())
+
+
+def seconds(spent: resource.struct_rusage) -> float:
+    """Of its processor, the system's for it as well."""
+    return spent.ru_utime + spent.ru_stime
 
 
 def become(name: str, output: int, *, is_measured: bool) -> NoReturn:
@@ -104,11 +127,14 @@ def measure(name: str, count: int) -> dict[str, Any]:
     ]
     bare, measured = zip(*pairs, strict=True)
     added = [ours.processor - alone.processor for alone, ours in pairs]
+    ending = [ours.ending - alone.ending for alone, ours in pairs]
     return {
         "processor": median(each.processor for each in bare),
         "elapsed": median(each.elapsed for each in bare),
         "added": median(added),
         "error": error_of_median(added),
+        "ending": median(ending),
+        "ending_error": error_of_median(ending),
         "added_elapsed": median(ours.elapsed - alone.elapsed for alone, ours in pairs),
         "said": [
             median(part) for part in zip(*(m.said for m in measured), strict=True)
@@ -135,6 +161,7 @@ def cells(name: str, found: dict[str, Any]) -> list[results.Cell]:
         f"{told:.2f}",
         *(f"{part:.2f}" for part in found["said"]),
         f"{share:.2f}" + ("" if LEAST <= share <= MOST else " !"),
+        f"{found['ending']:.2f} \N{PLUS-MINUS SIGN} {found['ending_error']:.2f}",
     ]
 
 
@@ -142,9 +169,10 @@ def together(programs: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The sums, which chance is a smaller part of."""
     sums: dict[str, Any] = {
         name: sum(each[name] for each in programs)
-        for name in ("processor", "elapsed", "added", "added_elapsed")
+        for name in ("processor", "elapsed", "added", "ending", "added_elapsed")
     }
-    sums["error"] = sqrt(sum(each["error"] ** 2 for each in programs))
+    for error in ("error", "ending_error"):
+        sums[error] = sqrt(sum(each[error] ** 2 for each in programs))
     columns = zip(*(each["said"] for each in programs), strict=True)
     sums["said"] = list(map(sum, columns))
     return sums
@@ -181,7 +209,8 @@ def main() -> None:
     note = (
         f"Seconds, medians of {max(options.rounds, 1)} rounds, "
         "\N{PLUS-MINUS SIGN} a standard error; without imports of torch. !: not "
-        "within a quarter. Programs that ran or waited on "
+        "within a quarter. After the last exit function: what is added to the time in "
+        "which Python takes itself apart. Programs that ran or waited on "
         f"this machine of {os.cpu_count()} cores meanwhile, these among them: "
         f"{median(loads):.1f}."
     )
