@@ -5,10 +5,15 @@ Aims (of the native core): a TimerHook costs at most 1.15 of an empty pair of ho
 nn.ReLU, 0.08 of what full backward hooks add; GPT-2 small (13 ms) takes at most 1.05 of
 its time with every step measured, 1.25 with functions, 1.07 with memory; 8 threads pay
 at most 1.5 of what one pays; 99 % of its backward is attributed, of a chain's 98 %.
+Where torch is built for CUDA and no device is there, `profile()` adds at most 1.05 of
+what it adds with a build for the CPU:
+
+    python benchmarks/bench_cores.py [--cuda-build PYTHON]
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import subprocess
@@ -37,6 +42,8 @@ from torchprof_hooks.link_hooks import TimerHook
 from torchprof_hooks.profiles.names import ENGINE_NAME
 
 CORES = ("python", "native")
+#: The native core, with a torch that is built for CUDA.
+CUDA_BUILD = "native, CUDA build"
 #: Processes of each core, which take turns.
 PROCESSES = 3
 ROUNDS = 40
@@ -54,9 +61,10 @@ class Aim(NamedTuple):
     bound: str
 
 
+LINEAR = "profile(), us per module and step, chain of nn.Linear"
 AIMS = (
     Aim("TimerHook, of an empty pair of hooks", "<= 1.15"),
-    Aim("profile(), us per module and step, chain of nn.Linear", "<= 4"),
+    Aim(LINEAR, "<= 4"),
     Aim("profile(), us per module and step, chain of nn.ReLU", "<= 3"),
     Aim("profile(), of what full backward hooks add, nn.Linear", "<= 0.08"),
     Aim("GPT-2 small, every step measured", "<= 1.05"),
@@ -69,27 +77,46 @@ AIMS = (
 )
 
 
-def main() -> None:
-    """Measure, and save the table."""
-    found: dict[str, list[list[float]]] = {core: [] for core in CORES}
+def main(cuda_build: str | None) -> None:
+    """Measure, and save the table.
+
+    cuda_build: a Python whose torch is built for CUDA, and otherwise like ours.
+    """
+    subjects = {core: (core, sys.executable) for core in CORES}
+    if cuda_build:
+        subjects[CUDA_BUILD] = ("native", cuda_build)
+    found: dict[str, list[list[float]]] = {name: [] for name in subjects}
     for _ in range(rounds(PROCESSES * 20) // 20 or 1):
-        for core in CORES:
-            found[core].append(in_process(core))
+        for name, (core, python) in subjects.items():
+            found[name].append(in_process(core, python))
     figures = {
-        core: list(map(median, zip(*runs, strict=True))) for core, runs in found.items()
+        name: list(map(median, zip(*runs, strict=True))) for name, runs in found.items()
     }
-    rows = [
-        [aim.name, *(f"{figures[core][place]:.2f}" for core in CORES), aim.bound]
+    rows: list[list[results.Cell]] = [
+        [aim.name, *(f"{figures[name][place]:.2f}" for name in subjects), aim.bound]
         for place, aim in enumerate(AIMS)
     ]
-    table = results.Table("", ["", "core in Python", "native core", "aim"], rows)
+    if cuda_build:
+        rows.append(row_of_builds(figures))
+    names = [
+        {"python": "core in Python", "native": "native core"}.get(n, n)
+        for n in subjects
+    ]
+    table = results.Table("", ["", *names, "aim"], rows)
     results.save("cores", [table], figures)
 
 
-def in_process(core: str) -> list[float]:
+def row_of_builds(figures: Mapping[str, Sequence[float]]) -> list[results.Cell]:
+    """What `profile()` adds with a build for CUDA, of what it adds with the other."""
+    place = [aim.name for aim in AIMS].index(LINEAR)
+    ratio = figures[CUDA_BUILD][place] / figures["native"][place]
+    return [f"{LINEAR}, of the CPU build", "", "", f"{ratio:.2f}", "<= 1.05"]
+
+
+def in_process(core: str, python: str) -> list[float]:
     """The figures of one core, in the order of `AIMS`."""
     done = subprocess.run(
-        [sys.executable, Path(__file__), "--figures"],
+        [python, Path(__file__), "--figures"],
         env={**os.environ, "TORCHPROF_HOOKS_CORE": core},
         stdout=subprocess.PIPE,
         check=True,
@@ -201,7 +228,11 @@ def share_of_backward(step: Step) -> float:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    if "--figures" in sys.argv:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--figures", action="store_true", help="of this process alone")
+    parser.add_argument("--cuda-build", metavar="PYTHON")
+    options = parser.parse_args()
+    if options.figures:
         print(json.dumps(all_figures()))
     else:
-        main()
+        main(options.cuda_build)
