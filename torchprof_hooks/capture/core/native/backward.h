@@ -5,6 +5,7 @@
 #include "cursor.h"
 
 #include <ATen/record_function.h>
+#include <c10/util/ArrayRef.h>
 #include <c10/util/SmallVector.h>
 
 namespace {
@@ -65,11 +66,11 @@ Node* ask(Cursor* cursor, PyObject* method, Node* around, PyObject* key) {
 }
 
 Node* backward_of(Cursor* cursor, Node* around, int64_t code) {
-  Node*& known = around->backward.by_code[code];
-  if (known == nullptr) {
-    WithPython with(cursor);
-    known = ask(cursor, names.backward_site, around, PyLong_FromLongLong(code));
-  }
+  Node* known = around->backward.find(code);
+  if (known != nullptr) return known;
+  WithPython with(cursor);
+  known = ask(cursor, names.backward_site, around, PyLong_FromLongLong(code));
+  if (known != nullptr) around->backward.insert(code, known);
   return known;
 }
 
@@ -100,7 +101,7 @@ void tell_of_move(Cursor* cursor, const std::vector<Node*>& closed, const std::v
 }
 
 // Goes over to other owners: closes all but `kept` of those that are open, opens others.
-void move(Cursor* cursor, Pass& pass, size_t kept, const std::vector<OpenBackward>& opens,
+void move(Cursor* cursor, Pass& pass, size_t kept, c10::ArrayRef<OpenBackward> opens,
           Nanoseconds now_ns) {
   if (cursor->site != pass.owner()) abort_down_to(cursor, pass.owner(), now_ns);
   std::vector<Node*> closed, opened;
@@ -140,11 +141,14 @@ void move(Cursor* cursor, Pass& pass, size_t kept, const std::vector<OpenBackwar
   if (cursor->reads_meters) tell_of_move(cursor, closed, opened);
 }
 
-// The intervals that tell whose the node with this number is, which `thread` has made.
+bool may_hold(const std::shared_ptr<Intervals>& intervals, int64_t number) {
+  return intervals && intervals->low <= number && number < intervals->high;
+}
+
+// The intervals that tell whose the node with this number is, which `thread` has made, if
+// the current ones of the pass do not.
 std::shared_ptr<Intervals> intervals_of(Cursor* cursor, Pass& pass, int64_t number, uint64_t thread) {
-  const auto& current = pass.current;
-  if (current && current->low <= number && number < current->high) return current;
-  if (pass.calls && pass.calls->low <= number && number < pass.calls->high) return pass.calls;
+  if (may_hold(pass.calls, number)) return pass.calls;
   auto found = cursor->records.find(thread);
   return found == cursor->records.end() ? nullptr : found->second.find(number);
 }
@@ -155,26 +159,22 @@ void node_begins(Cursor* cursor, Pass& pass, const at::RecordFunction& node) {
     if (!pass.has_begun()) move(cursor, pass, 0, {}, clock_ns());
     return;
   }
-  auto intervals = intervals_of(cursor, pass, number, node.forwardThreadId());
-  bool is_current = intervals != nullptr && intervals == pass.current;
-  int near = is_current && !pass.open.empty() ? pass.open.back().interval : -1;
-  if (is_current && near < 0 && pass.open.size() > 1) near = pass.open[pass.open.size() - 2].interval;
-  int leaf = intervals ? intervals->find(number, near) : -1;
-  if (!pass.names_nodes && is_current && !pass.open.empty() && leaf == near) return;
-  if (!pass.names_nodes && leaf < 0 && pass.open.empty()) return;
-  std::vector<int> chain;  // innermost first
-  for (int one = leaf; one >= 0; one = intervals->all[size_t(one)].parent) chain.push_back(one);
-  std::reverse(chain.begin(), chain.end());
-  size_t kept = 0;
-  while (is_current && kept < chain.size() && kept < pass.open.size() &&
-         pass.open[kept].interval == chain[kept])
-    kept++;
-  std::vector<OpenBackward> opens;
+  bool is_current = may_hold(pass.current, number);
+  std::shared_ptr<Intervals> others;
+  if (!is_current) others = intervals_of(cursor, pass, number, node.forwardThreadId());
+  const Intervals* intervals = is_current ? pass.current.get() : others.get();
+  // Of what is open, all is an interval inside of the one before, but for a last one that
+  // goes by its own name.
+  size_t kept = is_current ? pass.open.size() : 0;
+  if (kept != 0 && pass.open[kept - 1].interval < 0) kept--;
+  Way entered;
+  if (intervals) kept -= intervals->go(kept ? pass.open[kept - 1].interval : -1, number, &entered);
+  c10::SmallVector<OpenBackward, 16> opens;
   Node* around = kept ? pass.open[kept - 1].node : pass.base;
-  for (size_t place = kept; place < chain.size(); place++) {
-    around = backward_of(cursor, around, intervals->all[size_t(chain[place])].code);
+  for (int one : entered) {
+    around = backward_of(cursor, around, intervals->all[size_t(one)].code);
     if (around == nullptr) return;
-    opens.push_back({chain[place], around});
+    opens.push_back({one, around});
   }
   if (pass.names_nodes && !around->is_function) {
     around = named(cursor, around, node.name());
@@ -183,36 +183,64 @@ void node_begins(Cursor* cursor, Pass& pass, const at::RecordFunction& node) {
   }
   if (opens.empty() && kept == pass.open.size()) return;
   move(cursor, pass, kept, opens, clock_ns());
-  pass.current = intervals;
+  if (!is_current) pass.current = std::move(others);
 }
+
+// The node of autograd that begins or ends in this thread.
+class NodeHere {
+ public:
+  explicit NodeHere(const at::RecordFunction& node) : node_(node), thread_(pthread_self()) {}
+
+  // Has `function` called with the innermost pass of a cursor's, if that is what runs the
+  // node: whether it is. is_elsewhere: no pass was begun in this thread.
+  template <class Function>
+  bool call_if_run(Running& running, bool is_elsewhere, Function& function) {
+    std::lock_guard<std::recursive_mutex> locked(running.mutex);
+    if (running.passes.empty()) return false;  // ended meanwhile
+    Pass& pass = running.passes.back();
+    bool is_here = pthread_equal(pass.thread, thread_);
+    bool may_be_its = is_here || (is_elsewhere && node_.forwardThreadId() == pass.made_by);
+    if (pass.task == -1 && may_be_its) pass.task = task();
+    if (!is_here && pass.task != task()) return false;
+    function(running.cursor, pass);
+    return true;
+  }
+
+ private:
+  static constexpr int kUnasked = -2;
+  // Of the engine. Most nodes do without.
+  int task() {
+    if (task_ == kUnasked) task_ = torch::autograd::get_current_graph_task_id();
+    return task_;
+  }
+
+  const at::RecordFunction& node_;
+  pthread_t thread_;
+  int task_ = kUnasked;
+};
 
 // Those whose pass runs the node that begins or ends in this thread: the engine runs
 // parts of a pass in a thread of the device's.
 // Whether there are any.
 template <class Function>
 bool each_running(const at::RecordFunction& node, Function function) {
-  // A copy: what is called may begin and end passes.
-  c10::SmallVector<std::shared_ptr<Running>, 4> found(running_here.begin(), running_here.end());
+  NodeHere here(node);
+  // What is called may begin and end passes: of these, copies.
+  const RunningList* begun_here = running_here;
+  if (begun_here != nullptr && begun_here->size() == 1) {  // mostly
+    std::shared_ptr<Running> only = begun_here->front();
+    return here.call_if_run(*only, false, function);
+  }
+  c10::SmallVector<std::shared_ptr<Running>, 4> found;
+  if (begun_here != nullptr) found.append(begun_here->begin(), begun_here->end());
   bool is_elsewhere = found.empty();
   if (is_elsewhere && running_count == 0) return false;
   if (is_elsewhere) {
     std::lock_guard<std::mutex> locked(running_mutex);
     found.append(all_running.begin(), all_running.end());
   }
-  pthread_t thread = pthread_self();
-  int task = torch::autograd::get_current_graph_task_id();
   bool is_any = false;
-  for (const auto& running : found) {
-    std::lock_guard<std::recursive_mutex> locked(running->mutex);
-    if (running->passes.empty()) continue;  // ended meanwhile
-    Pass& pass = running->passes.back();
-    bool is_here = pthread_equal(pass.thread, thread);
-    bool may_be_its = is_here || (is_elsewhere && node.forwardThreadId() == pass.made_by);
-    if (pass.task == -1 && may_be_its) pass.task = task;
-    if (!is_here && pass.task != task) continue;
-    is_any = true;
-    function(running->cursor, pass);
-  }
+  for (const auto& running : found) is_any |= here.call_if_run(*running, is_elsewhere, function);
   return is_any;
 }
 

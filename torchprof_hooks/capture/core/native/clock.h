@@ -15,7 +15,7 @@ using Nanoseconds = int64_t;
 
 PyObject* other_clock = nullptr;  // stands in for the machine's, in tests
 
-Nanoseconds machine_ns() {
+inline Nanoseconds machine_ns() {
   timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
   return int64_t(now.tv_sec) * 1'000'000'000 + now.tv_nsec;

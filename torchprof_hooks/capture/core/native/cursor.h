@@ -87,10 +87,23 @@ PyTypeObject* cursor_type;
 
 // Of all cursors with a pass that runs, and of those whose pass was begun in this thread.
 // The latter may have ended.
+using RunningList = std::vector<std::shared_ptr<Running>>;
 std::mutex running_mutex;
-std::vector<std::shared_ptr<Running>> all_running;
+RunningList all_running;
 std::atomic<size_t> running_count{0};
-thread_local std::vector<std::shared_ptr<Running>> running_here;
+// Null if no pass was ever begun here. A pointer, since each use of a list would have to
+// ask first whether it was made in this thread, and nodes of autograd begin and end often.
+thread_local RunningList* running_here = nullptr;
+
+RunningList& make_running_here() {
+  struct Kept {
+    RunningList list;
+    ~Kept() { running_here = nullptr; }
+  };
+  static thread_local Kept kept;
+  running_here = &kept.list;
+  return kept.list;
+}
 
 Cursor* cursor_of(PyObject* self) { return reinterpret_cast<Cursor*>(self); }
 PyObject* object(Node* node) { return reinterpret_cast<PyObject*>(node); }
@@ -180,12 +193,12 @@ int cursor_set_node(PyObject* self, PyObject* value, void*) {
 }
 
 // What reads the memory of tensors, or null; and what stamps a device's queue.
-TensorMeter* tensors_of(Cursor* cursor) {
+inline TensorMeter* tensors_of(Cursor* cursor) {
   PyObject* tensors = cursor->tensors;
   return tensors == nullptr || tensors == Py_None ? nullptr : meter_of(tensors);
 }
 
-DeviceMeter* device_of(Cursor* cursor) {
+inline DeviceMeter* device_of(Cursor* cursor) {
   PyObject* device = cursor->device;
   return device == nullptr || device == Py_None ? nullptr : device_meter_of(device);
 }

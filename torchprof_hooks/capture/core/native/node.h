@@ -15,9 +15,16 @@ namespace {
 
 // Nodes of a backward pass inside of another one: by the code of the forward, or by the
 // name of the autograd node.
-struct BackwardChildren {
-  std::unordered_map<int64_t, Node*> by_code;
+class BackwardChildren {
+ public:
+  Node* find(int64_t code) const { return by_code_.find(key(code)); }
+  void insert(int64_t code, Node* node) { by_code_.insert(key(code), node); }
   std::unordered_map<std::string, Node*> by_name;
+
+ private:
+  // As spread as the addresses for which the table is made, and never 0.
+  static uint64_t key(int64_t code) { return (uint64_t(code) + 1) << 4; }
+  Children by_code_;
 };
 
 struct Node {

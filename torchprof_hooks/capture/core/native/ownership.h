@@ -4,6 +4,8 @@
 
 #include "tools.h"
 
+#include <c10/util/SmallVector.h>
+
 #include <algorithm>
 #include <memory>
 #include <vector>
@@ -14,7 +16,12 @@ struct Interval {
   int64_t code, low, high;
   int parent = -1;
   int first_kid = 0, kids = 0;  // among `Intervals::kids`, by rising number
+  int place = 0;                // its own one there
 };
+
+// Places of intervals, each inside of the one before. Few calls are nested any deeper:
+// no memory is asked for.
+using Way = c10::SmallVector<int, 16>;
 
 // Which call made which autograd node: intervals of numbers inside of each other.
 struct Intervals {
@@ -46,6 +53,7 @@ struct Intervals {
       }
       kids.insert(kids.end(), inside[place].begin(), inside[place].end());
     }
+    for (size_t place = 0; place < kids.size(); place++) all[size_t(kids[place])].place = int(place);
     if (!all.empty()) {
       low = INT64_MAX;
       for (const Interval& one : all) {
@@ -55,23 +63,37 @@ struct Intervals {
     }
   }
 
-  // The innermost interval with `number` in it, or -1. near: one to begin with, or -1.
-  int find(int64_t number, int near) const {
-    int found = near;
-    while (found >= 0 && !holds(found, number)) found = all[size_t(found)].parent;
-    for (;;) {
-      const int* begin = kids.data() + (found < 0 ? 0 : all[size_t(found)].first_kid);
-      const int* end = begin + (found < 0 ? roots : all[size_t(found)].kids);
-      // The last one that begins at `number` or before. Of such as begin together (one
-      // of them is empty but for the other), the outer one comes later.
-      const int* after = std::upper_bound(
-          begin, end, number, [&](int64_t value, int kid) { return value < all[size_t(kid)].low; });
-      if (after == begin || !holds(after[-1], number)) return found;
-      found = after[-1];
+  // Goes from one interval, or from -1, to the innermost one with `number` in it, or to -1:
+  // how many are left on the way, and those that are entered, outermost first.
+  size_t go(int from, int64_t number, Way* entered) const {
+    size_t left = 0;
+    int here = from, last_left = -1;
+    for (; here >= 0 && !holds(here, number); here = all[size_t(here)].parent) {
+      last_left = here;
+      left++;
     }
+    while ((here = kid_with(number, here, last_left)) >= 0) {
+      entered->push_back(here);
+      last_left = -1;
+    }
+    return left;
   }
 
  private:
+  // The one inside of `around` (-1: of none) with `number` in it, or -1.
+  // left: one that is there, but has it not, or -1.
+  int kid_with(int64_t number, int around, int left) const {
+    const int* begin = kids.data() + (around < 0 ? 0 : all[size_t(around)].first_kid);
+    const int* end = begin + (around < 0 ? roots : all[size_t(around)].kids);
+    if (left >= 0 && number < all[size_t(left)].low) end = kids.data() + all[size_t(left)].place;
+    auto is_before = [&](int64_t value, int kid) { return value < all[size_t(kid)].low; };
+    // The last one that begins at `number` or before. Of such as begin together (one of
+    // them is empty but for the other), the outer one comes later. Passes go backwards:
+    // mostly it is the one before that which is left, or the last one of all.
+    bool is_next = begin != end && !is_before(number, end[-1]);
+    const int* after = is_next ? end : std::upper_bound(begin, end, number, is_before);
+    return after != begin && holds(after[-1], number) ? after[-1] : -1;
+  }
   static bool contains(const Interval& outer, const Interval& inner) {
     return outer.low <= inner.low && inner.high <= outer.high;
   }

@@ -111,8 +111,7 @@ void forget_ended_here() {
     std::unique_lock<std::recursive_mutex> locked(one->mutex, std::try_to_lock);
     return locked.owns_lock() && one->passes.empty();
   };
-  running_here.erase(std::remove_if(running_here.begin(), running_here.end(), is_over),
-                     running_here.end());
+  if (running_here != nullptr) std::erase_if(*running_here, is_over);
 }
 
 PyObject* enter_pass(PyObject* self, PyObject* args, PyObject* keywords) {
@@ -146,7 +145,7 @@ PyObject* enter_pass(PyObject* self, PyObject* args, PyObject* keywords) {
   cursor->running->passes.push_back(std::move(pass));
   if (cursor->running->passes.size() == 1) {
     forget_ended_here();
-    running_here.push_back(cursor->running);
+    make_running_here().push_back(cursor->running);
     std::lock_guard<std::mutex> registering(running_mutex);
     all_running.push_back(cursor->running);
     running_count = all_running.size();
