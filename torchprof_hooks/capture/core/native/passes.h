@@ -5,10 +5,13 @@
 #include "backward.h"
 #include "calls.h"
 
+#include <atomic>
+
 namespace {
 
-// Passes that others start than Python: `unseen` is told of each, once.
-PyObject* unseen = nullptr;
+// Passes that others start than Python: `unseen` is told of each, once. Threads of the
+// engine look whether there is one before they wait for the interpreter's lock.
+std::atomic<PyObject*> unseen{nullptr};
 thread_local int seen_passes = 0;     // that run in this thread, and came from Python
 thread_local int last_told_task = -1;
 
@@ -19,8 +22,8 @@ bool tell_of_unseen_pass() {
   if (task == last_told_task) return false;
   last_told_task = task;
   PyGILState_STATE state = PyGILState_Ensure();
-  if (unseen != nullptr) {
-    Owned called(Py_NewRef(unseen));
+  if (PyObject* callback = unseen; callback != nullptr) {
+    Owned called(Py_NewRef(callback));
     Owned done(PyObject_CallNoArgs(called.get()));
     // No exception can pass here: an interrupt comes again.
     if (!done && PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) {
