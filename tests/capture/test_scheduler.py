@@ -432,6 +432,8 @@ def test_watched_calls_inside_of_others_are_cheap() -> None:
     prices = Prices(COUNTED)
     calls = dict.fromkeys(Watching, 10)
     prices.of(Ended(Run(Level.PHASES), 2 * MS, 0, 10, calls=calls))
+    # There are evaluations, for which all that may be spent is spent.
+    prices.of(Ended(Run(Level.STEPS), MS, evaluations=1000))
     bare_ns = 2 * MS - 10 * COUNTED.pause
     alone = (COUNTED.step + 10 * COUNTED.watched) / bare_ns
     assert prices.watching == Watching.ALL
@@ -454,6 +456,30 @@ def test_watched_calls_inside_of_others_are_cheap() -> None:
         # AND is not forgotten while those are not watched
         spans = 60 if watching == Watching.ALL else 10
         prices.of(Ended(Run(Level.STEPS), 2 * MS, spans, 10))
+
+
+def test_waiting_for_evaluations_leaves_half_for_looking_where_there_are_none() -> None:
+    # GIVEN steps whose calls take little more to be watched than may be spent
+    prices = Prices(COUNTED)
+    calls = dict.fromkeys(Watching, 10)
+    prices.of(Ended(Run(Level.PHASES), 2 * MS, 0, 10, calls=calls))
+    bare_ns = 2 * MS - 10 * COUNTED.pause
+    share = (COUNTED.step + 10 * COUNTED.watched) / bare_ns
+
+    def chosen(most: float) -> Watching:
+        prices.choose_watching(most)
+        return prices.watching
+
+    # WHEN no evaluation is seen THEN they are watched for half of that alone
+    assert chosen(1.6 * share) == Watching.NONE
+    assert chosen(2.1 * share) == Watching.ALL
+    # WHEN one is THEN for all of it
+    prices.of(Ended(Run(Level.STEPS), MS, evaluations=1))
+    assert chosen(1.01 * share) == Watching.ALL
+    # UNTIL there was none for long
+    for _ in range(200):
+        prices.of(Ended(Run(Level.PHASES), 2 * MS, 0, 10, calls=calls))
+    assert chosen(1.01 * share) == Watching.NONE
 
 
 def test_what_is_counted_is_what_this_machine_takes(

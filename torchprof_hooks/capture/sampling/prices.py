@@ -89,7 +89,7 @@ class _Trivial:
 #: of `_Trivial`: machines differ by several times, and so do quiet and busy ones.
 _IN_TRIVIAL_CALLS: Final = {
     "python": CountedCosts(50, 200, 280, 78),
-    "native": CountedCosts(50, 60, 120, 45),
+    "native": CountedCosts(50, 100, 120, 45),
 }[CORE.name]
 #: What such a call takes where nothing is known of the machine.
 USUAL_NS: Final = 60.0
@@ -121,6 +121,12 @@ def counted_costs(call_ns: float) -> CountedCosts:
 _REMEMBERED: Final = 64
 ENOUGH: Final = 8
 _FEW: Final = 3
+#: Share of what watching may cost where no evaluation was seen lately: most programs
+#: have none between training steps, and what it takes to wait for one is missing where
+#: steps are looked into.
+_FOR_NOTHING: Final = 0.5
+#: So many are as good as none: those of some hundred runs ago.
+_AS_GOOD_AS_NONE: Final = 0.1
 #: How far calls that are watched may be above the limit, not to go back and forth.
 _PATIENCE: Final = 1.2
 #: How much of what is known of steps counts when the next ones are known: some fifty
@@ -159,6 +165,7 @@ class Prices:
         self._lately_calls = dict.fromkeys(Watching, 0.0)
         # Of runs in which all are: those from outside, and those inside of others.
         self._lately_watched = self._lately_inside = 0.0
+        self._lately_evaluations = 0.0  # of runs in which some would have been seen
         # By kind: a step of the last bare run, and what others took longer.
         self._bare_ns: dict[bool, float] = {}
         self._longer_ns: defaultdict[tuple[Level, bool | None], deque[float]] = (
@@ -181,8 +188,10 @@ class Prices:
     def choose_watching(self, most: float) -> None:
         """Have as many calls seen as cost, with the ends of steps, no more than this
         share of the time of the steps around them: training steps and evaluation calls
-        as they come."""
+        as they come. Half of it, as long as there are no evaluation calls."""
         before = self.watching
+        if self._lately_evaluations < _AS_GOOD_AS_NONE:
+            most *= _FOR_NOTHING
         for watching in (Watching.ALL, Watching.OUTER, Watching.NONE):
             self.watching = watching
             calls, inside = self._lately_calls[watching], 0.0
@@ -248,6 +257,9 @@ class Prices:
         return self.counted(ended)
 
     def _remember_calls(self, ended: Ended, bare_ns: float) -> None:
+        if ended.run.level > Level.STEPS or self.watching != Watching.NONE:
+            evaluations = _KEPT * self._lately_evaluations + ended.evaluations
+            self._lately_evaluations = evaluations
         if ended.run.level > Level.STEPS:
             trained = max(ended.run.steps - ended.evaluations, 0)
             self._lately_ns = _KEPT * self._lately_ns + bare_ns / self._slower
