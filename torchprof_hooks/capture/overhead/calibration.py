@@ -24,6 +24,7 @@ from torchprof_hooks.capture.overhead.trial_runs import (
     mode_of,
     shortest,
 )
+from torchprof_hooks.capture.torch_names.functions import without_function_modes
 from torchprof_hooks.capture.tracking.make_tracker import new_tracker
 from torchprof_hooks.capture.tracking.meters import Meters, memory_meter
 from torchprof_hooks.capture.tracking.tensor_memory import memory_counter
@@ -119,8 +120,9 @@ def _in_a_thread(kind: Kind) -> Calibration:
     try:
         thread.start()
         thread.join()
-    except RuntimeError:  # some versions of Python start none when a program has ended
-        measure()
+    except RuntimeError:  # Python 3.12 starts none when a program has ended
+        with without_function_modes():  # those of trackers, too
+            measure()
     return found[0] if found else _UNKNOWN
 
 

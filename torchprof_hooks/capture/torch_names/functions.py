@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from itertools import islice
 from typing import Any, Final
 
@@ -58,6 +59,21 @@ def remove_function_mode(mode: TorchFunctionMode) -> None:
                     torch._C._push_on_torch_function_stack(other)
     except AttributeError:
         mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+
+
+@contextmanager
+def without_function_modes() -> Iterator[None]:
+    """No mode sees what this thread calls. Where torch hides its stack of modes, they
+    stay."""
+    taken: list[TorchFunctionMode] = []
+    with suppress(AttributeError):
+        for _ in function_modes():
+            taken.append(torch._C._pop_torch_function_stack())
+    try:
+        yield
+    finally:
+        for mode in reversed(taken):
+            torch._C._push_on_torch_function_stack(mode)
 
 
 def function_modes() -> list[TorchFunctionMode]:
