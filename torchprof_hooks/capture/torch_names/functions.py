@@ -66,12 +66,12 @@ def without_function_modes() -> Iterator[None]:
     """No mode sees what this thread calls. Where torch hides its stack of modes, they
     stay."""
     taken: list[TorchFunctionMode] = []
-    with suppress(AttributeError):
-        for _ in function_modes():
-            taken.append(torch._C._pop_torch_function_stack())
     try:
+        with suppress(AttributeError):
+            for _ in function_modes():
+                taken.append(torch._C._pop_torch_function_stack())
         yield
-    finally:
+    finally:  # also when an interrupt comes in between
         for mode in reversed(taken):
             torch._C._push_on_torch_function_stack(mode)
 
