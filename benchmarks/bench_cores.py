@@ -41,7 +41,8 @@ from torchprof_hooks import Profile, profile
 from torchprof_hooks.link_hooks import TimerHook
 from torchprof_hooks.profiles.names import ENGINE_NAME
 
-CORES = ("python", "native")
+#: And what stands above their columns.
+CORES = {"python": "core in Python", "native": "native core"}
 #: The native core, with a torch that is built for CUDA.
 CUDA_BUILD = "native, CUDA build"
 #: Processes of each core, which take turns.
@@ -98,10 +99,7 @@ def main(cuda_build: str | None) -> None:
     ]
     if cuda_build:
         rows.append(row_of_builds(figures))
-    names = [
-        {"python": "core in Python", "native": "native core"}.get(n, n)
-        for n in subjects
-    ]
+    names = [CORES.get(name, name) for name in subjects]
     table = results.Table("", ["", *names, "aim"], rows)
     results.save("cores", [table], figures)
 
