@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 from torchprof_hooks import FunctionCall, FunctionHook
 from torchprof_hooks.capture.functions.call_description import CallDescription
@@ -14,6 +15,19 @@ from torchprof_hooks.capture.functions.flop_shapes import Flops, flops_by_shapes
 
 Tensors = tuple[torch.Tensor | None, ...]
 Shapes = list[tuple[int, ...] | None]
+
+
+class Watching(TorchFunctionMode):
+    """A mode of the program's: writes down the functions that torch shows to it."""
+
+    def __init__(self) -> None:
+        self.seen: list[Any] = []
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        self.seen.append(func)
+        return func(*args, **(kwargs or {}))
 
 
 def x(*size: int) -> torch.Tensor:

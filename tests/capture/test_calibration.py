@@ -12,10 +12,10 @@ import pytest
 import torch
 from torch import nn
 from torch.nn.modules import module as torch_module
-from torch.overrides import TorchFunctionMode
 
 from tests.cores import NATIVE_CORE, PYTHON_CORE
 from tests.fake_clock import MS, Calibrations, FakeClock, burn
+from tests.functions import Watching
 from tests.helpers import in_thread
 from torchprof_hooks import Profile, profile
 from torchprof_hooks.capture.core import CORE, python
@@ -249,22 +249,13 @@ def test_where_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None
         raise RuntimeError("can't create new thread at interpreter shutdown")
 
     monkeypatch.setattr(threading.Thread, "start", fail)
-    seen: list[Any] = []
-
-    class Sees(TorchFunctionMode):
-        def __torch_function__(
-            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-        ) -> Any:
-            seen.append(func)
-            return func(*args, **(kwargs or {}))
-
     # The program's modes do not see it, nor do those of its trackers.
-    with Sees():
+    with Watching() as mode:
         for make in TRACKERS.values():
             whole_calibration_of(make())
-        assert not seen
+        assert not mode.seen
         torch.neg(X)
-    assert seen == [torch.neg]
+    assert mode.seen == [torch.neg]
 
 
 # Whether it is right

@@ -15,6 +15,7 @@ from torch import nn
 from torch.utils.data import DataLoader, dataloader
 
 from tests.fake_clock import MS, FakeClock, burn
+from tests.functions import Watching
 from torchprof_hooks import Profile, profile
 from torchprof_hooks.capture.torch_names import Canary, autograd, custom_functions
 from torchprof_hooks.capture.torch_names.canaries import CANARIES, not_measured
@@ -49,24 +50,15 @@ def test_a_canary_is_asked_once_and_an_exception_is_a_no() -> None:
 
 
 def test_a_canary_is_not_seen_by_modes_and_changes_no_state_of_the_program() -> None:
-    seen: list[Any] = []
-
-    class Sees(torch.overrides.TorchFunctionMode):
-        def __torch_function__(
-            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-        ) -> Any:
-            seen.append(func)
-            return func(*args, **(kwargs or {}))
-
     with torch._C.DisableTorchFunction():
         state = torch.get_rng_state()
     number = autograd.next_sequence_number()
-    with Sees(), torch.inference_mode():
+    with Watching() as mode, torch.inference_mode():
         for canary in CANARIES:
             canary.forget()
             assert canary.works(), canary.line()
 
-    assert seen == []
+    assert mode.seen == []
     assert autograd.next_sequence_number() == number
     assert torch.equal(torch.get_rng_state(), state)
 

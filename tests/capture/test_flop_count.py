@@ -20,7 +20,7 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
 import torchprof_hooks
-from tests.functions import count_flops, x
+from tests.functions import Watching, count_flops, x
 from torchprof_hooks import Profile
 from torchprof_hooks.capture.functions.call_description import describe_call
 from torchprof_hooks.capture.functions.flop_count import (
@@ -484,15 +484,6 @@ def test_nothing_is_kept_alive() -> None:
 
 
 def test_counting_changes_nothing() -> None:
-    seen: list[Any] = []
-
-    class Watch(torch.overrides.TorchFunctionMode):
-        def __torch_function__(
-            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-        ) -> Any:
-            seen.append(func)
-            return func(*args, **(kwargs or {}))
-
     q, k, v = x(1, 1, 13, 8), x(1, 1, 17, 8), x(1, 1, 17, 8)
     with torchprof_hooks.profile(functions=True) as prof:
         F.scaled_dot_product_attention(q, k, v, dropout_p=0.5).sum().backward()
@@ -502,7 +493,7 @@ def test_counting_changes_nothing() -> None:
         torch.device("cpu"),
         torch.autocast("cpu", torch.bfloat16),
         torch.no_grad(),
-        Watch(),
+        Watching() as mode,
         torchprof_hooks.profile(functions=True) as other,
     ):
         profile = prof.profile
@@ -514,7 +505,7 @@ def test_counting_changes_nothing() -> None:
     assert flops(profile, "forward") == {
         "scaled_dot_product_attention": 4 * 13 * 17 * 8
     }
-    assert "scaled_dot_product_attention" not in {f.__name__ for f in seen}
+    assert "scaled_dot_product_attention" not in {f.__name__ for f in mode.seen}
     assert not [row for row in other.profile.rows("function") if row.flops]
 
 

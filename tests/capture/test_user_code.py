@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch.overrides import TorchFunctionMode
 
 import torchprof_hooks
+from tests.functions import Watching
 from torchprof_hooks import LinkHook
 from torchprof_hooks.class_profiler import ATTRIBUTE
 from torchprof_hooks.link_hooks import TimerHook
@@ -46,21 +46,12 @@ def test_view_whose_node_torch_refuses_to_tell() -> None:
 
 
 def test_modes_see_nothing_of_the_profiler() -> None:
-    class Watch(TorchFunctionMode):
-        def __torch_function__(
-            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-        ) -> Any:
-            seen.append(func)
-            return func(*args, **(kwargs or {}))
-
-    seen: list[Any] = []
     model = Returns(X * 2)
-    with Watch():
+    with Watching() as bare:
         model(X)
-    bare, seen = seen, []
-    with Watch(), torchprof_hooks.profile():
+    with Watching() as mode, torchprof_hooks.profile():
         model(X)
-    assert seen == bare
+    assert mode.seen == bare.seen
 
 
 def test_mappings_of_the_user_are_not_evaluated() -> None:
