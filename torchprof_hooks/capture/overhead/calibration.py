@@ -17,7 +17,12 @@ import numpy as np
 import torch
 
 from torchprof_hooks.capture.functions.function_calls import FunctionCalls
-from torchprof_hooks.capture.overhead.trial_model import LAYERS, Times, trial_input
+from torchprof_hooks.capture.overhead.trial_model import (
+    LAYERS,
+    NODES,
+    Times,
+    trial_input,
+)
 from torchprof_hooks.capture.overhead.trial_runs import (
     MeasuredRuns,
     TrialRuns,
@@ -141,7 +146,7 @@ def _measure(kind: Kind) -> Calibration:
 
     with torch.enable_grad():
         warm = _Trial(make, sweeps=False).costs()
-        cold = _Trial(make, sweeps=True).costs(warm.node_ns)
+        cold = _Trial(make, sweeps=True).costs()
     if not kind.functions:
         return Calibration(warm, cold)
     return Calibration(warm, cold, _cost_of_passing_over_ns(make()))
@@ -160,17 +165,12 @@ class _Trial:
             self._functions = MeasuredRuns(sweeps, tracker, sees_functions=True)
         self._inside: list[Times] = []
 
-    def costs(self, warm_node_ns: float | None = None) -> Costs:
-        """What calls, nodes and boundaries cost.
-
-        warm_node_ns: what a node costs just after another one, if caches are swept.
-        """
+    def costs(self) -> Costs:
+        """What calls, nodes and boundaries cost."""
         self._run_in_turns()
         every = range(LAYERS)
         call = self._cost_of_call(self._bare, self._modules, every)
-        node_ns = self._cost_of_node_ns()
-        next_node_ns = node_ns if warm_node_ns is None else warm_node_ns
-        boundary_ns = self._cost_of_boundary_ns(node_ns + next_node_ns)
+        node_ns, boundary_ns = self._costs_in_backward_ns()
         costs = Costs(call, boundary_ns, node_ns=node_ns, hook_ns=self._modules.hook_ns)
         if self._functions is None:
             return costs
@@ -208,17 +208,19 @@ class _Trial:
         own_ns = min(own_ns, cost_ns)
         return CallCost(own_ns, cost_ns - own_ns)
 
-    def _cost_of_node_ns(self) -> float:
+    def _costs_in_backward_ns(self) -> tuple[float, float]:
+        """Of a node and of a boundary. Between two stops with a layer in between, the
+        work goes over from the model to the layer and back, and there is a node more
+        than between two stops that follow each other."""
+        measured, bare = self._modules.backward, self._bare.backward
+        layer_ns, nodes_ns, stop_ns = (
+            _median(seen - unseen, range(len(seen)))
+            for seen, unseen in zip(measured, bare, strict=True)
+        )
+        node_ns = max(nodes_ns - stop_ns, 0.0) / NODES
         if not self._modules.hears_nodes:
-            return 0.0
-        added_ns = self._modules.node_ns - self._bare.node_ns
-        return _median(added_ns, range(len(added_ns)))
-
-    def _cost_of_boundary_ns(self, nodes_ns: float) -> float:
-        """nodes_ns: what the core takes to hear of two nodes: the work goes over from
-        the one between two layers to that of a layer, and back to one between them."""
-        added_ns = self._modules.backward_ns - self._bare.backward_ns
-        return max(_median(added_ns, range(len(added_ns))) - nodes_ns, 0.0) / 2
+            node_ns = stop_ns = 0.0
+        return node_ns, max(layer_ns - stop_ns - node_ns, 0.0) / 2
 
 
 def _median(times_ns: Times, layers: Sequence[int]) -> float:

@@ -8,7 +8,7 @@ its own. So a call with many cheap calls inside looks dearer than it is.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from torchprof_hooks.capture.overhead.calibration import CallCost, Costs, calibration_of
 from torchprof_hooks.capture.overhead.trial_runs import mean_hook_ns
@@ -20,6 +20,9 @@ from torchprof_hooks.profiles.names import CALLED_PHASES, Phase
 #: it was with chains of small modules, and with language models.
 _NO_WORK_NS: Final = 2000
 _COLD_WORK_NS: Final = 20_000
+#: Where hooks take more than so many times as long as in the coldest trial, something
+#: holds them up that does not hold up all else.
+_MOST_SLOWER: Final = 2.0
 
 #: Phases in which calls are told to hooks. A step of an optimizer, or a batch, costs
 #: about as much as the call of a module.
@@ -55,52 +58,65 @@ def overhead_of_sites(
     warm, cold, passed_over_ns = calibration_of(costs_like)
     of_all = None
     if (tracker.tensors is None) == (costs_like.tensors is None):  # hooks read them
-        of_all = _share_by_hooks(mean_hook_ns(tracker), warm.hook_ns, cold.hook_ns)
+        of_all = _place_by_hooks(mean_hook_ns(tracker), warm.hook_ns, cold.hook_ns)
     for site, count in zip(sites, calls, strict=True):
-        share = of_all
-        if share is None:
-            share = _share_by_work(own_ns[site.code] / max(count, 1))
+        place = of_all or _place_by_work(own_ns[site.code] / max(count, 1))
         is_hooked = site.phase in _HOOKED_PHASES and not site.is_recomputation
         if count and is_hooked:
-            cost = _cost_of_call(site, warm, cold, share)
+            cost = _cost_of_call(site, warm, cold, place)
             # The sum of the two is better known than either: it varies with the work
             # around which of them pays for cold caches.
             paid_ns = min(count * cost.own_ns, max(own_ns[site.code], 0))
             overhead_ns[site.code] += paid_ns
             overhead_ns[site.caller.code] += count * sum(cost) - paid_ns
-        boundary_ns = _mean(warm.boundary_ns, cold.boundary_ns, share)
-        node_ns = _mean(warm.node_ns, cold.node_ns, share)
+        boundary_ns = place.cost_ns(warm.boundary_ns, cold.boundary_ns)
+        node_ns = place.cost_ns(warm.node_ns, cold.node_ns)
         overhead_ns[site.code] += site.arrivals * boundary_ns + site.heard * node_ns
         overhead_ns[site.code] += site.passed_over * passed_over_ns
         overhead_ns[site.code] += site.reading_ns
     return list(map(round, overhead_ns))
 
 
-def _share_by_hooks(
+class _Place(NamedTuple):
+    """What costs are in some place of a program, as seen from the two trials.
+
+    share: how far they are between warm and cold.
+    slower: by which factor they are more than either: the machine, or what is around
+        calls, is slower than it was in the trials, or faster.
+    """
+
+    share: float
+    slower: float = 1.0
+
+    def cost_ns(self, warm_ns: float, cold_ns: float) -> float:
+        """Of something that costs so much in the trials."""
+        return self.slower * (warm_ns + self.share * (cold_ns - warm_ns))
+
+
+def _place_by_hooks(
     hook_ns: float, warm_hook_ns: float, cold_hook_ns: float
-) -> float | None:
-    """How far costs are between warm and cold where hooks took so long. None if that
-    does not tell."""
+) -> _Place | None:
+    """Where hooks took so long. None if that does not tell."""
     if not (hook_ns > 0 and 0 < warm_hook_ns < cold_hook_ns):
         return None
-    share = (hook_ns - warm_hook_ns) / (cold_hook_ns - warm_hook_ns)
-    return min(max(share, 0.0), 1.0)
+    if hook_ns < warm_hook_ns:
+        return _Place(0.0, hook_ns / warm_hook_ns)
+    if hook_ns > cold_hook_ns:
+        return _Place(1.0, min(hook_ns / cold_hook_ns, _MOST_SLOWER))
+    return _Place((hook_ns - warm_hook_ns) / (cold_hook_ns - warm_hook_ns))
 
 
-def _share_by_work(work_ns: float) -> float:
-    """The same where a call does so much work."""
-    return min(max((work_ns - _NO_WORK_NS) / (_COLD_WORK_NS - _NO_WORK_NS), 0.0), 1.0)
+def _place_by_work(work_ns: float) -> _Place:
+    """Where a call does so much work."""
+    share = (work_ns - _NO_WORK_NS) / (_COLD_WORK_NS - _NO_WORK_NS)
+    return _Place(min(max(share, 0.0), 1.0))
 
 
-def _mean(warm_ns: float, cold_ns: float, share: float) -> float:
-    return warm_ns + share * (cold_ns - warm_ns)
-
-
-def _cost_of_call(site: Site, warm: Costs, cold: Costs, share: float) -> CallCost:
+def _cost_of_call(site: Site, warm: Costs, cold: Costs, place: _Place) -> CallCost:
     low, high = _of_its_kind(site, warm), _of_its_kind(site, cold)
     return CallCost(
-        _mean(low.own_ns, high.own_ns, share),
-        _mean(low.caller_ns, high.caller_ns, share),
+        place.cost_ns(low.own_ns, high.own_ns),
+        place.cost_ns(low.caller_ns, high.caller_ns),
     )
 
 

@@ -18,6 +18,8 @@ from torchprof_hooks.capture.torch_names.modules import call_without_global_hook
 Times = npt.NDArray[Any]
 
 LAYERS: Final = 12
+#: Of the model's own, between two layers: nodes of torch's, as most of a pass are.
+NODES: Final = 2
 _WIDTH: Final = 16
 #: More than what a processor core has next to it for itself.
 _SWEPT_BYTES: Final = 1 << 20
@@ -42,8 +44,8 @@ class Layer(_Quiet):
         return F.relu(value) if self.in_python else value + value
 
 
-class _Between(torch.autograd.Function):
-    """Runs between layers, in forward and in backward, where it takes the time before
+class _Stop(torch.autograd.Function):
+    """Stands between layers, in forward and in backward, where it takes the time before
     and after it."""
 
     @staticmethod
@@ -61,9 +63,22 @@ class _Between(torch.autograd.Function):
         return *gradients, None
 
 
-_between: Final[Callable[[torch.Tensor, TrialModel], torch.Tensor]] = cast(
-    "Any", _Between
+_stop: Final[Callable[[torch.Tensor, TrialModel], torch.Tensor]] = cast(
+    "Any", _Stop
 ).apply
+
+#: Of one stop in a backward pass: when it begins, and when it ends.
+_STAMPS: Final = 2
+_STOPS: Final = 3
+
+
+class BackwardTimes(NamedTuple):
+    """Nanoseconds between two stops in a backward pass: with a layer in between (one
+    node of torch's, and another owner); with `NODES` nodes; with nothing."""
+
+    layers: Times
+    nodes: Times
+    stops: Times
 
 
 class TrialModel(_Quiet):
@@ -90,35 +105,45 @@ class TrialModel(_Quiet):
         self.durations_ns = durations_ns = []
         for layer in self.layers:
             if stops:
-                value = _between(_between(value, self), self)
+                value = self._between(value)
             start_ns = perf_counter_ns()
             value = layer(value)
             durations_ns.append(perf_counter_ns() - start_ns)
         return value
+
+    def _between(self, value: torch.Tensor) -> torch.Tensor:
+        value = _stop(value, self)
+        for _ in range(NODES):
+            value = value.neg()
+        return _stop(_stop(value, self), self)
 
     def inside(self, value: torch.Tensor) -> Times:
         """Nanoseconds of the layers' forwards, called past all hooks."""
         durations_ns = []
         for layer in self.layers:
             if self.sweeps:
-                value = _between(value, self)
+                value = self._between(value)
             start_ns = perf_counter_ns()
             value = layer.forward(value)
             durations_ns.append(perf_counter_ns() - start_ns)
         return np.array(durations_ns)
 
-    def backward(self, output: torch.Tensor) -> tuple[Times, Times]:
-        """Run the backward of a forward that stopped. Returns nanoseconds in it: of the
-        layers, but for the last one; and from one stop to the next where there is no
-        layer between them."""
+    def backward(self, output: torch.Tensor) -> BackwardTimes:
+        """Run the backward of a forward that stopped. The last layer comes before the
+        first stop."""
         self.stamps = []
         before = seen_pass_begins()  # and nobody else is to hear of it
         try:
             run_engine(output, torch.ones_like(output))
         finally:
             seen_pass_ends(before)
-        stamps = np.array(self.stamps)  # of two stops, a layer, two stops, and so on
-        return stamps[4::4] - stamps[3:-1:4], stamps[2::4] - stamps[1::4]
+        stamps = np.array(self.stamps).reshape(-1, _STOPS, _STAMPS)
+        begins, ends = stamps[..., 0], stamps[..., 1]
+        return BackwardTimes(
+            layers=begins[1:, 0] - ends[:-1, 2],
+            nodes=begins[:, 2] - ends[:, 1],
+            stops=begins[:, 1] - ends[:, 0],
+        )
 
     def sweep(self) -> None:
         """Do what a program does between two modules, if that is wanted."""
@@ -127,15 +152,6 @@ class TrialModel(_Quiet):
             product = (self._operand @ self._operand).view(1, -1)
             normal = torch.layer_norm(product, product.shape[1:])
             torch.softmax(normal, -1).exp().cumsum(1).max()
-
-
-class LayerTimes(NamedTuple):
-    """Nanoseconds of the layers' forwards; of their backward but for the last one's;
-    and from one node of that to the next that belongs to the same."""
-
-    forward_ns: Times
-    backward_ns: Times
-    node_ns: Times
 
 
 def trial_input() -> torch.Tensor:

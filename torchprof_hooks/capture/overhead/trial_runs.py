@@ -12,8 +12,8 @@ import torch
 from torchprof_hooks.capture.backward.backward_pass import PassRequest
 from torchprof_hooks.capture.core import hooks_of
 from torchprof_hooks.capture.overhead.trial_model import (
+    BackwardTimes,
     Layer,
-    LayerTimes,
     Times,
     TrialModel,
 )
@@ -30,23 +30,18 @@ class TrialRuns:
 
     def __init__(self, sweeps: bool) -> None:
         self.model = TrialModel(sweeps)
-        self._runs: list[LayerTimes] = []
+        self._forward_ns: list[Times] = []
+        self._backward: list[BackwardTimes] = []
 
     @property
     def forward_ns(self) -> Times:
         """The shortest times of the layers, in forward."""
-        return shortest([run.forward_ns for run in self._runs])
+        return shortest(self._forward_ns)
 
     @property
-    def backward_ns(self) -> Times:
-        """The shortest times of the layers but the last one, in backward."""
-        return shortest([run.backward_ns for run in self._runs])
-
-    @property
-    def node_ns(self) -> Times:
-        """The shortest times from one node of backward to the next that belongs to the
-        same."""
-        return shortest([run.node_ns for run in self._runs])
+    def backward(self) -> BackwardTimes:
+        """The shortest times in backward, each by itself."""
+        return BackwardTimes(*map(shortest, zip(*self._backward, strict=True)))
 
     def run(self, value: torch.Tensor) -> None:
         """Go forward and backward. There are stops on the way, for backward to be timed
@@ -58,13 +53,15 @@ class TrialRuns:
                 model(value, stops=False)
             warm_ns = model.durations_ns
             output = cast("torch.Tensor", model(value, stops=True))
-            forward_ns = np.array(model.durations_ns if model.sweeps else warm_ns)
+            durations_ns = model.durations_ns if model.sweeps else warm_ns
             with self._pass_from(output):
-                self._runs.append(LayerTimes(forward_ns, *self.model.backward(output)))
+                self._backward.append(model.backward(output))
+            self._forward_ns.append(np.array(durations_ns))
 
     def forget(self) -> None:
         """Runs so far do not count."""
-        self._runs.clear()
+        self._forward_ns.clear()
+        self._backward.clear()
 
     def _hooks(self) -> AbstractContextManager[object]:
         return nullcontext()
