@@ -303,6 +303,40 @@ def test_gradient_accumulation_over_more_calls_than_are_kept_unseen() -> None:
     assert backward_calls(profile, "Work") == calls
 
 
+@pytest.mark.parametrize(
+    ("pack", "unpack"),
+    [
+        (lambda y: y, lambda y: y),
+        (lambda y: (None, y), lambda ys: ys[1]),
+        (lambda y: [y, torch.ones(3)], lambda ys: ys[0]),
+        (lambda y: [torch.ones(3)] * 100 + [y], lambda ys: ys[-1]),
+        (lambda y: ((y,),), lambda ys: ys[0][0]),
+        (lambda y: {"y": y}, lambda ys: ys["y"]),
+    ],
+)
+def test_graphs_keep_their_owners_however_outputs_are_packed(
+    pack: Callable[[torch.Tensor], Any], unpack: Callable[[Any], torch.Tensor]
+) -> None:
+    class Packs(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.work = Work(2, 3)
+
+        def forward(self, x: torch.Tensor) -> Any:
+            return pack(self.work(x))
+
+    model, other = Packs(), Work(0, 0)
+
+    def step() -> None:
+        outputs = model(torch.ones(3))
+        for _ in range(NEWEST_RECORDS + 1):  # which are tied to nothing that lives
+            other(torch.ones(3))
+        unpack(outputs).sum().backward()
+
+    profile = check(step, model)
+    assert backward_calls(profile, "Packs.work") == 1
+
+
 def test_second_backward_over_a_retained_graph() -> None:
     model = Attention()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from torch.nn.modules import module as torch_module
 from torch.optim import optimizer as optimizer_module
 from torch.overrides import TorchFunctionMode
 
-from tests.capture.budgeted import sampled
+from tests.capture.budgeted import infer, sampled
 from tests.fake_clock import MS, FakeClock, burn
 from tests.planted import Work
 from torchprof_hooks import profile, profile_function
@@ -247,6 +248,23 @@ def test_a_disturbed_step_is_kept_apart() -> None:
     assert calls(strata.disturbed.profile, "Net") == 1
     assert calls(strata.whole, "Net") == 5
     assert calls(strata.estimate(of_functions=False), "Net") == 4
+
+
+@pytest.mark.parametrize("work", [train, infer], ids=["training", "evaluation"])
+def test_what_is_done_between_steps_is_in_no_book(
+    work: Callable[[nn.Module, int], None],
+) -> None:
+    def save(steps: int) -> bool:
+        burn(50)
+        return False
+
+    with sampled(Level.MODULES, Level.PHASES) as sampler:
+        sampler.at_step = save
+        work(Net(), 6)
+        whole = sampler.strata().whole
+    assert whole.wall_ns < 50 * MS
+    assert 0 <= whole.overhead_ns < 50 * MS
+    assert all(totals.overhead_ns >= 0 for totals in whole.cells.values())
 
 
 def test_a_program_of_many_models_is_always_looked_at_in_modules() -> None:

@@ -151,13 +151,21 @@ def _settle(tracker: Tracker) -> None:
 
 
 def _outside_cells(whole: Totals, after_backward_ns: int) -> dict[CellKey, Totals]:
-    """The time outside of everything, with what came after backward passes apart."""
+    """The time outside of everything, with what came after backward passes apart. What
+    measuring took of it is in both, as far as is known."""
     cells: dict[CellKey, Totals] = {}
     after_ns = min(after_backward_ns, max(whole.self_ns, 0))
+    after_overhead_ns = 0
     if after_ns:
-        cells[(AFTER_BACKWARD_NAME,), "outside"] = Totals(self_ns=after_ns)
-    rest = replace(whole, self_ns=whole.self_ns - after_ns)
-    cells[(OUTSIDE_NAME,), "outside"] = rest
+        after_overhead_ns = whole.overhead_ns * after_ns // whole.self_ns
+        cells[(AFTER_BACKWARD_NAME,), "outside"] = Totals(
+            self_ns=after_ns, overhead_ns=after_overhead_ns
+        )
+    cells[(OUTSIDE_NAME,), "outside"] = replace(
+        whole,
+        self_ns=whole.self_ns - after_ns,
+        overhead_ns=whole.overhead_ns - after_overhead_ns,
+    )
     return cells
 
 

@@ -89,6 +89,12 @@ class Ownership:
         self._loose_bytes = 0
         self._prune_at = 2 * NEWEST_RECORDS
 
+    @property
+    def ties(self) -> tuple[object, deque[Any]]:
+        """What the native core needs to do the same as `add`: the key of metadata, and
+        the newest records."""
+        return (_METADATA_KEY, id(self)), self._newest
+
     def add(self, record: Any, outputs: object) -> None:
         """Remember what an outermost call owns that has just ended.
 
@@ -97,7 +103,7 @@ class Ownership:
         self._newest.append(record)
         if isinstance(record, Record):
             self._refer_to(record)
-        key = _METADATA_KEY, id(self)
+        key, _ = self.ties
         if isinstance(outputs, torch.Tensor):  # of most calls
             nodes = [node_of(outputs)]
         else:

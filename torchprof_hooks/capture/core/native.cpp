@@ -52,6 +52,7 @@ PyGetSetDef cursor_getset[] = {
      nullptr},
     {"device", cursor_get_meter<&Cursor::device>, cursor_set_meter<&Cursor::device, &device_meter_type>, nullptr,
      nullptr},
+    {"ties", cursor_get_ties, cursor_set_ties, nullptr, nullptr},
     {"intervals", get_intervals, nullptr, nullptr, nullptr},
     {"entries", no_entries, nullptr, nullptr, nullptr},
     {"interval_count", interval_count, nullptr, nullptr, nullptr},

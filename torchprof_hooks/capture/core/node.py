@@ -29,8 +29,9 @@ class Node:
     arrivals: of backward passes, from the nodes of other calls.
     heard: nodes of backward passes that the core was told of while they were here.
     passed_over: calls of what is no function.
-    reading_ns: what reading meters took, finding nodes for new calls, and beginning and
-        ending passes, in the time of this node.
+    reading_ns: what reading meters took, finding nodes for new calls, beginning and
+        ending passes, and booking entries and telling of their ends, in the time of
+        this node.
     """
 
     __slots__ = (

@@ -43,9 +43,8 @@ class Cursor:
     Entries are calls that interrupt their caller instead of being a part of it: a
     module called from outside, an optimizer step, a batch that is waited for, and more.
 
-    `forward_pre` and `forward_post` are what torch calls (see `hooks_of`). They are
-    written for speed: nothing in them is slower than it has to be, and everything rare
-    is elsewhere.
+    `forward_pre` and `forward_post` are what torch calls (see `hooks_of`): nothing in
+    them is slower than it has to be, and everything rare is elsewhere.
 
     thread: that is followed.
     site: what it works for now; `outside` of everything at first.
@@ -63,8 +62,7 @@ class Cursor:
         been booked; None if nobody wants to know.
     functions: asked to `find` the site of a function that was not met yet, and told of
         one that is `aborted`; None if no functions are followed.
-    by_shapes: whether calls of functions with inputs of different shapes are told
-        apart.
+    by_shapes: whether calls of functions are told apart by the shapes of inputs.
     tells_functions: whether it is left to `functions` to `call` what a mode shows.
     graphs_left, evaluations_left: how many calls from outside may be counted here, and
         `on_pause` not be told, which is told of all while the former is 0.
@@ -142,15 +140,14 @@ class Cursor:
         if outputs is None:
             self.count_if_aborted()
         if site.is_entry:
-            self.end_entry(site, end_ns, outputs)
-            self.tell_of_pause(site, outputs, end_ns)
+            self.finish_entry(site, end_ns, outputs)
         else:
             self.book((site.code, site.start_ns, end_ns))
         if len(self.entries) > FOLD_AT:
             self.log.fold()
 
-    # The same with less, and with more. They repeat the lines above: a call more for
-    # each hook would cost as much as reading the counters does.
+    # The same with less, and with more. They repeat these lines: a call more for each
+    # hook would cost as much as reading the counters does.
 
     def forward_pre_alone(self, module: torch.nn.Module, args: Any) -> None:
         """Open the call of `module`, whose nodes nobody asks for."""
@@ -216,8 +213,7 @@ class Cursor:
         raise NotImplementedError
 
     def unwind_to(self, module: torch.nn.Module) -> Site:
-        """Make the call of `module` the current one again; `outside` if it is not
-        open."""
+        """Make the call of `module` current again; `outside` if it is not open."""
         raise NotImplementedError
 
     def returns_to(self, site: Site, end_ns: int) -> bool:
@@ -290,8 +286,14 @@ class Cursor:
         if self.reads_meters:
             self.meters.closing(site, end_ns)  # type: ignore[union-attr]
         self.site = site.caller
+        self.finish_entry(site, end_ns, outputs)
+
+    def finish_entry(self, site: Site, end_ns: int, outputs: object) -> None:
+        """Book an entry, and tell of its end: in the time of what comes next."""
+        began_ns = perf_counter_ns()
         self.end_entry(site, end_ns, outputs)
         self.tell_of_pause(site, outputs, end_ns)
+        site.caller.reading_ns += perf_counter_ns() - began_ns
 
     def end_entry(self, site: Site, end_ns: int, outputs: object) -> None:
         """Give the interrupted callers their time back, then book it; keep what the
@@ -317,8 +319,7 @@ class Cursor:
 
     @property
     def pass_owner(self) -> Site | None:
-        """Whom the pass that began last is working for; None where the core is not
-        told."""
+        """Whom the newest pass is working for; None where the core is not told."""
         return None
 
     @property
@@ -380,8 +381,7 @@ class Cursor:
         first = len(intervals)
         while first and intervals[first - 2] >= low:
             first -= FIELDS
-        taken = intervals[first:]
-        del intervals[first:]
+        taken, intervals[first:] = intervals[first:], []
         return taken
 
 

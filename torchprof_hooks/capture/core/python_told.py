@@ -63,8 +63,7 @@ def told_forward_post(  # noqa: C901
     if outputs is None:
         self.count_if_aborted()
     if site.is_entry and self.owns_nodes:
-        self.end_entry(site, end_ns, outputs)
-        self.tell_of_pause(site, outputs, end_ns)
+        self.finish_entry(site, end_ns, outputs)
     else:
         self.book((site.code, site.start_ns, end_ns))
     if len(self.entries) > FOLD_AT:

@@ -102,8 +102,10 @@ class EveryStep:
     def optimizer_post(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         self.tracker.optimizer_post(optimizer, args, kwargs)
         if self.tracker.works_here():
+            began_ns, around = perf_counter_ns(), self.tracker.site
             ended_ns = self.tracker.last_end_ns()
             tell_of_step(self._detector, self.tracker, optimizer, ended_ns)
+            around.reading_ns += perf_counter_ns() - began_ns
 
     def begin_closure(self) -> Callable[[], object]:
         return self.tracker.begin_closure()

@@ -152,6 +152,8 @@ class SampledSteps:
             return
         if not tracker.works_here():
             return
+        began_ns, around = perf_counter_ns(), tracker.site
+        aside_ns = self._books.aside_ns
         if not detector.rounds.knows(optimizer):
             self._optimizers[read_optimizer(optimizer)] = None
         self._detects_anomalies |= torch.is_anomaly_enabled()
@@ -162,6 +164,8 @@ class SampledSteps:
         now_ns = tracker.last_end_ns() if is_measured else perf_counter_ns()
         tell_of_step(detector, tracker, optimizer, now_ns)
         self._count_untold()
+        aside_ns -= self._books.aside_ns  # what is in no book
+        around.reading_ns += perf_counter_ns() - began_ns + aside_ns
 
     def begin_closure(self) -> Callable[[], object]:
         return self._books.open.tracker.begin_closure()
@@ -170,6 +174,7 @@ class SampledSteps:
 
     def _pause(self, site: Site, end_ns: int) -> None:
         self._pauses += 1
+        aside_ns = self._books.aside_ns
         if site.phase == "forward":
             self._calls[Watching.ALL] += 1
             self._calls[Watching.OUTER] += site.key not in self._roots.inner
@@ -179,6 +184,8 @@ class SampledSteps:
         self._detector.call_ended(site, end_ns)
         if is_counting:
             self._count_untold()
+        # Whoever tells of the pause has it timed: but this is in no book.
+        site.caller.reading_ns -= self._books.aside_ns - aside_ns
 
     def _tell_of_untold(self) -> None:
         ends = self._untold.tell(self._detector)

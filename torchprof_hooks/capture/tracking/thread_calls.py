@@ -64,6 +64,8 @@ class ThreadCalls(Cursor):
         self.owns_nodes = backward is not None
         self.divides = backward is not None and backward.divides
         self.ownership = Ownership()
+        if backward is not None and self.divides and not backward.looks_at_nodes:
+            self.ties = self.ownership.ties  # records are the core's
         self.exchanges = Exchanges()
         self.aborted_calls = 0
         self.born_ns = perf_counter_ns()
@@ -78,14 +80,17 @@ class ThreadCalls(Cursor):
         if self.looks_away_from(module):
             return None
         self.drop_dead_calls(module)
-        if self.watches:  # calls around this one may have put a device into use
-            self.look_for_devices()
+        if self.watches and self.meters is not None:
+            # Calls around this one may have put a device into use.
+            self.meters.look_for_devices(self)
         return self.tree.site_of_module(self.site, module, began_ns)
 
     def look_for_devices(self) -> None:
         """Nothing is being called, or what is interrupted by what begins."""
         if self.meters is not None:
+            began_ns = perf_counter_ns()
             self.meters.look_for_devices(self)
+            self.site.reading_ns += perf_counter_ns() - began_ns
 
     def works_here(self) -> bool:
         """Whether the running thread is the one that is followed."""

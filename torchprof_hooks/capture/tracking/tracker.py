@@ -189,10 +189,10 @@ class Tracker(ThreadCalls):
                     self.exchanges.add_pass(gradient_reduction.buckets)
                 gradient_reduction.is_expected = False
             if ended.opened_base:  # what we do here is no part of the pass
-                base.reading_ns, around = of_base_ns, base.caller
-                of_around_ns = around.reading_ns
+                base.reading_ns = of_base_ns
+                if not self.reads_meters and self.device is None:  # else it is timed
+                    base.caller.reading_ns += perf_counter_ns() - now_ns
                 self.close_entry(base, outputs, now_ns)
-                around.reading_ns = of_around_ns + perf_counter_ns() - now_ns
 
     def drop_dead_calls(self, beginning: object = None) -> None:
         """Also ends passes that an interrupt kept from being ended."""

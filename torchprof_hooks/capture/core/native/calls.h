@@ -2,7 +2,7 @@
 
 #pragma once
 
-#include "cursor.h"
+#include "ties.h"
 
 namespace {
 
@@ -26,7 +26,10 @@ bool is_done(PyObject* answer) {
 bool look_for_devices(PyObject* self) {
   Cursor* cursor = cursor_of(self);
   if (!cursor->watches) return true;
-  return is_done(PyObject_CallMethodOneArg(cursor->meters, names.look_for_devices, self));
+  Nanoseconds began_ns = clock_ns();
+  if (!is_done(PyObject_CallMethodOneArg(cursor->meters, names.look_for_devices, self))) return false;
+  cursor->site->reading_ns += clock_ns() - began_ns;
+  return true;
 }
 
 // Opens a call, and has the meters read. What they raise leaves it open.
@@ -92,6 +95,8 @@ int end_entry(PyObject* self, Node* node, Nanoseconds end_ns, PyObject* outputs)
     if (cursor->intervals.size() <= kFields * kLooseAt) return 0;
     return is_done(PyObject_CallMethodNoArgs(self, names.keep_loose)) ? 0 : -1;
   }
+  int kept = keep_here(self, node->low, outputs);
+  if (kept != 0) return std::min(kept, 0);
   Owned low(PyLong_FromLongLong(node->low));
   Owned done(PyObject_CallMethodObjArgs(self, names.keep_intervals, low.get(), outputs, nullptr));
   return done ? 0 : -1;
@@ -103,6 +108,16 @@ int tell_of_pause(PyObject* self, Node* node, PyObject* outputs, Nanoseconds end
   Owned done(PyObject_CallMethodObjArgs(self, names.tell_of_pause, object(node), outputs, end.get(),
                                         nullptr));
   return done ? 0 : -1;
+}
+
+// Has an entry booked, and its end told, unless it is only counted; what that takes is in
+// the time of whatever comes next.
+int finish_entry(PyObject* self, Node* node, Nanoseconds end_ns, PyObject* outputs, bool is_told = true) {
+  Nanoseconds began_ns = clock_ns();
+  if (end_entry(self, node, end_ns, outputs) < 0) return -1;
+  if (is_told && tell_of_pause(self, node, outputs, end_ns) < 0) return -1;
+  node->around()->reading_ns += clock_ns() - began_ns;
+  return 0;
 }
 
 int fold_if_due(Cursor* cursor) {
@@ -145,8 +160,7 @@ PyObject* close_entry(PyObject* self, PyObject* const* args, Py_ssize_t count) {
   if (count > 2 && PyErr_Occurred()) return nullptr;
   if (!read_at_end(self, node, end_ns)) return nullptr;
   cursor_of(self)->site = node->around();
-  if (end_entry(self, node, end_ns, outputs) < 0) return nullptr;
-  if (tell_of_pause(self, node, outputs, end_ns) < 0) return nullptr;
+  if (finish_entry(self, node, end_ns, outputs) < 0) return nullptr;
   Py_RETURN_NONE;
 }
 
@@ -216,12 +230,8 @@ PyObject* own(PyObject* self, PyObject* interval) {
 PyObject* take_intervals(PyObject* self, PyObject* args) {
   long long low;
   if (!PyArg_ParseTuple(args, "L", &low)) return nullptr;
-  std::vector<int64_t>& intervals = cursor_of(self)->intervals;
-  size_t first = intervals.size();
-  while (first > 0 && intervals[first - 2] >= low) first -= kFields;
-  PyObject* list = as_list(intervals.data() + first, intervals.data() + intervals.size());
-  if (list != nullptr) intervals.resize(first);
-  return list;
+  std::vector<int64_t> taken = take_from(cursor_of(self), low);
+  return as_list(taken.data(), taken.data() + taken.size());
 }
 
 PyObject* get_intervals(PyObject* self, void*) {
@@ -242,15 +252,7 @@ PyObject* add_record(PyObject* self, PyObject* args) {
   long long low;
   std::vector<int64_t> numbers;
   if (!PyArg_ParseTuple(args, "OL", &flat, &low) || !from_list(flat, &numbers)) return nullptr;
-  PyObject* made = record_type->tp_alloc(record_type, 0);
-  if (made == nullptr) return nullptr;
-  Record* record = reinterpret_cast<Record*>(made);
-  new (&record->intervals) std::shared_ptr<Intervals>(std::make_shared<Intervals>(numbers));
-  record->intervals->low = std::min<int64_t>(record->intervals->low, low);
-  Cursor* cursor = cursor_of(self);
-  PassLock locked(cursor);
-  cursor->records[at::RecordFunction::currentThreadId()].add(record->intervals);
-  return made;
+  return make_record(cursor_of(self), numbers, low);
 }
 
 }  // namespace

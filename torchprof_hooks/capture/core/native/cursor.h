@@ -70,6 +70,7 @@ struct Cursor {
   PyObject *meters, *callbacks, *functions;  // who is told of calls, or None
   Log* log;
   PyObject *tensors, *device;  // a TensorMeter and a DeviceMeter, or None
+  PyObject* ties;  // see `Ownership.ties`; None where records are made in Python
   Nanoseconds entered_ns;
   char gives_time_back, owns_nodes, reads_meters, watches, by_shapes, tells_functions;
   char divides, is_idle;  // these and the next three: see `Cursor` in Python
@@ -126,6 +127,7 @@ PyObject* cursor_new(PyTypeObject* type, PyObject*, PyObject*) {
   cursor->log = reinterpret_cast<Log*>(log_new(log_type, nullptr, nullptr));
   cursor->tensors = Py_NewRef(Py_None);
   cursor->device = Py_NewRef(Py_None);
+  cursor->ties = Py_NewRef(Py_None);
   cursor->gives_time_back = 1;
   return self;
 }
@@ -141,6 +143,7 @@ int cursor_traverse(PyObject* self, visitproc visit, void* arg) {
   Py_VISIT(cursor->functions);
   Py_VISIT(cursor->tensors);
   Py_VISIT(cursor->device);
+  Py_VISIT(cursor->ties);
   Py_VISIT(cursor->raised);
   Py_VISIT(reinterpret_cast<PyObject*>(cursor->log));
   return 0;
@@ -157,6 +160,7 @@ int cursor_clear(PyObject* self) {
   Py_CLEAR(cursor->functions);
   Py_CLEAR(cursor->tensors);
   Py_CLEAR(cursor->device);
+  Py_CLEAR(cursor->ties);
   Py_CLEAR(cursor->raised);
   PyObject* log = reinterpret_cast<PyObject*>(cursor->log);
   cursor->log = nullptr;
@@ -201,6 +205,19 @@ inline TensorMeter* tensors_of(Cursor* cursor) {
 inline DeviceMeter* device_of(Cursor* cursor) {
   PyObject* device = cursor->device;
   return device == nullptr || device == Py_None ? nullptr : device_meter_of(device);
+}
+
+PyObject* cursor_get_ties(PyObject* self, void*) { return Py_NewRef(cursor_of(self)->ties); }
+
+int cursor_set_ties(PyObject* self, PyObject* value, void*) {
+  bool is_pair = value != nullptr && PyTuple_CheckExact(value) && PyTuple_GET_SIZE(value) == 2;
+  if (!is_pair && value != Py_None) {
+    PyErr_SetString(PyExc_TypeError, "must be a key and a deque");
+    return -1;
+  }
+  PyObject* before = std::exchange(cursor_of(self)->ties, Py_NewRef(value));
+  Py_XDECREF(before);
+  return 0;
 }
 
 template <PyObject* Cursor::*field>

@@ -1,0 +1,102 @@
+// Records of the nodes of outermost calls, tied to their graphs: what `keep_intervals`
+// does in Python, for most calls.
+
+#pragma once
+
+#include "cursor.h"
+#include "shapes.h"
+
+namespace {
+
+//: How many parts of an output are looked at. Longer ones are left to Python.
+constexpr Py_ssize_t kOutputsSearched = 64;
+
+bool is_plain_tensor(PyObject* value) {
+  return Py_TYPE(value) == shapes::tensor_type || Py_TYPE(value) == shapes::parameter_type;
+}
+
+bool is_plain_sequence(PyObject* value) { return PyTuple_CheckExact(value) || PyList_CheckExact(value); }
+
+// Whether there is nothing in it but what `tie` knows.
+bool is_plain(PyObject* outputs) {
+  if (is_plain_tensor(outputs)) return true;
+  if (!is_plain_sequence(outputs) || PySequence_Fast_GET_SIZE(outputs) > kOutputsSearched) return false;
+  for (Py_ssize_t place = 0; place < PySequence_Fast_GET_SIZE(outputs); place++) {
+    PyObject* part = PySequence_Fast_GET_ITEM(outputs, place);
+    if (part != Py_None && !is_plain_tensor(part)) return false;
+  }
+  return true;
+}
+
+// Takes away the intervals from number `low` on.
+std::vector<int64_t> take_from(Cursor* cursor, int64_t low) {
+  std::vector<int64_t>& all = cursor->intervals;
+  size_t first = all.size();
+  while (first > 0 && all[first - 2] >= low) first -= kFields;
+  std::vector<int64_t> taken(all.begin() + ptrdiff_t(first), all.end());
+  all.resize(first);
+  return taken;
+}
+
+// What is to live as long as the graph of the calls with these intervals. A new
+// reference, or null for an exception.
+PyObject* make_record(Cursor* cursor, const std::vector<int64_t>& numbers, int64_t low) {
+  PyObject* made = record_type->tp_alloc(record_type, 0);
+  if (made == nullptr) return nullptr;
+  Record* record = reinterpret_cast<Record*>(made);
+  new (&record->intervals) std::shared_ptr<Intervals>(std::make_shared<Intervals>(numbers));
+  record->intervals->low = std::min<int64_t>(record->intervals->low, low);
+  PassLock locked(cursor);
+  cursor->records[at::RecordFunction::currentThreadId()].add(record->intervals);
+  return made;
+}
+
+// Has the graph of a tensor hold the record, if that is of it. False: an exception.
+bool tie(PyObject* tensor, PyObject* record, PyObject* key) {
+  Owned node(PyObject_GetAttr(tensor, names.grad_fn));
+  if (!node) {  // a view that was changed in place without gradients
+    if (!PyErr_ExceptionMatches(PyExc_RuntimeError)) return false;
+    PyErr_Clear();
+    return true;
+  }
+  if (node.get() == Py_None) return true;
+  Owned number(PyObject_CallMethodNoArgs(node.get(), names._sequence_nr));
+  if (!number) return false;
+  int64_t value = PyLong_AsLongLong(number.get());
+  if (value == -1 && PyErr_Occurred()) return false;
+  const Intervals& intervals = *reinterpret_cast<Record*>(record)->intervals;
+  if (value < intervals.low || value >= intervals.high) return true;
+  Owned metadata(PyObject_GetAttr(node.get(), names.metadata));
+  return metadata && PyObject_SetItem(metadata.get(), key, record) == 0;
+}
+
+bool tie_all(PyObject* outputs, PyObject* record, PyObject* key) {
+  shapes::Unseen unseen;
+  if (is_plain_tensor(outputs)) return tie(outputs, record, key);
+  for (Py_ssize_t place = 0; place < PySequence_Fast_GET_SIZE(outputs); place++) {
+    PyObject* part = PySequence_Fast_GET_ITEM(outputs, place);
+    if (part != Py_None && !tie(part, record, key)) return false;
+  }
+  return true;
+}
+
+// Makes a record of the intervals from number `low` on, and ties it to what was returned.
+// 0: that is left to Python. -1: an exception.
+int keep_here(PyObject* self, int64_t low, PyObject* outputs) {
+  Cursor* cursor = cursor_of(self);
+  if (cursor->ties == Py_None || !is_plain(outputs)) return 0;
+  std::vector<int64_t> own = take_from(cursor, low);
+  if (!cursor->intervals.empty() && cursor->site == cursor->outside) {
+    Owned done(PyObject_CallMethodNoArgs(self, names.keep_loose));
+    if (!done) return -1;
+  }
+  if (own.empty()) return 1;
+  PyObject* key = PyTuple_GET_ITEM(cursor->ties, 0);
+  PyObject* newest = PyTuple_GET_ITEM(cursor->ties, 1);
+  Owned record(make_record(cursor, own, low));
+  if (!record) return -1;
+  Owned kept(PyObject_CallMethodOneArg(newest, names.append, record.get()));
+  return kept && tie_all(outputs, record.get(), key) ? 1 : -1;
+}
+
+}  // namespace
