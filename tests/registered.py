@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import gc
 import sys
 import warnings
 from typing import Any
@@ -108,6 +109,7 @@ def registered() -> dict[str, object]:
         "tensors are counted": CORE.module is not None and CORE.module.counts_tensors(),
         "function modes": torch._C._len_torch_function_stack(),
         "torch functions are on": torch._C._is_torch_function_enabled(),
+        "told of collections": [each for each in gc.callbacks if _is_ours(each)],
         "profile function": sys.getprofile(),
         "trace function": sys.gettrace(),
         # Those of libraries' own kinds of warnings, or for modules of theirs, come with

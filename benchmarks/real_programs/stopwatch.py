@@ -5,8 +5,8 @@ of the package: the truth that reports are compared with.
 
 Forward is the time in outermost calls of modules, backward that in calls of the
 autograd engine, optimizer that in steps without their closures, data that in asking an
-iterator over a DataLoader for a batch; what lies inside of another phase counts there
-and nowhere else.
+iterator over a DataLoader for a batch, garbage that in full collections; what lies
+inside of another phase counts there and nowhere else.
 Times are those of the main thread, and are written when the script ends, with what all
 took since torch was imported.
 """
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import atexit
 import functools
+import gc
 import json
 import runpy
 import sys
@@ -71,6 +72,16 @@ class Stopwatch:
 
         return timed
 
+    def around_collections(self, moment: str, about: dict[str, Any]) -> None:
+        """Python looks through all objects for garbage, or has."""
+        if about["generation"] < 2 or get_ident() != self._thread:
+            return
+        self._switch()
+        if moment == "start":
+            self._open.append("garbage")
+        elif self._open[-1:] == ["garbage"]:
+            self._open.pop()
+
     def without_own(self, passing_ns: float) -> dict[str, float]:
         """Nanoseconds of the phases without what the stopwatch itself took, so many for
         each call that was a part of one: of modules that take 20 us, it is a tenth."""
@@ -124,6 +135,7 @@ def install(watch: Stopwatch) -> None:
     for kind in _optimizers(torch.optim.Optimizer):
         if "step" in vars(kind) and not hasattr(kind.step, "hooked"):
             kind.step = _around_step(watch, kind.step)
+    gc.callbacks.append(watch.around_collections)
     iterator: Any = dataloader._BaseDataLoaderIter
     iterator.__next__ = watch.around("data", iterator.__next__)
 

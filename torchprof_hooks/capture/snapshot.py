@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import reduce
 from typing import Final
@@ -11,6 +11,7 @@ from torchprof_hooks.capture.core import CORE
 from torchprof_hooks.capture.core.span_log import Int64s, Times
 from torchprof_hooks.capture.functions.flop_count import FlopCount
 from torchprof_hooks.capture.overhead.overhead_model import overhead_of_sites
+from torchprof_hooks.capture.record.garbage_log import Collections, GarbageLog
 from torchprof_hooks.capture.record.memory_log import MemorySums
 from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.record.step_counter import FirstReading, StepCounter
@@ -23,6 +24,7 @@ from torchprof_hooks.profiles.memory import NO_MEMORY, MemorySummary, MemoryTota
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import (
     AFTER_BACKWARD_NAME,
+    GARBAGE_NAME,
     OUTSIDE_NAME,
     kind_of_other,
 )
@@ -60,15 +62,15 @@ def take_snapshot(
     counted = counted or StepCounter()
     _settle(tracker)
     read, memory = tracker.times(), memory_sums(tracker)
-    measured_ns = wall_ns()
+    garbage, measured_ns = tracker.garbage.copy(), wall_ns()
     sites = list(tracker.sites)  # the measured thread may have added some
-    calls, own_ns = _padded(read.calls, len(sites)), _own_ns(sites, read)
+    calls, own_ns = _padded(read.calls, len(sites)), _own_ns(sites, read, garbage)
     count = flop_count or FlopCount()
     work = count.of_sites(sites, calls), count.traffic_of_sites(sites, calls)
     costs = overhead_of_sites(tracker, costs_like or tracker, sites, calls, own_ns)
     device, bytes_ = _device_own(tracker, sites), _memory_own(memory, tracker, sites)
-    totals = _totals_of_sites(sites, read, device, bytes_, work, costs)
-    cells = _cells(sites, totals, measured_ns, counted.after_backward_ns)
+    totals = _totals_of_sites(sites, read, own_ns, device, bytes_, work, costs)
+    cells = _cells(sites, totals, garbage, measured_ns, counted.after_backward_ns)
     times = counted.times()
     return Profile(
         cells,
@@ -112,6 +114,7 @@ def _first_part(
     totals = _totals_of_sites(
         sites,
         first.times,
+        _own_ns(sites, first.times, first.garbage),
         _device_own(tracker, sites, until_mark=True),
         _memory_own(first.memory, tracker, sites),
         (
@@ -120,14 +123,18 @@ def _first_part(
         ),
         [whole.overhead_ns * some // most for whole, (some, most) in pairs],
     )
-    found = _cells(sites, totals, first.wall_ns, first.after_backward_ns)
+    found = _cells(sites, totals, first.garbage, first.wall_ns, first.after_backward_ns)
     # Time may be outside first, and turn out to be that after a backward pass.
     kept = {k: within(part, cells[k]) for k, part in found.items() if k in cells}
     return FirstSteps(1, {key: part for key, part in kept.items() if _is_used(part)})
 
 
 def _cells(
-    sites: list[Site], every: list[Totals], wall_ns: int, after_backward_ns: int
+    sites: list[Site],
+    every: list[Totals],
+    garbage: GarbageLog,
+    wall_ns: int,
+    after_backward_ns: int,
 ) -> dict[CellKey, Totals]:
     """What is booked where; together, all of `wall_ns`."""
     cells: dict[CellKey, Totals] = {}
@@ -138,10 +145,24 @@ def _cells(
             outside_overhead_ns += totals.overhead_ns
         elif _is_used(totals):
             add_cell(cells, (site.path, site.phase), totals)
+    if garbage.collections.number:
+        cells[(GARBAGE_NAME,), "garbage"] = _totals_of(garbage.collections)
     booked_ns = sum(totals.self_ns for totals in cells.values())
     whole = Totals(self_ns=wall_ns - booked_ns, overhead_ns=outside_overhead_ns)
     cells.update(_outside_cells(whole, after_backward_ns))
     return cells
+
+
+def _totals_of(collections: Collections) -> Totals:
+    """Each is a call."""
+    return Totals(
+        calls=collections.number,
+        self_ns=collections.total_ns,
+        min_ns=collections.shortest_ns,
+        max_ns=collections.longest_ns,
+        duration_ns=collections.total_ns,
+        squares_ns2=collections.squares_ns2,
+    )
 
 
 def _settle(tracker: Tracker) -> None:
@@ -186,6 +207,7 @@ def _memory_summary(tracker: Tracker, unmeasured: str) -> MemorySummary | None:
 def _totals_of_sites(  # noqa: PLR0917
     sites: list[Site],
     times: Times,
+    own: list[int],
     device: list[int],
     memory: list[MemoryTotals],
     work: tuple[list[int], list[Traffic]],
@@ -195,7 +217,6 @@ def _totals_of_sites(  # noqa: PLR0917
     calls, total, shortest, longest = (_padded(sums, len(sites)) for sums in times[:4])
     squares = [*times.squares, *[0] * len(sites)]
     flops, traffic = work
-    own = _own_ns(sites, times)
     return [
         Totals(
             calls=calls[code],
@@ -214,13 +235,25 @@ def _totals_of_sites(  # noqa: PLR0917
     ]
 
 
-def _own_ns(sites: list[Site], times: Times) -> list[int]:
+def _own_ns(sites: list[Site], times: Times, garbage: GarbageLog) -> list[int]:
     """Of calls that have ended, and of those that are open, so far."""
     durations = _padded(times.total_ns, len(sites))
     for code, so_far_ns in times.open_ns.reshape(-1, 2).tolist():
         durations[code] += so_far_ns
+    for code, took_ns in garbage.by_site.items():
+        for site in _interrupted_at(sites[code]):
+            durations[site.code] -= took_ns
     durations = _at_least_inner(sites, durations)
     return _without_inner(sites, durations, entries_too=False)
+
+
+def _interrupted_at(site: Site) -> Iterator[Site]:
+    """Those whose time is longer by what happens at `site`: an entry gives its callers
+    their time back."""
+    yield site
+    while not site.is_entry and site.caller is not site:
+        site = site.caller
+        yield site
 
 
 def _device_own(

@@ -15,6 +15,7 @@ OtherPhase = Literal[
     "waiting",
     "communication",
     "compiling",
+    "garbage",
     "outside",
     "profiler",
 ]
@@ -45,6 +46,8 @@ DATA_NAME: Final = "(data loading)"
 WAITING_NAME: Final = "(waiting for gradients)"
 #: Time in which ``torch.compile`` compiles, whichever module is being compiled.
 COMPILING_NAME: Final = "(torch.compile)"
+#: Time in which Python looks through all objects for garbage, in whichever call.
+GARBAGE_NAME: Final = "(garbage collection)"
 PROFILER_NAME: Final = "(profiler)"
 #: Time inside of calls, in steps in which inner calls were not measured.
 UNSAMPLED_NAME: Final = "(not looked into)"
@@ -73,6 +76,7 @@ _KINDS: Final[Mapping[str, Kind]] = {
     DATA_NAME: "data",
     WAITING_NAME: "waiting",
     COMPILING_NAME: "compiling",
+    GARBAGE_NAME: "garbage",
     PROFILER_NAME: "profiler",
 }
 

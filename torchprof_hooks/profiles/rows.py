@@ -40,8 +40,8 @@ class Row:
     kind: "module", "function", "optimizer", "backward" (backward time that no module
         owns), "data" (waiting for batches), "waiting" (for gradients of other
         processes), "communication" (one row for each collective), "compiling"
-        (torch.compile), "outside" (the rest of the loop, or of the modules) or
-        "profiler".
+        (torch.compile), "garbage" (Python's full collections of it), "outside" (the
+        rest of the loop, or of the modules) or "profiler".
     aliases: other names of a shared module.
     compiled: whether torch.compile hides the inside.
     phases: `Totals` for "forward", "backward" and "recompute"; rows that are neither

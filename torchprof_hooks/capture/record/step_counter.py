@@ -9,6 +9,7 @@ from functools import partial
 from typing import NamedTuple
 
 from torchprof_hooks.capture.core.span_log import Times
+from torchprof_hooks.capture.record.garbage_log import GarbageLog
 from torchprof_hooks.capture.record.memory_log import MemorySums
 from torchprof_hooks.profiles.step_times import (
     BUCKETS_PER_OCTAVE,
@@ -22,12 +23,14 @@ class FirstReading(NamedTuple):
     """All sums of a tracker when the first training step had ended. Those of a device
     are its meter's `marked_ns`: what the device has yet to do is not waited for.
 
+    garbage: what collections took by then.
     wall_ns: for how long it had been measured.
     after_backward_ns: see `StepCounter`.
     """
 
     times: Times
     memory: MemorySums | None
+    garbage: GarbageLog
     wall_ns: int
     after_backward_ns: int
 

@@ -7,6 +7,7 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from torchprof_hooks.capture.attach.attachments import attachments
+from torchprof_hooks.capture.attach.garbage import garbage_callback
 from torchprof_hooks.capture.attach.optimizer_steps import optimizer_hooks
 from torchprof_hooks.capture.record.step_counter import FirstReading
 from torchprof_hooks.capture.sampling.step_detector import StepDetector
@@ -52,6 +53,7 @@ class EveryStep:
     def start(self) -> None:
         """Begin; or go on after `stop`."""
         attachments.attach(optimizer_hooks, self)
+        attachments.attach(garbage_callback, self)
         self.tracker.on_pause = self._detector.call_ended
         self._tap.open()
         self._detector.start()
@@ -60,6 +62,7 @@ class EveryStep:
     def stop(self, by_exception: bool = False) -> None:
         """End, maybe in the middle of a step."""
         self._detector.stop()
+        attachments.detach(garbage_callback, self)
         attachments.detach(optimizer_hooks, self)
         self._tap.close(by_exception)
         self.tracker.on_pause = None
@@ -85,6 +88,7 @@ class EveryStep:
         self._first = FirstReading(
             self.tracker.times(),
             memory_sums(self.tracker),
+            self.tracker.garbage.copy(),
             self._wall_ns + self._age_ns(),
             self._detector.counter.after_backward_ns,
         )
@@ -93,6 +97,10 @@ class EveryStep:
         """Time since `start`."""
         start_ns = self._start_ns  # once: another thread may read
         return perf_counter_ns() - start_ns if start_ns else 0
+
+    def garbage_collected(self, took_ns: int) -> None:
+        """Python has looked for garbage."""
+        self.tracker.garbage_collected(took_ns)
 
     # What optimizers tell
 

@@ -12,6 +12,7 @@ import torch
 
 from torchprof_hooks.capture.attach.attachments import attachments
 from torchprof_hooks.capture.attach.compiling import compile_shield
+from torchprof_hooks.capture.attach.garbage import garbage_callback
 from torchprof_hooks.capture.attach.optimizer_steps import optimizer_hooks
 from torchprof_hooks.capture.core import hooks_of
 from torchprof_hooks.capture.program_facts import leaves_tf32_unused, read_optimizer
@@ -74,6 +75,7 @@ class SampledSteps:
         self._calls = dict.fromkeys(Watching, 0)  # of those, by how they are watched
         self._evaluations = 0
         self._aside_ns = 0  # of ours, before it
+        self._is_between_runs = False
         # Where nothing is to be done at an optimizer's steps but to count them:
         self._only_optimizer = 0  # its id
         self._untold = UntoldEnds()
@@ -82,6 +84,7 @@ class SampledSteps:
         """Begin; or go on after `stop`."""
         called_ns = perf_counter_ns()
         attachments.attach(optimizer_hooks, self)
+        attachments.attach(garbage_callback, self)
         self._open(self._books.open)
         self._detector.start()
         self._books.start()
@@ -98,6 +101,7 @@ class SampledSteps:
         self._detector.stop()
         self._run_ns += self._books.stop()
         ended_ns = perf_counter_ns()
+        attachments.detach(garbage_callback, self)
         attachments.detach(optimizer_hooks, self)
         self._taps.close(by_exception)
         self._aside_ns += perf_counter_ns() - ended_ns
@@ -187,6 +191,11 @@ class SampledSteps:
         # Whoever tells of the pause has it timed: but this is in no book.
         site.caller.reading_ns -= self._books.aside_ns - aside_ns
 
+    def garbage_collected(self, took_ns: int) -> None:
+        """Python has looked for garbage."""
+        if not self._is_between_runs:  # that time is in no book
+            self._books.open.tracker.garbage_collected(took_ns)
+
     def _tell_of_untold(self) -> None:
         ends = self._untold.tell(self._detector)
         self.steps += ends.steps
@@ -212,6 +221,7 @@ class SampledSteps:
         if (self._steps_left > 0 and is_allowed) or not self._may_switch(is_training):
             return
         self._run_ns += books.book_time()
+        self._is_between_runs = True
         chosen = self._next_book()
         if self.at_step is not None:
             self._aside_ns += books.leave_out()
@@ -228,6 +238,7 @@ class SampledSteps:
         self._spans = chosen.tracker.log.spans
         self._placing_ns = chosen.tracker.tree.placing_ns
         self._aside_ns += books.leave_out()
+        self._is_between_runs = False
         self._detector.leave_out(self._aside_ns)
 
     def _may_switch(self, is_training: bool) -> bool:

@@ -22,6 +22,7 @@ from torchprof_hooks.capture.core import Cursor
 from torchprof_hooks.capture.core.span_log import Times
 from torchprof_hooks.capture.record.call_tree import CallTree
 from torchprof_hooks.capture.record.exchanges import Exchanges
+from torchprof_hooks.capture.record.garbage_log import GarbageLog
 from torchprof_hooks.capture.record.module_names import ModuleNames
 from torchprof_hooks.capture.record.site import NO_MODULE, Site
 from torchprof_hooks.capture.torch_names.autograd import next_sequence_number
@@ -50,6 +51,7 @@ class ThreadCalls(Cursor):
 
     tree, names: the sites, and the names of the modules.
     exchanges: with other processes.
+    garbage: what looking for it took.
     backward: how backward passes are followed, and divided among the owners of their
         nodes; None: they are not, and nobody asks for owners.
     is_replaced: whether a module has a hook of its own in place of the one served here.
@@ -67,6 +69,7 @@ class ThreadCalls(Cursor):
         if backward is not None and self.divides and not backward.looks_at_nodes:
             self.ties = self.ownership.ties  # records are the core's
         self.exchanges = Exchanges()
+        self.garbage = GarbageLog()
         self.aborted_calls = 0
         self.born_ns = perf_counter_ns()
         self.retired_ns: int | None = None
@@ -130,6 +133,11 @@ class ThreadCalls(Cursor):
         while site is not self.outside:
             yield site
             site = site.caller
+
+    def garbage_collected(self, took_ns: int) -> None:
+        """Python has looked for garbage in the running thread."""
+        if self.works_here():
+            self.garbage.add(self.site.code, took_ns)
 
     # Calls that do not end in order
 

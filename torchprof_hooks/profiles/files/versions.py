@@ -1,7 +1,8 @@
 """Versions of the format, and how files of old ones become files of the newest.
 
 Version 5 has cells as a table, which had the name of each number in each cell; it
-leaves out aliases and "compiled" where there is nothing of that.
+leaves out aliases and "compiled" where there is nothing of that; and the phase
+"garbage", whose time was that of whatever ran.
 Version 4 has the times of steps, and the phases "waiting", "communication" and
 "compiling", whose time was that of whoever waited, or was compiled; says of an own time
 that it is not below zero, leaves out what a name has nothing of (implementation,

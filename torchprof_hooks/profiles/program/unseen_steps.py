@@ -31,7 +31,7 @@ _OF_TRAINING: Final = (
     "communication",
 )
 #: Phases that differ from step to step.
-_OF_FEW_STEPS: Final = ("profiler", "compiling")
+_OF_FEW_STEPS: Final = ("profiler", "compiling", "garbage")
 #: Steps that take this many times as long as the longest measured one are not estimated
 #: by measured steps.
 _MUCH_LONGER: Final = 2
@@ -51,6 +51,14 @@ class _Known(NamedTuple):
     @property
     def all_ns(self) -> int:
         return self.steps_ns + self.evaluation_ns
+
+    def without(self, taken_ns: int) -> _Known:
+        """Where something else has taken so much of it, wherever."""
+        left = 1 - taken_ns / max(self.all_ns, taken_ns, 1)
+        return self._replace(
+            steps_ns=round(left * self.steps_ns),
+            evaluation_ns=round(left * self.evaluation_ns),
+        )
 
     def share_of(self, other: _Known) -> float:
         """The ratio of the numbers of steps, if all are of one kind; else 0.0."""
@@ -84,20 +92,22 @@ def imagined(counted: Profile, seen: Profile) -> Profile:
     were like those that were seen: training steps like training steps, and evaluation
     calls like such calls.
 
+    What Python took to look for garbage is that of these steps.
     Time of steps that are much longer than all that were seen, and what comes after the
     last step, is on a row of its own: nothing is known of it.
     """
     pattern = _usual(seen.corrected())
     pattern_ns = sum(totals.self_ns for totals in pattern.values())
-    found = _known(counted.step_times, seen.step_times)
-    cells: dict[CellKey, Totals] = {}
+    cells = {key: t for key, t in counted.cells.items() if key[1] == "garbage"}
+    garbage_ns = sum(totals.self_ns for totals in cells.values())
+    found = _known(counted.step_times, seen.step_times).without(garbage_ns)
     if pattern_ns and found.all_ns:
         known = _known(seen.step_times)
         raw_ns = sum(totals.self_ns for totals in _usual(seen).values())
         share = _share_of_training(_usual(seen), known, raw_ns - pattern_ns)
-        cells = _like(pattern, share * pattern_ns, found, known)
+        cells.update(_like(pattern, share * pattern_ns, found, known))
     _add_rest(cells, counted.wall_ns)
-    infos = {**seen.modules, **UNSAMPLED_INFOS}
+    infos = {**counted.modules, **seen.modules, **UNSAMPLED_INFOS}
     return replace(counted, cells=cells, modules=infos)
 
 

@@ -23,6 +23,7 @@ PHASE_TITLES: dict[Phase, str] = {
     "waiting": "waiting for gradients",
     "communication": "communication",
     "compiling": "torch.compile",
+    "garbage": "garbage collection",
     "outside": OTHER + "outside of modules",
     "profiler": "measuring itself",
 }

@@ -1,0 +1,212 @@
+"""Python's full collections of garbage, wherever they happen to begin."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from time import sleep
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from tests.capture.budgeted import sampled
+from tests.capture.budgeted import train as train_for
+from tests.fake_clock import MS, burn
+from tests.helpers import in_thread
+from tests.planted import Work
+from torchprof_hooks import Profile, profile
+from torchprof_hooks.capture.attach import garbage
+from torchprof_hooks.capture.attach.attachments import attachments
+from torchprof_hooks.capture.sampling.prices import Level
+from torchprof_hooks.profiles.names import GARBAGE_NAME, OUTSIDE_NAME
+from torchprof_hooks.profiles.totals import Totals
+
+pytestmark = pytest.mark.usefixtures("clock")
+
+TAKES_MS = 40
+
+
+@contextmanager
+def long_collections() -> Iterator[None]:
+    """Those of all objects take `TAKES_MS`; no other collections come in between."""
+
+    def take_long(moment: str, about: dict[str, Any]) -> None:
+        if moment == "start" and about["generation"] == 2:
+            burn(TAKES_MS)
+
+    was_enabled = gc.isenabled()
+    gc.disable()
+    gc.callbacks.append(take_long)
+    try:
+        yield
+    finally:
+        gc.callbacks.remove(take_long)
+        if was_enabled:
+            gc.enable()
+
+
+class Collects(nn.Module):
+    """Collects garbage in the middle of some work."""
+
+    def __init__(self, inner: nn.Module, generation: int = 2) -> None:
+        super().__init__()
+        self.inner, self.generation = inner, generation
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        burn(1)
+        gc.collect(self.generation)
+        y: torch.Tensor = self.inner(x)
+        return y
+
+
+class CollectsBackward(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+        burn(3)
+        gc.collect()
+        return gradients
+
+
+def own_ms(found: Profile) -> dict[tuple[str, str], float]:
+    return {
+        (path[-1], phase): totals.self_ns / MS
+        for (path, phase), totals in found.cells.items()
+        if totals.self_ns
+    }
+
+
+def test_collections_are_nobodys_time() -> None:
+    model = Collects(Collects(Work(2, 5)))
+    with profile() as prof, long_collections():
+        model(torch.ones(3)).sum().backward()
+        burn(7)
+        gc.collect()
+    found = prof.profile
+    assert own_ms(found) == {
+        ("Collects", "forward"): 1,
+        ("Collects.inner", "forward"): 1,
+        ("Collects.inner.inner", "forward"): 2,
+        ("Collects.inner.inner", "backward"): 5,
+        (OUTSIDE_NAME, "outside"): 7,
+        (GARBAGE_NAME, "garbage"): 3 * TAKES_MS,
+    }
+    assert found.wall_ns == sum(totals.self_ns for totals in found.cells.values())
+    totals = found.cells[(GARBAGE_NAME,), "garbage"]
+    assert (totals.calls, totals.min_ns, totals.max_ns, totals.duration_ns) == (
+        3,
+        TAKES_MS * MS,
+        TAKES_MS * MS,
+        3 * TAKES_MS * MS,
+    )
+    assert found.phase_times_ns()["garbage"] == 3 * TAKES_MS * MS
+    assert "garbage collection" in prof.report()
+
+
+def test_in_backward_as_well() -> None:
+    class Layer(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y: torch.Tensor = CollectsBackward.apply(x)
+            return y
+
+    x = torch.ones(3, requires_grad=True)
+    with profile() as prof, long_collections():
+        Layer()(x).sum().backward()
+    assert own_ms(prof.profile) == {
+        ("Layer", "backward"): 3,
+        (GARBAGE_NAME, "garbage"): TAKES_MS,
+    }
+
+
+def test_before_the_end_of_what_is_open() -> None:
+    seen: list[Profile] = []
+
+    class Asks(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            burn(4)
+            gc.collect()
+            seen.append(prof.profile)
+            return x
+
+    with profile() as prof, long_collections():
+        Asks()(torch.ones(1))
+    assert own_ms(seen[0]) == {
+        ("Asks", "forward"): 4,
+        (GARBAGE_NAME, "garbage"): TAKES_MS,
+    }
+
+
+def test_the_first_step_has_its_own() -> None:
+    model = Collects(nn.Linear(3, 1))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with profile() as prof, long_collections():
+        for _ in range(3):
+            model(torch.ones(3)).sum().backward()
+            optimizer.step()
+    key = (GARBAGE_NAME,), "garbage"
+    found = prof.profile
+    assert found.cells[key].calls == 3  # type: ignore[index]
+    assert found.first.cells[key].self_ns == TAKES_MS * MS  # type: ignore[index]
+
+
+@pytest.mark.parametrize("generation", [0, 1])
+def test_what_young_objects_take_is_the_time_of_whoever_makes_them(
+    generation: int,
+) -> None:
+    model = Collects(Work(2, 5), generation)
+    with profile() as prof, long_collections():
+        model(torch.ones(3))
+    assert GARBAGE_NAME not in prof.profile.modules
+
+
+def test_what_we_set_off_is_what_measuring_takes() -> None:
+    ours = compile("gc.collect()", garbage.__file__, "exec")
+    with profile() as prof, long_collections():
+        exec(ours)
+    assert GARBAGE_NAME not in prof.profile.modules
+
+
+def test_collections_in_other_threads_are_not_in_this_ones_time() -> None:
+    with profile() as prof, long_collections():
+        in_thread(lambda: gc.collect() and None)
+    assert GARBAGE_NAME not in prof.profile.modules
+
+
+class Interrupted:
+    def garbage_collected(self, took_ns: int) -> None:
+        raise KeyboardInterrupt
+
+
+def test_an_interrupt_meanwhile_reaches_the_program() -> None:
+    user = Interrupted()
+    attachments.attach(garbage.garbage_callback, user)
+    try:
+        with pytest.raises(KeyboardInterrupt):  # noqa: PT012
+            gc.collect()
+            for _ in range(10_000):
+                sleep(0.001)
+    finally:
+        attachments.detach(garbage.garbage_callback, user)
+
+
+@pytest.mark.parametrize("level", [Level.STEPS, Level.PHASES, Level.MODULES])
+def test_of_programs_it_is_known_in_all_steps(level: Level) -> None:
+    between: list[Callable[[], object]] = [gc.collect]
+    with sampled(level, level) as sampler, long_collections():
+        sampler.at_step = lambda steps: bool(between and between.pop()() and False)
+        model = Collects(nn.Linear(4, 4))
+        train_for(model, 6)
+        strata = sampler.strata()
+    estimate = strata.estimate(of_functions=False)
+    expected = Totals(calls=6, self_ns=6 * TAKES_MS * MS)
+    for found in (strata.whole, estimate):
+        totals = found.cells[(GARBAGE_NAME,), "garbage"]
+        assert (totals.calls, totals.self_ns) == (expected.calls, expected.self_ns)
+        assert found.wall_ns == sum(each.self_ns for each in found.cells.values())
+    assert not between
