@@ -288,3 +288,90 @@ def test_measuring_takes_most_of_many_short_evaluations(overhead_ns: int) -> Non
         expected = counted.cells[key]
         assert totals.self_ns == pytest.approx(expected.self_ns, rel=0.001)
         assert totals.calls == expected.calls
+
+
+def short_calls(steps: int, calls_each: int, overhead_ns: int = 0) -> Stratum:
+    """Training steps of so many calls, each of ten nodes, 20 us in forward, 60 in
+    backward and 50 outside; measuring takes so long outside of them besides, of which
+    it knows half."""
+    count = steps * calls_each
+    cells: dict[CellKey, Totals] = {
+        (("Net",), "forward"): calls(count, count * 20_000),
+        ((BACKWARD_NAME,), "backward"): calls(steps, count * 60_000),
+        ((OUTSIDE_NAME,), "outside"): Totals(
+            self_ns=count * (50_000 + overhead_ns), overhead_ns=count * overhead_ns // 2
+        ),
+    }
+    counter = StepCounter()
+    for _ in range(steps):
+        counter.count(calls_each * (130_000 + overhead_ns), is_first=False)
+    found = stratum(steps, cells)
+    profile = replace(found.profile, step_times=counter.times(), steps=steps)
+    return found._replace(profile=profile, nodes=10 * count)
+
+
+def only_counted(steps: Stratum) -> Stratum:
+    cells: dict[CellKey, Totals] = {
+        ((OUTSIDE_NAME,), "outside"): Totals(self_ns=steps.profile.wall_ns)
+    }
+    return steps._replace(profile=replace(steps.profile, cells=cells))
+
+
+@pytest.mark.parametrize("calls_each", [10, 50])  # five times as long as those seen
+@pytest.mark.parametrize("overhead_ns", [0, 40_000])
+def test_short_calls_are_estimated_by_nodes(calls_each: int, overhead_ns: int) -> None:
+    counted = short_calls(30, calls_each)
+    strata = Strata(modules=short_calls(2, 10, overhead_ns))
+    found = replace(strata, counted=only_counted(counted)).estimate(of_functions=False)
+    count = 20 + 30 * calls_each
+    assert found.phase_times_ns() == {
+        "forward": count * 20_000,
+        "backward": count * 60_000,
+        "outside": count * 50_000 + 20 * overhead_ns // 2,
+        **({"profiler": 20 * overhead_ns // 2} if overhead_ns else {}),
+    }
+    assert found.cells[("Net",), "forward"].calls == count
+    wall_ns = strata.modules.profile.wall_ns + counted.profile.wall_ns
+    assert found.wall_ns == own_sum(found) == wall_ns
+
+
+def test_what_comes_without_nodes_is_not_looked_into() -> None:
+    counted = short_calls(30, 10)
+    times = StepCounter()
+    for _ in range(30):
+        times.count(1_300_000 + 10_000_000, is_first=False)
+    wall_ns = counted.profile.wall_ns + 300_000_000
+    profile = replace(counted.profile, wall_ns=wall_ns, step_times=times.times())
+    strata = Strata(
+        modules=short_calls(2, 10),
+        counted=only_counted(counted._replace(profile=profile)),
+    )
+    found = strata.estimate(of_functions=False).phase_times_ns()
+    rows = strata.estimate(of_functions=False).rows()
+    [unseen] = [row.self_ns for row in rows if row.name == UNSAMPLED_NAME]
+    assert found["forward"] == 320 * 20_000
+    # Outside, up to twice as much as in steps that were seen.
+    assert unseen == 300_000_000 - 300 * 50_000
+
+
+@pytest.mark.parametrize(
+    "times", [10, 1000], ids=["the machine was slower", "long calls"]
+)
+def test_steps_are_estimated_by_their_durations_else(times: int) -> None:
+    """Where nodes do not tell: steps of as many nodes that took less, or whose time is
+    in the work of functions."""
+    seen = short_calls(2, 10)
+    cells = {
+        key: replace(t, self_ns=times * t.self_ns)
+        for key, t in seen.profile.cells.items()
+    }
+    slow = replace(seen.profile, cells=cells, wall_ns=times * seen.profile.wall_ns)
+    counted = short_calls(30, 10)
+    strata = Strata(modules=seen._replace(profile=slow), counted=only_counted(counted))
+    found = strata.estimate(of_functions=False).phase_times_ns()
+    count = times * 20 + 300
+    assert found == {
+        "forward": count * 20_000,
+        "backward": count * 60_000,
+        "outside": count * 50_000,
+    }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from _thread import get_ident
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import reduce
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 from torchprof_hooks.capture.record.module_names import ModuleNames
 from torchprof_hooks.capture.record.step_counter import StepCounter
 from torchprof_hooks.capture.sampling.prices import Level
+from torchprof_hooks.capture.torch_names.autograd import next_sequence_number
 from torchprof_hooks.capture.tracking.make_tracker import new_tracker
 from torchprof_hooks.capture.tracking.tracker import Tracker
 from torchprof_hooks.profiles.step_times import StepTimes
@@ -29,6 +31,7 @@ class Book:
 
     steps: how many have ended, of both.
     wall_ns: what they took, with what came after the last one.
+    nodes: how many autograd nodes were made in that time.
     counter: of these.
     """
 
@@ -36,7 +39,7 @@ class Book:
         self.level = level
         self.tracker = tracker
         self.steps = 0
-        self.wall_ns = 0
+        self.wall_ns = self.nodes = 0
         self.counter = StepCounter()
         self._no_memory = no_memory
 
@@ -89,12 +92,14 @@ class Books:
         self.open = self.warm_up
         self.aside_ns = 0
         self._began_ns = 0  # what comes after is not booked yet; 0: not running
+        self._thread, self._first_node = get_ident(), 0  # the same of nodes
 
     def __iter__(self) -> Iterator[Book]:
         return iter((self.warm_up, *self.by_level.values(), self.disturbed))
 
     def start(self) -> None:
         """From now on, time is the program's."""
+        self._first_node = next_sequence_number()
         self._began_ns = perf_counter_ns()
 
     def book_time(self) -> int:
@@ -103,7 +108,16 @@ class Books:
         passed_ns = now_ns - self._began_ns if self._began_ns else 0
         self.open.wall_ns += passed_ns
         self._began_ns = now_ns
+        self.open.nodes += self._new_nodes()
         return passed_ns
+
+    def _new_nodes(self) -> int:
+        """How many were made since something was booked last. The counter is that of
+        the running thread."""
+        if get_ident() != self._thread:
+            return 0
+        before, self._first_node = self._first_node, next_sequence_number()
+        return self._first_node - before
 
     def leave_out(self) -> int:
         """Leave out the nanoseconds that have passed, which were ours; return them."""
@@ -111,6 +125,7 @@ class Books:
         passed_ns = now_ns - self._began_ns
         self.aside_ns += passed_ns
         self._began_ns = now_ns
+        self._new_nodes()
         return passed_ns
 
     def stop(self) -> int:
@@ -175,7 +190,12 @@ class Books:
             )
             times = profile.step_times
             steps_ns = times.first_ns + times.later_ns + times.evaluation_ns
-            return Stratum(profile, book.steps + is_open * ended, steps_ns)
+            steps = book.steps + is_open * ended
+            nodes = book.nodes
+            # Whoever reads may be another thread, which has a counter of its own.
+            if is_open and book.wall_ns:
+                nodes += nodes * running_ns // book.wall_ns
+            return Stratum(profile, steps, steps_ns, nodes)
 
         return Strata(
             warm_up=stratum(self.warm_up),

@@ -11,17 +11,25 @@ from typing import Annotated, Final, NamedTuple
 from torchprof_hooks.profiles.files.fields import OPTIONAL, Count
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.program.division import Division, parts_of
+from torchprof_hooks.profiles.program.steps_by_nodes import (
+    NodeCount,
+    imagined_by_nodes,
+)
 from torchprof_hooks.profiles.program.unseen_steps import imagined, not_looked_into
 from torchprof_hooks.profiles.step_times import StepTimes
 
 
 class Stratum(NamedTuple):
     """Steps and evaluation calls of one kind, how many have ended, and what these took.
-    The profile has what came after the last one as well."""
+    The profile has what came after the last one as well.
+
+    nodes: how many autograd nodes were made in them; 0 if that is not known.
+    """
 
     profile: Profile = Profile()
     steps: Count = 0
     steps_ns: Count = 0
+    nodes: Annotated[Count, OPTIONAL] = 0
 
 
 _NO_STEPS: Final = Stratum()
@@ -73,10 +81,10 @@ class Strata:
 
         Time in each part of the program (an outermost module, backward, ...) is that of
         all steps, without what measuring took (see `Profile.corrected`); in those that
-        were only counted, what it is in others (see `imagined`). It is divided as in
-        those that were looked at closely enough. The numbers of calls of such a part
-        are in proportion to its own. Of what lies in no part like that, nothing is
-        estimated.
+        were only counted, what it is in others (see `imagined_by_nodes`, `imagined`).
+        It is divided as in those that were looked at closely enough. The numbers of
+        calls of such a part are in proportion to its own. Of what lies in no part like
+        that, nothing is estimated.
 
         warm_up: whether the first step is to be in it.
         """
@@ -111,8 +119,12 @@ class Strata:
         """An estimate of the steps that were only counted."""
         if not self.counted.profile.wall_ns:
             return self.counted.profile
-        seen = [self.phases, *self._close_enough()]
-        return imagined(self.counted.profile, _together(seen).profile)
+        seen = _together([self.phases, *self._close_enough()])
+        counted = self.counted.profile
+        by_nodes = imagined_by_nodes(
+            NodeCount(counted, self.counted.nodes), NodeCount(seen.profile, seen.nodes)
+        )
+        return by_nodes or imagined(counted, seen.profile)
 
     def _close_enough(self) -> list[Stratum]:
         """Where to look for modules. Looking at functions takes time of its own, which
@@ -142,6 +154,10 @@ def _merged(profiles: Iterable[Profile]) -> Profile:
 
 
 def _together(strata: Iterable[Stratum]) -> Stratum:
-    """The profiles as one, and how many steps there are in all."""
+    """The profiles as one, and how many steps and nodes there are in all."""
     kept = [stratum for stratum in strata if stratum != _NO_STEPS]
-    return Stratum(_merged(s.profile for s in kept), sum(s.steps for s in kept))
+    return Stratum(
+        _merged(stratum.profile for stratum in kept),
+        sum(stratum.steps for stratum in kept),
+        nodes=sum(stratum.nodes for stratum in kept),
+    )

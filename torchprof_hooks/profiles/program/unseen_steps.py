@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from torchprof_hooks.profiles.cells import CellKey, add_cell
+from torchprof_hooks.profiles.cells import CellKey, Infos, add_cell
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import (
     BACKWARD_NAME,
@@ -34,7 +34,7 @@ _OF_TRAINING: Final = (
 _OF_FEW_STEPS: Final = ("profiler", "compiling", "garbage")
 #: Steps that take this many times as long as the longest measured one are not estimated
 #: by measured steps.
-_MUCH_LONGER: Final = 2
+MUCH_LONGER: Final = 2
 _NO_TOTALS: Final = Totals()
 #: Phases of a call, in a part of the program that was looked at as a whole.
 _INSIDE: Final = ("forward", *BACKWARD_PHASES)
@@ -96,25 +96,29 @@ def imagined(counted: Profile, seen: Profile) -> Profile:
     Time of steps that are much longer than all that were seen, and what comes after the
     last step, is on a row of its own: nothing is known of it.
     """
-    pattern = _usual(seen.corrected())
+    pattern = usual(seen.corrected())
     pattern_ns = sum(totals.self_ns for totals in pattern.values())
-    cells = {key: t for key, t in counted.cells.items() if key[1] == "garbage"}
+    cells = garbage_of(counted)
     garbage_ns = sum(totals.self_ns for totals in cells.values())
     found = _known(counted.step_times, seen.step_times).without(garbage_ns)
     if pattern_ns and found.all_ns:
         known = _known(seen.step_times)
-        raw_ns = sum(totals.self_ns for totals in _usual(seen).values())
-        share = _share_of_training(_usual(seen), known, raw_ns - pattern_ns)
+        raw_ns = sum(totals.self_ns for totals in usual(seen).values())
+        share = _share_of_training(usual(seen), known, raw_ns - pattern_ns)
         cells.update(_like(pattern, share * pattern_ns, found, known))
-    _add_rest(cells, counted.wall_ns)
-    infos = {**counted.modules, **seen.modules, **UNSAMPLED_INFOS}
-    return replace(counted, cells=cells, modules=infos)
+    return with_rest(counted, cells, seen.modules)
 
 
-def _usual(profile: Profile) -> dict[CellKey, Totals]:
+def usual(profile: Profile) -> dict[CellKey, Totals]:
     """Its cells, but for phases that differ from step to step."""
     cells = profile.cells.items()
     return {key: totals for key, totals in cells if key[1] not in _OF_FEW_STEPS}
+
+
+def garbage_of(profile: Profile) -> dict[CellKey, Totals]:
+    """What Python took to look for garbage."""
+    cells = profile.cells.items()
+    return {key: totals for key, totals in cells if key[1] == "garbage"}
 
 
 def _share_of_training(
@@ -150,7 +154,7 @@ def _known(times: StepTimes, others: StepTimes | None = None) -> _Known:
         return _Known(times.steps, steps_ns, times.evaluations, times.evaluation_ns)
     longest_ns = max((b.total_ns / b.steps for b in others.later), default=0.0)
     longest_ns = max(longest_ns, others.first_mean_ns)
-    like = [b for b in times.later if b.total_ns <= _MUCH_LONGER * longest_ns * b.steps]
+    like = [b for b in times.later if b.total_ns <= MUCH_LONGER * longest_ns * b.steps]
     evaluations = times.evaluations if others.evaluations else 0
     return _Known(
         sum(bucket.steps for bucket in like),
@@ -184,14 +188,17 @@ def _like(
     }
 
 
-def _add_rest(cells: dict[CellKey, Totals], wall_ns: int) -> None:
-    """Make the cells add up to the wall time, to the nanosecond."""
-    rest_ns = wall_ns - sum(totals.self_ns for totals in cells.values())
+def with_rest(counted: Profile, cells: dict[CellKey, Totals], infos: Infos) -> Profile:
+    """The profile with these cells, and what they are, and whatever is missing of its
+    wall time, to the nanosecond."""
+    rest_ns = counted.wall_ns - sum(totals.self_ns for totals in cells.values())
     key = UNSEEN
     if cells and rest_ns <= len(cells):  # rounded
         key = max(cells, key=lambda key: cells[key].self_ns)
     known = cells.get(key, Totals())
     cells[key] = replace(known, self_ns=known.self_ns + rest_ns)
+    modules = {**counted.modules, **infos, **UNSAMPLED_INFOS}
+    return replace(counted, cells=cells, modules=modules)
 
 
 def not_looked_into(profile: Profile) -> Profile:
