@@ -25,7 +25,7 @@ from pathlib import Path
 from statistics import median
 from threading import get_ident
 from time import perf_counter_ns
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import torch
 from torch.utils.data import dataloader
@@ -34,15 +34,25 @@ Result = TypeVar("Result")
 _CALLS: Final = 100
 
 
+class Own(NamedTuple):
+    """Nanoseconds that the stopwatch adds to the time of a phase: by a call that is a
+    part of it, and by one that opens it."""
+
+    passing_ns: float
+    opening_ns: float
+
+
 class Stopwatch:
     """Time by phase. Phases inside of phases interrupt them.
 
     passed: how many calls were a part of the phase that was open.
+    opened: how many opened one.
     """
 
     def __init__(self) -> None:
         self.spent_ns: Counter[str] = Counter()
         self.passed: Counter[str] = Counter()
+        self.opened: Counter[str] = Counter()
         self._open: list[str] = []
         self._since_ns = 0
         self._thread = get_ident()
@@ -53,7 +63,7 @@ class Stopwatch:
         """`function`, with its time booked on `phase`, unless the innermost phase that
         is open is one of `inside`, to which it then belongs."""
         within, opened, main = {phase, *inside}, self._open, self._thread
-        passed = self.passed
+        passed, entered = self.passed, self.opened
 
         @functools.wraps(function)
         def timed(*args: Any, **kwargs: Any) -> Result:
@@ -64,6 +74,7 @@ class Stopwatch:
                 return function(*args, **kwargs)
             self._switch()
             opened.append(phase)
+            entered[phase] += 1
             try:
                 return function(*args, **kwargs)
             finally:
@@ -82,11 +93,13 @@ class Stopwatch:
         elif self._open[-1:] == ["garbage"]:
             self._open.pop()
 
-    def without_own(self, passing_ns: float) -> dict[str, float]:
-        """Nanoseconds of the phases without what the stopwatch itself took, so many for
-        each call that was a part of one: of modules that take 20 us, it is a tenth."""
+    def without_own(self, own: Own) -> dict[str, float]:
+        """Nanoseconds of the phases without what the stopwatch itself took in them: of
+        modules that take 20 us, it is a tenth."""
         return {
-            phase: spent_ns - self.passed[phase] * passing_ns
+            phase: spent_ns
+            - self.passed[phase] * own.passing_ns
+            - self.opened[phase] * own.opening_ns
             for phase, spent_ns in self.spent_ns.items()
         }
 
@@ -97,28 +110,30 @@ class Stopwatch:
         self._since_ns = now_ns
 
 
-def watch_modules(watch: Stopwatch) -> float:
-    """Put it around calls of modules. Returns the nanoseconds that this adds to those
-    that are called from others."""
+def watch_modules(watch: Stopwatch) -> Own:
+    """Put it around calls of modules. Returns what this adds to them."""
     module: Any = torch.nn.Module
     alone_ns = _call_ns()
     # A module called while a pass runs is computed again: a part of backward here.
     inside = ("backward", "data")
     module.__call__ = watch.around("forward", module.__call__, inside)
     watched_ns = watch.around("forward", _call_ns)()
-    watch.spent_ns.clear()
-    watch.passed.clear()
-    return max(watched_ns - alone_ns, 0.0)
+    for counter in (watch.spent_ns, watch.passed, watch.opened):
+        counter.clear()
+    inside_ns = _call_ns(lambda: watch.spent_ns["forward"])
+    for counter in (watch.spent_ns, watch.opened):
+        counter.clear()
+    return Own(max(watched_ns - alone_ns, 0.0), max(inside_ns - alone_ns, 0.0))
 
 
-def _call_ns() -> float:
+def _call_ns(clock_ns: Callable[[], int] = perf_counter_ns) -> float:
     """How long the call of a module takes that does nothing."""
     module, times_ns = torch.nn.Identity(), []
     for _ in range(_CALLS):
-        start_ns = perf_counter_ns()
+        start_ns = clock_ns()
         for _ in range(_CALLS):
             module(None)
-        times_ns.append((perf_counter_ns() - start_ns) / _CALLS)
+        times_ns.append((clock_ns() - start_ns) / _CALLS)
     return median(times_ns)
 
 
@@ -161,15 +176,13 @@ def main() -> None:
     """Run the script, and write the times when the process ends."""
     result, script = Path(sys.argv[1]).absolute(), sys.argv[2]
     watch = Stopwatch()
-    passing_ns = watch_modules(watch)
+    own = watch_modules(watch)
     install(watch)
     began_ns = perf_counter_ns()
 
     def write() -> None:
         wall_ns = perf_counter_ns() - began_ns
-        result.write_text(
-            json.dumps({**watch.without_own(passing_ns), "wall": wall_ns})
-        )
+        result.write_text(json.dumps({**watch.without_own(own), "wall": wall_ns}))
 
     sys.argv = sys.argv[2:]
     sys.path[0] = str(Path(script).parent.absolute())
