@@ -15,8 +15,10 @@ from torch.nn.modules import module as torch_module
 from torch.optim import optimizer as optimizer_module
 from torch.overrides import TorchFunctionMode
 
-from tests.capture.budgeted import infer, sampled
+from tests.capture.budgeted import STEP_MS, infer, sampled
+from tests.capture.budgeted import train as train_with_work
 from tests.fake_clock import MS, FakeClock, burn
+from tests.helpers import in_thread
 from tests.planted import Work
 from torchprof_hooks import profile, profile_function
 from torchprof_hooks.capture.attach.function_mode import FunctionMode
@@ -248,6 +250,34 @@ def test_a_disturbed_step_is_kept_apart() -> None:
     assert calls(strata.disturbed.profile, "Net") == 1
     assert calls(strata.whole, "Net") == 5
     assert calls(strata.estimate(of_functions=False), "Net") == 4
+
+
+def test_nodes_of_a_run_that_goes_on() -> None:
+    """Of 5 steps, 4 after the first; another thread knows of those that are booked."""
+    with sampled(Level.STEPS) as sampler:
+        train_with_work(Net(), 5)
+        each = sampler.strata().warm_up.nodes
+        assert each > 0
+        assert sampler.strata().counted.nodes == 4 * each
+        assert in_thread(lambda: sampler.strata().counted.nodes) in (0, 4 * each)
+    assert sampler.strata().counted.nodes == 4 * each
+
+
+def test_what_seen_steps_would_have_taken_unseen() -> None:
+    """By the time of each node in steps just before, of which only the end was seen."""
+    # In one that comes just after others that were looked into, that is not known.
+    with sampled(Level.STEPS, Level.MODULES, Level.PHASES, Level.MODULES) as sampler:
+        train_with_work(Net(), 12)
+        strata = sampler.strata()
+    of_step_ns = strata.counted.steps_ns / strata.counted.steps
+    assert of_step_ns == pytest.approx(STEP_MS * MS, rel=0.05)
+    assert strata.counted.unseen_ns == strata.warm_up.unseen_ns == 0
+    nodes = strata.counted.nodes / strata.counted.steps
+    for seen in (strata.modules, strata.phases):
+        assert seen.nodes == nodes * seen.steps > 0
+    assert strata.phases.unseen_ns == 0
+    expected_ns = strata.modules.steps * of_step_ns
+    assert strata.modules.unseen_ns == pytest.approx(expected_ns, rel=0.01)
 
 
 @pytest.mark.parametrize("work", [train, infer], ids=["training", "evaluation"])

@@ -335,6 +335,27 @@ def test_short_calls_are_estimated_by_nodes(calls_each: int, overhead_ns: int) -
     assert found.wall_ns == own_sum(found) == wall_ns
 
 
+@pytest.mark.parametrize(
+    ("slower", "factor"), [(0.8, 0.8), (1.25, 1.25), (3.0, 1.0), (0.2, 1.0)]
+)
+def test_all_steps_may_be_slower_than_those_around_the_seen_ones(
+    slower: float, factor: float
+) -> None:
+    """As measured in steps that were not looked into, just before these. It is no speed
+    of the machine that is several times another one."""
+    counted, seen = short_calls(30, 10), short_calls(2, 10)
+    unseen_ns = round(20 * 130_000 / slower)
+    strata = Strata(
+        modules=seen._replace(unseen_ns=unseen_ns), counted=only_counted(counted)
+    )
+    found = strata.estimate(of_functions=False)
+    times = found.phase_times_ns()
+    assert times["forward"] == pytest.approx((20 + factor * 300) * 20_000, rel=1e-6)
+    assert times["backward"] == pytest.approx((20 + factor * 300) * 60_000, rel=1e-6)
+    assert found.cells[("Net",), "forward"].calls == 320
+    assert found.wall_ns == own_sum(found) == 320 * 130_000
+
+
 def test_what_comes_without_nodes_is_not_looked_into() -> None:
     counted = short_calls(30, 10)
     times = StepCounter()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import reduce
 from time import perf_counter_ns
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from torchprof_hooks.capture.record.module_names import ModuleNames
 from torchprof_hooks.capture.record.step_counter import StepCounter
@@ -26,12 +26,34 @@ if TYPE_CHECKING:  # it takes long to import, and is needed when all is over
 MakeTracker = Callable[[Level, ModuleNames], tuple[Tracker, str]]
 
 
+class Pace(NamedTuple):
+    """So many nodes of autograd, and how long the program took that made them."""
+
+    nodes: float = 0
+    took_ns: float = 0
+
+    def of(self, nodes: int) -> Pace:
+        """So many at the same pace."""
+        return Pace(nodes, nodes * self.took_ns / self.nodes if self.nodes else 0)
+
+    def then(self, nodes: float, took_ns: float) -> Pace:
+        """Both together."""
+        return Pace(self.nodes + nodes, self.took_ns + took_ns)
+
+
+NO_PACE: Final = Pace()
+#: How much of earlier steps counts beside those that were seen last: these may be few.
+_KEPT: Final = 0.5
+
+
 class Book:
     """Steps and evaluation calls of one kind.
 
     steps: how many have ended, of both.
     wall_ns: what they took, with what came after the last one.
     nodes: how many autograd nodes were made in that time.
+    unseen: where modules are looked into: so many of these would have taken so long,
+        had only the ends of steps been seen, by others just before.
     counter: of these.
     """
 
@@ -40,6 +62,7 @@ class Book:
         self.tracker = tracker
         self.steps = 0
         self.wall_ns = self.nodes = 0
+        self.unseen = NO_PACE
         self.counter = StepCounter()
         self._no_memory = no_memory
 
@@ -93,6 +116,9 @@ class Books:
         self.aside_ns = 0
         self._began_ns = 0  # what comes after is not booked yet; 0: not running
         self._thread, self._first_node = get_ident(), 0  # the same of nodes
+        self._pace = NO_PACE  # where only the ends of steps are seen, lately
+        self._is_fresh = False  # it is that just before
+        self._garbage_ns = 0
 
     def __iter__(self) -> Iterator[Book]:
         return iter((self.warm_up, *self.by_level.values(), self.disturbed))
@@ -108,8 +134,22 @@ class Books:
         passed_ns = now_ns - self._began_ns if self._began_ns else 0
         self.open.wall_ns += passed_ns
         self._began_ns = now_ns
-        self.open.nodes += self._new_nodes()
+        self._book_nodes(passed_ns)
         return passed_ns
+
+    def _book_nodes(self, passed_ns: int) -> None:
+        book, nodes = self.open, self._new_nodes()
+        book.nodes += nodes
+        if book.level > Level.STEPS:
+            if self._is_fresh and book.level > Level.PHASES:
+                book.unseen = book.unseen.then(*self._pace.of(nodes))
+            self._is_fresh = False
+            return
+        before_ns, now_ns = self._garbage_ns, book.tracker.garbage.collections.total_ns
+        self._garbage_ns = now_ns
+        kept = Pace(*(_KEPT * each for each in self._pace))
+        self._pace = kept.then(nodes, passed_ns - (now_ns - before_ns))
+        self._is_fresh = self._pace.nodes > 0
 
     def _new_nodes(self) -> int:
         """How many were made since something was booked last. The counter is that of
@@ -118,6 +158,15 @@ class Books:
             return 0
         before, self._first_node = self._first_node, next_sequence_number()
         return self._first_node - before
+
+    def _running_nodes(self, running_ns: int) -> int:
+        """How many were made that are not booked yet. If another thread reads, that is
+        an estimate, for its counter is another one."""
+        if not self._began_ns:
+            return 0
+        if get_ident() == self._thread:
+            return next_sequence_number() - self._first_node
+        return self.open.nodes * running_ns // max(self.open.wall_ns, 1)
 
     def leave_out(self) -> int:
         """Leave out the nanoseconds that have passed, which were ours; return them."""
@@ -191,11 +240,9 @@ class Books:
             times = profile.step_times
             steps_ns = times.first_ns + times.later_ns + times.evaluation_ns
             steps = book.steps + is_open * ended
-            nodes = book.nodes
-            # Whoever reads may be another thread, which has a counter of its own.
-            if is_open and book.wall_ns:
-                nodes += nodes * running_ns // book.wall_ns
-            return Stratum(profile, steps, steps_ns, nodes)
+            nodes = book.nodes + is_open * self._running_nodes(running_ns)
+            unseen_ns = round(book.unseen.of(nodes).took_ns)
+            return Stratum(profile, steps, steps_ns, nodes, unseen_ns)
 
         return Strata(
             warm_up=stratum(self.warm_up),

@@ -19,13 +19,20 @@ from torchprof_hooks.profiles.program.unseen_steps import (
 #: of which as many come to each node in all steps. Above it, it is the work inside of
 #: them, which depends on what they are given.
 _SHORT_NS: Final = 100_000
+#: How much faster or slower than around the steps that were seen a machine is in the
+#: mean of all. It is other work of the program that takes more.
+_MOST_SLOWER: Final = 1.5
 
 
 class NodeCount(NamedTuple):
-    """The profile of some steps, and how many nodes were made in them."""
+    """The profile of some steps, and how many nodes were made in them.
+
+    unseen_ns: see `Stratum`.
+    """
 
     profile: Profile
     nodes: int
+    unseen_ns: int = 0
 
     @property
     def is_of_training(self) -> bool:
@@ -36,8 +43,9 @@ class NodeCount(NamedTuple):
 def imagined_by_nodes(counted: NodeCount, seen: NodeCount) -> Profile | None:
     """The profile of training steps that were only counted, as it would be if to each
     node came as much time in modules, backward, optimizers and so on as in those that
-    were seen. Of the time that is left, up to twice as much as in these is outside of
-    all; of the rest nothing is known.
+    were seen; or more, where nodes took more than they did around these. Of the time
+    that is left, up to twice as much as in these is outside of all; of the rest nothing
+    is known.
 
     Steps are of any number of calls then, and it does not matter what measuring took of
     the time between calls, which is not known well where they are short.
@@ -54,7 +62,8 @@ def imagined_by_nodes(counted: NodeCount, seen: NodeCount) -> Profile | None:
     times = counted.profile.step_times
     steps_ns = times.first_ns + times.later_ns
     steps_ns -= sum(totals.self_ns for totals in cells.values())
-    factor = counted.nodes / seen.nodes
+    calls = counted.nodes / seen.nodes
+    factor = calls * _slower(steps_ns / max(calls, 1e-9), seen.unseen_ns)
     inside_ns = factor * sum(t.self_ns for k, t in pattern.items() if not _is_rest(k))
     outside_ns = factor * pattern_ns - inside_ns
     if inside_ns > steps_ns:  # the machine was slower where it was looked at
@@ -63,8 +72,14 @@ def imagined_by_nodes(counted: NodeCount, seen: NodeCount) -> Profile | None:
     time_outside = factor * rest_ns / outside_ns if outside_ns else factor
     for key, totals in pattern.items():
         time = time_outside if _is_rest(key) else factor
-        cells[key] = scaled(totals, time, factor)
+        cells[key] = scaled(totals, time, calls)
     return with_rest(counted.profile, cells, seen.profile.modules)
+
+
+def _slower(took_ns: float, unseen_ns: int) -> float:
+    """How much slower the machine was. Both times are of as many nodes."""
+    slower = took_ns / unseen_ns if unseen_ns else 1.0
+    return slower if 1 / _MOST_SLOWER < slower < _MOST_SLOWER else 1.0
 
 
 def _is_rest(key: CellKey) -> bool:

@@ -15,7 +15,11 @@ from torchprof_hooks.profiles.program.steps_by_nodes import (
     NodeCount,
     imagined_by_nodes,
 )
-from torchprof_hooks.profiles.program.unseen_steps import imagined, not_looked_into
+from torchprof_hooks.profiles.program.unseen_steps import (
+    imagined,
+    not_looked_into,
+    usual_ns,
+)
 from torchprof_hooks.profiles.step_times import StepTimes
 
 
@@ -24,12 +28,15 @@ class Stratum(NamedTuple):
     The profile has what came after the last one as well.
 
     nodes: how many autograd nodes were made in them; 0 if that is not known.
+    unseen_ns: what they would have taken, had only their ends been seen: to each node
+        as much as in such steps just before. 0 if that is not known.
     """
 
     profile: Profile = Profile()
     steps: Count = 0
     steps_ns: Count = 0
     nodes: Annotated[Count, OPTIONAL] = 0
+    unseen_ns: Annotated[Count, OPTIONAL] = 0
 
 
 _NO_STEPS: Final = Stratum()
@@ -119,10 +126,14 @@ class Strata:
         """An estimate of the steps that were only counted."""
         if not self.counted.profile.wall_ns:
             return self.counted.profile
-        seen = _together([self.phases, *self._close_enough()])
+        phases = self.phases.profile.corrected()
+        # Timing phases leaves the time between them nearly as it is.
+        as_phases = self.phases._replace(unseen_ns=usual_ns(phases))
+        seen = _together([as_phases, *self._close_enough()])
         counted = self.counted.profile
         by_nodes = imagined_by_nodes(
-            NodeCount(counted, self.counted.nodes), NodeCount(seen.profile, seen.nodes)
+            NodeCount(counted, self.counted.nodes),
+            NodeCount(seen.profile, seen.nodes, seen.unseen_ns),
         )
         return by_nodes or imagined(counted, seen.profile)
 
@@ -156,8 +167,13 @@ def _merged(profiles: Iterable[Profile]) -> Profile:
 def _together(strata: Iterable[Stratum]) -> Stratum:
     """The profiles as one, and how many steps and nodes there are in all."""
     kept = [stratum for stratum in strata if stratum != _NO_STEPS]
+    nodes = sum(stratum.nodes for stratum in kept)
+    known = [stratum for stratum in kept if stratum.unseen_ns]
+    of_known_ns = sum(stratum.unseen_ns for stratum in known)
+    of_known = sum(stratum.nodes for stratum in known)
     return Stratum(
         _merged(stratum.profile for stratum in kept),
         sum(stratum.steps for stratum in kept),
-        nodes=sum(stratum.nodes for stratum in kept),
+        nodes=nodes,
+        unseen_ns=of_known_ns * nodes // of_known if of_known else 0,
     )

@@ -103,8 +103,8 @@ def imagined(counted: Profile, seen: Profile) -> Profile:
     found = _known(counted.step_times, seen.step_times).without(garbage_ns)
     if pattern_ns and found.all_ns:
         known = _known(seen.step_times)
-        raw_ns = sum(totals.self_ns for totals in usual(seen).values())
-        share = _share_of_training(usual(seen), known, raw_ns - pattern_ns)
+        overhead_ns = usual_ns(seen) - pattern_ns
+        share = _share_of_training(usual(seen), known, overhead_ns)
         cells.update(_like(pattern, share * pattern_ns, found, known))
     return with_rest(counted, cells, seen.modules)
 
@@ -113,6 +113,11 @@ def usual(profile: Profile) -> dict[CellKey, Totals]:
     """Its cells, but for phases that differ from step to step."""
     cells = profile.cells.items()
     return {key: totals for key, totals in cells if key[1] not in _OF_FEW_STEPS}
+
+
+def usual_ns(profile: Profile) -> int:
+    """The time of these."""
+    return sum(totals.self_ns for totals in usual(profile).values())
 
 
 def garbage_of(profile: Profile) -> dict[CellKey, Totals]:
