@@ -99,6 +99,8 @@ def join_group(rank: int, count: int, store: str, longest_s: float = LONGEST) ->
         world_size=count,
         timeout=timedelta(seconds=longest_s),
     )
+    # Nobody may have left when others still connect.
+    distributed.barrier()
 
 
 class Late(nn.Module):
