@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, settings
 from torch import distributed
 
 from tests.capture.budgeted import Fixed, Limited
-from tests.fake_clock import FakeClock, fake_clock
+from tests.fake_clock import FakeClock, fake_clock, leave_old_objects_alone
 from tests.registered import registered
 from tests.thorough import IS_THOROUGH
 from torchprof_hooks import profile
@@ -33,6 +33,8 @@ settings.register_profile(
 )
 settings.load_profile("any machine")
 
+
+leave_old_objects_alone()
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell starts what runs in the background so, and its children inherit it. Tests

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from tests.fake_clock import burn, fake_clock
+from tests.fake_clock import burn, fake_clock, leave_old_objects_alone
 from tests.functions import FunctionKeeper
 from tests.planted import Work
 from torchprof_hooks import Profile, function_hooks, profile
@@ -201,6 +201,7 @@ def _in_thread(work: Callable[[], object], functions: bool) -> None:
 
 def main(seeds: int) -> None:
     torch.set_num_threads(1)
+    leave_old_objects_alone()
     with pytest.MonkeyPatch.context() as patch, fake_clock(patch):
         for seed in range(seeds):
             for functions in (False, True):
