@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import sys
 from _thread import interrupt_main, start_new_thread
 from time import perf_counter_ns
@@ -11,8 +10,8 @@ from types import FrameType
 from typing import Any, Final, Protocol
 
 from torchprof_hooks.capture.attach.attachments import Attachment
+from torchprof_hooks.capture.record.source_location import OUR_FILES
 
-_OURS: Final = os.path.dirname(os.path.dirname(os.path.dirname(__file__))) + os.sep
 #: The generation of all objects. What younger ones take is short, and the business of
 #: whoever makes many objects; the time of a full collection depends on all that the
 #: program has.
@@ -66,7 +65,7 @@ class GarbageCallback(Attachment):
 
 
 def _is_ours(frame: FrameType | None) -> bool:
-    return frame is not None and frame.f_code.co_filename.startswith(_OURS)
+    return frame is not None and frame.f_code.co_filename.startswith(OUR_FILES)
 
 
 garbage_callback: Final = GarbageCallback()
