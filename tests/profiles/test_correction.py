@@ -13,7 +13,8 @@ from torchprof_hooks import Profile
 from torchprof_hooks.profiles.cells import CellKey
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import GROUPINGS, PROFILER_NAME, Grouping, Phase
-from torchprof_hooks.profiles.program.strata import Strata, Stratum
+from torchprof_hooks.profiles.program.strata import Strata
+from torchprof_hooks.profiles.program.stratum import Stratum
 from torchprof_hooks.profiles.totals import Totals
 
 PROFILER: CellKey = ((PROFILER_NAME,), "profiler")

@@ -19,7 +19,8 @@ from torchprof_hooks import Profile
 from torchprof_hooks.profiles.compare import Comparison, compare
 from torchprof_hooks.profiles.names import Grouping
 from torchprof_hooks.profiles.program.program_profile import ProgramProfile
-from torchprof_hooks.profiles.program.strata import Strata, Stratum
+from torchprof_hooks.profiles.program.strata import Strata
+from torchprof_hooks.profiles.program.stratum import Stratum
 from torchprof_hooks.program.file_tools import main
 from torchprof_hooks.reports.html.comparison import comparison_page
 from torchprof_hooks.reports.html.page import profile_page, program_page

@@ -18,7 +18,8 @@ from torchprof_hooks.profiles.names import (
 )
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.program.program_profile import ProgramProfile
-from torchprof_hooks.profiles.program.strata import Strata, Stratum
+from torchprof_hooks.profiles.program.strata import Strata
+from torchprof_hooks.profiles.program.stratum import Stratum
 from torchprof_hooks.profiles.totals import Totals
 from torchprof_hooks.reports.program import report
 from torchprof_hooks.reports.program.groups import Tables, group_section, items_of

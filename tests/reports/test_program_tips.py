@@ -18,7 +18,8 @@ from torchprof_hooks.profiles.program.compilation import (
 from torchprof_hooks.profiles.program.compile_stages import CompileStage
 from torchprof_hooks.profiles.program.program_facts import OptimizerFacts, ProgramFacts
 from torchprof_hooks.profiles.program.program_profile import ProgramProfile
-from torchprof_hooks.profiles.program.strata import Strata, Stratum
+from torchprof_hooks.profiles.program.strata import Strata
+from torchprof_hooks.profiles.program.stratum import Stratum
 from torchprof_hooks.profiles.totals import Totals
 from torchprof_hooks.reports.program.tips import tips_section
 

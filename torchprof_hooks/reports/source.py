@@ -10,7 +10,8 @@ from typing import Final
 from torchprof_hooks.profiles.names import MODULE_GROUPINGS, Grouping
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.program.program_profile import ProgramProfile
-from torchprof_hooks.profiles.program.strata import Strata, Stratum
+from torchprof_hooks.profiles.program.strata import Strata
+from torchprof_hooks.profiles.program.stratum import Stratum
 from torchprof_hooks.profiles.rows import Row
 from torchprof_hooks.profiles.tree import Node
 from torchprof_hooks.reports.program.tips import find_tips

@@ -20,7 +20,8 @@ from torchprof_hooks.profiles.memory import MemorySummary
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import GROUPINGS
 from torchprof_hooks.profiles.program.program_profile import ProgramProfile
-from torchprof_hooks.profiles.program.strata import Strata, Stratum
+from torchprof_hooks.profiles.program.strata import Strata
+from torchprof_hooks.profiles.program.stratum import Stratum
 from torchprof_hooks.profiles.rows import Row
 from torchprof_hooks.profiles.step_times import Bucket, StepTimes
 from torchprof_hooks.profiles.trace.device_idle import DeviceIdle, DeviceUse, IdleRow

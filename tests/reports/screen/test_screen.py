@@ -19,7 +19,8 @@ from torchprof_hooks.profiles.program.program_facts import (
     ProgramFacts,
 )
 from torchprof_hooks.profiles.program.program_profile import ProgramProfile
-from torchprof_hooks.profiles.program.strata import Strata, Stratum
+from torchprof_hooks.profiles.program.strata import Strata
+from torchprof_hooks.profiles.program.stratum import Stratum
 from torchprof_hooks.profiles.step_times import StepTimes
 from torchprof_hooks.profiles.totals import Totals
 from torchprof_hooks.reports.characters import display_width

@@ -20,7 +20,8 @@ from torchprof_hooks.profiles.step_times import StepTimes
 if TYPE_CHECKING:  # it takes long to import, and is needed when all is over
     from torchprof_hooks.capture.functions.flop_count import FlopCount
     from torchprof_hooks.profiles.profile import Profile
-    from torchprof_hooks.profiles.program.strata import Strata, Stratum
+    from torchprof_hooks.profiles.program.strata import Strata
+    from torchprof_hooks.profiles.program.stratum import Stratum
 
 #: Also tells why the tracker does not measure memory, if it should.
 MakeTracker = Callable[[Level, ModuleNames], tuple[Tracker, str]]
@@ -220,7 +221,8 @@ class Books:
         counted: the steps of the open book. ended: those that are not in it yet.
         flop_count: counts floating-point operations, with the patience that it has.
         """
-        from torchprof_hooks.profiles.program.strata import Strata, Stratum
+        from torchprof_hooks.profiles.program.strata import Strata
+        from torchprof_hooks.profiles.program.stratum import Stratum
 
         running_ns = self.age_ns()  # what follows takes its time
         # A program waits for this when it ends: costs are tried out with one kind of

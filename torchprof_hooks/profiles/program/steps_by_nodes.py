@@ -3,10 +3,11 @@ made in them."""
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
 
 from torchprof_hooks.profiles.cells import CellKey
 from torchprof_hooks.profiles.profile import Profile
+from torchprof_hooks.profiles.program.stratum import Stratum
 from torchprof_hooks.profiles.program.unseen_steps import (
     MUCH_LONGER,
     garbage_of,
@@ -24,23 +25,7 @@ _SHORT_NS: Final = 100_000
 _MOST_SLOWER: Final = 1.5
 
 
-class NodeCount(NamedTuple):
-    """The profile of some steps, and how many nodes were made in them.
-
-    unseen_ns: see `Stratum`.
-    """
-
-    profile: Profile
-    nodes: int
-    unseen_ns: int = 0
-
-    @property
-    def is_of_training(self) -> bool:
-        """Whether all calls make nodes: those of evaluations do not."""
-        return self.nodes > 0 and not self.profile.step_times.evaluations
-
-
-def imagined_by_nodes(counted: NodeCount, seen: NodeCount) -> Profile | None:
+def imagined_by_nodes(counted: Stratum, seen: Stratum) -> Profile | None:
     """The profile of training steps that were only counted, as it would be if to each
     node came as much time in modules, backward, optimizers and so on as in those that
     were seen; or more, where nodes took more than they did around these. Of the time
@@ -52,10 +37,10 @@ def imagined_by_nodes(counted: NodeCount, seen: NodeCount) -> Profile | None:
 
     None where time does not go with nodes: see `imagined` for these.
     """
-    pattern = usual(seen.profile.corrected())
-    pattern_ns = sum(totals.self_ns for totals in pattern.values())
     if not (counted.is_of_training and seen.is_of_training):
         return None
+    pattern = usual(seen.profile.corrected())
+    pattern_ns = sum(totals.self_ns for totals in pattern.values())
     if not 0 < pattern_ns <= _SHORT_NS * seen.nodes:
         return None
     cells = garbage_of(counted.profile)
@@ -63,7 +48,7 @@ def imagined_by_nodes(counted: NodeCount, seen: NodeCount) -> Profile | None:
     steps_ns = times.first_ns + times.later_ns
     steps_ns -= sum(totals.self_ns for totals in cells.values())
     calls = counted.nodes / seen.nodes
-    factor = calls * _slower(steps_ns / max(calls, 1e-9), seen.unseen_ns)
+    factor = calls * _slower(steps_ns / calls, seen.unseen_ns)
     inside_ns = factor * sum(t.self_ns for k, t in pattern.items() if not _is_rest(k))
     outside_ns = factor * pattern_ns - inside_ns
     if inside_ns > steps_ns:  # the machine was slower where it was looked at

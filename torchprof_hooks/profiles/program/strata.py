@@ -6,38 +6,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import reduce
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, Final
 
-from torchprof_hooks.profiles.files.fields import OPTIONAL, Count
+from torchprof_hooks.profiles.files.fields import OPTIONAL
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.program.division import Division, parts_of
-from torchprof_hooks.profiles.program.steps_by_nodes import (
-    NodeCount,
-    imagined_by_nodes,
-)
+from torchprof_hooks.profiles.program.steps_by_nodes import imagined_by_nodes
+from torchprof_hooks.profiles.program.stratum import Stratum
 from torchprof_hooks.profiles.program.unseen_steps import (
     imagined,
     not_looked_into,
     usual_ns,
 )
 from torchprof_hooks.profiles.step_times import StepTimes
-
-
-class Stratum(NamedTuple):
-    """Steps and evaluation calls of one kind, how many have ended, and what these took.
-    The profile has what came after the last one as well.
-
-    nodes: how many autograd nodes were made in them; 0 if that is not known.
-    unseen_ns: what they would have taken, had only their ends been seen: to each node
-        as much as in such steps just before. 0 if that is not known.
-    """
-
-    profile: Profile = Profile()
-    steps: Count = 0
-    steps_ns: Count = 0
-    nodes: Annotated[Count, OPTIONAL] = 0
-    unseen_ns: Annotated[Count, OPTIONAL] = 0
-
 
 _NO_STEPS: Final = Stratum()
 
@@ -130,12 +111,8 @@ class Strata:
         # Timing phases leaves the time between them nearly as it is.
         as_phases = self.phases._replace(unseen_ns=usual_ns(phases))
         seen = _together([as_phases, *self._close_enough()])
-        counted = self.counted.profile
-        by_nodes = imagined_by_nodes(
-            NodeCount(counted, self.counted.nodes),
-            NodeCount(seen.profile, seen.nodes, seen.unseen_ns),
-        )
-        return by_nodes or imagined(counted, seen.profile)
+        by_nodes = imagined_by_nodes(self.counted, seen)
+        return by_nodes or imagined(self.counted.profile, seen.profile)
 
     def _close_enough(self) -> list[Stratum]:
         """Where to look for modules. Looking at functions takes time of its own, which

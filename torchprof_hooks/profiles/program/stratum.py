@@ -1,0 +1,29 @@
+"""Steps of a program that were looked at alike."""
+
+from __future__ import annotations
+
+from typing import Annotated, NamedTuple
+
+from torchprof_hooks.profiles.files.fields import OPTIONAL, Count
+from torchprof_hooks.profiles.profile import Profile
+
+
+class Stratum(NamedTuple):
+    """Steps and evaluation calls of one kind, how many have ended, and what these took.
+    The profile has what came after the last one as well.
+
+    nodes: how many autograd nodes were made in them; 0 if that is not known.
+    unseen_ns: what they would have taken, had only their ends been seen: to each node
+        as much as in such steps just before. 0 if that is not known.
+    """
+
+    profile: Profile = Profile()
+    steps: Count = 0
+    steps_ns: Count = 0
+    nodes: Annotated[Count, OPTIONAL] = 0
+    unseen_ns: Annotated[Count, OPTIONAL] = 0
+
+    @property
+    def is_of_training(self) -> bool:
+        """Whether all calls make nodes: those of evaluations do not."""
+        return self.nodes > 0 and not self.profile.step_times.evaluations
