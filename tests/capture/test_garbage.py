@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import gc
+import threading
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from sys import getswitchinterval, setswitchinterval
 from time import sleep
 from typing import Any
 
@@ -210,3 +213,40 @@ def test_of_programs_it_is_known_in_all_steps(level: Level) -> None:
         assert (totals.calls, totals.self_ns) == (expected.calls, expected.self_ns)
         assert found.wall_ns == sum(each.self_ns for each in found.cells.values())
     assert not between
+
+
+def test_no_other_thread_comes_in_while_torch_goes_through_its_hooks() -> None:
+    hooks = OrderedDict.fromkeys(range(5))
+    changing, kept, errors = threading.Event(), [], []
+
+    def go_through() -> None:
+        try:
+            while not changing.is_set():
+                kept.append((*hooks.items(),))  # new objects each time: collections
+        except RuntimeError as error:  # mutated during iteration
+            errors.append(error)
+
+    others, threshold = gc.callbacks[:], gc.get_threshold()
+    interval = getswitchinterval()
+    gc.callbacks.clear()  # those of tests' libraries are functions of Python's
+    gc.set_threshold(1, 1000, 1000)
+    setswitchinterval(1e-6)
+    thread = threading.Thread(target=go_through)
+    user = Collects(nn.Identity())
+    try:
+        gc.enable()
+        thread.start()
+        attachments.attach(garbage.garbage_callback, user)
+        while len(kept) < 5000 and not errors:
+            hooks[5] = None
+            del hooks[5]
+    finally:
+        gc.disable()
+        attachments.detach(garbage.garbage_callback, user)
+        gc.callbacks.extend(others)
+        gc.set_threshold(*threshold)
+        setswitchinterval(interval)
+        changing.set()
+        thread.join()
+    assert kept
+    assert not errors

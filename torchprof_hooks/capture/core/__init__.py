@@ -10,11 +10,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from torchprof_hooks.capture.core.choose import choose
+from torchprof_hooks.capture.core.full_collections import AroundCollection
 
 #: What runs, and why it is not the native core.
 CORE = choose()
 
 if TYPE_CHECKING or CORE.module is None:
+    from torchprof_hooks.capture.core.full_collections import around_collections
     from torchprof_hooks.capture.core.node import Node
     from torchprof_hooks.capture.core.python import Cursor, Hook, hooks_of
     from torchprof_hooks.capture.core.shared_hooks import SHARED_HOOKS, show_modules_to
@@ -27,6 +29,7 @@ else:
     Node, Cursor = CORE.module.Node, CORE.module.Cursor
     SHARED_HOOKS = CORE.module.forward_pre, CORE.module.forward_post
     show_modules_to = CORE.module.show_modules_to
+    around_collections = CORE.module.around_collections
     on_unseen_pass = CORE.module.on_unseen_pass
     seen_pass_begins = CORE.module.seen_pass_begins
     seen_pass_ends = CORE.module.seen_pass_ends
@@ -39,9 +42,11 @@ else:
 __all__ = [
     "CORE",
     "SHARED_HOOKS",
+    "AroundCollection",
     "Cursor",
     "Hook",
     "Node",
+    "around_collections",
     "hooks_of",
     "on_unseen_pass",
     "seen_pass_begins",

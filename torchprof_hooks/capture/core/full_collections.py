@@ -1,0 +1,51 @@
+"""What Python calls around its collections of garbage, for the core in Python."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from time import perf_counter_ns
+from types import FrameType
+from typing import Any, Final
+
+#: What is in ``gc.callbacks``.
+AroundCollection = Callable[[str, dict[str, Any]], None]
+
+#: The generation of all objects.
+_FULL: Final = 2
+
+
+def around_collections(
+    told: Callable[[int], object], our_files: str
+) -> AroundCollection | None:
+    """A callback of Python's collector that has `told` called with the nanoseconds that
+    a full collection took, at its end; unless code in our files has set it off.
+
+    our_files: how the names of these begin.
+
+    None: there can be none. Before Python 3.12, a collection may begin while torch goes
+    through its hooks, and in a function of Python's another thread may come in and
+    change them: torch raises an error then. The native core has a callback that lets
+    nobody in. It tells of collections in the main thread alone before Python 3.12.
+    """
+    if sys.version_info < (3, 12) and threading.active_count() > 1:
+        return None
+    began_ns = 0  # nobody wants to know
+
+    def around_collection(moment: str, about: dict[str, Any]) -> None:
+        nonlocal began_ns
+        if about["generation"] < _FULL:
+            return
+        now_ns, before_ns = perf_counter_ns(), began_ns
+        began_ns = 0
+        if moment == "start":
+            began_ns = 0 if _is_in(our_files, sys._getframe().f_back) else now_ns
+        elif before_ns:
+            told(now_ns - before_ns)
+
+    return around_collection
+
+
+def _is_in(our_files: str, frame: FrameType | None) -> bool:
+    return frame is not None and frame.f_code.co_filename.startswith(our_files)
