@@ -201,6 +201,33 @@ time.sleep(60)
     assert "KeyboardInterrupt" in run.err
 
 
+LEFT = (
+    OWN_CLOCK
+    + """
+import atexit
+import torch
+
+class Left(torch.nn.Module):
+    def forward(self, x):
+        busy(2)
+        raise KeyboardInterrupt
+
+atexit.register(busy, 1000)
+Left()(torch.ones(1))
+"""
+)
+
+
+def test_what_comes_after_an_interrupt_is_not_the_time_of_the_call_it_left(
+    tmp_path: Path,
+) -> None:
+    saved = tmp_path / "profile.json"
+    profiled("--save", str(saved), written(tmp_path, LEFT))
+    times = ProgramProfile.load(saved).whole.phase_times_ns()
+    assert times.get("forward", 0) < 100e6
+    assert times["outside"] > 1000e6
+
+
 def test_an_end_that_nothing_survives(tmp_path: Path) -> None:
     run = profiled(written(tmp_path, TRAIN + "import os; os._exit(5)"))
     assert (run.code, run.reports) == (5, 0)

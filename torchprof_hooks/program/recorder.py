@@ -156,6 +156,7 @@ class Recorder:
         )
 
     def _finish(self) -> ProgramProfile:
+        self._sampler.close_left_calls()
         program = self._so_far(self._flop_count)
         self._overhead_ns = program.overhead_ns
         return self._traced.added_to(program) if self._traced else program

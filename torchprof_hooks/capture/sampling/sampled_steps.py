@@ -104,7 +104,15 @@ class SampledSteps:
         attachments.detach(garbage_callback, self)
         attachments.detach(optimizer_hooks, self)
         self._taps.close(by_exception)
+        self._phase_times.close()
         self._aside_ns += perf_counter_ns() - ended_ns
+
+    def close_left_calls(self) -> None:
+        """The program is ending: close what an interrupt has left, of which torch does
+        not tell, when it was last heard of."""
+        tracker = self._books.open.tracker
+        if tracker.works_here():
+            tracker.drop_dead_calls()
 
     # Reading
 
