@@ -169,7 +169,10 @@ class _Trial:
         """What calls, nodes and boundaries cost."""
         self._run_in_turns()
         every = range(LAYERS)
-        call = self._cost_of_call(self._bare, self._modules, every)
+        # The time of a module's call is what calling it takes, with torch's way to its
+        # forward; that of a function, what the function does.
+        call_ns, inside_ns = self._bare.forward_ns, shortest(self._inside)
+        call = self._cost_of_call(self._bare, self._modules, call_ns, every)
         node_ns, boundary_ns = self._costs_in_backward_ns()
         costs = Costs(call, boundary_ns, node_ns=node_ns, hook_ns=self._modules.hook_ns)
         if self._functions is None:
@@ -179,6 +182,7 @@ class _Trial:
             self._cost_of_call(
                 self._modules,
                 self._functions,
+                inside_ns,
                 [n for n in every if layers[n].in_python == in_python],
             )
             for in_python in (False, True)
@@ -199,12 +203,19 @@ class _Trial:
                 variant.run(value)
 
     def _cost_of_call(
-        self, unseen: TrialRuns, seen: MeasuredRuns, layers: Sequence[int]
+        self,
+        unseen: TrialRuns,
+        seen: MeasuredRuns,
+        alone_ns: Times,
+        layers: Sequence[int],
     ) -> CallCost:
         """The cost of the innermost calls in these layers, which a tracker has seen in
-        one variant and not in the other."""
+        one variant and not in the other.
+
+        alone_ns: what these calls take where nobody looks.
+        """
         cost_ns = _median(seen.forward_ns - unseen.forward_ns, layers)
-        own_ns = _median(seen.innermost_ns() - shortest(self._inside), layers)
+        own_ns = _median(seen.innermost_ns() - alone_ns, layers)
         own_ns = min(own_ns, cost_ns)
         return CallCost(own_ns, cost_ns - own_ns)
 
