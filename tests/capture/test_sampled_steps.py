@@ -253,13 +253,14 @@ def test_a_disturbed_step_is_kept_apart() -> None:
 
 
 def test_nodes_of_a_run_that_goes_on() -> None:
-    """Of 5 steps, 4 after the first; another thread knows of those that are booked."""
+    """Of 5 steps, 4 after the first; another thread knows of those that are booked, and
+    takes the time since then for more of the kind."""
     with sampled(Level.STEPS) as sampler:
         train_with_work(Net(), 5)
         each = sampler.strata().warm_up.nodes
         assert each > 0
         assert sampler.strata().counted.nodes == 4 * each
-        assert in_thread(lambda: sampler.strata().counted.nodes) in (0, 4 * each)
+        assert in_thread(lambda: sampler.strata().counted.nodes) >= 4 * each
     assert sampler.strata().counted.nodes == 4 * each
 
 

@@ -26,8 +26,10 @@ from torchprof_hooks.capture.sampling.roots import Watching
 from torchprof_hooks.capture.sampling.scheduler import Scheduler
 
 STEPS = 6000
+#: So dear that nothing of the kind is done.
+NEVER = 10**12
 #: What is counted in these loops, on whatever machine.
-COUNTED = CountedCosts(6_000, 3_000, 15_000, 2_500)
+COUNTED = CountedCosts(6_000, 3_000, NEVER, 15_000, 2_500)
 #: Of `profile(max_overhead=)`, and of whole programs.
 TWO = (Level.STEPS, Level.MODULES)
 ALL = tuple(Level)
@@ -252,7 +254,7 @@ def test_what_costs_nearly_nothing_is_done_in_every_step() -> None:
 
 
 #: Ten times cheaper than what loops count in.
-CHEAP = CountedCosts(600, 300, 2_500, 600)
+CHEAP = CountedCosts(600, 300, NEVER, 2_500, 600)
 
 
 def test_where_modules_fit_into_every_step_nothing_is_left_out() -> None:

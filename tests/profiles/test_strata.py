@@ -283,7 +283,7 @@ def evaluating(steps: int, evaluations: int, overhead_ns: int) -> Stratum:
 def test_measuring_takes_most_of_many_short_evaluations(overhead_ns: int) -> None:
     counted = evaluating(40, 400, 0).profile
     seen = evaluating(10, 100, overhead_ns).profile
-    found = imagined(replace(counted, cells={}), seen)
+    found = imagined(Stratum(replace(counted, cells={})), seen)
     assert found.wall_ns == own_sum(found) == 40 * 10_000 + 400 * 2000
     for key, totals in found.cells.items():
         expected = counted.cells[key]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import torch
 from torch.compiler import is_dynamo_compiling
@@ -43,11 +43,30 @@ from torchprof_hooks.capture.torch_names.torch_utils import (
 )
 
 if TYPE_CHECKING:
-    from torchprof_hooks.capture.tracking.tracker import Tracker
+    from torchprof_hooks.capture.backward.passes import Passes
+
+
+class PassListener(Protocol):
+    """What is told of passes; see `Tracker`.
+
+    passes: those that run.
+    hears_unseen_passes: whether it is told of those that are not started from Python.
+    """
+
+    passes: list[Any]
+
+    @property
+    def backward(self) -> Passes | None: ...
+    @property
+    def hears_unseen_passes(self) -> bool: ...
+    def works_here(self) -> bool: ...
+    def begin_unseen_pass(self) -> None: ...
+    def begin_pass(self, request: PassRequest) -> None: ...
+    def end_pass(self, outputs: object, failed: bool) -> None: ...
 
 
 class EnginePatch(Patch):
-    """Where Python enters the autograd engine; its users are trackers.
+    """Where Python enters the autograd engine; its users are `PassListener`s.
 
     torch has no hook for that, so while any of them listens, the function through which
     Python enters the engine is replaced by one that tells them and then does the same.
@@ -61,17 +80,23 @@ class EnginePatch(Patch):
     def put_on(self) -> None:
         """Replace the function, if this torch has it."""
         super().put_on()
-        on_unseen_pass(self._hear if self.is_on else None)
+        self.users_changed()
 
     def take_off(self) -> bool:
         """Put it back, unless it is somebody else's by now."""
         on_unseen_pass(None)
         return super().take_off()
 
+    def users_changed(self) -> None:
+        """Hear of each node if anybody wants it, for that costs something."""
+        is_wanted = self.is_on and any(user.hears_unseen_passes for user in self.users)
+        on_unseen_pass(self._hear if is_wanted else None)
+
     def _hear(self) -> None:
         if not (is_dynamo_compiling() or is_tracing() or is_compiled_autograd_on()):
             for tracker in self.trackers_here():
-                tracker.begin_unseen_pass()
+                if tracker.hears_unseen_passes:
+                    tracker.begin_unseen_pass()
 
     def _make_entry(self, run_backward: Function, layer: Layer) -> Function:
         def run_measured_backward(outputs: Any, *args: Any, **kwargs: Any) -> Any:
@@ -82,7 +107,7 @@ class EnginePatch(Patch):
                 or is_compiled_autograd_on()
             ):
                 return run_backward(outputs, *args, **kwargs)
-            begun: list[tuple[Tracker, int]] = []
+            begun: list[tuple[PassListener, int]] = []
             results: Any = None
             failed = True
             seen_before = seen_pass_begins()
@@ -104,7 +129,7 @@ class EnginePatch(Patch):
         return run_measured_backward
 
 
-def _end(begun: list[tuple[Tracker, int]], results: Any, failed: bool) -> None:
+def _end(begun: list[tuple[PassListener, int]], results: Any, failed: bool) -> None:
     """Tell each tracker that its pass is over, also when a hook raises at one."""
     tracker, passes_before = begun.pop()
     try:

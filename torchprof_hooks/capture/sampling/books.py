@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from torchprof_hooks.capture.record.module_names import ModuleNames
 from torchprof_hooks.capture.record.step_counter import StepCounter
+from torchprof_hooks.capture.sampling.phase_times import PhaseTimes
 from torchprof_hooks.capture.sampling.prices import Level
 from torchprof_hooks.capture.torch_names.autograd import next_sequence_number
 from torchprof_hooks.capture.tracking.make_tracker import new_tracker
@@ -98,10 +99,16 @@ class Books:
 
     levels: those that steps are looked at on; where these are too close, the end of a
         step may be all that is seen, or phases.
+    phase_times: of steps of which nothing else is seen but the end.
     aside_ns: time that is none of the program's steps, but ours.
     """
 
-    def __init__(self, make_tracker: MakeTracker, levels: Sequence[Level]) -> None:
+    def __init__(
+        self,
+        make_tracker: MakeTracker,
+        levels: Sequence[Level],
+        phase_times: PhaseTimes,
+    ) -> None:
         names = ModuleNames()
         coarse = (Level.STEPS, Level.PHASES)
         self.by_level = {
@@ -115,6 +122,8 @@ class Books:
         self.disturbed = Book(Level.PHASES, new_tracker(names, divides=False))
         self.open = self.warm_up
         self.aside_ns = 0
+        self._phase_times = phase_times
+        self._timed_ns = 0  # in which these were
         self._began_ns = 0  # what comes after is not booked yet; 0: not running
         self._thread, self._first_node = get_ident(), 0  # the same of nodes
         self._pace = NO_PACE  # where only the ends of steps are seen, lately
@@ -134,6 +143,7 @@ class Books:
         now_ns = perf_counter_ns()
         passed_ns = now_ns - self._began_ns if self._began_ns else 0
         self.open.wall_ns += passed_ns
+        self._timed_ns += passed_ns * self._phase_times.is_on
         self._began_ns = now_ns
         self._book_nodes(passed_ns)
         return passed_ns
@@ -244,7 +254,8 @@ class Books:
             steps = book.steps + is_open * ended
             nodes = book.nodes + is_open * self._running_nodes(running_ns)
             unseen_ns = round(book.unseen.of(nodes).took_ns)
-            return Stratum(profile, steps, steps_ns, nodes, unseen_ns)
+            phases_ns = self._phases_ns(book, running_ns)
+            return Stratum(profile, steps, steps_ns, nodes, unseen_ns, *phases_ns)
 
         return Strata(
             warm_up=stratum(self.warm_up),
@@ -254,3 +265,14 @@ class Books:
             disturbed=stratum(self.disturbed),
             counted=stratum(self.by_level[Level.STEPS]),
         )
+
+    def _phases_ns(self, book: Book, running_ns: int) -> tuple[int, int]:
+        """What backward passes, and steps of optimizers, took, where nothing else is
+        seen of steps: of all of them, also if they were timed in some alone."""
+        times = self._phase_times
+        timed_ns = self._timed_ns + running_ns * times.is_on
+        if book.level > Level.STEPS or not timed_ns:
+            return 0, 0
+        wall_ns = book.wall_ns + running_ns * (book is self.open)
+        share = wall_ns / timed_ns
+        return round(share * times.passes_ns), round(share * times.optimizers_ns)

@@ -63,6 +63,8 @@ class CountedCosts(NamedTuple):
 
     step: seeing the end of a training step.
     watched: seeing the end of a call from outside besides.
+    timed: timing its backward pass, and the optimizer's step, besides, with nothing
+        else of ours in the program.
     pause: timing that, or a backward pass, or a step of an optimizer, as a whole.
     span: each call of a module or function, and each backward pass of one; also where
         only calls from outside are wanted, of a module that is called from outside at
@@ -71,6 +73,7 @@ class CountedCosts(NamedTuple):
 
     step: int
     watched: int
+    timed: int
     pause: int
     span: int
 
@@ -88,8 +91,8 @@ class _Trivial:
 #: What was measured in a program of many short calls, where caches are cold, in calls
 #: of `_Trivial`: machines differ by several times, and so do quiet and busy ones.
 _IN_TRIVIAL_CALLS: Final = {
-    "python": CountedCosts(50, 200, 280, 78),
-    "native": CountedCosts(50, 100, 120, 45),
+    "python": CountedCosts(50, 200, 120, 280, 78),
+    "native": CountedCosts(50, 100, 120, 120, 45),
 }[CORE.name]
 #: What such a call takes where nothing is known of the machine.
 USUAL_NS: Final = 60.0
@@ -125,6 +128,9 @@ _FEW: Final = 3
 #: have none between training steps, and what it takes to wait for one is missing where
 #: steps are looked into.
 _FOR_NOTHING: Final = 0.5
+#: Share of the budget that timing backward passes and optimizers may take in steps of
+#: which nothing else is seen.
+_FOR_PHASES: Final = 0.05
 #: So many are as good as none: those of some hundred runs ago.
 _AS_GOOD_AS_NONE: Final = 0.1
 #: How far calls that are watched may be above the limit, not to go back and forth.
@@ -146,11 +152,13 @@ class Prices:
         other programs come and go.
     bare: the level that others are compared with.
     watching: which calls are seen where only the ends of steps are seen otherwise.
+    times_phases: whether backward passes and optimizers are timed there.
     """
 
     def __init__(self, counted: CountedCosts | None = None) -> None:
         self.bare = Level.STEPS
         self.watching = Watching.ALL
+        self.times_phases = False
         self._is_timed = counted is None
         self._call_times_ns: deque[float] = deque(maxlen=_READINGS)
         self._counted = counted or counted_costs(USUAL_NS)
@@ -188,7 +196,10 @@ class Prices:
     def choose_watching(self, most: float) -> None:
         """Have as many calls seen as cost, with the ends of steps, no more than this
         share of the time of the steps around them: training steps and evaluation calls
-        as they come. Half of it, as long as there are no evaluation calls."""
+        as they come. Half of it, as long as there are no evaluation calls. Before that,
+        have phases timed that are seen once in a step, if steps are long enough."""
+        timing_ns = self._lately_steps * self._counted.timed
+        self.times_phases = timing_ns < _FOR_PHASES * most * self._lately_ns
         before = self.watching
         if self._lately_evaluations < _AS_GOOD_AS_NONE:
             most *= _FOR_NOTHING
@@ -275,7 +286,9 @@ class Prices:
     def _seeing_ns(self, steps: float, spans: float, pauses: float) -> float:
         """The price of training steps of which only the ends were seen, and of watched
         calls."""
-        of_step, watched, _, of_span = self._counted
+        of_step, watched, timed, _, of_span = self._counted
+        if self.times_phases:
+            of_step += timed
         return steps * of_step + watched * pauses + of_span * max(spans - pauses, 0)
 
     def _looking_ns(self, level: Level, spans: float, pauses: float) -> float:

@@ -19,6 +19,7 @@ from torchprof_hooks.capture.program_facts import leaves_tf32_unused, read_optim
 from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.sampling.books import Book, Books, MakeTracker
 from torchprof_hooks.capture.sampling.every_step import tell_of_step
+from torchprof_hooks.capture.sampling.phase_times import PhaseTimes
 from torchprof_hooks.capture.sampling.prices import Ended, Level, Run
 from torchprof_hooks.capture.sampling.roots import Roots, Watching
 from torchprof_hooks.capture.sampling.scheduler import Scheduler
@@ -43,8 +44,9 @@ class SampledSteps:
     `StepDetector`), each on the level that the scheduler says.
 
     Where only the ends of steps are seen, nothing of ours is in the program but hooks
-    on optimizers, and on the modules that are called from outside of all others, to
-    tell evaluations from steps, if that is cheap enough. In a program
+    on optimizers, and, if that is cheap enough, what times backward passes as a whole,
+    and hooks on the modules that are called from outside of all others, to tell
+    evaluations from steps. In a program
     without optimizers, or where one steps inside of such a call, that does not show
     where steps end: phases are timed at least.
 
@@ -60,7 +62,8 @@ class SampledSteps:
         self._thread = get_ident()
         self._scheduler = scheduler
         self._sees_all = sees_all
-        self._books = Books(make_tracker, scheduler.levels)
+        self._phase_times = PhaseTimes()
+        self._books = Books(make_tracker, scheduler.levels, self._phase_times)
         self._detector = StepDetector(self._end_step)
         self._taps = StepTaps(self._pause)
         self._roots = Roots()
@@ -146,10 +149,15 @@ class SampledSteps:
 
     def optimizer_pre(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         """`optimizer` is about to step. Only told where that is measured."""
-        self._books.open.tracker.optimizer_pre(optimizer, args, kwargs)
+        if self._phase_times.is_on:
+            self._phase_times.optimizer_begins(optimizer)
+        else:
+            self._books.open.tracker.optimizer_pre(optimizer, args, kwargs)
 
     def optimizer_post(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         """`optimizer` has stepped: the step of the program may be over."""
+        if self._phase_times.is_on:
+            self._phase_times.optimizer_ends(optimizer)
         is_alone = id(optimizer) == self._only_optimizer
         may_wait = is_alone and self._steps_left > 1 and get_ident() == self._thread
         if may_wait and self._untold.optimizer_stepped():
@@ -180,6 +188,8 @@ class SampledSteps:
         around.reading_ns += perf_counter_ns() - began_ns + aside_ns
 
     def begin_closure(self) -> Callable[[], object]:
+        if self._phase_times.is_on:
+            return self._phase_times.begin_closure()
         return self._books.open.tracker.begin_closure()
 
     # What else tells of ends
@@ -239,6 +249,7 @@ class SampledSteps:
             self._detector.leave_out(books.leave_out())  # not paid from the budget
         if chosen is not books.open:
             self._taps.close()
+            self._phase_times.close()
             self._open(chosen)
         self._run_ns = self._pauses = self._evaluations = 0
         self._untold.forget_calls()
@@ -316,12 +327,19 @@ class SampledSteps:
         is_measured = book.level > Level.STEPS
         self._detector.follow(book.tracker, book.counter, is_measured)
         self._only_optimizer = 0
-        optimizer_hooks.tell_of_beginnings(self, is_measured)
+        prices = self._scheduler.prices
+        times_phases = not is_measured and prices.times_phases
+        if any(book.tracker.has_unseen_passes for book in self._books):
+            book.tracker.hears_unseen_passes = True  # which costs something
+            times_phases = False  # they would be missing
+        optimizer_hooks.tell_of_beginnings(self, is_measured or times_phases)
+        if times_phases:
+            self._phase_times.open()
         if is_measured:
             is_coarse = book.level == Level.PHASES
             self._taps.open(book.tracker, self._roots.living if is_coarse else None)
             return
-        watched = self._roots.watched(self._scheduler.prices.watching)
+        watched = self._roots.watched(prices.watching)
         if watched:
             self._taps.watch(book.tracker, watched)
         self._only_optimizer = self._detector.rounds.only_optimizer

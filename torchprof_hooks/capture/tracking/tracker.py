@@ -49,6 +49,9 @@ class Tracker(ThreadCalls):
     follows_loading: whether modules that are called while data is loaded are calls of
         their own.
     undivided_passes: how many were not, for nodes of several threads with one number.
+    hears_unseen_passes: whether it is to be told of passes that are not started from
+        Python. What tells of them is told of all nodes, which makes these take longer.
+    has_unseen_passes: whether it was told of one.
     """
 
     meters: Meters | None
@@ -71,6 +74,8 @@ class Tracker(ThreadCalls):
         self.follows_modules = follows_modules
         self.follows_loading = callbacks is not None  # who asks to be told is told
         self.undivided_passes = 0
+        self.hears_unseen_passes = self.divides
+        self.has_unseen_passes = False
         if meters:
             self.meters = Meters(meters)
             self.meters.announce(self)
@@ -120,6 +125,7 @@ class Tracker(ThreadCalls):
     def begin_unseen_pass(self) -> None:
         """A backward pass has begun that was not started from Python: its first node is
         about to run."""
+        self.has_unseen_passes = True
         if self.passes:
             return  # it is a part of that
         request = REQUEST_OF_GRAPH if torch.is_grad_enabled() else NO_REQUEST

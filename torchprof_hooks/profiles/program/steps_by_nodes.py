@@ -8,6 +8,7 @@ from typing import Final
 from torchprof_hooks.profiles.cells import CellKey
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.program.stratum import Stratum
+from torchprof_hooks.profiles.program.timed_phases import TimedPhases
 from torchprof_hooks.profiles.program.unseen_steps import (
     MUCH_LONGER,
     garbage_of,
@@ -28,9 +29,9 @@ _MOST_SLOWER: Final = 1.5
 def imagined_by_nodes(counted: Stratum, seen: Stratum) -> Profile | None:
     """The profile of training steps that were only counted, as it would be if to each
     node came as much time in modules, backward, optimizers and so on as in those that
-    were seen; or more, where nodes took more than they did around these. Of the time
-    that is left, up to twice as much as in these is outside of all; of the rest nothing
-    is known.
+    were seen; or more, where nodes took more than they did around these; but phases
+    that were timed took what they did. Of the time that is left, up to twice as much as
+    in these is outside of all; of the rest nothing is known.
 
     Steps are of any number of calls then, and it does not matter what measuring took of
     the time between calls, which is not known well where they are short.
@@ -48,15 +49,22 @@ def imagined_by_nodes(counted: Stratum, seen: Stratum) -> Profile | None:
     steps_ns = times.first_ns + times.later_ns
     steps_ns -= sum(totals.self_ns for totals in cells.values())
     calls = counted.nodes / seen.nodes
-    factor = calls * _slower(steps_ns / calls, seen.unseen_ns)
-    inside_ns = factor * sum(t.self_ns for k, t in pattern.items() if not _is_rest(k))
-    outside_ns = factor * pattern_ns - inside_ns
+    factors = TimedPhases(counted, pattern).factors
+    # Where backward was timed in both, it tells how fast the machine was.
+    by_all = calls * _slower(steps_ns / calls, seen.unseen_ns)
+    factor = factors.get("backward", by_all)
+    inside_ns, outside_ns = 0.0, 0.0
+    for key, totals in pattern.items():
+        if _is_rest(key):
+            outside_ns += factor * totals.self_ns
+        else:
+            inside_ns += factors.get(key[1], factor) * totals.self_ns
     if inside_ns > steps_ns:  # the machine was slower where it was looked at
         return None
     rest_ns = min(steps_ns - inside_ns, MUCH_LONGER * outside_ns)
     time_outside = factor * rest_ns / outside_ns if outside_ns else factor
     for key, totals in pattern.items():
-        time = time_outside if _is_rest(key) else factor
+        time = time_outside if _is_rest(key) else factors.get(key[1], factor)
         cells[key] = scaled(totals, time, calls)
     return with_rest(counted.profile, cells, seen.profile.modules)
 

@@ -4,18 +4,19 @@ by those that were measured closely."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Annotated, Final
 
 from torchprof_hooks.profiles.files.fields import OPTIONAL
 from torchprof_hooks.profiles.profile import Profile
-from torchprof_hooks.profiles.program.division import Division, parts_of
+from torchprof_hooks.profiles.program.division import Division, Part, parts_of
 from torchprof_hooks.profiles.program.steps_by_nodes import imagined_by_nodes
 from torchprof_hooks.profiles.program.stratum import Stratum
 from torchprof_hooks.profiles.program.unseen_steps import (
     imagined,
     not_looked_into,
+    usual,
     usual_ns,
 )
 from torchprof_hooks.profiles.step_times import StepTimes
@@ -110,9 +111,13 @@ class Strata:
         phases = self.phases.profile.corrected()
         # Timing phases leaves the time between them nearly as it is.
         as_phases = self.phases._replace(unseen_ns=usual_ns(phases))
-        seen = _together([as_phases, *self._close_enough()])
-        by_nodes = imagined_by_nodes(self.counted, seen)
-        return by_nodes or imagined(self.counted.profile, seen.profile)
+        close = _together(self._close_enough())
+        seen = _together([as_phases, close])
+        # Nor is anything of ours in them: if that is no less, they alone tell more.
+        has_all = _usual_parts(phases) >= _usual_parts(close.profile)
+        is_enough = self.phases.nodes >= close.nodes and has_all
+        by_nodes = imagined_by_nodes(self.counted, as_phases if is_enough else seen)
+        return by_nodes or imagined(self.counted, seen.profile)
 
     def _close_enough(self) -> list[Stratum]:
         """Where to look for modules. Looking at functions takes time of its own, which
@@ -132,9 +137,13 @@ class Strata:
             is_coarse = stratum is self.phases or stratum is self.disturbed
             found = stratum.profile
             if stratum is self.counted and found.wall_ns:
-                yield imagined(found, Profile())
+                yield imagined(stratum, Profile())
             else:
                 yield not_looked_into(found) if is_coarse else found
+
+
+def _usual_parts(profile: Profile) -> set[Part]:
+    return parts_of(replace(profile, cells=usual(profile)))
 
 
 def _merged(profiles: Iterable[Profile]) -> Profile:

@@ -15,6 +15,8 @@ class Stratum(NamedTuple):
     nodes: how many autograd nodes were made in them; 0 if that is not known.
     unseen_ns: what they would have taken, had only their ends been seen: to each node
         as much as in such steps just before. 0 if that is not known.
+    backward_ns, optimizers_ns: what backward passes, and steps of optimizers, took in
+        them, where nothing else is known; 0 if that is not, either.
     """
 
     profile: Profile = Profile()
@@ -22,6 +24,8 @@ class Stratum(NamedTuple):
     steps_ns: Count = 0
     nodes: Annotated[Count, OPTIONAL] = 0
     unseen_ns: Annotated[Count, OPTIONAL] = 0
+    backward_ns: Annotated[Count, OPTIONAL] = 0
+    optimizers_ns: Annotated[Count, OPTIONAL] = 0
 
     @property
     def is_of_training(self) -> bool:

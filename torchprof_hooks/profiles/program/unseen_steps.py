@@ -15,6 +15,8 @@ from torchprof_hooks.profiles.names import (
     UNSAMPLED_NAME,
 )
 from torchprof_hooks.profiles.profile import Profile
+from torchprof_hooks.profiles.program.stratum import Stratum
+from torchprof_hooks.profiles.program.timed_phases import TimedPhases
 from torchprof_hooks.profiles.step_times import StepTimes
 from torchprof_hooks.profiles.totals import Totals
 
@@ -87,26 +89,29 @@ def scaled(totals: Totals, time: float, calls: float) -> Totals:
     )
 
 
-def imagined(counted: Profile, seen: Profile) -> Profile:
+def imagined(counted: Stratum, seen: Profile) -> Profile:
     """The profile of steps that were only counted and timed, as it would be if they
     were like those that were seen: training steps like training steps, and evaluation
     calls like such calls.
 
-    What Python took to look for garbage is that of these steps.
+    What Python took to look for garbage is that of these steps, and so are the phases
+    that were timed.
     Time of steps that are much longer than all that were seen, and what comes after the
     last step, is on a row of its own: nothing is known of it.
     """
     pattern = usual(seen.corrected())
     pattern_ns = sum(totals.self_ns for totals in pattern.values())
-    cells = garbage_of(counted)
+    cells = garbage_of(counted.profile)
     garbage_ns = sum(totals.self_ns for totals in cells.values())
-    found = _known(counted.step_times, seen.step_times).without(garbage_ns)
+    times = counted.profile.step_times
+    found = _known(times, seen.step_times).without(garbage_ns)
     if pattern_ns and found.all_ns:
         known = _known(seen.step_times)
         overhead_ns = usual_ns(seen) - pattern_ns
         share = _share_of_training(usual(seen), known, overhead_ns)
-        cells.update(_like(pattern, share * pattern_ns, found, known))
-    return with_rest(counted, cells, seen.modules)
+        timed = TimedPhases(counted, pattern)
+        cells.update(_like(pattern, share * pattern_ns, found, known, timed))
+    return with_rest(counted.profile, cells, seen.modules)
 
 
 def usual(profile: Profile) -> dict[CellKey, Totals]:
@@ -170,23 +175,25 @@ def _known(times: StepTimes, others: StepTimes | None = None) -> _Known:
 
 
 def _like(
-    pattern: dict[CellKey, Totals], training_ns: float, found: _Known, seen: _Known
+    pattern: dict[CellKey, Totals],
+    training_ns: float,
+    found: _Known,
+    seen: _Known,
+    timed: TimedPhases,
 ) -> dict[CellKey, Totals]:
     """training_ns: what the pattern's training steps have taken."""
-    of_training_ns = sum(
-        totals.self_ns
-        for (_, phase), totals in pattern.items()
-        if phase in _OF_TRAINING
-    )
-    pattern_ns = sum(totals.self_ns for totals in pattern.values())
-    others_ns = pattern_ns - of_training_ns
     training = found.steps_ns / training_ns if training_ns else 0.0
-    rest_ns = found.all_ns - training * of_training_ns
+    rest_ns, others_ns = found.all_ns - timed.within_ns(found.steps_ns), 0
+    for (_, phase), totals in pattern.items():
+        if phase in _OF_TRAINING:
+            rest_ns -= (phase not in timed.factors) * training * totals.self_ns
+        else:
+            others_ns += totals.self_ns
     others = max(rest_ns, 0.0) / others_ns if others_ns else 0.0
     calls = found.share_of(seen)
     of_steps = found.steps / seen.steps if seen.steps else 0.0
     return {
-        key: scaled(totals, training, of_steps)
+        key: scaled(totals, timed.factors.get(key[1], training), of_steps)
         if key[1] in _OF_TRAINING
         else scaled(totals, others, calls or others)
         for key, totals in pattern.items()

@@ -1,0 +1,87 @@
+"""How long backward passes and optimizers take, where nothing else is seen of steps but
+their ends."""
+
+from __future__ import annotations
+
+from _thread import get_ident
+from collections.abc import Callable
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from torchprof_hooks.capture.attach.attachments import attachments
+from torchprof_hooks.capture.attach.engine import engine_patch
+
+if TYPE_CHECKING:
+    from torchprof_hooks.capture.backward.backward_pass import PassRequest
+
+
+class PhaseTimes:
+    """Adds up what both take in one thread, each as a whole: two readings of the clock,
+    once or twice in a step. Nothing is put on modules or nodes.
+
+    passes_ns, optimizers_ns: of all that have ended. A pass that runs inside of another
+        one, or an optimizer that another one calls, is a part of that; what a closure
+        of the program's does is none of the optimizer's.
+    is_on: whether they are timed now.
+    """
+
+    backward: ClassVar[None] = None  # nobody looks at nodes
+    hears_unseen_passes: ClassVar[bool] = False
+
+    def __init__(self) -> None:
+        self.passes: list[int] = []  # when those that run began
+        self.passes_ns = self.optimizers_ns = 0
+        self.is_on = False
+        self._thread = get_ident()
+        self._optimizer, self._began_ns = 0, 0  # the id of the one that steps, or 0
+
+    def open(self) -> None:
+        """Begin to time."""
+        self.passes.clear()  # what an interrupt has left
+        self._optimizer = 0
+        self.is_on = True
+        attachments.attach(engine_patch, self)
+
+    def close(self) -> None:
+        """Time nothing any more."""
+        attachments.detach(engine_patch, self)
+        self.is_on = False
+
+    # What the engine tells, and optimizers
+
+    def works_here(self) -> bool:
+        """Whether the running thread is the one that is followed."""
+        return get_ident() == self._thread
+
+    def begin_pass(self, request: PassRequest) -> None:
+        """A backward pass is about to begin."""
+        self.passes.append(perf_counter_ns())
+
+    def end_pass(self, outputs: object, failed: bool) -> None:
+        """It is over."""
+        began_ns = self.passes.pop()
+        if not self.passes:
+            self.passes_ns += perf_counter_ns() - began_ns
+
+    def begin_unseen_pass(self) -> None:
+        """One has begun that was not started from Python: of these nothing is told."""
+
+    def optimizer_begins(self, optimizer: Any) -> None:
+        """It is about to step: again, if an exception has left its last step."""
+        if not self._optimizer or self._optimizer == id(optimizer):
+            self._optimizer, self._began_ns = id(optimizer), perf_counter_ns()
+
+    def optimizer_ends(self, optimizer: Any) -> None:
+        """It has stepped."""
+        if self._optimizer == id(optimizer):
+            self.optimizers_ns += perf_counter_ns() - self._began_ns
+            self._optimizer = 0
+
+    def begin_closure(self) -> Callable[[], object]:
+        """The optimizer calls the program. Returns what is to be called at the end."""
+        began_ns = perf_counter_ns()
+
+        def end() -> None:
+            self._began_ns += perf_counter_ns() - began_ns
+
+        return end

@@ -1,0 +1,43 @@
+"""Phases whose time is known in steps of which else only the end was seen."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from torchprof_hooks.profiles.cells import CellKey
+from torchprof_hooks.profiles.names import BACKWARD_PHASES, Phase
+from torchprof_hooks.profiles.program.stratum import Stratum
+from torchprof_hooks.profiles.totals import Totals
+
+
+class TimedPhases:
+    """Which phases of a pattern were timed in the steps that are to be like it.
+
+    factors: by what the times of their cells are to be multiplied.
+    """
+
+    def __init__(self, counted: Stratum, pattern: Mapping[CellKey, Totals]) -> None:
+        self.factors: dict[Phase, float] = {}
+        self._total_ns = 0
+        times = counted.profile.step_times
+        self._steps_ns = times.first_ns + times.later_ns
+        seen_ns: Counter[Phase] = Counter()
+        for (_, phase), totals in pattern.items():
+            seen_ns[phase] += totals.self_ns
+        # What a pass waits for other processes is not told apart there.
+        if not (seen_ns["waiting"] or seen_ns["communication"]):
+            self._add(BACKWARD_PHASES, counted.backward_ns, seen_ns)
+        self._add(("optimizer",), counted.optimizers_ns, seen_ns)
+
+    def within_ns(self, steps_ns: int) -> float:
+        """What they took in so much of the time of the steps."""
+        return self._total_ns * min(steps_ns / max(self._steps_ns, 1), 1.0)
+
+    def _add(
+        self, phases: tuple[Phase, ...], took_ns: int, seen_ns: Counter[Phase]
+    ) -> None:
+        in_pattern_ns = sum(seen_ns[phase] for phase in phases)
+        if took_ns and in_pattern_ns:
+            self._total_ns += took_ns
+            self.factors.update(dict.fromkeys(phases, took_ns / in_pattern_ns))
