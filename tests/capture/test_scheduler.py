@@ -276,15 +276,15 @@ def test_phases_are_timed_in_every_step_that_pays_for_them() -> None:
     assert Counter(loop.levels)[Level.PHASES] > 2000
 
 
-def test_steps_of_many_short_calls_are_only_counted() -> None:
+def test_most_steps_of_many_short_calls_are_only_counted() -> None:
     # GIVEN 100 calls of 50 us, of which timing each would take 25
     prices = {Level.MODULES: 5.0, Level.FUNCTIONS: 12.0}
     loop = Loop(Scheduler(0.02, ALL, 20), prices, step_ms=8.0, pauses=102)
     loop.go_on(20_000)
     counts = Counter(loop.levels)
-    assert Level.PHASES not in counts
-    assert counts[Level.STEPS] > 19_500
+    assert counts[Level.STEPS] > 18_500
     assert counts[Level.MODULES] > 15
+    assert counts[Level.PHASES] > 3 * counts[Level.MODULES]  # half of the budget
     assert loop.scheduler.prices.watching == Watching.NONE
     assert loop.overhead <= 0.02 * 1.1
 

@@ -74,7 +74,8 @@ class Scheduler:
     what is counted, phases may take half of that in every step; and modules are looked
     into in all of them if that takes a quarter at most: what is counted may be wrong.
     While there is something to spend, steps are looked into: in modules, and once in a
-    while, if as much was spent on these, in functions.
+    while, if as much was spent on these, in functions; and where phases are too dear
+    for every step, as much goes into timing these in some.
 
     Steps are drawn at random around their turn: programs have rhythms of their own
     (every second step is that of a GAN's generator), which a fixed one could follow.
@@ -141,7 +142,18 @@ class Scheduler:
                 return Run(bare, self._steps_to_wait(income_ns, bare))
             if self._must_compare(bare, ended.is_training):
                 return Run(bare)
+        if self._is_turn_of_phases(bare, possible):
+            return Run(Level.PHASES, _LONGEST_RUN)
         return self._look(bare)
+
+    def _is_turn_of_phases(self, bare: Level, possible: Sequence[Level]) -> bool:
+        """Half of what there is goes into timing phases, if they are not timed in all
+        steps: without hooks on what is called inside, time in outermost calls is what
+        it is without us, and three steps cost no more than looking into one."""
+        if bare >= Level.PHASES or Level.PHASES not in possible:
+            return False
+        looked_ns = sum(self._spent[level] for level in self._looks)
+        return self._spent[Level.PHASES] < looked_ns
 
     def _bare_level(self, possible: Sequence[Level], income_ns: float) -> Level:
         """On which level steps are that are not looked into."""
