@@ -8,7 +8,6 @@ from typing import Final, Protocol
 
 from torchprof_hooks.capture.attach.attachments import Attachment
 from torchprof_hooks.capture.core import AroundCollection, around_collections
-from torchprof_hooks.capture.record.source_location import OUR_FILES
 
 
 class GarbageListener(Protocol):
@@ -22,10 +21,9 @@ class GarbageCallback(Attachment):
     """What Python calls around collections; its users are `GarbageListener`s.
 
     A collection begins wherever an object is made, in whichever phase that happens to
-    be. One that we have set off ourselves is a part of what measuring takes, and nobody
-    is told. What collections of younger objects take is short, and the business of
-    whoever makes many objects; the time of a full one depends on all that the program
-    has.
+    be, maybe in code of ours. What collections of younger objects take is short, and
+    the business of whoever makes many objects; the time of a full one depends on all
+    that the program has.
     """
 
     def __init__(self) -> None:
@@ -35,7 +33,7 @@ class GarbageCallback(Attachment):
     def put_on(self) -> None:
         """See `Attachment`."""
         if not any(callback in gc.callbacks for callback in self._callbacks):
-            callback = around_collections(self._collected, OUR_FILES)
+            callback = around_collections(self._collected)
             if callback is not None:
                 self._callbacks.append(callback)
                 gc.callbacks.append(callback)

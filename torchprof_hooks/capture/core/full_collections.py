@@ -6,7 +6,6 @@ import sys
 import threading
 from collections.abc import Callable
 from time import perf_counter_ns
-from types import FrameType
 from typing import Any, Final
 
 #: What is in ``gc.callbacks``.
@@ -16,13 +15,9 @@ AroundCollection = Callable[[str, dict[str, Any]], None]
 _FULL: Final = 2
 
 
-def around_collections(
-    told: Callable[[int], object], our_files: str
-) -> AroundCollection | None:
+def around_collections(told: Callable[[int], object]) -> AroundCollection | None:
     """A callback of Python's collector that has `told` called with the nanoseconds that
-    a full collection took, at its end; unless code in our files has set it off.
-
-    our_files: how the names of these begin.
+    a full collection took, at its end.
 
     None: there can be none. Before Python 3.12, a collection may begin while torch goes
     through its hooks, and in a function of Python's another thread may come in and
@@ -31,7 +26,7 @@ def around_collections(
     """
     if sys.version_info < (3, 12) and threading.active_count() > 1:
         return None
-    began_ns = 0  # nobody wants to know
+    began_ns = 0  # before we were there
 
     def around_collection(moment: str, about: dict[str, Any]) -> None:
         nonlocal began_ns
@@ -40,12 +35,8 @@ def around_collections(
         now_ns, before_ns = perf_counter_ns(), began_ns
         began_ns = 0
         if moment == "start":
-            began_ns = 0 if _is_in(our_files, sys._getframe().f_back) else now_ns
+            began_ns = now_ns
         elif before_ns:
             told(now_ns - before_ns)
 
     return around_collection
-
-
-def _is_in(our_files: str, frame: FrameType | None) -> bool:
-    return frame is not None and frame.f_code.co_filename.startswith(our_files)

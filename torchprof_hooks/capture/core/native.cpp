@@ -104,7 +104,7 @@ PyMethodDef module_methods[] = {{"set_clock", set_clock, METH_O, nullptr},
                                 {"forward_post", FASTCALL(shown_post), METH_FASTCALL, nullptr},
                                 {"show_modules_to", show_modules_to, METH_O, nullptr},
                                 {"on_unseen_pass", on_unseen_pass, METH_O, nullptr},
-                                {"around_collections", around_collections, METH_VARARGS, nullptr},
+                                {"around_collections", around_collections, METH_O, nullptr},
                                 {"seen_pass_begins", seen_pass_begins, METH_NOARGS, nullptr},
                                 {"seen_pass_ends", seen_pass_ends, METH_O, nullptr},
                                 {nullptr, nullptr, 0, nullptr}};

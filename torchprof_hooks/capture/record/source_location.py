@@ -11,8 +11,8 @@ import torch
 from torchprof_hooks.capture.torch_names.modules import frames_from
 
 #: What the names of our files begin with.
-OUR_FILES: Final = os.path.dirname(os.path.dirname(os.path.dirname(__file__))) + os.sep
-_PACKAGES: Final = (os.path.dirname(vars(torch)["__file__"]) + os.sep, OUR_FILES)
+_OUR_FILES: Final = os.path.dirname(os.path.dirname(os.path.dirname(__file__))) + os.sep
+_PACKAGES: Final = (os.path.dirname(vars(torch)["__file__"]) + os.sep, _OUR_FILES)
 
 
 def place_of_caller() -> str:

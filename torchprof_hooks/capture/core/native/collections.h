@@ -15,17 +15,8 @@
 namespace {
 
 constexpr long kFull = 2;  // the generation of all objects
-Nanoseconds collection_began_ns = 0;  // 0: nobody wants to know
+Nanoseconds collection_began_ns = 0;  // 0: before we were there
 unsigned long main_thread = 0;
-
-// Whether what runs is code of ours, in a file whose name begins like that.
-bool is_ours(PyObject* our_files) {
-  PyFrameObject* frame = PyEval_GetFrame();
-  if (frame == nullptr) return false;
-  Owned code(reinterpret_cast<PyObject*>(PyFrame_GetCode(frame)));
-  Owned file(PyObject_GetAttr(code.get(), names.co_filename));
-  return file && PyUnicode_Tailmatch(file.get(), our_files, 0, PY_SSIZE_T_MAX, -1) == 1;
-}
 
 struct Collection {
   PyObject* told;
@@ -54,7 +45,7 @@ void collection_ended(PyObject* told, Nanoseconds took_ns) {
   }
 }
 
-// self: who is told, and how names of our files begin.
+// self: who is told.
 PyObject* around_collection(PyObject* self, PyObject* const* args, Py_ssize_t count) {
   if (count != 2) return PyErr_Format(PyExc_TypeError, "takes a moment and a dict");
   Owned generation(PyObject_GetItem(args[1], names.generation));
@@ -62,18 +53,16 @@ PyObject* around_collection(PyObject* self, PyObject* const* args, Py_ssize_t co
   if (PyLong_AsLong(generation.get()) != kFull) Py_RETURN_NONE;
   Nanoseconds now_ns = clock_ns(), began_ns = std::exchange(collection_began_ns, 0);
   if (PyUnicode_CompareWithASCIIString(args[0], "start") == 0)
-    collection_began_ns = is_ours(PyTuple_GET_ITEM(self, 1)) ? 0 : now_ns;
+    collection_began_ns = now_ns;
   else if (began_ns != 0)
-    collection_ended(PyTuple_GET_ITEM(self, 0), now_ns - began_ns);
+    collection_ended(self, now_ns - began_ns);
   if (PyErr_Occurred()) return nullptr;
   Py_RETURN_NONE;
 }
 
 PyMethodDef around_collection_method = {"around_collection", FASTCALL(around_collection), METH_FASTCALL, nullptr};
 
-PyObject* around_collections(PyObject*, PyObject* told_and_files) {
-  PyObject *told, *our_files;
-  if (!PyArg_ParseTuple(told_and_files, "OU", &told, &our_files)) return nullptr;
+PyObject* around_collections(PyObject*, PyObject* told) {
   Owned threading(PyImport_ImportModule("threading"));
   if (!threading) return nullptr;
   Owned thread(PyObject_CallMethod(threading.get(), "main_thread", nullptr));
@@ -82,7 +71,7 @@ PyObject* around_collections(PyObject*, PyObject* told_and_files) {
   if (!ident) return nullptr;
   main_thread = PyLong_AsUnsignedLong(ident.get());
   if (PyErr_Occurred()) return nullptr;
-  return PyCFunction_New(&around_collection_method, told_and_files);
+  return PyCFunction_New(&around_collection_method, told);
 }
 
 }  // namespace
