@@ -188,3 +188,16 @@ def test_an_interrupt_that_nobody_told_us_of_does_not_hide_modules() -> None:
         burn(1)
         model(torch.ones(3))
     assert own_ms(prof.profile)["Work", "forward"] == 7
+
+
+@pytest.mark.usefixtures("ticking")
+def test_looking_away_from_a_transform_is_what_measuring_takes() -> None:
+    """Once before each and once after it: two readings of the clock at least."""
+    overhead_ns = []
+    for transforms in (0, 10):
+        work = nn.Sequential(*[nn.Identity() for _ in range(transforms)])
+        with torchprof_hooks.profile() as prof:
+            list(DataLoader(Samples(lambda x, work=work: work(x) if work else x)))  # type: ignore[misc]
+        [totals] = [t for (_, p), t in prof.profile.cells.items() if p == "data"]
+        overhead_ns.append(totals.overhead_ns)
+    assert overhead_ns[1] - overhead_ns[0] >= 4 * 10 * 2 * 1000

@@ -276,7 +276,11 @@ class Tracker(ThreadCalls):
 
     def unwind_to(self, module: torch.nn.Module) -> Site:
         """See the parent class. What ends while data is loaded did not begin for us."""
-        return self.outside if self.is_loading() else super().unwind_to(module)
+        began_ns = perf_counter_ns()
+        if self.is_loading():
+            self.site.reading_ns += perf_counter_ns() - began_ns
+            return self.outside
+        return super().unwind_to(module)
 
     # Optimizers
 
