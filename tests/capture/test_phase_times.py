@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from tests.capture.budgeted import sampled
+from tests.doing import DoesInBackward
 from tests.fake_clock import MS, burn
 from tests.helpers import in_thread
 from tests.planted import Work
@@ -157,42 +158,26 @@ def test_a_step_that_fails_is_forgotten() -> None:
     assert times.optimizers_ns == 4 * MS
 
 
-class Twice(torch.autograd.Function):
-    """A backward that runs a backward pass."""
-
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
-        burn(3)
-        with torch.enable_grad():
-            Work(1, 2)(torch.ones(1)).sum().backward()
-        return gradients
-
-
 def test_a_pass_inside_of_another_one_is_a_part_of_it() -> None:
+    @torch.enable_grad()
+    def run_another() -> None:
+        burn(3)
+        Work(1, 2)(torch.ones(1)).sum().backward()
+
     x = torch.ones(1, requires_grad=True)
     with timing() as times:
-        Twice.apply(x).sum().backward()
+        DoesInBackward.apply(x, run_another).sum().backward()
     assert times.passes_ns == (3 + 1 + 2) * MS
 
 
 def test_a_pass_that_fails_counts_as_far_as_it_came() -> None:
-    class Fails(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
-            return x.clone()
-
-        @staticmethod
-        def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
-            burn(3)
-            raise ValueError("on purpose")
+    def fail() -> None:
+        burn(3)
+        raise ValueError("on purpose")
 
     x = torch.ones(1, requires_grad=True)
     with timing() as times, pytest.raises(ValueError, match="on purpose"):
-        Fails.apply(x).sum().backward()
+        DoesInBackward.apply(x, fail).sum().backward()
     assert times.passes_ns == 3 * MS
     assert not times.passes
 
