@@ -44,8 +44,8 @@ class PhaseTimes:
 
     def close(self) -> None:
         """Time nothing any more."""
+        self.is_on = False  # first: an interrupt leaves a listener that nobody asks
         attachments.detach(engine_patch, self)
-        self.is_on = False
 
     # What the engine tells, and optimizers
 
@@ -68,17 +68,20 @@ class PhaseTimes:
 
     def optimizer_begins(self, optimizer: Any) -> None:
         """It is about to step: again, if an exception has left its last step."""
-        if not self._optimizer or self._optimizer == id(optimizer):
+        is_first = not self._optimizer or self._optimizer == id(optimizer)
+        if is_first and self.works_here():
             self._optimizer, self._began_ns = id(optimizer), perf_counter_ns()
 
     def optimizer_ends(self, optimizer: Any) -> None:
         """It has stepped."""
-        if self._optimizer == id(optimizer):
+        if self._optimizer == id(optimizer) and self.works_here():
             self.optimizers_ns += perf_counter_ns() - self._began_ns
             self._optimizer = 0
 
     def begin_closure(self) -> Callable[[], object]:
         """The optimizer calls the program. Returns what is to be called at the end."""
+        if not self.works_here():
+            return lambda: None
         began_ns = perf_counter_ns()
 
         def end() -> None:
