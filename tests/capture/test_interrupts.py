@@ -22,6 +22,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 import torchprof_hooks
+from tests.capture.budgeted import Taking
 from tests.fake_clock import FakeClock
 from tests.registered import registered
 from tests.thorough import IS_THOROUGH
@@ -32,9 +33,15 @@ from torchprof_hooks import (
     link_hooks,
     profile,
 )
+from torchprof_hooks.capture.attach.blocks import heal
 from torchprof_hooks.capture.attach.engine import engine_patch
 from torchprof_hooks.capture.core import CORE
+from torchprof_hooks.capture.record.module_names import ModuleNames
+from torchprof_hooks.capture.sampling.prices import Level
+from torchprof_hooks.capture.sampling.sampled_steps import SampledSteps
 from torchprof_hooks.capture.torch_names.profiler import is_profiler_active
+from torchprof_hooks.capture.tracking.tracker import Tracker
+from torchprof_hooks.hooks.measuring import Settings, make_tracker
 from torchprof_hooks.profiler import Profiler
 from torchprof_hooks.profiles.memory import NO_MEMORY
 from torchprof_hooks.tracing.uninterrupted import _StandIn
@@ -149,12 +156,33 @@ class Program:
             pass
 
 
+class CountedSteps:
+    """Of steps, the ends are seen, and phases are timed."""
+
+    def __init__(self) -> None:
+        scheduler = Taking(Level.STEPS)
+        scheduler.prices.times_phases = True
+
+        def make(level: Level, names: ModuleNames) -> tuple[Tracker, str]:
+            return make_tracker(Settings(), names)
+
+        self._sampler = SampledSteps(make, scheduler)
+
+    def __enter__(self) -> None:
+        heal()
+        self._sampler.start()
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._sampler.stop(kind is not None)
+
+
 CASES: dict[str, Callable[[], Any]] = {
     "profile()": profile,
     "profile(functions)": lambda: profile(functions=True),
     "profile(memory)": lambda: profile(memory=True),
     "profile(functions, memory)": lambda: profile(functions=True, memory=True),
     "profile(max_overhead)": lambda: profile(max_overhead=0.5),
+    "counted steps": CountedSteps,
     "link timer": link_hooks.TimerHook,
     "function timer": function_hooks.TimerHook,
     "ProfilerHook": lambda: ProfilerHook(1, trace_first=True),
