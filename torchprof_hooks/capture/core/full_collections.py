@@ -32,11 +32,9 @@ def around_collections(told: Callable[[int], object]) -> AroundCollection | None
         nonlocal began_ns
         if about["generation"] < _FULL:
             return
-        now_ns, before_ns = perf_counter_ns(), began_ns
-        began_ns = 0
         if moment == "start":
-            began_ns = now_ns
-        elif before_ns:
-            told(now_ns - before_ns)
+            began_ns = perf_counter_ns()
+        elif began_ns:
+            told(perf_counter_ns() - began_ns)
 
     return around_collection

@@ -10,9 +10,10 @@ import torch
 
 from torchprof_hooks.capture.torch_names.modules import frames_from
 
-#: What the names of our files begin with.
-_OUR_FILES: Final = os.path.dirname(os.path.dirname(os.path.dirname(__file__))) + os.sep
-_PACKAGES: Final = (os.path.dirname(vars(torch)["__file__"]) + os.sep, _OUR_FILES)
+_PACKAGES: Final = tuple(
+    os.path.dirname(str(path)) + os.sep
+    for path in (vars(torch)["__file__"], os.path.dirname(os.path.dirname(__file__)))
+)
 
 
 def place_of_caller() -> str:

@@ -46,9 +46,8 @@ class SampledSteps:
     Where only the ends of steps are seen, nothing of ours is in the program but hooks
     on optimizers, and, if that is cheap enough, what times backward passes as a whole,
     and hooks on the modules that are called from outside of all others, to tell
-    evaluations from steps. In a program
-    without optimizers, or where one steps inside of such a call, that does not show
-    where steps end: phases are timed at least.
+    evaluations from steps. In a program without optimizers, or where one steps inside
+    of such a call, that does not show where steps end: phases are timed at least.
 
     sees_all: whether modules that were never called before have to be seen, too. Then,
         without optimizers, modules are looked into at least.
