@@ -84,6 +84,11 @@ class StepTimes(NamedTuple):
         return sum(bucket.total_ns for bucket in self.later)
 
     @property
+    def steps_ns(self) -> int:
+        """What all training steps took, with the first."""
+        return self.first_ns + self.later_ns
+
+    @property
     def mean_ns(self) -> float:
         """Mean duration of the steps after the first one; 0.0 without such steps."""
         return self.later_ns / max(self.later_steps, 1)

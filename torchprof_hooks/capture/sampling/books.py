@@ -250,7 +250,7 @@ class Books:
                 closest,
             )
             times = profile.step_times
-            steps_ns = times.first_ns + times.later_ns + times.evaluation_ns
+            steps_ns = times.steps_ns + times.evaluation_ns
             steps = book.steps + is_open * ended
             nodes = book.nodes + is_open * self._running_nodes(running_ns)
             unseen_ns = round(book.unseen.of(nodes).took_ns)

@@ -45,8 +45,7 @@ def imagined_by_nodes(counted: Stratum, seen: Stratum) -> Profile | None:
     if not 0 < pattern_ns <= _SHORT_NS * seen.nodes:
         return None
     cells = garbage_of(counted.profile)
-    times = counted.profile.step_times
-    steps_ns = times.first_ns + times.later_ns
+    steps_ns = counted.profile.step_times.steps_ns
     steps_ns -= sum(totals.self_ns for totals in cells.values())
     calls = counted.nodes / seen.nodes
     factors = TimedPhases(counted, pattern).factors

@@ -20,8 +20,7 @@ class TimedPhases:
     def __init__(self, counted: Stratum, pattern: Mapping[CellKey, Totals]) -> None:
         self.factors: dict[Phase, float] = {}
         self._total_ns = 0
-        times = counted.profile.step_times
-        self._steps_ns = times.first_ns + times.later_ns
+        self._steps_ns = counted.profile.step_times.steps_ns
         seen_ns: Counter[Phase] = Counter()
         for (_, phase), totals in pattern.items():
             seen_ns[phase] += totals.self_ns

@@ -103,8 +103,8 @@ def imagined(counted: Stratum, seen: Profile) -> Profile:
     pattern_ns = sum(totals.self_ns for totals in pattern.values())
     cells = garbage_of(counted.profile)
     garbage_ns = sum(totals.self_ns for totals in cells.values())
-    times = counted.profile.step_times
-    found = _known(times, seen.step_times).without(garbage_ns)
+    counted_times = counted.profile.step_times
+    found = _known(counted_times, seen.step_times).without(garbage_ns)
     if pattern_ns and found.all_ns:
         known = _known(seen.step_times)
         overhead_ns = usual_ns(seen) - pattern_ns
@@ -160,8 +160,9 @@ def _known(times: StepTimes, others: StepTimes | None = None) -> _Known:
     """Steps and calls in `times`; with `others`, only those that are like some of
     them."""
     if others is None:
-        steps_ns = times.first_ns + times.later_ns
-        return _Known(times.steps, steps_ns, times.evaluations, times.evaluation_ns)
+        return _Known(
+            times.steps, times.steps_ns, times.evaluations, times.evaluation_ns
+        )
     longest_ns = max((b.total_ns / b.steps for b in others.later), default=0.0)
     longest_ns = max(longest_ns, others.first_mean_ns)
     like = [b for b in times.later if b.total_ns <= MUCH_LONGER * longest_ns * b.steps]
