@@ -37,7 +37,13 @@ from real_programs.data import write_digits, write_text
 from real_programs.programs import CLOCKS, PROGRAMS, Program
 from steady import STEADY
 
-STOPWATCH: Final = Path(__file__).parent / "real_programs" / "stopwatch.py"
+#: What Python is to run before a program that draws without a seed; and to watch one.
+SEED: Final = "import random; random.seed(0)"
+WATCH: Final = (
+    f"import sys; sys.path.append({str(Path(__file__).parent)!r}); "
+    "from pathlib import Path; from real_programs.stopwatch import start; "
+    "start(Path({!r})); sys.path.pop()"
+)
 #: Lines of the totals in reports, by what the stopwatch calls the phase. For that one,
 #: computing again is a part of backward, and so is the planning that is done in it.
 PHASES: Final = {
@@ -77,16 +83,19 @@ class Run:
 
 
 def run(
-    command: Sequence[str], folder: Path, ends_after: float, seeds: Path | None
+    command: Sequence[str], folder: Path, ends_after: float, before_it: Sequence[str]
 ) -> Run:
     """The process of `command`; interrupted like by Ctrl-C after so many seconds.
 
-    seeds: folder of a ``sitecustomize`` that seeds random numbers.
+    before_it: lines that its interpreter runs first.
     """
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     environment = {**os.environ, **STEADY}
-    if seeds is not None:
-        paths = (str(seeds), environment.get("PYTHONPATH", ""))
+    if before_it:
+        first = folder.parent / "first"
+        first.mkdir(exist_ok=True)
+        (first / "sitecustomize.py").write_text("\n".join((*before_it, "")))
+        paths = (str(first), environment.get("PYTHONPATH", ""))
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     with subprocess.Popen(
         command,
@@ -210,18 +219,18 @@ def row(
     if why or script is None:
         return [program.name, why, *[""] * (len(HEADERS) - 3), today]
     target = [str(script), *program.arguments]
-    seeds = work / "seeds" if program.draws_unseeded else None
+    seeds = (SEED,) if program.draws_unseeded else ()
     ends_after = options.patience * (program.ends_after or LONGEST_SECS)
     times = work / "times.json"
 
-    def run_with(*command: str) -> Run:
+    def run_with(*command: str, before_it: Sequence[str] = seeds) -> Run:
         # Torch's examples look for their data beside their folder.
         folder = work / "run"
-        return run([sys.executable, *command, *target], folder, ends_after, seeds)
+        return run([sys.executable, *command, *target], folder, ends_after, before_it)
 
     bare, reports, stopwatches = run_with(), [], []
     for _ in range(options.rounds):
-        run_with(str(STOPWATCH), str(times))
+        run_with(before_it=(*seeds, WATCH.format(str(times))))
         stopwatches.append(stopwatch_s(times))
         profiled = run_with("-m", "torchprof_hooks", "--full")
         reports.append(profiled.report)
@@ -276,10 +285,6 @@ def main() -> None:
         (work / "run" / "results").mkdir(parents=True, exist_ok=True)
         write_digits(work / "data")
         write_text(work / "run" / "text")
-        (work / "seeds").mkdir(exist_ok=True)
-        (work / "seeds" / "sitecustomize.py").write_text(
-            "import random\nrandom.seed(0)\n"
-        )
         for program in PROGRAMS:
             if not options.only or program.name in options.only:
                 rows = with_earlier([row(program, examples, work, options)])
