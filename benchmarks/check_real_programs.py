@@ -166,7 +166,8 @@ def measuring(report: str) -> tuple[float, str]:
 
 def deviations(reports: Sequence[Phases], stopwatches: Sequence[Phases]) -> str:
     """Each phase that matters: how far the reports are from the stopwatch, and, where
-    that is far, how much less they say in all."""
+    that is far, how far its runs are from their own median, and how much less the
+    reports say in all."""
     if not all(stopwatches):
         return "the stopwatch was not written"
     spent, said = shares(stopwatches), shares(reports)
@@ -176,12 +177,23 @@ def deviations(reports: Sequence[Phases], stopwatches: Sequence[Phases]) -> str:
         for phase in PHASES
         if max(spent[phase], said[phase]) > LEAST_SHARE * whole
     }
-    parts = ", ".join(f"{phase} {percent:+.1f}" for phase, percent in off.items())
-    if all(abs(percent) <= MOST_PERCENT for percent in off.values()):
+    far = {phase for phase, percent in off.items() if abs(percent) > MOST_PERCENT}
+    parts = ", ".join(
+        f"{phase} {percent:+.1f}" + (phase in far) * spread(phase, stopwatches)
+        for phase, percent in off.items()
+    )
+    if not far:
         return parts
     missing = sum(spent[phase] - said[phase] for phase in PHASES)
     missing_s = missing * median(run[WALL] for run in stopwatches)
     return f"{parts}: {missing_s:.2f} s in all"
+
+
+def spread(phase: str, stopwatches: Sequence[Phases]) -> str:
+    """How far the single runs of the stopwatch are from what they are in the median."""
+    usual = shares(stopwatches)[phase] or 1.0
+    off = [100 * (shares([run])[phase] / usual - 1) for run in stopwatches]
+    return f" (its own runs {min(off):+.1f} to {max(off):+.1f})"
 
 
 def shares(runs: Sequence[Phases]) -> Phases:
