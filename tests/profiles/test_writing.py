@@ -6,6 +6,7 @@ import os
 import stat
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 
@@ -154,3 +155,12 @@ def test_a_block_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
         write_half()
     assert path.read_text() == "before"
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="there is none")
+def test_files_in_memory_are_replaced_like_any_other() -> None:
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        path = Path(folder) / "profile.json"
+        PROFILE.save(path)
+        PROFILE.save(path)
+        assert Profile.load(path) == PROFILE

@@ -11,8 +11,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, TextIO
 
-#: Where the system keeps devices and open files: ``/dev/stdout``, ``/dev/fd/3``.
-_SYSTEM: Final = ("/dev/", "/proc/")
+#: Where the system keeps open files, which may be regular ones. Not all of ``/dev/``:
+#: ``/dev/shm`` has files like any other folder.
+_OPEN_FILES: Final = ("/dev/fd/", "/dev/std", "/proc/")
 
 
 @contextmanager
@@ -67,7 +68,7 @@ def _is_written_through(path: str | Path, there: os.stat_result | None) -> bool:
     replaced."""
     if there is None or stat.S_ISDIR(there.st_mode):
         return False
-    is_open_file = os.path.abspath(path).startswith(_SYSTEM)
+    is_open_file = os.path.abspath(path).startswith(_OPEN_FILES)
     return is_open_file or not stat.S_ISREG(there.st_mode)
 
 
