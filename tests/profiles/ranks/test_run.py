@@ -21,9 +21,13 @@ from tests.ranks_of import (
 )
 from torchprof_hooks import Profile, ProfileFileError, load_ranks
 from torchprof_hooks.profiles.names import GROUPINGS
+from torchprof_hooks.profiles.program.program_profile import ProgramProfile
+from torchprof_hooks.profiles.program.strata import Strata
+from torchprof_hooks.profiles.program.stratum import Stratum
 from torchprof_hooks.profiles.ranks.provenance import Provenance
 from torchprof_hooks.profiles.ranks.run import Run, StaleRank, read_run, run_of
 from torchprof_hooks.profiles.ranks.skew import phase_times
+from torchprof_hooks.profiles.step_times import Bucket, StepTimes
 
 
 def profile(provenance: Provenance, steps: int = 20) -> Profile:
@@ -204,3 +208,23 @@ def test_reading_leaves_the_garbage_collector_as_it_is(
         assert gc.isenabled() == is_enabled
     finally:
         gc.enable()
+
+
+def test_evaluations_are_no_steps_of_a_rank(tmp_path: Path) -> None:
+    """Of a program, they are counted with its steps."""
+    times = StepTimes(1, 10, (Bucket(200, 19, 190),), 30, 300)
+    seen = replace(profile(of_rank(0, 1)), step_times=times)
+    strata = Strata(modules=Stratum(seen, 50, 500))
+    program = ProgramProfile("train.py", strata, 500, provenance=seen.provenance)
+    program.save(tmp_path / "profile.json")
+    [rank] = load_ranks(tmp_path).ranks
+    assert rank.steps == 20
+
+
+def test_files_may_have_any_name(tmp_path: Path) -> None:
+    """If none ends in .json."""
+    for each in four():
+        save(tmp_path, each, f"profile-rank{each.rank}")
+    assert len(read_run(tmp_path).ranks) == 4
+    save(tmp_path, of_rank(0, 1), "other.json")
+    assert len(read_run(tmp_path).ranks) == 1

@@ -48,6 +48,11 @@ class Strata:
         return sum(stratum.steps for stratum in self._all())
 
     @property
+    def training_steps(self) -> int:
+        """How many of them are no evaluation calls."""
+        return sum(stratum.profile.step_times.steps for stratum in self._all())
+
+    @property
     def overhead_ns(self) -> int:
         """What measuring took in all of them, by what calls cost."""
         return sum(stratum.profile.overhead_ns for stratum in self._all())

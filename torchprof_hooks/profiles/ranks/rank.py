@@ -81,7 +81,7 @@ def read_rank(path: Path) -> Rank:
     if isinstance(found, Profile):
         count = found.steps - found.first.steps or found.steps
         return rank_of(path.name, found.provenance, loop_of(found), count, found.steps)
-    later, steps = found.step_times.later_steps, found.strata.steps
+    later, steps = found.step_times.later_steps, found.strata.training_steps
     if not later:
         loop = loop_of(found.strata.estimate(of_functions=False))
         return rank_of(path.name, found.provenance, loop, 0, steps)

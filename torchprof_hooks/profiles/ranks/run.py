@@ -46,7 +46,8 @@ class Run(NamedTuple):
 
 
 def read_run(folder: Path, processes: int = 1) -> Run:
-    """The newest run that has files in a folder.
+    """The newest run that has files in a folder: those named ``*.json``; if there are
+    none, all.
 
     processes: how many read at once (see `read_all`).
 
@@ -54,11 +55,8 @@ def read_run(folder: Path, processes: int = 1) -> Run:
         ProfileFileError: it has no file of any rank.
         OSError: it is no folder, or cannot be read.
     """
-    paths = [
-        path
-        for path in sorted(folder.iterdir())
-        if path.suffix == ".json" and not path.name.startswith(".")
-    ]
+    files = [path for path in sorted(folder.iterdir()) if path.name[0] != "."]
+    paths = [path for path in files if path.suffix == ".json"] or files
     found: list[Rank] = []
     notes: list[str] = []
     for each in read_all(paths, processes):
