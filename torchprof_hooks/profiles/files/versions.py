@@ -13,6 +13,7 @@ took, implementations and inputs. Version 2 has memory and functions.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, Final
 
@@ -69,13 +70,29 @@ def settle_debts(content: dict[str, Any]) -> None:
     while calls were open, or after an interrupt: then some time was booked twice."""
     own = content["cells"]["self_ns"]
     debt_ns = -sum(own_ns for own_ns in own if own_ns < 0)
-    if not debt_ns:
-        return
-    own[:] = [max(own_ns, 0) for own_ns in own]
-    for cell in sorted(range(len(own)), key=lambda cell: -own[cell]):
-        paid_ns = min(own[cell], debt_ns)
-        own[cell] -= paid_ns
-        debt_ns -= paid_ns
+    if debt_ns:
+        own[:] = [max(own_ns, 0) for own_ns in own]
+        for cell in sorted(range(len(own)), key=lambda cell: -own[cell]):
+            paid_ns = min(own[cell], debt_ns)
+            own[cell] -= paid_ns
+            debt_ns -= paid_ns
+    if "first" in content:
+        _bound_first(content["first"]["cells"], content["cells"])
+
+
+def _bound_first(first: dict[str, Any], every: dict[str, Any]) -> None:
+    """Own times of first steps are then not below zero either, nor above all."""
+    most = dict(zip(_keys(every), every["self_ns"], strict=True))
+    first["self_ns"][:] = [
+        min(max(own_ns, 0), most[key])
+        for key, own_ns in zip(_keys(first), first["self_ns"], strict=True)
+    ]
+
+
+def _keys(cells: dict[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
+    names = cells["names"]
+    for path, phase in zip(cells["path"], cells["phase"], strict=True):
+        yield tuple(names[number] for number in path), phase
 
 
 def _upgrade(content: dict[str, Any], version: int) -> None:
