@@ -209,7 +209,7 @@ def test_small_functions(calls: int, each_ns: int, is_told: bool) -> None:
     found = tips(program(profile(small(calls, each_ns), call("relu(8)", "int8@cpu"))))
     assert found == is_told * [
         "About 1100 functions per step and their backward take 10.0us per call, 11.0% "
-        "of the time (0.110s): so short that calling them is a large part of it. Larger"
+        "of the time (0.110s), so short that calling them is a large part of it: larger"
         " batches take little longer; torch.compile calls fewer functions."
     ]
 

@@ -37,7 +37,7 @@ def tip(function: Any, *calls: Call) -> str:
     assert found.recompiles
     program = ProgramProfile("x.py", Strata(), 0, compilation=found)
     (text,) = recompiles(Evidence(program))
-    return text
+    return str(text)
 
 
 def add(x: torch.Tensor, y: Any = 1) -> torch.Tensor:

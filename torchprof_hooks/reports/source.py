@@ -14,7 +14,7 @@ from torchprof_hooks.profiles.program.strata import Strata
 from torchprof_hooks.profiles.program.stratum import Stratum
 from torchprof_hooks.profiles.rows import Row
 from torchprof_hooks.profiles.tree import Node
-from torchprof_hooks.reports.program.tips import find_tips
+from torchprof_hooks.reports.program.tips import Tip, find_tips
 
 #: Outermost modules that a page has in its title.
 _NAMES: Final = 3
@@ -47,7 +47,7 @@ class Source:
         return self.modules.tree()
 
     @cached_property
-    def tips(self) -> Sequence[str]:
+    def tips(self) -> Sequence[Tip]:
         """See `find_tips`."""
         return find_tips(self.program)
 

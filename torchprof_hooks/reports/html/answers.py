@@ -90,12 +90,14 @@ def _advice(source: Source) -> Answer:
     """The first tip; without one, where to look."""
     question = "What to do"
     if source.tips:
-        claim, _, remedy = source.tips[0].partition(": ")
+        claim, remedy = source.tips[0]
         more = len(source.tips) - 1
         others = f" ({plural(more, 'more tip')} below)" if more else ""
         if not remedy:
             return Answer(question, "Look here first", f"{claim}{others}")
-        return Answer(question, remedy[0].upper() + remedy[1:], f"{claim}.{others}")
+        if remedy.partition(" ")[0].isalpha():  # no code
+            remedy = remedy[0].upper() + remedy[1:]
+        return Answer(question, remedy, f"{claim}.{others}")
     first = hottest(row for row in source.rows("module") if row.kind not in COLD)
     if first is None:
         return Answer(question, "Nothing to say", "Nothing was called.")

@@ -114,7 +114,7 @@ def rows(table: str) -> str:
 def _tips(source: Source) -> str:
     if not source.tips:
         return "<p>None: nothing that is looked for was found.</p>"
-    return f"<ul>{''.join(f'<li>{escaped(tip)}</li>' for tip in source.tips)}</ul>"
+    return f"<ul>{''.join(f'<li>{escaped(str(tip))}</li>' for tip in source.tips)}</ul>"
 
 
 def _measured(source: Source) -> Section:

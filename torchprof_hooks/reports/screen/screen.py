@@ -43,13 +43,11 @@ class _Content:
     """What a screen is about.
 
     source: the loop, or all, if the start-up is not known apart.
-    tips: paragraphs.
     measured: what is to be said of measuring.
     more: where there is more.
     """
 
     source: Source
-    tips: Sequence[str]
     measured: Sequence[str]
     more: str
 
@@ -77,7 +75,7 @@ def profile_screen(
     source = source_of(profile, corrected=corrected)
     costs = list(cost_texts(profile))
     more = "report(full=True), to_html(path)"
-    content = _Content(source, source.tips, costs, more)
+    content = _Content(source, costs, more)
     return _screen(content, width, LINES, colour)
 
 
@@ -95,12 +93,7 @@ def program_screen(
     """
     source = source_of_loop(program)
     measured = [*sample_text(program), *cost_texts(program.whole)]
-    content = _Content(
-        source,
-        source.tips,  # shares of the loop, as in all of the screen
-        measured,
-        "--full, --html FILE",
-    )
+    content = _Content(source, measured, "--full, --html FILE")
     return _screen(content, width, lines, colour)
 
 
@@ -215,11 +208,11 @@ def _memory(source: Source, width: int) -> Iterator[Line]:
 
 def _tips(content: _Content, width: int) -> Iterator[Line]:
     """As many tips as there is room for."""
-    left = _MOST_TIPS
-    for shown, tip in enumerate(content.tips):
-        lines = _wrapped(tip, max(width - 5, 1))
+    left, tips = _MOST_TIPS, content.source.tips
+    for shown, tip in enumerate(tips):
+        lines = _wrapped(str(tip), max(width - 5, 1))
         if shown and len(lines) > left - 1:
-            rest = plural(len(content.tips) - shown, "more tip")
+            rest = plural(len(tips) - shown, "more tip")
             yield Line(f"     ({rest}: {content.more})", "faint")
             return
         if len(lines) > left - 1:

@@ -14,7 +14,7 @@ from torchprof_hooks.reports.program.tips.call_names import (
     factors,
     shapes_of,
 )
-from torchprof_hooks.reports.program.tips.evidence import Evidence, modules_text
+from torchprof_hooks.reports.program.tips.evidence import Evidence, Tip, modules_text
 
 #: From which share of the time on it is mentioned. A third of it or more can be won.
 LEAST_ATTENTION: Final = 0.05
@@ -25,7 +25,7 @@ _BATCH_RANK: Final = 3
 _TWO_OF_EACH: Final = 1.5
 
 
-def eager_attention(evidence: Evidence) -> Iterator[str]:
+def eager_attention(evidence: Evidence) -> Iterator[Tip]:
     """Modules that call matmul, softmax and matmul on the same matrices."""
     infos = evidence.program.by_function.modules
     by_module: defaultdict[str, list[Row]] = defaultdict(list)
@@ -40,10 +40,10 @@ def eager_attention(evidence: Evidence) -> Iterator[str]:
     share = evidence.share([row for rows in found.values() for row in rows])
     if share.fraction >= LEAST_ATTENTION:
         where = modules_text(list(found), [infos[name].class_name for name in found])
-        yield (
-            f"Attention as matmul, softmax and matmul in {where} takes about {share}: "
+        yield Tip(
+            f"Attention as matmul, softmax and matmul in {where} takes about {share}",
             f"torch.nn.functional.{_FUSED} does it in one function, faster, and where "
-            "it can, without attention weights in memory."
+            "it can, without attention weights in memory.",
         )
 
 

@@ -8,7 +8,7 @@ from textwrap import shorten
 from typing import Final
 
 from torchprof_hooks.profiles.program.compilation import Reasons
-from torchprof_hooks.reports.program.tips.evidence import Evidence
+from torchprof_hooks.reports.program.tips.evidence import Evidence, Tip
 from torchprof_hooks.reports.table import plural
 
 #: From which share of a program on compiling is mentioned.
@@ -17,44 +17,45 @@ LEAST_COMPILING: Final = 0.2
 _LONGEST_REASON: Final = 160
 
 
-def graph_breaks(evidence: Evidence) -> Iterator[str]:
+def graph_breaks(evidence: Evidence) -> Iterator[Tip]:
     """Code that torch.compile left to Python."""
     breaks = evidence.program.compilation.graph_breaks
     if breaks:
         most = max(breaks, key=lambda each: each.times)
         count = sum(each.times for each in breaks)
-        yield (
+        yield Tip(
             f"torch.compile broke graphs {plural(count, 'time')}, most at "
-            f"{_code(most.function, most.place)} ({_reason(most.reason)}): code around "
-            "a break is compiled apart and left to Python in between. "
-            "fullgraph=True makes an error of it."
+            f"{_code(most.function, most.place)} ({_reason(most.reason)})",
+            "code around a break is compiled apart and left to Python in between. "
+            "fullgraph=True makes an error of it.",
         )
 
 
-def recompiles(evidence: Evidence) -> Iterator[str]:
+def recompiles(evidence: Evidence) -> Iterator[Tip]:
     """Code that was compiled more than once."""
     found = evidence.program.compilation.recompiles
     if found:
-        yield (
-            f"torch.compile compiled code again {_times(found)}"
-            f"{_advice(_most_often(found))}."
-        )
+        claim = f"torch.compile compiled code again {_times(found)}"
+        advice = _advice(_most_often(found))
+        yield Tip(claim, f"{advice}.") if advice else Tip(f"{claim}.")
 
 
-def compile_failures(evidence: Evidence) -> Iterator[str]:
+def compile_failures(evidence: Evidence) -> Iterator[Tip]:
     """Code that was not compiled although it should have been."""
     found = evidence.program.compilation.failures
     if found:
-        yield f"torch.compile gave up {_times(found)}: this code ran as it is written."
+        claim = f"torch.compile gave up {_times(found)}"
+        yield Tip(claim, "this code ran as it is written.")
 
 
-def compile_time(evidence: Evidence) -> Iterator[str]:
+def compile_time(evidence: Evidence) -> Iterator[Tip]:
     """A program that spends much of its time in compiling."""
     share = evidence.of_phases("compiling")
     if share.fraction >= LEAST_COMPILING:
-        yield (
-            f"torch.compile takes {share}: it pays in longer runs. Where a block is "
-            "repeated, compiling the block instead of the whole model is quicker."
+        yield Tip(
+            f"torch.compile takes {share}",
+            "it pays in longer runs. Where a block is repeated, compiling the block "
+            "instead of the whole model is quicker.",
         )
 
 
@@ -117,7 +118,7 @@ def _advice(most: Reasons) -> str:
     """Advice for the first of the reasons, or ""."""
     for pattern, text in _ADVICE:
         if pattern.search(most.reasons[0]):
-            return f": {text}"
+            return text
     return ""
 
 

@@ -15,6 +15,20 @@ from torchprof_hooks.reports.table import plural
 _ON_CPU = ("@cpu", "@meta", "?", "mixed")
 
 
+class Tip(NamedTuple):
+    """What is the case, and what to do about it, if that is not plain.
+
+    Call names have colons, too: text alone does not tell where the second begins.
+    """
+
+    claim: str
+    remedy: str = ""
+
+    def __str__(self) -> str:
+        """Both as one paragraph."""
+        return f"{self.claim}: {self.remedy}" if self.remedy else self.claim
+
+
 class Share(NamedTuple):
     """A part of the time of a program, or of its devices."""
 

@@ -14,6 +14,7 @@ from torchprof_hooks.profiles.totals import Totals
 from torchprof_hooks.reports.program.tips.evidence import (
     Evidence,
     Share,
+    Tip,
     forward_ns,
     uses_device,
 )
@@ -62,17 +63,18 @@ _READS: Final = frozenset(
 )
 
 
-def data_loading(evidence: Evidence) -> Iterator[str]:
+def data_loading(evidence: Evidence) -> Iterator[Tip]:
     """A loop that waits for batches."""
     share = evidence.of_phases("data")
     if share.fraction >= LEAST_DATA:
-        yield (
-            f"The loop waits for data {share}: give the DataLoader more workers "
-            "(num_workers), or have it do less per sample."
+        yield Tip(
+            f"The loop waits for data {share}",
+            "give the DataLoader more workers (num_workers), or have it do less per "
+            "sample.",
         )
 
 
-def waiting_for_others(evidence: Evidence) -> Iterator[str]:
+def waiting_for_others(evidence: Evidence) -> Iterator[Tip]:
     """A process that waits for the others of its group."""
     share = evidence.of_phases(*_OF_OTHERS)
     if share.fraction < LEAST_WAITING:
@@ -80,16 +82,16 @@ def waiting_for_others(evidence: Evidence) -> Iterator[str]:
     every = evidence.program.by_module.rows()
     rows = [row for row in every if row.kind in _OF_OTHERS]
     dearest = max(rows, key=lambda row: row.self_ns)
-    yield (
+    yield Tip(
         f"Communication with other processes takes {share}, the most in "
         f"{dearest.name} ({dearest.self_ns / 1e9:.3f}s). In that is the time in which "
-        "this process waits for one that comes later: the one that communicates least "
-        "is the one that the others wait for, and its own report says with what it is "
-        "busy."
+        "this process waits for one that comes later",
+        "the one that communicates least is the one that the others wait for, and its "
+        "own report says with what it is busy.",
     )
 
 
-def code_outside(evidence: Evidence) -> Iterator[str]:
+def code_outside(evidence: Evidence) -> Iterator[Tip]:
     """A loop that is busy with something else, after its first step."""
     strata = evidence.program.strata
     if not strata.functions.steps:
@@ -103,10 +105,10 @@ def code_outside(evidence: Evidence) -> Iterator[str]:
     if share.fraction >= LEAST_OUTSIDE:
         # Nothing tells the first step apart where all steps are one profile.
         begin = "After the first step, about" if strata.warm_up.steps else "About"
-        yield (
+        yield Tip(
             f"{begin} {share} is in no module, function, backward, optimizer or "
             "DataLoader, but in other code of the program, such as preparing batches, "
-            "logging or saving."
+            "logging or saving.",
         )
 
 
@@ -114,7 +116,7 @@ def _outside_ns(profile: Profile) -> int:
     return profile.cells.get(((OUTSIDE_NAME,), "outside"), Totals()).self_ns
 
 
-def reads_from_device(evidence: Evidence) -> Iterator[str]:
+def reads_from_device(evidence: Evidence) -> Iterator[Tip]:
     """Functions that wait for a device."""
     rows = [row for row in evidence.calls if uses_device(row) and _waits(row)]
     times = Counter[str]()
@@ -129,11 +131,12 @@ def reads_from_device(evidence: Evidence) -> Iterator[str]:
     )
     host = Share(sum(map(forward_ns, rows)), evidence.program.by_function.wall_ns)
     dearest = max(rows, key=forward_ns)
-    yield (
+    yield Tip(
         f"Elements are read from a device about {per_turn:.1f} times per {noun} "
-        f"({each}), for about {host}, the most in {dearest.name}: each time, the "
-        "program waits until the device has done all before it, and prepares nothing "
-        "meanwhile. Keep results on the device and read them every so many steps."
+        f"({each}), for about {host}, the most in {dearest.name}",
+        "each time, the program waits until the device has done all before it, and "
+        "prepares nothing meanwhile. Keep results on the device and read them every so "
+        "many steps.",
     )
 
 
@@ -145,7 +148,7 @@ def _waits(row: Row) -> bool:
     return row.class_name in _READS
 
 
-def small_functions(evidence: Evidence) -> Iterator[str]:
+def small_functions(evidence: Evidence) -> Iterator[Tip]:
     """Functions so short that calling them is much of the work."""
     per_turn = evidence.per_turn(sum(row.calls for row in evidence.calls))
     totals = [each for row in evidence.calls for each in row.phases.values()]
@@ -158,11 +161,12 @@ def small_functions(evidence: Evidence) -> Iterator[str]:
     longest_ns = max(share.part_ns, _device_ns(evidence) if on_device else 0)
     if longest_ns < SMALL_CALL_NS * calls and share.fraction >= LEAST_CALLS:
         graphs = ' (mode="reduce-overhead" on a GPU)' if on_device else ""
-        yield (
+        yield Tip(
             f"About {per_turn:.0f} functions per {evidence.turns.noun} and their "
-            f"backward take {share.part_ns / calls / 1e3:.1f}us per call, {share}: so "
-            "short that calling them is a large part of it. Larger batches take little "
-            f"longer; torch.compile{graphs} calls fewer functions."
+            f"backward take {share.part_ns / calls / 1e3:.1f}us per call, {share}, so "
+            "short that calling them is a large part of it",
+            "larger batches take little longer; "
+            f"torch.compile{graphs} calls fewer functions.",
         )
 
 

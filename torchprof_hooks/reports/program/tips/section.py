@@ -14,7 +14,7 @@ from torchprof_hooks.reports.program.tips.compiling import (
     graph_breaks,
     recompiles,
 )
-from torchprof_hooks.reports.program.tips.evidence import Evidence
+from torchprof_hooks.reports.program.tips.evidence import Evidence, Tip
 from torchprof_hooks.reports.program.tips.loop import (
     code_outside,
     data_loading,
@@ -34,7 +34,7 @@ from torchprof_hooks.reports.program.tips.types import (
     unused_tf32,
 )
 
-Finder = Callable[[Evidence], Iterator[str]]
+Finder = Callable[[Evidence], Iterator[Tip]]
 
 #: In the order in which they are shown.
 _FINDERS: Final[tuple[Finder, ...]] = (
@@ -59,8 +59,8 @@ _FINDERS: Final[tuple[Finder, ...]] = (
 _WIDTH: Final = 100
 
 
-def find_tips(program: ProgramProfile) -> list[str]:
-    """What the numbers of a program suggest, a paragraph for each."""
+def find_tips(program: ProgramProfile) -> list[Tip]:
+    """What the numbers of a program suggest."""
     evidence = Evidence(program)
     return [tip for find in _FINDERS for tip in find(evidence)]
 
@@ -84,9 +84,9 @@ def tips_section(program: ProgramProfile) -> str:
     return "\n".join(["Tips", "---", *lines])
 
 
-def _item(tip: str) -> str:
+def _item(tip: Tip) -> str:
     return fill(
-        tip,
+        str(tip),
         _WIDTH,
         initial_indent="  - ",
         subsequent_indent="    ",

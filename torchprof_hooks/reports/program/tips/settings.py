@@ -8,7 +8,7 @@ from typing import Final
 
 from torchprof_hooks.profiles.names import optimizer_name
 from torchprof_hooks.profiles.program.program_facts import OptimizerFacts
-from torchprof_hooks.reports.program.tips.evidence import Evidence, Share
+from torchprof_hooks.reports.program.tips.evidence import Evidence, Share, Tip
 from torchprof_hooks.reports.table import plural
 
 #: The least share of the time of an optimizer that could be faster.
@@ -26,17 +26,18 @@ _FASTER_FUSED: Final = {
 }
 
 
-def anomaly_detection(evidence: Evidence) -> Iterator[str]:
+def anomaly_detection(evidence: Evidence) -> Iterator[Tip]:
     """Autograd looked for anomalies."""
     if evidence.program.facts.detects_anomalies:
-        yield (
-            "Autograd's anomaly detection was on: it notes a traceback for every "
-            "function and searches every gradient for NaN. Switch it off "
-            "(torch.autograd.set_detect_anomaly) when you have found what you look for."
+        yield Tip(
+            "Autograd's anomaly detection was on",
+            "it notes a traceback for every function and searches every gradient for "
+            "NaN. Switch it off (torch.autograd.set_detect_anomaly) when you have "
+            "found what you look for.",
         )
 
 
-def unfused_optimizers(evidence: Evidence) -> Iterator[str]:
+def unfused_optimizers(evidence: Evidence) -> Iterator[Tip]:
     """Optimizers that have a faster form."""
     by_class: defaultdict[str, list[OptimizerFacts]] = defaultdict(list)
     for facts in evidence.program.facts.optimizers:
@@ -50,9 +51,10 @@ def unfused_optimizers(evidence: Evidence) -> Iterator[str]:
         share = Share(times.get(optimizer_name(name), 0), profile.wall_ns)
         if share.fraction >= LEAST_OPTIMIZER:
             count = sum(facts.parameters for facts in optimizers)
-            yield (
+            yield Tip(
                 f"{name} takes {share} for {plural(count, 'tensor')} on "
-                f"{optimizers[0].device}: {name}(..., fused=True) does the same faster."
+                f"{optimizers[0].device}",
+                f"{name}(..., fused=True) does the same faster.",
             )
 
 
@@ -61,7 +63,7 @@ def _can_be_faster(facts: OptimizerFacts) -> bool:
     return is_known and facts.can_fuse and not facts.is_fused
 
 
-def recomputing(evidence: Evidence) -> Iterator[str]:
+def recomputing(evidence: Evidence) -> Iterator[Tip]:
     """Activation checkpoints that cost much."""
     share = evidence.of_phases("recompute")
     if share.fraction < LEAST_RECOMPUTE:
@@ -73,7 +75,7 @@ def recomputing(evidence: Evidence) -> Iterator[str]:
     }
     most = max(times, key=lambda name: times[name], default="")
     where = f", the most in {most} ({times[most] / 1e9:.3f}s)" if most else ""
-    yield (
-        f"Recomputing (activation checkpointing) takes about {share}{where}: if memory "
-        "allows, checkpoint less."
+    yield Tip(
+        f"Recomputing (activation checkpointing) takes about {share}{where}",
+        "if memory allows, checkpoint less.",
     )

@@ -11,7 +11,7 @@ from torchprof_hooks.reports.program.tips.call_names import (
     multiplies,
     tensor_types,
 )
-from torchprof_hooks.reports.program.tips.evidence import Evidence, has_backward
+from torchprof_hooks.reports.program.tips.evidence import Evidence, Tip, has_backward
 
 #: The least share of the time in double precision that is mentioned: half of it can be
 #: saved.
@@ -30,19 +30,19 @@ _HALF: Final = frozenset({"bfloat16", "float16"})
 _FLOATING: Final = _HALF | {"float32", "float64"}
 
 
-def double_precision(evidence: Evidence) -> Iterator[str]:
+def double_precision(evidence: Evidence) -> Iterator[Tip]:
     """Functions that work in float64."""
     rows = [row for row in evidence.calls if "float64" in tensor_types(row)]
     share = evidence.share(rows)
     if share.fraction >= LEAST_DOUBLE:
-        yield (
-            f"Functions with float64 inputs take about {share}, "
-            f"{evidence.most(rows)}: float32 takes half the memory and about half the "
-            "time, on most GPUs far less. NumPy makes float64 by default."
+        yield Tip(
+            f"Functions with float64 inputs take about {share}, {evidence.most(rows)}",
+            "float32 takes half the memory and about half the time, on most GPUs far "
+            "less. NumPy makes float64 by default.",
         )
 
 
-def unused_tf32(evidence: Evidence) -> Iterator[str]:
+def unused_tf32(evidence: Evidence) -> Iterator[Tip]:
     """Products in float32 that could be computed by tensor cores. Where there is half
     precision, autocast may have them computed in it."""
     has_half = any(tensor_types(row) & _HALF for row in evidence.calls)
@@ -55,14 +55,14 @@ def unused_tf32(evidence: Evidence) -> Iterator[str]:
     ]
     share = evidence.share(rows)
     if share.fraction >= LEAST_TF32:
-        yield (
-            f"float32 matrix products take about {share}, "
-            f"{evidence.most(rows)}: if 10 bits of precision will do for their inputs, "
-            'torch.set_float32_matmul_precision("high") has tensor cores compute them.'
+        yield Tip(
+            f"float32 matrix products take about {share}, {evidence.most(rows)}",
+            "if 10 bits of precision will do for their inputs, "
+            'torch.set_float32_matmul_precision("high") has tensor cores compute them.',
         )
 
 
-def autocast_inference(evidence: Evidence) -> Iterator[str]:
+def autocast_inference(evidence: Evidence) -> Iterator[Tip]:
     """Products whose inputs are converted again and again, though nothing is trained.
     Only autocast lets types meet here; in training, it is there for that."""
     rows = [
@@ -75,14 +75,14 @@ def autocast_inference(evidence: Evidence) -> Iterator[str]:
     share = evidence.share(rows)
     if share.fraction >= LEAST_PRODUCTS:
         met = " and ".join(sorted(tensor_types(rows[0]) & _FLOATING))
-        yield (
+        yield Tip(
             f"Autocast converts inputs ({met}) of products without a backward that "
-            f"take about {share}, {evidence.most(rows)}: for inference, convert the "
-            "model once (model.to(torch.bfloat16), say)."
+            f"take about {share}, {evidence.most(rows)}",
+            "for inference, convert the model once (model.to(torch.bfloat16), say).",
         )
 
 
-def unaligned_sizes(evidence: Evidence) -> Iterator[str]:
+def unaligned_sizes(evidence: Evidence) -> Iterator[Tip]:
     """Products in half precision of sizes that do not suit tensor cores."""
     rows = [row for row in evidence.calls if _is_half_on_cuda(row) and _unaligned(row)]
     share = evidence.share(rows)
@@ -90,10 +90,11 @@ def unaligned_sizes(evidence: Evidence) -> Iterator[str]:
         sizes = sorted({_unaligned(row) for row in rows})
         shown = ", ".join(map(str, sizes[:_SIZES_SHOWN]))
         more = ", ..." if len(sizes) > _SIZES_SHOWN else ""
-        yield (
+        yield Tip(
             f"Half-precision products of sizes that are no multiple of {ALIGNMENT} "
-            f"({shown}{more}) take about {share}, {evidence.most(rows)}: tensor cores "
-            f"work best on multiples of {ALIGNMENT}, to which sizes can be padded."
+            f"({shown}{more}) take about {share}, {evidence.most(rows)}",
+            f"tensor cores work best on multiples of {ALIGNMENT}, to which sizes can "
+            "be padded.",
         )
 
 
