@@ -10,7 +10,7 @@ from torchprof_hooks.profiles.names import MODULE_PHASES, PlotKind
 from torchprof_hooks.profiles.options import check_choice
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.rows import Row
-from torchprof_hooks.reports.program.part import PHASE_TITLES
+from torchprof_hooks.reports.program.part import PHASE_TITLES, shown_times_ns
 from torchprof_hooks.reports.time_tree import without_numbers
 
 #: Bars of a chart.
@@ -56,8 +56,8 @@ def _draw_modules(profile: Profile, ax: Any) -> None:
 
 
 def _draw_phases(profile: Profile, ax: Any) -> None:
-    times = profile.phase_times_ns()
-    found = {text: times[phase] for phase, text in PHASE_TITLES.items() if times[phase]}
+    times = shown_times_ns(profile)
+    found = {PHASE_TITLES[phase]: phase_ns for phase, phase_ns in times.items()}
     ax.barh(list(found), [phase_ns / 1e6 for phase_ns in found.values()])
     _finish(ax, "time (ms)", "Phases")
 

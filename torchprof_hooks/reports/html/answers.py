@@ -11,7 +11,7 @@ from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.reports.hottest import COLD, Hottest, hottest
 from torchprof_hooks.reports.html.escaping import escaped
 from torchprof_hooks.reports.html.numbers import count_text, share_text, time_text
-from torchprof_hooks.reports.program.part import OTHER, PHASE_TITLES
+from torchprof_hooks.reports.program.part import OTHER, PHASE_TITLES, shown_times_ns
 from torchprof_hooks.reports.source import Source
 from torchprof_hooks.reports.table import plural
 
@@ -38,7 +38,7 @@ def answers(source: Source) -> Iterator[Answer]:
 
 def _direction(profile: Profile) -> Iterator[Answer]:
     """The phase of modules that takes most, and what the others take."""
-    times, wall_ns = profile.phase_times_ns(), profile.wall_ns
+    times, wall_ns = shown_times_ns(profile), profile.wall_ns
     shares = {
         phase: f"{PHASE_TITLES[phase].removeprefix(OTHER)} "
         f"{share_text(phase_ns, wall_ns)}"

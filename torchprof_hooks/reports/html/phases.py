@@ -6,13 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from torchprof_hooks.profiles.names import Phase
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.step_times import Bucket, StepTimes
 from torchprof_hooks.reports.html.escaping import escaped
 from torchprof_hooks.reports.html.numbers import count_text, share_text, time_text
 from torchprof_hooks.reports.html.static_table import Column, html_table
-from torchprof_hooks.reports.program.part import PHASE_TITLES
+from torchprof_hooks.reports.program.part import PHASE_TITLES, shown_times_ns
 from torchprof_hooks.reports.source import Source
 from torchprof_hooks.reports.table import plural
 
@@ -27,8 +26,8 @@ _HEIGHT: Final = 90
 def phase_section(source: Source) -> str:
     """A bar of all phases, their times in a table, and the durations of steps."""
     profile = replace(source.modules, step_times=source.program.step_times)
-    times = profile.phase_times_ns()
-    found = [(p, times[p]) for p in PHASE_TITLES if times.get(p, 0) > 0]
+    times = shown_times_ns(profile)
+    found = [(phase, phase_ns) for phase, phase_ns in times.items() if phase_ns > 0]
     return "".join(
         [
             _phase_bar(found, profile.wall_ns),
@@ -42,8 +41,8 @@ def phase_section(source: Source) -> str:
 def _columns(source: Source) -> Iterator[Column]:
     """The phases of the loop, and beside them those of what came before."""
     profile, start_up = source.modules, source.start_up
-    times = profile.phase_times_ns()
-    before: Mapping[Phase, int] = start_up.phase_times_ns() if start_up else {}
+    times = shown_times_ns(profile)
+    before: Mapping[str, int] = shown_times_ns(start_up) if start_up else {}
     phases = [p for p in PHASE_TITLES if times[p] > 0 or before.get(p, 0) > 0]
     own = [times[phase] for phase in phases]
     yield Column("phase", [PHASE_TITLES[phase] for phase in phases], is_text=True)
@@ -56,7 +55,7 @@ def _columns(source: Source) -> Iterator[Column]:
         yield Column("per step", [time_text(ns / profile.steps) for ns in own])
 
 
-def _phase_bar(found: Sequence[tuple[Phase, int]], wall_ns: int) -> str:
+def _phase_bar(found: Sequence[tuple[str, int]], wall_ns: int) -> str:
     """Segments as wide as the phases are long, and what they mean."""
     parts = [
         (phase, f"{PHASE_TITLES[phase]} {share_text(ns, wall_ns)}", ns)

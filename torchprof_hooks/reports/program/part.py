@@ -3,18 +3,20 @@ and all of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import Final
 
-from torchprof_hooks.profiles.names import UNSAMPLED_NAME, Phase
+from torchprof_hooks.profiles.names import UNSAMPLED_NAME
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.program.program_profile import ProgramProfile, part_of
+from torchprof_hooks.profiles.program.unseen_steps import UNSEEN
 from torchprof_hooks.reports.table import plural
 
 #: The title of a phase that has no title of its own begins so.
 OTHER: Final = "other: "
-#: The titles of phases, in the order in which they are shown.
-PHASE_TITLES: dict[Phase, str] = {
+#: The titles of phases, in the order in which they are shown; the last one is none.
+PHASE_TITLES: dict[str, str] = {
     "forward": "forward",
     "backward": "backward",
     "recompute": "recompute",
@@ -26,6 +28,7 @@ PHASE_TITLES: dict[Phase, str] = {
     "garbage": "garbage collection",
     "outside": OTHER + "outside of modules",
     "profiler": "measuring itself",
+    "unseen": "not looked into",
 }
 
 
@@ -59,33 +62,27 @@ def _part_lines(program: ProgramProfile, name: str) -> Iterator[str]:
     seconds = part.wall_ns / 1e9
     per_call = f" ({seconds / calls:.6f}s per call)" if calls else ""
     yield f"  Time in {plural(calls, 'call')} to {name}: {seconds:.3f}s{per_call}"
-    yield from phase_lines(part.phase_times_ns(), part.wall_ns)
+    yield from phase_lines(part)
     functions = part_of(program.by_function, name)
     yield from _function_lines(functions)
     yield from _device_lines(part)
 
 
-def phase_lines(
-    times: Mapping[Phase, int], whole_ns: int, unseen_ns: int = 0
-) -> Iterator[str]:
-    """The time of each phase, with its share.
-
-    unseen_ns: the part of the time outside of modules of which nothing is known.
-    """
-    for title, phase_ns in titled_times(times, unseen_ns):
-        share = 100 * phase_ns / max(whole_ns, 1)
-        yield f"    {title}: {phase_ns / 1e9:.3f}s ({share:.1f}%)"
+def phase_lines(profile: Profile) -> Iterator[str]:
+    """The time of each phase, with its share."""
+    for phase, phase_ns in shown_times_ns(profile).items():
+        share = 100 * phase_ns / max(profile.wall_ns, 1)
+        yield f"    {PHASE_TITLES[phase]}: {phase_ns / 1e9:.3f}s ({share:.1f}%)"
 
 
-def titled_times(
-    times: Mapping[Phase, int], unseen_ns: int = 0
-) -> Iterator[tuple[str, int]]:
-    """What each phase is called, and its time, where there is any."""
-    known = {**times, "outside": times.get("outside", 0) - unseen_ns}
-    lines = [(title, known.get(phase, 0)) for phase, title in PHASE_TITLES.items()]
-    for title, phase_ns in (*lines, ("not looked into", unseen_ns)):
-        if phase_ns:
-            yield title, phase_ns
+def shown_times_ns(profile: Profile) -> Counter[str]:
+    """The time of each phase where there is any, in the order of `PHASE_TITLES`. What
+    was not looked into is no time outside of modules here: nothing is known of it."""
+    times: Counter[str] = Counter(profile.phase_times_ns())
+    if UNSEEN in profile.cells:
+        times["unseen"] = profile.cells[UNSEEN].self_ns
+        times["outside"] -= times["unseen"]
+    return Counter({phase: times[phase] for phase in PHASE_TITLES if times[phase]})
 
 
 def _function_lines(profile: Profile) -> Iterator[str]:

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from torchprof_hooks.profiles.program.program_profile import ProgramProfile
-from torchprof_hooks.profiles.program.unseen_steps import UNSEEN
 from torchprof_hooks.profiles.step_times import StepTimes
-from torchprof_hooks.profiles.totals import Totals
 from torchprof_hooks.reports.header import core_of
 from torchprof_hooks.reports.program.part import phase_lines
 from torchprof_hooks.reports.table import plural
@@ -45,8 +43,7 @@ def _lines(program: ProgramProfile) -> Iterator[str]:
     in_tables_ns = program.by_module.wall_ns
     left_out = "" if program.has_warm_up else f", {in_tables_ns / 1e9:.3f}s of it below"
     yield f"  Time measured: {wall_ns / 1e9:.3f}s{left_out}"
-    unseen_ns = program.by_module.cells.get(UNSEEN, Totals()).self_ns
-    yield from phase_lines(program.phase_times_ns, in_tables_ns, unseen_ns)
+    yield from phase_lines(program.by_module)
     compilation = program.compilation
     if not compilation.is_empty:
         count = plural(compilation.compilations, "compilation")

@@ -7,9 +7,7 @@ from math import ceil
 from typing import Final
 
 from torchprof_hooks.profiles.profile import Profile
-from torchprof_hooks.profiles.program.unseen_steps import UNSEEN
-from torchprof_hooks.profiles.totals import Totals
-from torchprof_hooks.reports.program.part import OTHER, PHASE_TITLES, titled_times
+from torchprof_hooks.reports.program.part import OTHER, PHASE_TITLES, shown_times_ns
 from torchprof_hooks.reports.screen.line import Line, Style
 from torchprof_hooks.reports.table import TextColumn, share_column, table_lines
 from torchprof_hooks.reports.units import format_times
@@ -60,6 +58,5 @@ def phase_bars(loop: Profile, start_up: Profile | None, width: int) -> Iterator[
 
 
 def _times(profile: Profile) -> dict[str, int]:
-    unseen_ns = profile.cells.get(UNSEEN, Totals()).self_ns
-    titled = titled_times(profile.phase_times_ns(), unseen_ns)
-    return {title.removeprefix(OTHER): phase_ns for title, phase_ns in titled}
+    times = shown_times_ns(profile)
+    return {PHASE_TITLES[p].removeprefix(OTHER): ns for p, ns in times.items()}

@@ -16,7 +16,7 @@ from torchprof_hooks.reports.hottest import Hottest, hottest
 from torchprof_hooks.reports.memory_tree import peak_text
 from torchprof_hooks.reports.operations.flop_tree import utilisation_text
 from torchprof_hooks.reports.program.device_idle import idle_lines
-from torchprof_hooks.reports.program.part import OTHER, PHASE_TITLES
+from torchprof_hooks.reports.program.part import OTHER, PHASE_TITLES, shown_times_ns
 from torchprof_hooks.reports.program.totals import sample_text
 from torchprof_hooks.reports.screen.functions import function_lines, place_lines
 from torchprof_hooks.reports.screen.line import Line, joined
@@ -160,7 +160,7 @@ def _answers(content: _Content, hot: Hottest | None, width: int) -> Iterator[Lin
         room = max(width - 16 - len(text), 20)
         line = f"Hottest module: {shorten(name, room)}{text}"
         yield Line(shorten(printable(line), width), "hot")
-    times = profile.phase_times_ns()
+    times = shown_times_ns(profile)
     if times.total() <= 0:
         return
     phase, most_ns = times.most_common(1)[0]
