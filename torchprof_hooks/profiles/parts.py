@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from math import isqrt
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,6 +19,7 @@ from torchprof_hooks.profiles.cells import (
 from torchprof_hooks.profiles.files.fields import Count
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import PROFILER_NAME
+from torchprof_hooks.profiles.step_times import StepTimes
 from torchprof_hooks.profiles.totals import Totals
 
 if TYPE_CHECKING:
@@ -102,11 +104,14 @@ class Parted:
         if that is not known: without optimizers of torch's, where `max_overhead` leaves
         the first step out, and in older files."""
         profile = self._reported_profile()
-        return _part(profile, profile.first.cells, profile.first.steps)
+        times = profile.step_times
+        first = StepTimes(times.first_steps, times.first_ns)
+        return _part(profile, profile.first.cells, profile.first.steps, first)
 
     @property
     def loop(self) -> Profile:
-        """The rest, with the shortest and the longest calls of all."""
+        """The rest. Which call was the shortest, and which the longest, is known of all
+        alone: they are those of all here, as far as that can be."""
         profile = self._reported_profile()
         first = profile.first
         if not first.steps:
@@ -116,7 +121,8 @@ class Parted:
             for key, totals in profile.cells.items()
         }
         cells = {key: totals for key, totals in left.items() if totals != _NOTHING}
-        return _part(profile, cells, profile.steps - first.steps)
+        later = profile.step_times._replace(first_steps=0, first_ns=0)
+        return _part(profile, cells, profile.steps - first.steps, later)
 
     def corrected(self) -> Profile:
         """The same profile without the time that measuring took in each row, as far as
@@ -138,33 +144,40 @@ class Parted:
         raise NotImplementedError
 
 
-def _part(profile: Profile, cells: Cells, steps: int) -> Profile:
+def _part(profile: Profile, cells: Cells, steps: int, times: StepTimes) -> Profile:
     return replace(
         profile,
         cells=cells,
         wall_ns=sum(totals.self_ns for totals in cells.values()),
         steps=steps,
+        step_times=times,
+        items=profile.items * steps // max(profile.steps, 1),
         overhead_ns=sum(map(overhead_ns, cells.items())),
         first=NO_FIRST_STEPS,
     )
 
 
 def _after(whole: Totals, first: Totals | None) -> Totals:
-    """What is left without what was first, with the shortest and the longest call of
-    all."""
+    """What is left without what was first. No call can have been longer than what all
+    took without the others, or what the sum of the squares allows: the longest of all
+    mostly was a first one."""
     if first is None:
         return whole
-    is_called = whole.calls > first.calls
+    calls = whole.calls - first.calls
+    duration_ns = whole.duration_ns - first.duration_ns
+    squares_ns2 = whole.squares_ns2 - first.squares_ns2
+    min_ns = whole.min_ns if calls else 0
+    most_ns = min(duration_ns - (calls - 1) * min_ns, isqrt(max(squares_ns2, 0)))
     memory = whole.memory.without(first.memory)
     return Totals(
-        calls=whole.calls - first.calls,
+        calls=calls,
         self_ns=whole.self_ns - first.self_ns,
-        min_ns=whole.min_ns if is_called else 0,
-        max_ns=whole.max_ns if is_called else 0,
-        duration_ns=whole.duration_ns - first.duration_ns,
-        squares_ns2=whole.squares_ns2 - first.squares_ns2,
+        min_ns=min_ns,
+        max_ns=max(min(whole.max_ns, most_ns), min_ns) if calls else 0,
+        duration_ns=duration_ns,
+        squares_ns2=squares_ns2,
         device_self_ns=whole.device_self_ns - first.device_self_ns,
-        memory=memory if is_called else memory.with_peak(0),
+        memory=memory if calls else memory.with_peak(0),
         flops=whole.flops - first.flops,
         overhead_ns=whole.overhead_ns - first.overhead_ns,
         traffic=whole.traffic.minus(first.traffic),

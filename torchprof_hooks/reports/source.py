@@ -13,6 +13,7 @@ from torchprof_hooks.profiles.program.program_profile import ProgramProfile
 from torchprof_hooks.profiles.program.strata import Strata
 from torchprof_hooks.profiles.program.stratum import Stratum
 from torchprof_hooks.profiles.rows import Row
+from torchprof_hooks.profiles.step_times import StepTimes
 from torchprof_hooks.profiles.tree import Node
 from torchprof_hooks.reports.program.tips import Tip, find_tips
 
@@ -41,6 +42,11 @@ class Source:
     is_estimate: bool = False
     start_up: Profile | None = None
 
+    @property
+    def step_times(self) -> StepTimes:
+        """Durations of all steps, with the first ones, but without traced ones."""
+        return (self.program if self.is_estimate else self.measured).step_times
+
     @cached_property
     def tree(self) -> Node:
         """The tree of modules, with optimizers, data and so on beside them."""
@@ -64,13 +70,16 @@ class Source:
         return {}
 
 
-def source_of(profile: Profile, *, corrected: bool = True) -> Source:
+def source_of(
+    profile: Profile, *, corrected: bool = True, apart: bool = True
+) -> Source:
     """A page about one profile, or about its loop, with what came before that apart.
 
     corrected: see `Profile.corrected`.
+    apart: whether the start-up is kept apart.
     """
     parts = [profile]
-    if 0 < profile.first.steps < profile.steps:
+    if apart and 0 < profile.first.steps < profile.steps:
         loop = profile.loop
         parts = [profile] if loop.is_empty else [loop, profile.start_up]
     if corrected:
@@ -87,7 +96,7 @@ def source_of_loop(program: ProgramProfile) -> Source:
     loop = replace(program, has_warm_up=False)
     if not 0 < first.steps < program.strata.steps or loop.by_module.is_empty:
         return source_of_program(program)
-    start_up = first.profile if program.has_warm_up else None
+    start_up = first.profile.corrected() if program.has_warm_up else None
     return replace(source_of_program(loop), start_up=start_up)
 
 
@@ -131,7 +140,8 @@ class _AllSeen(ProgramProfile):
 
 
 def _as_program(profile: Profile) -> ProgramProfile:
-    seen = Stratum(profile, profile.steps, profile.wall_ns)
+    ended = profile.steps + profile.step_times.evaluations
+    seen = Stratum(profile, ended, profile.wall_ns)
     # Where functions were not measured, what the loop calls is not told from its code.
     strata = Strata(functions=seen) if profile.has_functions else Strata(modules=seen)
     return _AllSeen("", strata, profile.wall_ns, profile.overhead_ns)

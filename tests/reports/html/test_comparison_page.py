@@ -5,7 +5,10 @@ from dataclasses import replace
 from tests.helpers import hand_built, timed
 from tests.reports.html.test_page import HOSTILE, Page, shown
 from torchprof_hooks import Profile
+from torchprof_hooks.profiles.cells import CellKey
 from torchprof_hooks.profiles.compare import compare
+from torchprof_hooks.profiles.parts import FirstSteps
+from torchprof_hooks.profiles.totals import Totals
 from torchprof_hooks.reports.html.comparison import comparison_page
 
 MS = 10**6
@@ -102,3 +105,13 @@ def test_names_are_never_markup() -> None:
         assert page.count("<script") == page.count("</script") == 2
         assert "onerror=alert(1)>" not in page
         assert page.isascii()
+
+
+def test_the_first_step_is_in_the_picture_as_in_the_numbers() -> None:
+    whole = run(10, 30)
+    cells: dict[CellKey, Totals] = {(("Net", "Net.fc"), "forward"): timed(10 * MS)}
+    apart = replace(whole, first=FirstSteps(1, cells))
+    page = comparison_page(compare(whole, apart))
+    trees = Page(comparison_page(compare(whole, whole))).data["trees"]
+    assert Page(page).data["trees"] == trees
+    assert "Start-up" not in shown(page)

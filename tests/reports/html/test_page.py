@@ -24,6 +24,7 @@ from torchprof_hooks.profiles.program.strata import Strata
 from torchprof_hooks.profiles.program.stratum import Stratum
 from torchprof_hooks.profiles.rows import Row
 from torchprof_hooks.profiles.step_times import Bucket, StepTimes
+from torchprof_hooks.profiles.totals import Totals
 from torchprof_hooks.profiles.trace.device_idle import DeviceIdle, DeviceUse, IdleRow
 from torchprof_hooks.profiles.trace.memory_levels import Level
 from torchprof_hooks.profiles.trace.memory_replay import DeviceReplay, MemoryReplay
@@ -395,3 +396,27 @@ def test_importing_the_package_and_a_profile_imports_no_page() -> None:
         "print([n for n in sys.modules if 'reports' in n or n == 'torch'])"
     )
     assert python("-c", code, fresh=True).stdout.strip() == "[]"
+
+
+def test_the_remedy_of_a_tip_begins_behind_the_names_of_calls() -> None:
+    cells: dict[Any, Any] = {
+        ("Net", "forward"): own(10**9, 10),
+        ("Net > linear(2x3, 4x3)", "forward"): own(10**9, 10),
+    }
+    call = ModuleInfo("linear", "function", inputs=("float64@cpu",) * 2)
+    page = hand_built(cells, {"Net": "Net", "linear(2x3, 4x3)": call}, steps=10)
+    assert '<p class="answer">float32 takes half the memory' in profile_page(page)
+
+
+def test_what_was_not_looked_into_has_a_phase_of_its_own() -> None:
+    known = with_start_up()
+    outside = ModuleInfo(kind="outside")
+    unseen = Profile(
+        {(("(outside modules)",), "outside"): Totals(self_ns=9 * 10**8)},
+        {"(outside modules)": outside},
+        9 * 10**8,
+    )
+    strata = replace(known.strata, counted=Stratum(unseen))
+    page = program_page(replace(known, strata=strata))
+    assert "not looked into 90.0" in page
+    assert "outside of modules 2.4" in page

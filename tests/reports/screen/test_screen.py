@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from dataclasses import replace
 from itertools import product
 from typing import Any, Literal
@@ -21,7 +22,7 @@ from torchprof_hooks.profiles.program.program_facts import (
 from torchprof_hooks.profiles.program.program_profile import ProgramProfile
 from torchprof_hooks.profiles.program.strata import Strata
 from torchprof_hooks.profiles.program.stratum import Stratum
-from torchprof_hooks.profiles.step_times import StepTimes
+from torchprof_hooks.profiles.step_times import Bucket, StepTimes
 from torchprof_hooks.profiles.totals import Totals
 from torchprof_hooks.reports.characters import display_width
 from torchprof_hooks.reports.screen.screen import profile_screen, program_screen
@@ -476,3 +477,56 @@ def test_steps_of_a_budget() -> None:
         "torchprof_hooks: Policy, 200.00ms of 2.00sec measured (10.0 %)",
         "10 of 100 steps of 65.00ms",
     ]
+
+
+# What is not known, or not in the tables
+
+
+def test_what_was_not_looked_into_is_not_outside_of_modules() -> None:
+    known = program()
+    unseen = Profile(
+        {(("(outside modules)",), "outside"): Totals(self_ns=900 * MS)},
+        {"(outside modules)": ModuleInfo(kind="outside")},
+        900 * MS,
+    )
+    strata = replace(known.strata, counted=Stratum(unseen))
+    screen = program_screen(replace(known, strata=strata))
+    assert re.search(r"not looked into +.* 900.00ms  90.0  #", screen)
+    assert "Forward or backward: neither; not looked into, 90.0 %" in screen
+    assert "measuring itself" not in screen
+
+
+def test_traced_steps_are_in_the_title() -> None:
+    """Else start-up and loop do not add up to the time measured."""
+    known = program()
+    traced = replace(known.strata.functions.profile, step_times=StepTimes())
+    strata = replace(known.strata, disturbed=Stratum(traced, 1, 100 * MS))
+    title = program_screen(replace(known, strata=strata)).splitlines()[0]
+    assert "1.20sec wall: 1.00sec start-up with the first step, " in title
+    assert title.endswith("then 100.00ms, and 100.00ms in traced steps")
+
+
+def test_the_start_is_without_what_measuring_took() -> None:
+    known = program()
+    start = known.strata.warm_up.profile
+    cells = {
+        key: replace(totals, overhead_ns=totals.self_ns // 2)
+        for key, totals in start.cells.items()
+    }
+    first = known.strata.warm_up._replace(profile=replace(start, cells=cells))
+    screen = program_screen(replace(known, strata=replace(known.strata, warm_up=first)))
+    assert re.search(r"measuring itself +500.00ms", screen)
+
+
+def test_evaluations_are_turns_of_tips_too() -> None:
+    """Functions called in evaluations are not those of training steps."""
+    many = hand_built(
+        {
+            ("Net", "forward"): ms(50, calls=1000),
+            ("Net > add(4)", "forward"): ms(50, calls=10_000),
+        },
+        {"Net": "Net"},
+    )
+    times = StepTimes(later=(Bucket(1500, 10, 10 * MS),), evaluations=990)
+    assert "Tip" not in profile_screen(replace(many, steps=10, step_times=times))
+    assert "About 1000 functions per step" in profile_screen(replace(many, steps=10))

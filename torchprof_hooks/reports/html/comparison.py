@@ -64,7 +64,9 @@ def _sections(comparison: Comparison, of_modules: Comparison) -> Iterator[Sectio
     if only:
         yield Section("Only in one of them", definition_list(only))
     for title, profile in (("before", comparison.old), ("now", comparison.new)):
-        measured = definition_list(facts(source_of(profile, corrected=False)))
+        measured = definition_list(
+            facts(source_of(profile, corrected=False, apart=False))
+        )
         yield Section(f"What was measured, {title}", measured)
 
 
@@ -176,7 +178,8 @@ def _data(comparison: Comparison, of_modules: Comparison) -> dict[str, Any]:
     changes = _packed(packed, comparison.changes)
     in_picture = _packed(packed, of_modules.changes)
     added = [packed.text(name) for name in sorted(_names_only_now(of_modules))]
-    content = packed.content(source_of(comparison.new, corrected=False))
+    source = source_of(comparison.new, corrected=False, apart=False)
+    content = packed.content(source)
     content |= {"changes": changes, "added": added}
     if of_modules is not comparison:
         content["moduleChanges"] = in_picture

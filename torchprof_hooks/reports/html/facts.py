@@ -20,7 +20,7 @@ def headline(source: Source) -> str:
     if source.start_up:
         start_up = f"{time_text(source.start_up.wall_ns)} start-up with the first step"
         parts = [f"{start_up}, then {time_text(shown.wall_ns)}"]
-        count = source.program.step_times.steps
+        count = source.step_times.steps
     if count:
         parts.append(f"{count_text(count)} training steps")
     if shown.step_times.evaluations:

@@ -25,7 +25,7 @@ _HEIGHT: Final = 90
 
 def phase_section(source: Source) -> str:
     """A bar of all phases, their times in a table, and the durations of steps."""
-    profile = replace(source.modules, step_times=source.program.step_times)
+    profile = replace(source.modules, step_times=source.step_times)
     times = shown_times_ns(profile)
     found = [(phase, phase_ns) for phase, phase_ns in times.items() if phase_ns > 0]
     return "".join(

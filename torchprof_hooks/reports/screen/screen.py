@@ -106,7 +106,7 @@ def _screen(content: _Content, width: int, lines: int, colour: bool) -> str:
     hot = hottest(row for row in source.rows("module") if row.kind == "module")
     above = [
         [*_title(content, width), *_answers(content, hot, width)],
-        list(phase_bars(source.modules, content.source.start_up, width)),
+        list(phase_bars(source.modules, source.start_up, width)),
     ]
     below = [
         list(function_lines(source, width)),
@@ -125,10 +125,13 @@ def _title(content: _Content, width: int) -> Iterator[Line]:
     source = content.source
     name = printable(" ".join(source.title.split()))
     times = measured_text(source.measured)
-    if content.source.start_up:
-        before, after = content.source.start_up.wall_ns, source.modules.wall_ns
+    if source.start_up:
+        before, after = source.start_up.wall_ns, source.modules.wall_ns
         times += f": {best_time(before)} start-up with the first step, then "
         times += best_time(after)
+        traced = source.program.strata.disturbed.profile.wall_ns
+        if traced:
+            times += f", and {best_time(traced)} in traced steps"
     title = "torchprof_hooks: " + ", ".join(filter(None, [name, times]))
     if display_width(title) <= width:
         yield Line(title, "title")
@@ -141,9 +144,7 @@ def _title(content: _Content, width: int) -> Iterator[Line]:
 
 def _with_steps(content: _Content) -> Profile:
     """What was measured, maybe in a few steps, with the durations of all steps."""
-    return replace(
-        content.source.measured, step_times=content.source.program.step_times
-    )
+    return replace(content.source.measured, step_times=content.source.step_times)
 
 
 def _answers(content: _Content, hot: Hottest | None, width: int) -> Iterator[Line]:

@@ -1,0 +1,91 @@
+"""Start-up and loop: what belongs to which."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from torchprof_hooks import Profile
+from torchprof_hooks.profiles.cells import CellKey
+from torchprof_hooks.profiles.compare import mean_duration
+from torchprof_hooks.profiles.modules import ModuleInfo
+from torchprof_hooks.profiles.parts import FirstSteps
+from torchprof_hooks.profiles.step_times import (
+    Bucket,
+    StepTimes,
+    bucket_of,
+    sorted_buckets,
+)
+from torchprof_hooks.profiles.totals import Totals
+
+NET: CellKey = (("Net",), "forward")
+OUTSIDE: CellKey = (("(outside modules)",), "outside")
+INFOS = {"Net": ModuleInfo("Net"), "(outside modules)": ModuleInfo(kind="outside")}
+MS = 10**6
+
+
+def totals(*durations_ns: int) -> Totals:
+    """Of calls that took so long."""
+    return Totals(
+        len(durations_ns),
+        sum(durations_ns),
+        min_ns=min(durations_ns),
+        max_ns=max(durations_ns),
+        duration_ns=sum(durations_ns),
+        squares_ns2=sum(each**2 for each in durations_ns),
+    )
+
+
+def training(first_ns: int, *later_ns: int) -> Profile:
+    """A step for each call."""
+    times = StepTimes(
+        1, first_ns, sorted_buckets(Bucket(bucket_of(ns), 1, ns) for ns in later_ns)
+    )
+    return Profile(
+        {NET: totals(first_ns, *later_ns)},
+        INFOS,
+        first_ns + sum(later_ns),
+        1 + len(later_ns),
+        items=100 * (1 + len(later_ns)),
+        step_times=times,
+        first=FirstSteps(1, {NET: totals(first_ns)}),
+    )
+
+
+def test_the_longest_call_of_the_loop_is_not_the_first_one() -> None:
+    loop = training(2000 * MS, *[MS] * 99).loop
+    assert loop.cells[NET].max_ns == loop.cells[NET].min_ns == MS
+    assert mean_duration(loop.cells[NET]).mean_ns == MS
+
+
+@pytest.mark.parametrize("longest", [2, 50])
+def test_it_may_be_a_later_one(longest: int) -> None:
+    loop = training(1, *[2] * 9, longest).loop
+    assert loop.cells[NET].max_ns == longest
+
+
+def test_steps_and_items_are_divided() -> None:
+    profile = training(40, 10, 10, 10)
+    start_up, loop = profile.start_up, profile.loop
+    assert (start_up.items, loop.items) == (100, 300)
+    assert start_up.step_times == StepTimes(1, 40)
+    assert (loop.step_times.first_steps, loop.step_times.later_steps) == (0, 3)
+    assert loop.items_per_second == profile.items_per_second == 100 / 10e-9
+    assert start_up.items_per_second == 100 / 40e-9
+    assert "1 step of 40.00ns" in str(start_up)
+    assert "after the first" not in str(loop)
+
+
+@pytest.mark.parametrize("in_all_ns", [-7, 3])
+def test_own_times_below_zero_can_be_read_again(tmp_path: Path, in_all_ns: int) -> None:
+    """An interrupt may come while a call is booked."""
+    cells = {NET: Totals(self_ns=in_all_ns), OUTSIDE: Totals(self_ns=10 - in_all_ns)}
+    first = FirstSteps(1, {NET: Totals(self_ns=-7), OUTSIDE: Totals(self_ns=5)})
+    profile = Profile(cells, INFOS, wall_ns=10, steps=2, first=first)
+    profile.save(tmp_path / "profile.json")
+    read = Profile.load(tmp_path / "profile.json")
+    assert read.wall_ns == sum(each.self_ns for each in read.cells.values()) == 10
+    assert read.first.cells[NET].self_ns == 0
+    assert replace(read, cells={}, first=first) == replace(profile, cells={})
