@@ -12,6 +12,7 @@ from torchprof_hooks.profiles.cells import CellKey
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import (
     BACKWARD_NAME,
+    COMPILING_NAME,
     OUTSIDE_NAME,
     UNSAMPLED_NAME,
     Grouping,
@@ -387,7 +388,14 @@ def test_steps_are_estimated_by_their_durations_else(times: int) -> None:
         key: replace(t, self_ns=times * t.self_ns)
         for key, t in seen.profile.cells.items()
     }
-    slow = replace(seen.profile, cells=cells, wall_ns=times * seen.profile.wall_ns)
+    durations = StepCounter()
+    durations.count(times * seen.profile.wall_ns, 2, is_first=False)
+    slow = replace(
+        seen.profile,
+        cells=cells,
+        wall_ns=times * seen.profile.wall_ns,
+        step_times=durations.times(),
+    )
     counted = short_calls(30, 10)
     strata = Strata(modules=seen._replace(profile=slow), counted=only_counted(counted))
     found = strata.estimate(of_functions=False).phase_times_ns()
@@ -397,3 +405,52 @@ def test_steps_are_estimated_by_their_durations_else(times: int) -> None:
         "backward": count * 60_000,
         "outside": count * 50_000,
     }
+
+
+def seen_with(
+    seen: Profile, key: CellKey, extra_ns: int, of_evaluations_ns: int = 0
+) -> Profile:
+    """The same where something else took so long, of it so much in evaluations."""
+    cells = dict(seen.cells)
+    known = cells.get(key, Totals())
+    cells[key] = replace(known, self_ns=known.self_ns + extra_ns)
+    times = seen.step_times
+    times = times._replace(evaluation_ns=times.evaluation_ns + of_evaluations_ns)
+    infos = {**seen.modules, COMPILING_NAME: ModuleInfo(kind="compiling")}
+    wall_ns = seen.wall_ns + extra_ns
+    return replace(seen, cells=cells, modules=infos, wall_ns=wall_ns, step_times=times)
+
+
+COMPILING: CellKey = ((COMPILING_NAME,), "compiling")
+OUTSIDE: CellKey = ((OUTSIDE_NAME,), "outside")
+
+
+@pytest.mark.parametrize(
+    ("key", "in_evaluations", "within"),
+    [(OUTSIDE, False, 0.001), (COMPILING, True, 0.26)],
+)
+def test_what_comes_once_is_no_pattern(
+    key: CellKey, in_evaluations: bool, within: float
+) -> None:
+    """Saving after the last step that was seen; compiling for evaluation, where it is
+    not known how much of the time between calls is that of training."""
+    counted = evaluating(40, 400, 0).profile
+    seen = evaluating(10, 100, 0).profile
+    once = seen_with(seen, key, 10**6, in_evaluations * 10**6)
+    found = imagined(Stratum(replace(counted, cells={})), once)
+    assert found.wall_ns == own_sum(found) == 40 * 10_000 + 400 * 2000
+    times, expected = found.phase_times_ns(), counted.phase_times_ns()
+    for phase in ("forward", "backward"):
+        assert times[phase] == pytest.approx(expected[phase], rel=within)
+
+
+def test_evaluations_that_do_more_are_not_looked_into() -> None:
+    """Starting the workers of a loader belongs to none of them."""
+    counted = evaluating(40, 400, 0).profile
+    longer = seen_with(counted, OUTSIDE, 10**9, 10**9)
+    seen = evaluating(10, 100, 0).profile
+    found = imagined(Stratum(replace(longer, cells={})), seen)
+    assert found.wall_ns == own_sum(found)
+    unseen_ns = found.cells[(UNSAMPLED_NAME,), "outside"].self_ns
+    assert unseen_ns == 10**9 - 400 * 2000
+    assert found.cells[("Net",), "backward"].self_ns == 40 * 6000

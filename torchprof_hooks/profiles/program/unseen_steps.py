@@ -12,6 +12,7 @@ from torchprof_hooks.profiles.names import (
     BACKWARD_NAME,
     BACKWARD_PHASES,
     ENGINE_NAME,
+    OUTSIDE_NAME,
     UNSAMPLED_NAME,
 )
 from torchprof_hooks.profiles.profile import Profile
@@ -24,6 +25,7 @@ from torchprof_hooks.profiles.totals import Totals
 UNSAMPLED_INFOS: Final = {UNSAMPLED_NAME: ModuleInfo(kind="unsampled")}
 UNSEEN: Final[CellKey] = ((UNSAMPLED_NAME,), "outside")
 
+_OUTSIDE: Final[CellKey] = ((OUTSIDE_NAME,), "outside")
 #: Phases that evaluation calls do not have.
 _OF_TRAINING: Final = (
     "backward",
@@ -96,8 +98,9 @@ def imagined(counted: Stratum, seen: Profile) -> Profile:
 
     What Python took to look for garbage is that of these steps, and so are the phases
     that were timed.
-    Time of steps that are much longer than all that were seen, and what comes after the
-    last step, is on a row of its own: nothing is known of it.
+    Time of steps that are much longer than all that were seen, or evaluation calls than
+    these are on average, and what comes after the last step, is on a row of its own:
+    nothing is known of it.
     """
     pattern = usual(seen.corrected())
     pattern_ns = sum(totals.self_ns for totals in pattern.values())
@@ -106,7 +109,7 @@ def imagined(counted: Stratum, seen: Profile) -> Profile:
     counted_times = counted.profile.step_times
     found = _known(counted_times, seen.step_times).without(garbage_ns)
     if pattern_ns and found.all_ns:
-        known = _known(seen.step_times)
+        known = _known(seen.step_times).without(_ns_of_few_steps(seen))
         overhead_ns = usual_ns(seen) - pattern_ns
         share = _share_of_training(usual(seen), known, overhead_ns)
         timed = TimedPhases(counted, pattern)
@@ -115,9 +118,28 @@ def imagined(counted: Stratum, seen: Profile) -> Profile:
 
 
 def usual(profile: Profile) -> dict[CellKey, Totals]:
-    """Its cells, but for phases that differ from step to step."""
-    cells = profile.cells.items()
-    return {key: totals for key, totals in cells if key[1] not in _OF_FEW_STEPS}
+    """Its cells, but for phases that differ from step to step, and for what came after
+    the last step, outside of modules: saving the model, for example."""
+    cells = {
+        key: totals
+        for key, totals in profile.cells.items()
+        if key[1] not in _OF_FEW_STEPS
+    }
+    outside = cells.get(_OUTSIDE)
+    if outside is not None and (known := _known(profile.step_times)).all_ns:
+        after_ns = min(max(profile.wall_ns - known.all_ns, 0), outside.self_ns)
+        cells[_OUTSIDE] = replace(outside, self_ns=outside.self_ns - after_ns)
+    return cells
+
+
+def _ns_of_few_steps(profile: Profile) -> int:
+    """The time of phases that differ from step to step; what measuring took is known
+    better (see `_share_of_training`)."""
+    return sum(
+        totals.self_ns
+        for (_, phase), totals in profile.cells.items()
+        if phase in _OF_FEW_STEPS and phase != "profiler"
+    )
 
 
 def usual_ns(profile: Profile) -> int:
@@ -136,24 +158,30 @@ def _share_of_training(
 ) -> float:
     """The share of training steps in the time without `overhead_ns`, which measuring
     has taken from them and from evaluation calls: from many short ones more.
-
-    Of the calls of a module, so many were in training as had a backward.
     """
     in_training_ns = of_known_ns = 0.0
-    for (path, phase), totals in cells.items():
-        share = float(phase in _OF_TRAINING)
-        if phase == "forward" and totals.calls:
-            backward = cells.get((path, "backward"), _NO_TOTALS)
-            share = min(backward.calls / totals.calls, 1.0)
-        elif not share:
-            continue
-        of_known_ns += totals.overhead_ns
-        in_training_ns += share * totals.overhead_ns
+    for key, totals in cells.items():
+        share = _share_in_training(cells, key)
+        if share is not None:
+            of_known_ns += totals.overhead_ns
+            in_training_ns += share * totals.overhead_ns
     overhead_share = in_training_ns / of_known_ns if of_known_ns else 0.0
     all_ns = max(known.all_ns, 1)
     overhead_ns = min(overhead_ns, 9 * all_ns // 10)
     steps_ns = known.steps_ns - overhead_share * overhead_ns
     return min(max(steps_ns, 0.0) / (all_ns - overhead_ns), 1.0)
+
+
+def _share_in_training(cells: dict[CellKey, Totals], key: CellKey) -> float | None:
+    """How much of a cell belongs to training steps: of the calls of a module, as many
+    as had a backward. None if that is not known."""
+    path, phase = key
+    if phase in _OF_TRAINING:
+        return 1.0
+    if phase != "forward" or not cells[key].calls:
+        return None
+    backward = cells.get((path, "backward"), _NO_TOTALS)
+    return min(backward.calls / cells[key].calls, 1.0)
 
 
 def _known(times: StepTimes, others: StepTimes | None = None) -> _Known:
@@ -167,11 +195,12 @@ def _known(times: StepTimes, others: StepTimes | None = None) -> _Known:
     longest_ns = max(longest_ns, others.first_mean_ns)
     like = [b for b in times.later if b.total_ns <= MUCH_LONGER * longest_ns * b.steps]
     evaluations = times.evaluations if others.evaluations else 0
+    most_ns = round(MUCH_LONGER * others.evaluation_mean_ns * evaluations)
     return _Known(
         sum(bucket.steps for bucket in like),
         sum(bucket.total_ns for bucket in like),
         evaluations,
-        times.evaluation_ns if evaluations else 0,
+        min(times.evaluation_ns, most_ns),
     )
 
 
@@ -183,7 +212,12 @@ def _like(
     timed: TimedPhases,
 ) -> dict[CellKey, Totals]:
     """training_ns: what the pattern's training steps have taken."""
-    training = found.steps_ns / training_ns if training_ns else 0.0
+    # Training has no more than all of it.
+    least_ns = sum(
+        (_share_in_training(pattern, key) or 0) * totals.self_ns
+        for key, totals in pattern.items()
+    )
+    training = found.steps_ns / max(training_ns, least_ns, 1)
     rest_ns, others_ns = found.all_ns - timed.within_ns(found.steps_ns), 0
     for (_, phase), totals in pattern.items():
         if phase in _OF_TRAINING:
