@@ -9,6 +9,7 @@ import pytest
 from torchprof_hooks import Peak, Traffic
 from torchprof_hooks.capture.record.step_counter import StepCounter
 from torchprof_hooks.profiles.cells import CellKey
+from torchprof_hooks.profiles.memory import MemoryTotals
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import (
     BACKWARD_NAME,
@@ -23,7 +24,7 @@ from torchprof_hooks.profiles.program.program_profile import ProgramProfile
 from torchprof_hooks.profiles.program.rates import ProgramRates
 from torchprof_hooks.profiles.program.strata import Strata
 from torchprof_hooks.profiles.program.stratum import Stratum
-from torchprof_hooks.profiles.program.unseen_steps import imagined
+from torchprof_hooks.profiles.program.unseen_steps import imagined, scaled
 from torchprof_hooks.profiles.totals import Totals
 
 INFOS = {
@@ -454,3 +455,12 @@ def test_evaluations_that_do_more_are_not_looked_into() -> None:
     unseen_ns = found.cells[(UNSAMPLED_NAME,), "outside"].self_ns
     assert unseen_ns == 10**9 - 400 * 2000
     assert found.cells[("Net",), "backward"].self_ns == 40 * 6000
+
+
+def test_what_differs_between_calls_is_scaled_with_them() -> None:
+    memory = MemoryTotals(100, 10, 5, 70)
+    totals = Totals(2, 40, duration_ns=40, squares_ns2=10**2 + 30**2, memory=memory)
+    found = scaled(totals, time=15.0, calls=10.0)  # each takes half as long again
+    assert (found.calls, found.duration_ns) == (20, 600)
+    assert found.squares_ns2 == 10 * (15**2 + 45**2)
+    assert found.memory == MemoryTotals(1000, 100, 50, 70)

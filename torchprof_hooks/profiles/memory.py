@@ -54,6 +54,17 @@ class MemoryTotals:
             self.peak_bytes,
         )
 
+    def scaled(self, calls: float) -> MemoryTotals:
+        """Those of so many times as many calls like these. No call is larger."""
+        if self is NO_MEMORY:
+            return self
+        return MemoryTotals(
+            round(self.used_bytes * calls),
+            round(self.acquired_bytes * calls),
+            round(self.retained_bytes * calls),
+            self.peak_bytes,
+        )
+
     def with_peak(self, peak_bytes: int) -> MemoryTotals:
         """These bytes with another peak."""
         if peak_bytes == self.peak_bytes:

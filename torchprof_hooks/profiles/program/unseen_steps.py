@@ -72,7 +72,9 @@ class _Known(NamedTuple):
 
 
 def scaled(totals: Totals, time: float, calls: float) -> Totals:
-    """Totals with calls and times multiplied by these factors."""
+    """Totals of so many times as many calls, which took so many times as long together:
+    how calls differ from their mean is the same, in parts of it."""
+    squares = time**2 / calls if calls else 0.0
     return Totals(  # every cell needs it, and `replace` takes three times as long
         round(totals.calls * calls),
         round(totals.self_ns * time),
@@ -80,10 +82,10 @@ def scaled(totals: Totals, time: float, calls: float) -> Totals:
         totals.min_ns,
         totals.max_ns,
         round(totals.duration_ns * time),
-        totals.squares_ns2,
+        round(totals.squares_ns2 * squares),
         round(totals.device_self_ns * time),
         totals.device_cumulative_ns,
-        totals.memory,
+        totals.memory.scaled(calls),
         totals.memory_cumulative,
         round(totals.flops * calls),  # as the bytes that are moved
         totals.overhead_ns,
