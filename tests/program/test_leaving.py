@@ -166,6 +166,29 @@ def test_what_beginning_and_leaving_took_is_said(tmp_path: Path) -> None:
     assert float(since[1]) - float(measured[1]) >= 0.5  # and what importing torch took
 
 
+SLOW_FILES = """
+import time
+import torch
+from torchprof_hooks.profiles.files.own_file import OwnFile
+keep = OwnFile.keep_writing
+OwnFile.keep_writing = lambda *args, **kwargs: (time.sleep(0.2), keep(*args, **kwargs))
+model = torch.nn.Linear(4, 4)
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+for _ in range(20):
+    time.sleep(0.005)
+    model(torch.ones(2, 4)).sum().backward()
+    optimizer.step()
+"""
+
+
+def test_what_writing_the_file_meanwhile_took_is_measuring(tmp_path: Path) -> None:
+    options = ("--full", "--save", str(tmp_path / "profile.json"), "--flush-secs=0.05")
+    run = profiled(*options, written(tmp_path, SLOW_FILES))
+    found = re.search(r"It took (\d+\.\d{3})s to measure", run.err)
+    assert found is not None
+    assert float(found[1]) >= 0.2
+
+
 GARBAGE = """
 import atexit, gc
 def last_words():

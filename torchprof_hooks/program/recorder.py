@@ -63,6 +63,7 @@ class Recorder:
         self._outputs = ending.Outputs(flags, self._origin)
         self._is_reported = False
         self._ended_ns = self._overhead_ns = 0
+        self._flushing_ns = 0  # what writing the file took between steps
         self.beginning_ns = 0  # what it took until `start` was done
 
     def start(self) -> None:
@@ -127,9 +128,11 @@ class Recorder:
         if self._traced is not None:
             self._traced.end(steps)
         if not self._is_left_out():
+            began_ns = time.perf_counter_ns()
             self._outputs.flush_if_due(
                 lambda: self._so_far(self._flop_count.without_patience())
             )
+            self._flushing_ns += time.perf_counter_ns() - began_ns
         return self._traced is not None and self._traced.begin(steps)
 
     def _is_left_out(self) -> bool:
@@ -147,7 +150,8 @@ class Recorder:
             strata=strata,
             program_ns=now_ns - BEGAN_NS,
             # What is counted for the budget knows nothing of what meters cost.
-            overhead_ns=max(self._sampler.spent_ns, strata.overhead_ns),
+            overhead_ns=max(self._sampler.spent_ns, strata.overhead_ns)
+            + self._flushing_ns,
             has_warm_up=not self._flags.ignore_first_call,
             compilation=ending.compilation_since(self._compiled_before),
             facts=self._sampler.facts(),
