@@ -7,13 +7,12 @@ from typing import Final
 
 from torchprof_hooks.profiles.cells import CellKey
 from torchprof_hooks.profiles.profile import Profile
+from torchprof_hooks.profiles.program.pattern import garbage_of, usual
 from torchprof_hooks.profiles.program.stratum import Stratum
 from torchprof_hooks.profiles.program.timed_phases import TimedPhases
 from torchprof_hooks.profiles.program.unseen_steps import (
     MUCH_LONGER,
-    garbage_of,
     scaled,
-    usual,
     with_rest,
 )
 

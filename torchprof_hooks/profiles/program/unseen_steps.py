@@ -12,10 +12,15 @@ from torchprof_hooks.profiles.names import (
     BACKWARD_NAME,
     BACKWARD_PHASES,
     ENGINE_NAME,
-    OUTSIDE_NAME,
     UNSAMPLED_NAME,
 )
 from torchprof_hooks.profiles.profile import Profile
+from torchprof_hooks.profiles.program.pattern import (
+    garbage_of,
+    ns_of_few_steps,
+    usual,
+    usual_ns,
+)
 from torchprof_hooks.profiles.program.stratum import Stratum
 from torchprof_hooks.profiles.program.timed_phases import TimedPhases
 from torchprof_hooks.profiles.step_times import StepTimes
@@ -25,7 +30,6 @@ from torchprof_hooks.profiles.totals import Totals
 UNSAMPLED_INFOS: Final = {UNSAMPLED_NAME: ModuleInfo(kind="unsampled")}
 UNSEEN: Final[CellKey] = ((UNSAMPLED_NAME,), "outside")
 
-_OUTSIDE: Final[CellKey] = ((OUTSIDE_NAME,), "outside")
 #: Phases that evaluation calls do not have.
 _OF_TRAINING: Final = (
     "backward",
@@ -34,8 +38,6 @@ _OF_TRAINING: Final = (
     "waiting",
     "communication",
 )
-#: Phases that differ from step to step.
-_OF_FEW_STEPS: Final = ("profiler", "compiling", "garbage")
 #: Steps that take this many times as long as the longest measured one are not estimated
 #: by measured steps.
 MUCH_LONGER: Final = 2
@@ -111,48 +113,12 @@ def imagined(counted: Stratum, seen: Profile) -> Profile:
     counted_times = counted.profile.step_times
     found = _known(counted_times, seen.step_times).without(garbage_ns)
     if pattern_ns and found.all_ns:
-        known = _known(seen.step_times).without(_ns_of_few_steps(seen))
+        known = _known(seen.step_times).without(ns_of_few_steps(seen))
         overhead_ns = usual_ns(seen) - pattern_ns
         share = _share_of_training(usual(seen), known, overhead_ns)
         timed = TimedPhases(counted, pattern)
         cells.update(_like(pattern, share * pattern_ns, found, known, timed))
     return with_rest(counted.profile, cells, seen.modules)
-
-
-def usual(profile: Profile) -> dict[CellKey, Totals]:
-    """Its cells, but for phases that differ from step to step, and for what came after
-    the last step, outside of modules: saving the model, for example."""
-    cells = {
-        key: totals
-        for key, totals in profile.cells.items()
-        if key[1] not in _OF_FEW_STEPS
-    }
-    outside = cells.get(_OUTSIDE)
-    if outside is not None and (known := _known(profile.step_times)).all_ns:
-        after_ns = min(max(profile.wall_ns - known.all_ns, 0), outside.self_ns)
-        cells[_OUTSIDE] = replace(outside, self_ns=outside.self_ns - after_ns)
-    return cells
-
-
-def _ns_of_few_steps(profile: Profile) -> int:
-    """The time of phases that differ from step to step; what measuring took is known
-    better (see `_share_of_training`)."""
-    return sum(
-        totals.self_ns
-        for (_, phase), totals in profile.cells.items()
-        if phase in _OF_FEW_STEPS and phase != "profiler"
-    )
-
-
-def usual_ns(profile: Profile) -> int:
-    """The time of these."""
-    return sum(totals.self_ns for totals in usual(profile).values())
-
-
-def garbage_of(profile: Profile) -> dict[CellKey, Totals]:
-    """What Python took to look for garbage."""
-    cells = profile.cells.items()
-    return {key: totals for key, totals in cells if key[1] == "garbage"}
 
 
 def _share_of_training(
