@@ -11,12 +11,14 @@ from threading import Barrier, Event
 from typing import Any
 
 import pytest
+import torch
 from torch import nn
 from torch.nn.modules import module as torch_module
 
 from tests.cores import NATIVE_CORE
 from tests.doing import (
     Does,
+    DoesInBackward,
     Net,
     X,
     in_backward,
@@ -29,6 +31,7 @@ from tests.doing import (
 from tests.exact import NET_FORWARD, calls, each_option, found, outside, passes
 from tests.fake_clock import MS, burn
 from tests.helpers import in_thread
+from tests.planted import Work
 from torchprof_hooks import Profiler, profile
 
 pytestmark = pytest.mark.usefixtures("clock")
@@ -47,8 +50,8 @@ def everything() -> None:
 @NATIVE_CORE
 def test_one_pair_of_hooks_serves_all_threads() -> None:
     """Torch calls each hook in every thread, and looking at it is what takes long."""
-    count = 5
-    all_are_in = Barrier(count)
+    threads = 5
+    all_are_in = Barrier(threads)
 
     def work(number: int) -> tuple[int, int]:
         model = Does(lambda: None)
@@ -63,9 +66,9 @@ def test_one_pair_of_hooks_serves_all_threads() -> None:
         assert found(inner.profile)["Does", "forward"].calls == numbers.calls
         return pairs, numbers.calls
 
-    with ThreadPoolExecutor(count) as pool:
-        assert [*pool.map(work, range(1, 1 + count))] == [
-            (1, number) for number in range(1, 1 + count)
+    with ThreadPoolExecutor(threads) as pool:
+        assert [*pool.map(work, range(1, 1 + threads))] == [
+            (1, number) for number in range(1, 1 + threads)
         ]
     assert not torch_module._global_forward_hooks
 
@@ -174,3 +177,42 @@ def test_what_another_thread_reads_is_of_one_moment() -> None:
             assert part.own - part.total in {0, 1}  # that of the open one
         assert (whole.own, whole.total) == (0, 2 * whole.calls)
         assert whole.calls <= last.calls <= first.calls <= whole.calls + 1
+
+
+class BeganElsewhere(nn.Module):
+    """What is done in its middle made its node in another thread, by which it has the
+    number of a node of `first`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = Work(1, 4), Work(2, 8)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        between = self.first(x)
+        number = between.grad_fn._sequence_nr()
+        made: list[torch.Tensor] = []
+
+        def elsewhere() -> None:
+            ones = torch.ones(1, requires_grad=True)
+            while (ones * 1).grad_fn._sequence_nr() < number - 1:  # type: ignore[union-attr]
+                pass
+            made.append(DoesInBackward.apply(between, lambda: burn(16)))
+
+        in_thread(elsewhere)
+        assert made[0].grad_fn._sequence_nr() == number  # type: ignore[union-attr]
+        return self.last(made[0])
+
+
+@NATIVE_CORE
+def test_nodes_of_another_thread_with_the_same_number_are_its_own() -> None:
+    model = BeganElsewhere()
+    with profile() as prof:
+        model(torch.ones(1, requires_grad=True)).sum().backward()
+    rows = {row.name: row for row in prof.profile.rows()}
+    backward = {
+        name.rpartition(".")[2]: row.phases["backward"].self_ns / MS
+        for name, row in rows.items()
+        if "." in name
+    }
+    assert backward == {"first": 4, "last": 8}
+    assert rows["(backward outside modules)"].phases["backward"].self_ns == 16 * MS

@@ -148,7 +148,7 @@ bool may_hold(const std::shared_ptr<Intervals>& intervals, int64_t number) {
 // The intervals that tell whose the node with this number is, which `thread` has made, if
 // the current ones of the pass do not.
 std::shared_ptr<Intervals> intervals_of(Cursor* cursor, Pass& pass, int64_t number, uint64_t thread) {
-  if (may_hold(pass.calls, number)) return pass.calls;
+  if (thread == pass.made_by && may_hold(pass.calls, number)) return pass.calls;
   auto found = cursor->records.find(thread);
   return found == cursor->records.end() ? nullptr : found->second.find(number);
 }
@@ -159,9 +159,10 @@ void node_begins(Cursor* cursor, Pass& pass, const at::RecordFunction& node) {
     if (!pass.has_begun()) move(cursor, pass, 0, {}, clock_ns());
     return;
   }
-  bool is_current = may_hold(pass.current, number);
+  uint64_t thread = node.forwardThreadId();  // each counts its nodes by itself
+  bool is_current = thread == pass.current_of && may_hold(pass.current, number);
   std::shared_ptr<Intervals> others;
-  if (!is_current) others = intervals_of(cursor, pass, number, node.forwardThreadId());
+  if (!is_current) others = intervals_of(cursor, pass, number, thread);
   const Intervals* intervals = is_current ? pass.current.get() : others.get();
   // Of what is open, all is an interval inside of the one before, but for a last one that
   // goes by its own name.
@@ -183,7 +184,9 @@ void node_begins(Cursor* cursor, Pass& pass, const at::RecordFunction& node) {
   }
   if (opens.empty() && kept == pass.open.size()) return;
   move(cursor, pass, kept, opens, clock_ns());
-  if (!is_current) pass.current = std::move(others);
+  if (is_current) return;
+  pass.current = std::move(others);
+  pass.current_of = thread;
 }
 
 // The node of autograd that begins or ends in this thread.

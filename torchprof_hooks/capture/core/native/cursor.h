@@ -45,6 +45,7 @@ struct Pass {
   bool divides, makes_graph, names_nodes;
   std::shared_ptr<Intervals> calls;  // those that are open around the pass, or null
   std::shared_ptr<Intervals> current;
+  uint64_t current_of = 0;  // by which thread those nodes were made
   std::vector<OpenBackward> open;
   Nanoseconds ended_ns = 0;    // of the last node
   Nanoseconds entered_ns = 0;  // by then
