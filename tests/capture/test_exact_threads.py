@@ -5,8 +5,12 @@ Only what anybody can ask of `profile()` is looked at: this holds however it mea
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 from threading import Barrier, Event
 from typing import Any
 
@@ -33,6 +37,7 @@ from tests.fake_clock import MS, burn
 from tests.helpers import in_thread
 from tests.planted import Work
 from torchprof_hooks import Profiler, profile
+from torchprof_hooks.capture.core import CORE
 
 pytestmark = pytest.mark.usefixtures("clock")
 
@@ -216,3 +221,38 @@ def test_nodes_of_another_thread_with_the_same_number_are_its_own() -> None:
     }
     assert backward == {"first": 4, "last": 8}
     assert rows["(backward outside modules)"].phases["backward"].self_ns == 16 * MS
+
+
+@NATIVE_CORE
+def test_a_fork_while_another_thread_is_in_a_pass() -> None:
+    """What that has locked is not locked in the child."""
+    in_pass, is_over = Event(), Event()
+    readings, clock = count(), time.perf_counter_ns
+
+    def train() -> None:
+        with profile():
+            loss = torch.ones(1, requires_grad=True) * 2
+            core.set_clock(wait)
+            loss.backward()
+
+    def wait() -> int:
+        if next(readings) == 1:  # the first while the pass is locked
+            in_pass.set()
+            is_over.wait(60)
+        return clock()
+
+    core: Any = CORE.module
+    with ThreadPoolExecutor(1) as pool:
+        try:
+            training = pool.submit(train)
+            assert in_pass.wait(60)
+            child = os.fork()
+            if not child:
+                signal.alarm(30)  # else it would wait without end
+                torch.ones(1, requires_grad=True).mul(2).backward()
+                os._exit(0)
+            is_over.set()
+            training.result()
+        finally:
+            core.set_clock(clock)
+    assert os.waitpid(child, 0)[1] == 0

@@ -134,6 +134,7 @@ PyMODINIT_FUNC PyInit_torchprof_hooks_native() {
   cursor_type = add_type(module, &cursor_spec, "Cursor");
   if (!node_type || !children_type || !log_type || !meter_type || !device_meter_type || !record_type || !cursor_type)
     return nullptr;
+  pthread_atfork(nullptr, nullptr, forget_other_threads);
   // A binary for another torch loads without a word, and reads garbage.
   PyModule_AddStringConstant(module, "torch_version", TORCH_VERSION);
   return module;

@@ -97,6 +97,22 @@ std::atomic<size_t> running_count{0};
 // ask first whether it was made in this thread, and nodes of autograd begin and end often.
 thread_local RunningList* running_here = nullptr;
 
+// In the child of a fork, which has one thread: passes of others go on nowhere, and what
+// they had locked stays locked. (What is forgotten is not destroyed: it may be locked.)
+void forget_other_threads() {
+  RunningList& before = *new RunningList(std::move(all_running));
+  new (&running_mutex) std::mutex();
+  all_running.clear();
+  for (const std::shared_ptr<Running>& one : before) {
+    bool is_here = running_here != nullptr &&
+                   std::find(running_here->begin(), running_here->end(), one) != running_here->end();
+    if (!is_here) continue;
+    new (&one->mutex) std::recursive_mutex();
+    all_running.push_back(one);
+  }
+  running_count = all_running.size();
+}
+
 RunningList& make_running_here() {
   struct Kept {
     RunningList list;
