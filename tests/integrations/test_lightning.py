@@ -6,7 +6,9 @@ from __future__ import annotations
 import csv
 import importlib
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -238,6 +240,59 @@ def test_an_exception_ends_it(
     burn(1000)
     Layers()(torch.ones(1, 3))
     assert training.profile.wall_ns == measured
+
+
+@pytest.mark.parametrize("kind", ["TorchprofCallback", "TorchprofProfiler"])
+def test_what_cannot_be_saved_ends_no_training(
+    ours: Any, package: str, tmp_path: Path, kind: str
+) -> None:
+    """Those after it still write what they have to."""
+    (tmp_path / "torchprof.json").mkdir()
+    written: list[str] = []
+    base = importlib.import_module(f"{package}.callbacks").Callback
+
+    class Writing(base):  # type: ignore[misc, valid-type]
+        def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+            written.append("the last checkpoint")
+
+    options: dict[str, Any] = {"callbacks": [Writing()]}
+    if kind == "TorchprofCallback":
+        options["callbacks"].insert(0, ours.TorchprofCallback(report=False))
+    else:
+        options["profiler"] = ours.TorchprofProfiler(tmp_path)
+    with pytest.warns(UserWarning, match=r"the profile is not saved in .*torchprof"):
+        Run(package, tmp_path).fit(**options)
+    assert written == ["the last checkpoint"]
+
+
+def test_a_report_that_cannot_be_printed_ends_no_training(
+    ours: Any, package: str, tmp_path: Path
+) -> None:
+    file = (tmp_path / "report.txt").open("w")
+    file.close()
+    callback = ours.TorchprofCallback(file=file)
+    with pytest.warns(UserWarning, match="the report is not printed: .*closed"):
+        Run(package, tmp_path).fit(callbacks=[callback])
+
+
+@pytest.mark.parametrize("kind", ["TorchprofCallback", "TorchprofProfiler"])
+def test_nothing_is_saved_in_the_folder_of_a_remote_logger(
+    ours: Any,
+    package: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    made, remote = getattr(ours, kind)(), "s3://bucket/logs"
+    made.dirpath = remote
+    trainer = SimpleNamespace(log_dir=remote, is_global_zero=False)
+    is_callback = kind == "TorchprofCallback"
+    end = partial(made.on_train_end, trainer, None) if is_callback else made.summary
+    with pytest.warns(UserWarning, match=f"{remote}.*give a local path") as found:
+        end()
+    assert len([each for each in found if "local path" in str(each.message)]) == 1
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_they_are_lightnings(ours: Any, package: str) -> None:

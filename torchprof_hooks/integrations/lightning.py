@@ -51,7 +51,8 @@ class _Callback(TrainingCallback):
 
     Numbers of `Profile.scalars` go to the trainer's loggers, with "torchprof/" before
     their names: those of the steps since the last ones. Each rank writes its profile
-    into the folder of the logger, ``torchprof.json`` or ``torchprof-rank1.json``.
+    into the folder of the logger, ``torchprof.json`` or ``torchprof-rank1.json``; if
+    that is not a local one, or cannot be written to, there is a warning instead.
 
     Args:
         profiler: what measures training, made by `profile`; by default

@@ -4,6 +4,7 @@ apart."""
 from __future__ import annotations
 
 import sys
+import warnings
 from contextlib import suppress
 from pathlib import Path
 from time import perf_counter_ns
@@ -23,6 +24,10 @@ PREFIX: Final = "torchprof/"
 
 def _seconds() -> float:
     return perf_counter_ns() / 1e9
+
+
+def _warn(what: str) -> None:
+    warnings.warn(f"torchprof_hooks: {what}", stacklevel=4)
 
 
 class Training:
@@ -119,9 +124,13 @@ class Training:
         return {f"{PREFIX}{name}": value for name, value in found.items()}
 
     def tell(self) -> None:
-        """Print the report, if that is wanted."""
+        """Print the report, if that is wanted. It warns if that is not possible: the
+        trainer has not ended, and may have a checkpoint to write."""
         if self._report:
-            print(self.report(), file=self._file or sys.stdout)
+            try:
+                print(self.report(), file=self._file or sys.stdout)
+            except (OSError, ValueError) as error:  # it is closed, say
+                _warn(f"the report is not printed: {error}")
 
     def report(self) -> str:
         """The report of training, and below it that of evaluation, if there was any."""
@@ -131,10 +140,21 @@ class Training:
         return "\n\n".join(parts)
 
     def save(self, folder: str | Path) -> None:
-        """Write the profile of training into a folder, with the rank in its name."""
+        """Write the profile of training into a folder, with the rank in its name. It
+        warns if that is not possible, see `tell`."""
         found = self.profile
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        found.save(rank_path(Path(folder) / "torchprof.json", found.provenance[0]))
+        if "://" in str(folder):  # as a path, that is a folder of such a name here
+            if not found.provenance[0].rank:
+                _warn(
+                    f"the profile is not saved in {folder}, only in local folders: "
+                    'give a local path, as profiler=profile(save="torchprof.json")'
+                )
+            return
+        try:
+            Path(folder).mkdir(parents=True, exist_ok=True)
+            found.save(rank_path(Path(folder) / "torchprof.json", found.provenance[0]))
+        except (OSError, ValueError) as error:
+            _warn(f"the profile is not saved in {folder}: {error}")
 
 
 class TrainingCallback:
