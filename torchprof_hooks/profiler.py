@@ -33,7 +33,7 @@ from torchprof_hooks.measure.device_clock import (
 from torchprof_hooks.profiles.errors import MemoryUnavailableError
 from torchprof_hooks.profiles.options import (
     check_flag,
-    check_path,
+    check_new_file,
     check_plain_function,
     check_positive,
     check_share,
@@ -83,9 +83,10 @@ class Profiler(Reportable, Exportable):
             raise RuntimeError(
                 "this profiler was not entered in this thread, or has been left already"
             )
-        rounds.leave(by_exception=error is not None)
+        by_exception = error is not None
+        rounds.leave(by_exception)
         if not self._is_entered():
-            self._saving.left(lambda: self.profile)
+            self._saving.left(lambda: self.profile, by_exception)
 
     __exit__ = ExitMethod(_leave)
 
@@ -209,7 +210,7 @@ def profile(
         items_per_step: tokens or samples in a step, for `Profile.items_per_second`.
         save: a file for the profile, which is written when the block is left, and while
             it runs; each rank of a distributed program has its own
-            (``profile-rank1.json``).
+            (``profile-rank1.json``). Its folder must be there already.
         flush_secs: seconds between writing it while the block runs.
         ranks_report: whether rank 0 prints at its exit which rank the others wait for
             (see `load_ranks`), if there are several and their profiles are saved.
@@ -217,7 +218,8 @@ def profile(
     Raises:
         ValueError: `memory` is not a device of this machine, `max_overhead` is not a
             share, `flush_secs` or `peak_flops` is not above 0, `items_per_step` is
-            below it, or `peak_flops` is given without `functions`.
+            below it, `peak_flops` is given without `functions`, or `save` cannot be
+            written.
         TypeError: a parameter is of another type than these.
 
     Example:
@@ -243,6 +245,6 @@ def profile(
     check_positive("flush_secs", flush_secs)
     check_flag("ranks_report", ranks_report)
     rates = checked_rates(peak_flops, items_per_step, functions)
-    path = None if save is None else check_path("save", save).absolute()
+    path = None if save is None else check_new_file("save", save)
     saving = Saving(path, flush_secs, ranks_report)
     return Profiler(Settings(functions, memory, clock, limit), saving, rates)

@@ -6,6 +6,7 @@ import json
 import os
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -126,14 +127,52 @@ def test_profile_saves_itself_while_it_runs(tmp_path: Path) -> None:
             assert not thread.is_alive()
 
 
+def profile_without_folder(folder: Path) -> torchprof_hooks.Profiler:
+    """Its folder was there when it was made."""
+    folder.mkdir()
+    prof = torchprof_hooks.profile(save=folder / "profile.json")
+    folder.rmdir()
+    return prof
+
+
 def test_a_file_that_cannot_be_written_is_a_warning(tmp_path: Path) -> None:
-    missing = tmp_path / "missing" / "profile.json"
-    prof = torchprof_hooks.profile(save=missing)
+    prof = profile_without_folder(tmp_path / "missing")
     prof.start()
     nn.Linear(2, 2)(torch.ones(1, 2))
     with pytest.warns(UserWarning, match="missing"):
         prof.stop()
     assert not prof.profile.is_empty
+
+
+def raising(prof: torchprof_hooks.Profiler) -> None:
+    with prof:
+        raise LookupError("planted")
+
+
+def test_a_warning_takes_the_place_of_no_exception(tmp_path: Path) -> None:
+    prof = profile_without_folder(tmp_path / "missing")
+    with pytest.raises(LookupError, match="planted"):  # warnings are errors here
+        raising(prof)
+    with pytest.warns(UserWarning, match="is not saved"), suppress(LookupError):
+        raising(prof)
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("missing/profile.json", "missing does not exist: make it first"),
+        ("file/profile.json", "file is not a folder: make it first"),
+        ("folder", "that is a folder: name a file in it"),
+    ],
+)
+def test_what_cannot_be_written_is_refused_before_anything_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, why: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("file").touch()
+    Path("folder").mkdir()
+    with pytest.raises(ValueError, match=f"save must be .* not '{name}': .*{why}"):
+        torchprof_hooks.profile(save=name)
 
 
 def test_processes_of_sums() -> None:

@@ -6,7 +6,7 @@ import atexit
 import sys
 import warnings
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -50,14 +50,19 @@ class Saving:
         if self._path:
             self._file.keep_writing(make)
 
-    def left(self, make: Callable[[], Profile]) -> None:
-        """It measures no more."""
+    def left(self, make: Callable[[], Profile], by_exception: bool = False) -> None:
+        """It measures no more. What goes wrong is a warning.
+
+        by_exception: whether an exception of the user's is on its way, which no warning
+            that the user has made an error takes the place of.
+        """
         if self._path is None:
             return
         try:
             self._file.finish(make())
         except Exception as error:  # the program goes on
-            warnings.warn(f"{self._file.path} is not saved: {error}", stacklevel=5)
+            with suppress(Warning) if by_exception else nullcontext():
+                warnings.warn(f"{self._file.path} is not saved: {error}", stacklevel=5)
             return
         provenance = self._origin.provenance(True)
         if self._ranks_report and provenance.world_size > 1 and not provenance.rank:

@@ -110,6 +110,29 @@ def check_path(name: str, value: Any) -> Path:
     return Path(value)
 
 
+def trouble_with_file(path: Path) -> str:
+    """Why a file cannot be written there, and what to do; "" if it most likely can."""
+    folder = path.absolute().parent
+    if not folder.is_dir():
+        kind = "is not a folder" if folder.exists() else "does not exist"
+        return f"the folder {folder} {kind}: make it first, or name another file"
+    if path.is_dir():
+        return "that is a folder: name a file in it"
+    if not os.access(folder, os.W_OK) and not os.access(path, os.W_OK):
+        return f"the folder {folder} cannot be written to: name another file"
+    return ""
+
+
+def check_new_file(name: str, value: Any) -> Path:
+    """The path of a file that can be written, as an absolute one."""
+    path = check_path(name, value)
+    trouble = trouble_with_file(path)
+    if trouble:
+        wanted = "the path of a file that can be written"
+        raise ValueError(f"{name} must be {wanted}, not {value!r}: {trouble}")
+    return path.absolute()
+
+
 def check_callable(name: str, value: object) -> None:
     """A function, or something else that can be called."""
     if not callable(value):

@@ -13,6 +13,7 @@ from typing import Final, TextIO
 from torchprof_hooks.profiles.errors import FlagError
 from torchprof_hooks.profiles.files.own_file import rank_path
 from torchprof_hooks.profiles.files.writing import replaced_file
+from torchprof_hooks.profiles.options import trouble_with_file
 from torchprof_hooks.profiles.ranks.provenance import Provenance
 from torchprof_hooks.program.flags import Flags
 
@@ -33,24 +34,11 @@ def settle(flags: Flags, spelled: Callable[[str], str]) -> Flags:
     for name in ("save", "html", "destination"):
         written = getattr(flags, name)
         if written and not (name == "destination" and written in _STREAMS):
-            trouble = _trouble_with(Path(written))
+            trouble = trouble_with_file(Path(written))
             if trouble:
                 raise FlagError(f"{spelled(name)} {written}: {trouble}")
             found[name] = os.path.abspath(written)
     return replace(flags, **found)
-
-
-def _trouble_with(path: Path) -> str:
-    """Why a file cannot be written there, and what to do; "" if it most likely can."""
-    folder = path.absolute().parent
-    if not folder.is_dir():
-        kind = "is not a folder" if folder.exists() else "does not exist"
-        return f"the folder {folder} {kind}: make it first, or name another file"
-    if path.is_dir():
-        return "that is a folder: name a file in it"
-    if not os.access(folder, os.W_OK) and not os.access(path, os.W_OK):
-        return f"the folder {folder} cannot be written to: name another file"
-    return ""
 
 
 def stream_of(destination: str) -> TextIO | None:
