@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.programs import profiled
+from tests.programs import plain, profiled, written
 from torchprof_hooks import Profile, load_ranks
 
 SCRIPTS = Path(__file__).parent / "scripts"
@@ -33,6 +33,26 @@ def test_ranks_that_a_program_spawns(tmp_path: Path) -> None:
     for path in tmp_path.iterdir():
         rows = {row.name: row for row in Profile.load(path).rows()}
         assert rows["Linear"].calls == 6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_by_variable", [False, True], ids=["enable", "variable"])
+def test_ranks_of_a_program_that_begins_to_measure_itself(
+    tmp_path: Path, is_by_variable: bool
+) -> None:
+    save = str(tmp_path / "profile.json")
+    told = {"children": True, "save": save, "max_overhead": "none"}
+    flags = ",".join(f"{name}={value}" for name, value in told.items())
+    main, script = '__name__ == "__main__":\n', SCRIPTS / "spawned_ranks.py"
+    begin = "    import torchprof_hooks\n"
+    if not is_by_variable:
+        begin += f"    torchprof_hooks.enable(**{told})\n"
+    program = written(tmp_path, script.read_text().replace(main, main + begin))
+    run = plain(program, flags=f"profile=True,{flags}" if is_by_variable else "")
+    assert (run.code, said_itself(run.out)) == (0, ["other", "trained"]), run.err
+    assert run.err.count("2 of 2 ranks of") == 1
+    names = {path.name for path in tmp_path.glob("*.json")}
+    assert names == {"profile-rank0.json", "profile-rank1.json"}
 
 
 @pytest.mark.thorough

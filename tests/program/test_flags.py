@@ -11,6 +11,7 @@ from torchprof_hooks.program.flags import (
     make_flags,
     parse_flags,
 )
+from torchprof_hooks.program.startup import as_texts
 
 
 @pytest.mark.parametrize(
@@ -54,6 +55,20 @@ def test_flags_as_values() -> None:
     assert make_flags({"profile": True, "n_ops": 3}) == Flags(profile=True, n_ops=3)
     with pytest.raises(FlagError, match="True or False, not None"):
         make_flags({"profile": None})
+
+
+def test_no_file_is_the_default() -> None:
+    """None of them is called "None"."""
+    none = {"save": None, "html": None, "profiling.destination": None}
+    assert make_flags(none) == Flags()
+
+
+def test_flags_as_texts_are_the_same_flags() -> None:
+    for flags in (
+        Flags(),
+        Flags(save="/a b.json", max_overhead=1e-05, children=True, ranks_report=False),
+    ):
+        assert make_flags(as_texts(flags)) == flags
 
 
 def test_who_says_how_tables_look_wants_to_see_them() -> None:

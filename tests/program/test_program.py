@@ -103,6 +103,12 @@ def test_a_call(tmp_path: Path) -> None:
     assert (run.code, run.reports) == (0, 1)
 
 
+def test_enabling_no_profile_measures_nothing(tmp_path: Path) -> None:
+    program = "import torchprof_hooks as t; t.enable(profile=False)" + TRAIN
+    run = plain(written(tmp_path, program))
+    assert (run.code, run.out, run.err) == (0, "trained\n", "")
+
+
 def test_all_ways_at_once_are_one_report(tmp_path: Path) -> None:
     program = "import torchprof_hooks as t; t.enable()" + TRAIN + "t.enable()"
     run = profiled(written(tmp_path, program), flags="profile=True")

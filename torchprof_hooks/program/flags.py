@@ -71,10 +71,6 @@ def _limit(text: str) -> float:
     return share
 
 
-def _text(text: str) -> str:
-    return text
-
-
 def _flag(
     default: Any, parse: Callable[[str], Any], meaning: str, theano: str = ""
 ) -> Any:
@@ -109,7 +105,7 @@ class Flags:
         1024, _whole(0), "bytes from which on outputs are in the list", "1024"
     )
     destination: str = _flag(
-        "stderr", _text, "where the report goes: stderr, stdout or a file", "stderr"
+        "stderr", str, "where the report goes: stderr, stdout or a file", "stderr"
     )
     debugprint: bool = _flag(
         False, _yes_or_no, "print the tree of modules as well", "False"
@@ -131,8 +127,8 @@ class Flags:
     max_overhead: float = _flag(
         0.02, _limit, "the share of time that measuring may take; 100%: no limit"
     )
-    save: str = _flag("", _text, "write the profile to this file, too")
-    html: str = _flag("", _text, "write a page for a browser to this file, too")
+    save: str = _flag("", str, "write the profile to this file, too")
+    html: str = _flag("", str, "write a page for a browser to this file, too")
     flush_secs: float = _flag(60.0, _number(0), "seconds between writing that file")
     peak_flops: float = _flag(
         0.0,
@@ -236,6 +232,8 @@ def make_flags(
 
 
 def _parsed(name: str, value: Any, spelled: Callable[[str], str]) -> Any:
+    if value is None and _FIELDS[name].metadata["parse"] is str:
+        return _FIELDS[name].default  # no file is called None
     try:
         return _FIELDS[name].metadata["parse"](str(value))
     except ValueError as error:

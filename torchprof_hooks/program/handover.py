@@ -13,7 +13,7 @@ from time import perf_counter_ns
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import MutableMapping
+    from collections.abc import Mapping, MutableMapping
 
 #: When this was imported: before torch, if we were told to watch the program.
 BEGAN_NS = perf_counter_ns()
@@ -51,6 +51,13 @@ def restore(environment: MutableMapping[str, str]) -> str:
     if _WITH_CHILDREN in told:
         prepare(environment, told.partition(_LAUNCHED)[0] + "}")
     return told
+
+
+def is_of_child(environment: Mapping[str, str]) -> bool:
+    """Whether an interpreter that starts with this environment has been prepared by a
+    program that is measured, and not by the command."""
+    told = environment.get(FLAGS_VARIABLE)
+    return told is not None and _LAUNCHED not in told
 
 
 def complain(line: str) -> None:

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from ast import literal_eval
 from collections.abc import Mapping
+from dataclasses import fields
 from time import perf_counter_ns
 from typing import Any, Final
 
 from torchprof_hooks.program.after_import import AfterImport
 from torchprof_hooks.program.destination import settle
 from torchprof_hooks.program.flags import Flags, full_name, make_flags, parse_flags
-from torchprof_hooks.program.handover import complain
+from torchprof_hooks.program.handover import (
+    FLAGS_VARIABLE,
+    complain,
+    is_of_child,
+    prepare,
+)
 
 #: The environment variable that is read when the package is imported.
 VARIABLE: Final = "TORCHPROF_HOOKS_FLAGS"
@@ -25,7 +32,8 @@ def enable(**flags: Any) -> None:
     Args:
         flags: settings by their names, with or without "profiling." in front, as
             ``python -m torchprof_hooks --help`` and docs/programs.md list them.
-            `profile` is True by default.
+            `profile` is True by default; if it is False, nothing is measured. For
+            files, None is the default.
 
     Raises:
         FlagError: a flag does not exist, its value is not valid, or a file of that name
@@ -39,7 +47,10 @@ def enable(**flags: Any) -> None:
         Hottest module: CharLM.blocks.*.mlp.expand, 18.4 %: 4 Linear, ...
         ...
     """
-    begin(settle(make_flags({"profile": True, **flags}), full_name), is_bound=True)
+    settled = settle(make_flags({"profile": True, **flags}), full_name)
+    if _is_wanted(settled):
+        _tell_children(settled)
+        begin(settled, is_bound=True)
 
 
 def begin_from_environment(environment: Mapping[str, str], began_ns: int) -> None:
@@ -49,8 +60,8 @@ def begin_from_environment(environment: Mapping[str, str], began_ns: int) -> Non
     began_ns: when the program came to us.
     """
     text = environment.get(VARIABLE, "")
-    if not text or _is_a_child():
-        return  # processes started by multiprocessing print no reports
+    if not text or _is_a_child() or is_of_child(environment):
+        return  # those print no reports, or `begin_as_told` sees to it
     try:
         flags = settle(parse_flags(text), full_name)
     except ValueError as error:
@@ -58,6 +69,7 @@ def begin_from_environment(environment: Mapping[str, str], began_ns: int) -> Non
         raise SystemExit(2) from None
     if not _is_wanted(flags):
         return
+    _tell_children(flags)
     beginning_ns = perf_counter_ns() - began_ns
     if "torch" in sys.modules:
         begin(flags, beginning_ns)
@@ -86,6 +98,18 @@ def begin_as_told(text: str, began_ns: int) -> None:
 
 def _is_wanted(flags: Flags) -> bool:
     return flags.profile or flags.print_global_stats
+
+
+def _tell_children(flags: Flags) -> None:
+    """Have processes that this one starts be measured, too, if that is asked for, and
+    the command has not seen to it already."""
+    if flags.children and FLAGS_VARIABLE not in os.environ:
+        prepare(os.environ, repr({"flags": as_texts(flags)}))
+
+
+def as_texts(flags: Flags) -> dict[str, str]:
+    """What `make_flags` makes these of, in any process."""
+    return {flag.name: str(getattr(flags, flag.name)) for flag in fields(flags)}
 
 
 def _is_a_child() -> bool:
