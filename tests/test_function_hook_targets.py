@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+import torch.utils.checkpoint
 from torch import nn
 
 from tests.functions import (
@@ -270,3 +271,50 @@ def test_a_hook_on_a_torch_function_does_not_see_what_torch_calls() -> None:
     delete_hook(torch.relu, hook.name)
 
     assert hook.events == ["added relu", "deleted relu"]
+
+
+# Functions of torch that are seen, and some that never are
+
+IMAGE = torch.ones(1, 1, 4, 4)
+SEEN: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "C++": (torch.relu, (IMAGE,)),
+    "C++ without tensors": (torch.arange, (3,)),
+    "a method": (torch.Tensor.sigmoid, (IMAGE,)),
+    "a method in Python": (torch.Tensor.split, (IMAGE, 1)),
+    "a method that torch does not list": (torch.Tensor.unflatten, (IMAGE, 0, (1, 1))),
+    "Python": (F.softmax, (IMAGE, 0)),
+    "Python that torch does not list": (F.hardsigmoid, (IMAGE,)),
+    "one of two": (F.fractional_max_pool2d, (IMAGE, 2, 1)),
+    "by a part": (torch.meshgrid, (torch.ones(2), torch.ones(2))),
+    "initialisation": (nn.init.uniform_, (torch.ones(2),)),
+    "an operator": (torch.Tensor.__add__, (IMAGE, 1)),
+    "an operator in Python": (torch.Tensor.__rsub__, (IMAGE, 1)),
+}
+
+
+@pytest.mark.parametrize(("function", "arguments"), SEEN.values(), ids=SEEN)
+@pytest.mark.filterwarnings("ignore:.*meshgrid.*:UserWarning")
+def test_functions_that_are_seen_can_be_hooked(
+    function: Any, arguments: tuple[Any, ...]
+) -> None:
+    hook = FunctionRecorder()
+    add_hook(function, hook)
+    function(*arguments)
+    delete_hook(function, hook.name)
+    assert len(hook.events) == 4  # with those of adding and deleting it
+
+
+@pytest.mark.parametrize(
+    ("function", "instead"),
+    [
+        (F.sigmoid, "torch.Tensor.sigmoid, which it calls"),
+        (F.tanh, "torch.Tensor.tanh, which it calls"),
+        (F.upsample, "the functions that it calls"),
+        (nn.init.zeros_, "the functions that it calls"),
+        (nn.utils.clip_grad_norm_, "the functions that it calls"),
+        (torch.utils.checkpoint.checkpoint, "the functions that it calls"),
+    ],
+)
+def test_functions_that_are_never_seen_are_refused(function: Any, instead: str) -> None:
+    with pytest.raises(TypeError, match=f"whose calls .* not .*: hook {instead}"):
+        add_hook(function, FunctionRecorder())

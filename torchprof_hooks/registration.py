@@ -6,7 +6,8 @@ from typing import Any, TypeVar, cast
 
 import torch
 
-from torchprof_hooks.capture.record.function_names import as_seen, is_function_class
+from torchprof_hooks.capture.record.function_names import is_function_class
+from torchprof_hooks.capture.record.seen_functions import as_seen, what_to_hook
 from torchprof_hooks.capture.tracking.function_targets import (
     ClassTap,
     NodeTap,
@@ -45,7 +46,10 @@ def add_hook(
 
     Raises:
         KeyError: `target` has a hook of that name.
-        TypeError: `target` cannot be hooked, or `hook` is not a hook for it.
+        TypeError: `target` cannot be hooked, or `hook` is not a hook for it. Of some
+            functions of torch, nobody is told when they are called, such as
+            ``torch.nn.functional.sigmoid``: ``torch.Tensor.sigmoid``, which that calls,
+            can be hooked.
     """
     if name is not None:
         check_text("name", name)
@@ -103,6 +107,12 @@ def _taps_of(target: Any) -> dict[str, TargetTap]:
     if isinstance(target, torch.autograd.graph.Node):
         return taps_of_node(target)
     function = target if is_function_class(target) else as_seen(target)
+    instead = what_to_hook(target) if function is None else ""
+    if instead:
+        raise TypeError(
+            "target must be a function whose calls torch makes known, not "
+            f"{_describe(target)}: hook {instead}"
+        )
     if function is None:
         raise TypeError(
             f"target must be something to hook, not {_describe(target)}: a LinkHook "

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import types
-from contextlib import suppress
 from typing import Any, Final
 
 import torch
-from torch.overrides import TorchFunctionMode
 
 from torchprof_hooks.capture.torch_names.functions import (
     is_operator,
@@ -182,7 +180,7 @@ def is_function_of_torch(function: Any) -> bool:
     module = str(getattr(function, "__module__", None))
     if is_operator(function):
         return module == "torch._ops.aten"
-    return isinstance(function, _FUNCTION_TYPES) and module.partition(".")[0] == "torch"
+    return isinstance(function, FUNCTION_TYPES) and module.partition(".")[0] == "torch"
 
 
 def implementation_of(function: Any) -> str:
@@ -209,7 +207,7 @@ def lives_as_long_as_torch(function: Any) -> bool:
         return isinstance(function.__self__, types.GetSetDescriptorType)
     if isinstance(function, types.BuiltinFunctionType):
         return not isinstance(function.__self__, torch.Tensor)
-    return isinstance(function, _FUNCTION_TYPES) or is_operator(function)
+    return isinstance(function, FUNCTION_TYPES) or is_operator(function)
 
 
 def region_name(function: Any) -> str:
@@ -227,51 +225,8 @@ def is_function_class(target: object) -> bool:
     return isinstance(target, type) and issubclass(target, base) and target is not base
 
 
-def as_seen(target: Any) -> Any:
-    """What calls of a torch function, or of a method of tensors, are seen as; None if
-    `target` is neither: for ``torch.Tensor.__add__``, that is ``torch.Tensor.add``."""
-    if is_operator(target):
-        return target
-    if not isinstance(target, _FUNCTION_TYPES) or function_name(target) is None:
-        return None
-    home = getattr(target, "__objclass__", None)
-    if home is None:
-        module = str(getattr(target, "__module__", None))
-        is_of_torch = module.partition(".")[0] == "torch"
-    else:
-        is_of_torch = issubclass(torch.Tensor, home) and home is not object
-    if not is_of_torch:
-        return None
-    return _operator_as_seen(target) if target.__name__[:2] == "__" else target
-
-
-def _operator_as_seen(operator: Any) -> Any:
-    """What a mode is given when `operator`, a method like ``__add__``, is called."""
-    value = torch.zeros(1, device="cpu")
-    with _Probe() as probe:
-        for arguments in ((value, value), (value,), (value, 0, value)):
-            with suppress(Exception):
-                operator(*arguments)
-            if probe.seen is not None:
-                break
-    return probe.seen
-
-
-class _Probe(TorchFunctionMode):
-    """Notes the first function that is called, and calls none."""
-
-    def __init__(self) -> None:
-        self.seen: Any = None
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        if self.seen is None:
-            self.seen = func
-        raise NotImplementedError
-
-
-_FUNCTION_TYPES: Final = (
+#: What functions of torch, and methods of tensors, are.
+FUNCTION_TYPES: Final = (
     types.FunctionType,
     types.BuiltinFunctionType,
     types.MethodDescriptorType,

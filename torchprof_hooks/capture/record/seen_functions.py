@@ -1,0 +1,91 @@
+"""Which functions of torch, and methods of tensors, are seen when they are called."""
+
+from __future__ import annotations
+
+import inspect
+import types
+from contextlib import suppress
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode, get_testing_overrides
+
+from torchprof_hooks.capture.record.function_names import (
+    FUNCTION_TYPES,
+    function_name,
+)
+from torchprof_hooks.capture.torch_names.functions import is_operator
+
+
+def as_seen(target: Any) -> Any:
+    """What calls of a torch function, or of a method of tensors, are seen as; None if
+    `target` is neither, or is never seen: for ``torch.Tensor.__add__``, that is
+    ``torch.Tensor.add``."""
+    if is_operator(target):
+        return target
+    if not _is_of_torch(target):
+        return None
+    if target.__name__[:2] == "__":
+        return _operator_as_seen(target)
+    return target if _is_told_of(target) else None
+
+
+def what_to_hook(target: Any) -> str:
+    """What to hook in place of a function of torch that is never seen, "" if `target`
+    is none."""
+    if not _is_of_torch(target) or as_seen(target) is not None:
+        return ""
+    name = target.__name__
+    called = getattr(getattr(target, "__code__", None), "co_names", ())
+    if name in called and hasattr(torch.Tensor, name):
+        return f"torch.Tensor.{name}, which it calls"
+    return "the functions that it calls"
+
+
+def _is_of_torch(target: Any) -> bool:
+    """Whether it is a function of torch, or a method of tensors."""
+    if not isinstance(target, FUNCTION_TYPES) or function_name(target) is None:
+        return False
+    home = getattr(target, "__objclass__", None)
+    if home is None:
+        module = str(getattr(target, "__module__", None))
+        return module.partition(".")[0] == "torch"
+    return issubclass(torch.Tensor, home) and home is not object
+
+
+def _is_told_of(function: Any) -> bool:
+    """Whether torch tells modes of calls of one of its functions. Those in C++ are told
+    of. One in Python has to see to that itself; others only call some that are."""
+    if not isinstance(function, types.FunctionType):
+        return True
+    forms = (function, inspect.unwrap(function))
+    codes = [form.__code__ for form in forms if isinstance(form, types.FunctionType)]
+    if any("handle_torch_function" in code.co_names for code in codes):
+        return True
+    return function in get_testing_overrides()  # it may leave that to a part of it
+
+
+def _operator_as_seen(operator: Any) -> Any:
+    """What a mode is given when `operator`, a method like ``__add__``, is called."""
+    value = torch.zeros(1, device="cpu")
+    with _Probe() as probe:
+        for arguments in ((value, value), (value,), (value, 0, value)):
+            with suppress(Exception):
+                operator(*arguments)
+            if probe.seen is not None:
+                break
+    return probe.seen
+
+
+class _Probe(TorchFunctionMode):
+    """Notes the first function that is called, and calls none."""
+
+    def __init__(self) -> None:
+        self.seen: Any = None
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        if self.seen is None:
+            self.seen = func
+        raise NotImplementedError
