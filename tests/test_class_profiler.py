@@ -102,6 +102,34 @@ def test_forked_child_does_not_report_for_its_parent() -> None:
     assert result.stderr.count("torchprof_hooks:") == 1
 
 
+SPAWNING = """
+import multiprocessing, torch
+from torch import nn
+import torchprof_hooks
+
+@torchprof_hooks.profiled
+class Block(nn.Linear): ...
+
+def load(): print("loaded", flush=True)
+def train(): Block(2, 2)(torch.ones(2))
+
+if __name__ == "__main__":
+    for work in (load, train):
+        child = multiprocessing.get_context("spawn").Process(target=work)
+        child.start()
+        child.join()
+"""
+
+
+def test_a_spawned_process_reports_if_it_has_called_any(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(SPAWNING)
+    result = python(str(tmp_path / "program.py"))
+    assert (result.returncode, result.stdout) == (0, "loaded\n"), result.stderr
+    # That of the child that trains, and that of the program, which has called none.
+    assert result.stderr.count("torchprof_hooks: ") == 2
+    assert result.stderr.count("No module was called") == 1
+
+
 def test_class_that_was_never_used_says_so(tmp_path: Path) -> None:
     result = run("import torchprof_hooks as t\n@t.profiled\nclass Idle(nn.Module): ...")
     assert "Idle\ntorchprof_hooks: " in result.stderr

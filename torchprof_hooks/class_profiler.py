@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import multiprocessing
 import os
 import sys
 from collections.abc import Callable
@@ -60,7 +61,10 @@ class ClassProfiler:
     def _report_at_exit(self) -> None:
         if os.getpid() != self._pid:
             return  # a fork: what was measured before it is the parent's to report
-        report = self.profile.report(unit=self._unit)
+        profile = self.profile
+        if profile.is_empty and multiprocessing.parent_process() is not None:
+            return  # one that was spawned to load data, say, has imported the class
+        report = profile.report(unit=self._unit)
         print(f"{self._cls.__qualname__}\n{report}", file=self._file or sys.stderr)
 
 
@@ -80,7 +84,8 @@ def profiled(
 
     The report comes when the interpreter ends, also after an exception, and covers the
     instances of the class and of its subclasses and the modules inside them, forward,
-    backward and recompute. ``cls.__profiler__.profile`` is the `Profile` so far.
+    backward and recompute. Processes that ``multiprocessing`` has started print one if
+    they call any. ``cls.__profiler__.profile`` is the `Profile` so far.
 
     Args:
         cls: a class of modules.
