@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import inspect
 import io
+import pickle
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+from pathlib import Path
 
 import pytest
 import torch
@@ -14,7 +17,8 @@ from torch import nn
 import torchprof_hooks
 from tests.fake_clock import MS, burn
 from tests.planted import Work
-from torchprof_hooks import Profile
+from torchprof_hooks import Profile, Profiler
+from torchprof_hooks.measure.device_clock import AcceleratorClock, EventClock
 
 pytestmark = pytest.mark.usefixtures("clock")
 
@@ -261,3 +265,55 @@ def test_a_generator_between_steps(model: nn.Module) -> None:
 def test_leaving_what_was_not_entered_is_an_error() -> None:
     with pytest.raises(RuntimeError, match="not entered in this thread"):
         torchprof_hooks.profile().__exit__(None, None, None)
+
+
+# Copies, which trainers send to the processes that they spawn
+
+
+def pickled(profiler: Profiler) -> Profiler:
+    copied: Profiler = pickle.loads(pickle.dumps(profiler))
+    return copied
+
+
+COPIES = [pytest.param(pickled, id="pickled"), pytest.param(deepcopy, id="deep")]
+
+
+@pytest.mark.parametrize("copy", COPIES)
+def test_a_copy_has_not_begun(
+    model: nn.Module, tmp_path: Path, copy: Callable[[Profiler], Profiler]
+) -> None:
+    path = tmp_path / "profile.json"
+    with torchprof_hooks.profile(save=path, items_per_step=3) as profiler:
+        model(X)
+        copied = copy(profiler)
+        model(X)
+    assert copied.profile.is_empty
+    with pytest.raises(RuntimeError, match="not entered in this thread"):
+        copied.stop()
+    path.unlink()
+    with copied:
+        model(X)
+    assert calls(copied.profile) == calls(Profile.load(path)) == 1
+    assert calls(profiler.profile) == 2
+
+
+@pytest.mark.parametrize("copy", COPIES)
+@pytest.mark.parametrize("clock", [EventClock(), AcceleratorClock("xpu")])
+def test_a_copy_has_the_same_settings(
+    copy: Callable[[Profiler], Profiler], clock: EventClock
+) -> None:
+    profiler = torchprof_hooks.profile(
+        functions=True,
+        memory="cpu",
+        max_overhead="2%",
+        device_clock=clock,
+        peak_flops=1e12,
+        items_per_step=3,
+    )
+    copied = copy(profiler)
+    assert copied._rates == profiler._rates
+    of_copy, settings = copied._settings, profiler._settings
+    assert of_copy._replace(device_clock=None) == settings._replace(device_clock=None)
+    assert type(of_copy.device_clock) is type(clock)
+    assert of_copy.device_clock is not clock
+    assert vars(of_copy.device_clock).keys() == vars(clock).keys()

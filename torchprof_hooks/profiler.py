@@ -12,15 +12,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import torch
 
-from torchprof_hooks.capture.attach.blocks import (
-    ExitMethod,
-    heal,
-    held_for,
-)
+from torchprof_hooks.capture.attach.blocks import ExitMethod, heal, held_for
 from torchprof_hooks.capture.tracking.tensor_memory import memory_counter
 from torchprof_hooks.hooks.measuring import Settings, ThreadRounds
 from torchprof_hooks.hooks.rates import NO_RATES, Rates, checked_rates
@@ -64,6 +60,9 @@ class Profiler(Reportable, Exportable):
         self._local = threading.local()
         self._rounds: list[ThreadRounds] = []
         self._taken: list[Profile] = []  # what `take` has returned, as one
+
+    def __reduce__(self) -> tuple[Any, ...]:  # a copy has not begun to measure
+        return type(self), (self._settings, self._saving, self._rates)
 
     def __enter__(self) -> Profiler:
         held = held_for(self)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import csv
 import importlib
+import pickle
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -293,6 +294,23 @@ def test_nothing_is_saved_in_the_folder_of_a_remote_logger(
         end()
     assert len([each for each in found if "local path" in str(each.message)]) == 1
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", ["TorchprofCallback", "TorchprofProfiler"])
+def test_they_go_to_processes_that_a_trainer_spawns(
+    ours: Any, package: str, tmp_path: Path, kind: str
+) -> None:
+    option = "callbacks" if kind == "TorchprofCallback" else "profiler"
+    made = getattr(ours, kind)(profiler=profile(), evaluator=profile())
+    made._training.begin()
+    Layers()(torch.ones(1, 3))
+    copied = pickle.loads(pickle.dumps(made))
+    made._training.end()
+    assert type(copied) is type(made)
+    copied._training.end()  # it has not begun
+    assert copied._training.profile.is_empty
+    Run(package, tmp_path).fit(**{option: copied})
+    check_training(copied._training.profile)
 
 
 def test_they_are_lightnings(ours: Any, package: str) -> None:

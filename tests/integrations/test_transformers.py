@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from importlib import import_module, reload
 from pathlib import Path
 from typing import Any
@@ -231,6 +232,15 @@ def test_resumed_training_is_the_same(tmp_path: Path) -> None:
     callback = make_callback(report=False)
     assert resumed(tmp_path / "with", callback) == resumed(tmp_path / "bare", None)
     assert callback.profile.steps == 2
+
+
+def test_a_pickled_one_has_not_begun(tmp_path: Path) -> None:
+    callback = make_callback(report=False)
+    make_trainer(tmp_path, callback).train()
+    copied = pickle.loads(pickle.dumps(callback))
+    assert copied.profile.is_empty
+    make_trainer(tmp_path, copied).train()
+    assert copied.profile.steps == callback.profile.steps == 4
 
 
 def test_it_is_put_between_the_flow_and_those_that_report(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from torchprof_hooks.capture.torch_names.distributed.device_mesh import mesh_coordinates
 from torchprof_hooks.measure.origin import Origin
@@ -33,6 +33,7 @@ class Saving:
         flush_secs: float = 0.0,
         ranks_report: bool = False,
     ) -> None:
+        self._options = (path, flush_secs, ranks_report)
         self._path = path
         self._origin = Origin(flush_secs if path else 0.0, mesh_coordinates)
         self._ranks_report = ranks_report
@@ -40,6 +41,10 @@ class Saving:
             from torchprof_hooks.profiles.files.own_file import OwnFile
 
             self._file = OwnFile(path, self._origin.provenance, flush_secs)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copies, maybe in other processes, save what they measure themselves."""
+        return type(self), self._options
 
     def signed(self, profile: Profile, *, has_ended: bool) -> Profile:
         """The same profile, which says where it comes from."""

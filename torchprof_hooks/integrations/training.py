@@ -67,6 +67,11 @@ class Training:
         self._active: Profiler | None = None  # the one that measures
         self._last = Profile()  # that numbers were made of
 
+    def __getstate__(self) -> dict[str, object]:
+        """Of copies, which may be in processes that a trainer spawns: they have not
+        begun, and nor have copies of profilers."""
+        return {**vars(self), "_active": None, "_last": Profile()}
+
     @property
     def profile(self) -> Profile:
         """Of training, so far."""

@@ -69,6 +69,12 @@ class EventClock:
         # By the index of the device: that of its first record is an event's for good.
         self._pools: dict[int, list[Any]] = {}
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copies, which may be in other processes, have events of their own. The module
+        ``torch.cuda`` cannot be pickled."""
+        is_cuda = self._device is torch.cuda
+        return EventClock, () if is_cuda else (self._device, self.name)
+
     def stamp(self) -> _EventStamp | None:
         device = self._device
         if not device.is_initialized():
@@ -134,6 +140,9 @@ class AcceleratorClock(EventClock):
     def __init__(self, kind: str) -> None:
         super().__init__(Accelerator(kind), kind)
         self._takes_times: bool | None = None  # None: not known yet
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return AcceleratorClock, (self.name,)
 
     def stamp(self) -> _EventStamp | None:
         """See `DeviceClock.stamp`."""
