@@ -313,6 +313,12 @@ def test_they_go_to_processes_that_a_trainer_spawns(
     check_training(copied._training.profile)
 
 
+@pytest.mark.parametrize("kind", ["TorchprofCallback", "TorchprofProfiler"])
+def test_save_is_no_path(ours: Any, kind: str) -> None:
+    with pytest.raises(TypeError, match=r"save must be .* not 'out\.json'"):
+        getattr(ours, kind)(save="out.json")
+
+
 def test_they_are_lightnings(ours: Any, package: str) -> None:
     callbacks = importlib.import_module(f"{package}.callbacks")
     profilers = importlib.import_module(f"{package}.profilers")

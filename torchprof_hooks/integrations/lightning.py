@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from torchprof_hooks.integrations.actions import Actions
 from torchprof_hooks.integrations.training import Training, TrainingCallback
 from torchprof_hooks.profiler import Profiler
+from torchprof_hooks.profiles.options import check_flag
 from torchprof_hooks.profiles.profile import Profile
 
 _PACKAGES: Final = ("lightning.pytorch", "pytorch_lightning")
@@ -84,6 +85,7 @@ class _Callback(TrainingCallback):
         **others: Any,
     ) -> None:
         super().__init__(profiler, top=top, **others)
+        check_flag("save", save)
         self._save = save
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
@@ -130,7 +132,7 @@ class _Profiler:
         save: whether the profile is written.
 
     Raises:
-        TypeError: a parameter is not what it may be.
+        TypeError, ValueError: a parameter is not what it may be.
 
     Example:
         >>> trainer = Trainer(profiler=TorchprofProfiler(filename="report"))
@@ -152,6 +154,7 @@ class _Profiler:
         cast("Any", super()).__init__(dirpath=dirpath, filename=filename)
         self._training = Training(profiler, evaluator)
         self._actions = Actions()
+        check_flag("save", save)
         self._save = save
 
     @property

@@ -56,6 +56,8 @@ class Training:
                 raise TypeError(
                     f"{name} must be a Profiler, as profile() makes it, not {given!r}"
                 )
+        if profiler is not None and profiler is evaluator:
+            raise ValueError("evaluator must not be the same Profiler as profiler")
         check_flag("report", report)
         check_file("file", file)
         self._training = profiler or profile(max_overhead=BUDGET)
