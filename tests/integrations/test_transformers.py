@@ -89,6 +89,7 @@ def make_trainer(folder: Path, callback: Any = None, **options: Any) -> Any:
     """Four steps of two batches each, with evaluation every other step."""
     transformers = import_module("transformers")
     bad = options.pop("bad", None)
+    evaluated = options.pop("evaluated", Points(6))
     settings = {
         "max_steps": 4,
         "gradient_accumulation_steps": 2,
@@ -110,7 +111,7 @@ def make_trainer(folder: Path, callback: Any = None, **options: Any) -> Any:
             **settings,
         ),
         train_dataset=Points(16, bad),
-        eval_dataset=Points(6),
+        eval_dataset=evaluated,
     )
     trainer.remove_callback(transformers.PrinterCallback)
     if callback is not None:
@@ -153,6 +154,17 @@ def test_training_is_measured_and_evaluation_apart(
     out = capsys.readouterr().out
     assert out.startswith("Training\ntorchprof_hooks: Net, ")
     assert "\n\nEvaluation\ntorchprof_hooks: Net, " in out
+
+
+def test_several_data_sets_are_evaluated(tmp_path: Path) -> None:
+    """The first batch of each is told of when it is over."""
+    callback = make_callback(report=False)
+    evaluated = {"one": Points(4), "other": Points(2), "last": Points(2)}
+    make_trainer(tmp_path, callback, evaluated=evaluated).train()
+    found = callback.profile
+    assert totals(found, "Net", "forward") == (8, 8 * FORWARD_MS)
+    assert found.phase_times_ns()["data"] == 8 * LOADING_MS * MS
+    assert totals(callback.evaluation_profile, "Net", "forward")[0] == 2 * 4
 
 
 def test_it_is_what_a_profile_around_the_loop_says(tmp_path: Path) -> None:
@@ -259,6 +271,9 @@ def test_options_that_are_none() -> None:
             ours().TorchprofCallback(**options)
     with pytest.raises((TypeError, ValueError), match="every_secs"):
         ours().TorchprofCallback(every_secs=0)
+    same = profile()
+    with pytest.raises(ValueError, match=r"evaluator must not be .* as profiler"):
+        ours().TorchprofCallback(same, evaluator=same)
 
 
 def test_an_unknown_version_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

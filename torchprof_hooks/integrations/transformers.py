@@ -60,9 +60,15 @@ class TorchprofCallback(TrainingCallback, TrainerCallback):
         >>> callback.profile.save("profile.json")
     """
 
+    _data_sets = 1  # of an evaluation, which tells of the end of each
+    _evaluated = 0  # so many of them
+
     def attach_to(self, trainer: Any) -> None:
         """Be called by a trainer before those callbacks that report its logs, and after
-        the one that says when to evaluate, which is always the first."""
+        the one that says when to evaluate, which is always the first. If it evaluates
+        several data sets, it must have them by now."""
+        data = trainer.eval_dataset
+        self._data_sets = len(data) if isinstance(data, dict) else 1
         callbacks = trainer.callback_handler.callbacks
         if self in callbacks:
             callbacks.remove(self)
@@ -77,7 +83,7 @@ class TorchprofCallback(TrainingCallback, TrainerCallback):
         self._training.begin()
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self._training.end_evaluation()
+        self._end_evaluation()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if control.should_evaluate:
@@ -90,11 +96,18 @@ class TorchprofCallback(TrainingCallback, TrainerCallback):
         self._training.begin_evaluation()
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self._training.end_evaluation()
+        """After each data set: behind the last one, batches for training are loaded."""
+        self._evaluated += 1
+        if self._evaluated >= self._data_sets:
+            self._end_evaluation()
 
     def on_predict(
         self, args: Any, state: Any, control: Any, metrics: Any, **_: Any
     ) -> None:
+        self._end_evaluation()
+
+    def _end_evaluation(self) -> None:
+        self._evaluated = 0
         self._training.end_evaluation()
 
     def on_log(
