@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import threading
 from collections.abc import Callable
@@ -125,6 +126,26 @@ def test_profile_saves_itself_while_it_runs(tmp_path: Path) -> None:
         if "writer" in thread.name:
             thread.join(60)
             assert not thread.is_alive()
+
+
+@pytest.mark.parametrize("never", [1e12, math.inf])
+def test_it_need_not_be_written_before_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, never: float
+) -> None:
+    """A thread can wait for some hundred years."""
+    failed: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", failed.append)
+    file = own_file(tmp_path, FIRST, flush_secs=never)
+    before = set(threading.enumerate())
+    file.keep_writing(lambda: STEP)
+    started = set(threading.enumerate()) - before
+    for thread in started:
+        thread.join(0.2)  # it waits, or has failed
+    file.finish(STEP)
+    for thread in started:
+        thread.join(60)
+    assert failed == []
+    assert Profile.load(file.path) == STEP
 
 
 def profile_without_folder(folder: Path) -> torchprof_hooks.Profiler:

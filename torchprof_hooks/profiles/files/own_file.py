@@ -52,7 +52,7 @@ class OwnFile:
     ) -> None:
         self._path = path
         self._sign = sign
-        self._secs = max(flush_secs, _LEAST_SECS)
+        self._secs = min(max(flush_secs, _LEAST_SECS), threading.TIMEOUT_MAX)
         self._make: Callable[[], Saveable]
         self._begin()
 
