@@ -227,6 +227,22 @@ def test_inner_modules_can_be_left_out(memory: FakeMemory) -> None:
             assert own[name][field] == sums[field]
 
 
+def test_inner_modules_are_left_out_in_the_middle_of_the_first_call(
+    memory: FakeMemory,
+) -> None:
+    class Asking(Net):
+        def forward(self, x: torch.Tensor) -> Any:
+            result = super().forward(x)
+            middle.update(hook.summary(own=True))
+            return result
+
+    middle: dict[str, Any] = {}
+    with MemoryProfileHook(by="module") as hook:
+        Asking(memory)(x())
+    assert middle.keys() == {"Asking.a", "Asking.b"}
+    assert hook.summary(own=True).keys() == {"Asking.a", "Asking.b", "Asking"}
+
+
 def test_a_bounded_history_keeps_the_newest_calls(memory: FakeMemory) -> None:
     net = Net(memory)
     with MemoryProfileHook(by="module", history_size=4) as hook:

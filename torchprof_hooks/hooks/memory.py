@@ -149,8 +149,9 @@ class MemoryHook(Hook, ABC):
     def _take_out_inner(self, summary: dict[str, MemoryHookSummary]) -> None:
         for place, meter in self._places():
             outer = next(filter(self._is_counted, _around(place.site)), None)
-            if outer is not None:
-                sums = summary[self._name(place.tracker, outer)]
+            name = self._name(place.tracker, outer) if outer is not None else ""
+            if name in summary:  # else there is none, or its first call has not ended
+                sums = summary[name]
                 sums["used_bytes"] -= int(meter.log.used[place.site.code])
                 sums["acquired_bytes"] -= int(meter.log.acquired[place.site.code])
 
