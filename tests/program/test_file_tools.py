@@ -237,6 +237,28 @@ def test_stacks_cannot_be_grouped(stacks: str, saved: Save, complaint: Output) -
     assert line == f"--by is for rows, but --format {stacks} has stacks"
 
 
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        (["csv", "--max-rows=2"], "--max-rows is for tables, but --format csv has all"),
+        (["speedscope", "--max-rows=2"], "but --format speedscope has all there is"),
+        (["html", "--max-rows=2"], "but --format html has all there is"),
+        (["json", "--sort-by=calls"], "--sort-by is for --format text, not for --f"),
+        (["report", "--sort-by=calls"], "--sort-by is for --format text, not for --f"),
+    ],
+)
+def test_what_a_format_does_not_heed_is_refused(
+    options: list[str], line: str, saved: Save, complaint: Output
+) -> None:
+    assert line in complaint("show", saved(STEP), "--format", *options)
+
+
+def test_a_page_of_a_comparison_has_all_rows(saved: Save, complaint: Output) -> None:
+    path = saved(STEP)
+    line = complaint("compare", path, path, "--format=html", "--max-rows=2")
+    assert line == "--max-rows is for tables, but a page has all there is"
+
+
 @pytest.mark.parametrize("kind", FORMATS)
 def test_an_empty_profile_has_every_format(
     kind: str, saved: Save, output: Output

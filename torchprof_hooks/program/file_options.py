@@ -15,7 +15,11 @@ from torchprof_hooks.reports.export.formats import ROW_FORMATS, STACK_FORMATS
 if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
 
-_FORMATS: Final = ("text", "report", "html", *ROW_FORMATS, *STACK_FORMATS)
+#: The formats that are a screen, a program's tables, and a page.
+TEXT: Final = "text"
+REPORT: Final = "report"
+HTML: Final = "html"
+_FORMATS: Final = (TEXT, REPORT, HTML, *ROW_FORMATS, *STACK_FORMATS)
 
 _ROWS_OF_TABLES: Final = (
     "rows of each table (default: 40 modules, 20 functions, 10 call sites)"
@@ -44,7 +48,7 @@ def _add_show(subparsers: Subparsers) -> None:
     )
     parser.add_argument("file", type=Path)
     _add_by(parser, "rows are one per module, class, function or call site")
-    parser.add_argument("--format", choices=_FORMATS, default="text")
+    parser.add_argument("--format", choices=_FORMATS, default=TEXT)
     parser.add_argument(
         "--full", action="store_true", help="print the tables below the screen"
     )
@@ -60,6 +64,22 @@ def _add_show(subparsers: Subparsers) -> None:
         choices=SORT_KEYS,
         help="the column by which rows of a text table are chosen and sorted",
     )
+
+
+def trouble_with_show(args: argparse.Namespace) -> str:
+    """What its options have that does not go together, "" if there is nothing."""
+    kind = f"--format {args.format}"
+    if args.by and args.format in STACK_FORMATS:
+        return f"--by is for rows, but {kind} has stacks"
+    if args.by and args.format in (REPORT, HTML):
+        return f"--by is for rows, but {kind} has all of them"
+    if args.raw and args.format == REPORT:
+        return f"--raw is not for {kind}, which has estimates"
+    if args.max_rows and args.format not in (TEXT, REPORT):
+        return f"--max-rows is for tables, but {kind} has all there is"
+    if args.sort_by and args.format != TEXT:
+        return f"--sort-by is for --format {TEXT}, not for {kind}"
+    return ""
 
 
 def _add_compare(subparsers: Subparsers) -> None:

@@ -20,7 +20,13 @@ from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.program.program_profile import ProgramProfile
 from torchprof_hooks.profiles.ranks.ranks import Ranks
 from torchprof_hooks.profiles.ranks.run import read_run
-from torchprof_hooks.program.file_options import file_parser
+from torchprof_hooks.program.file_options import (
+    HTML,
+    REPORT,
+    TEXT,
+    file_parser,
+    trouble_with_show,
+)
 from torchprof_hooks.reports import comparison, row_table, text
 from torchprof_hooks.reports.export.formats import ROW_FORMATS, STACK_FORMATS
 from torchprof_hooks.reports.ranks.export import rendered
@@ -38,11 +44,6 @@ TROUBLE: Final = 2
 
 #: That read files of ranks at once.
 _MOST_PROCESSES: Final = 8
-
-#: The formats that are a screen, a program's tables, and a page.
-_TEXT: Final = "text"
-_REPORT: Final = "report"
-_HTML: Final = "html"
 
 #: Characters of a message: some quote what a damaged file has in place of a number.
 _LONGEST_MESSAGE: Final = 300
@@ -67,19 +68,14 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _show(args: argparse.Namespace) -> int:
-    if args.by and args.format in STACK_FORMATS:
-        raise _ToolError(f"--by is for rows, but --format {args.format} has stacks")
-    if args.by and args.format in (_REPORT, _HTML):
-        raise _ToolError(
-            f"--by is for rows, but --format {args.format} has all of them"
-        )
-    if args.format == _REPORT:
-        if args.raw:
-            raise _ToolError("--raw is not for --format report, which has estimates")
+    trouble = trouble_with_show(args)
+    if trouble:
+        raise _ToolError(trouble)
+    if args.format == REPORT:
         _put(_report(args), args.output)
-    elif args.format == _HTML:
+    elif args.format == HTML:
         _put(_page(args), args.output)
-    elif args.format == _TEXT and not args.by:
+    elif args.format == TEXT and not args.by:
         _put(_text(args), args.output)
     else:
         profile = _load(args.file)
@@ -155,9 +151,11 @@ def _program(path: Path) -> ProgramProfile | None:
 
 
 def _compare(args: argparse.Namespace) -> int:
+    if args.max_rows and args.format == HTML:
+        raise _ToolError("--max-rows is for tables, but a page has all there is")
     old, new = _load(args.old), _load(args.new)
     found = compare(old, new, args.by or "module", args.fail_above)
-    if args.format == _HTML:
+    if args.format == HTML:
         from torchprof_hooks.reports.html.comparison import comparison_page
 
         _put(comparison_page(found), args.output)
@@ -188,7 +186,7 @@ def _ranks(args: argparse.Namespace) -> int:
     run = _read(partial(read_run, processes=processes), args.folder)
     ranks = Ranks(*run)
     width = min(_width(), WIDTH)
-    if ranks.notes and args.format != _TEXT:
+    if ranks.notes and args.format != TEXT:
         print("torchprof_hooks:", "; ".join(ranks.notes), file=sys.stderr)
     _put(rendered(ranks, args.format, args.by, args.max_rows, width), args.output)
     return 0
