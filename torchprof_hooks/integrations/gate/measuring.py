@@ -202,7 +202,8 @@ _PLENTY: Final = 1 << 30
 def _keep_freed_memory() -> None:
     """Have the C library keep what tensors give back. If it returns that to the system,
     and whether it does is chance, the next tensor is mapped page by page, and a step
-    takes twice as long."""
+    takes twice as long. It stays so until the process ends: what the C library did
+    before cannot be asked, and it adapts no more once it has been told."""
     is_linux = sys.platform == "linux"
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if is_linux else None
     if mallopt is not None:
