@@ -116,6 +116,60 @@ def test_shapes_tell_what_running_it_tells(call: Call) -> None:
     assert by_shapes[:2] == ran[:2]
 
 
+@pytest.mark.parametrize(
+    ("call", "products"),
+    [
+        # Of each output: the channels of its group, by the kernel.
+        ((torch.conv1d, (2, 6, 9), (4, 3, 2), {"groups": 2}), 2 * 4 * 8 * 3 * 2),
+        ((torch.conv2d, (2, 8, 5, 5), (8, 1, 3, 3), {"groups": 8}), 2 * 8 * 9 * 9),
+        (
+            (torch.conv2d, (2, 8, 5, 5), (16, 1, 3, 3), {"groups": 8, "stride": 2}),
+            2 * 16 * 4 * 9,
+        ),
+        # Of each input: as many outputs of its group, by the kernel.
+        (
+            (torch.conv_transpose1d, (2, 6, 9), (6, 2, 2), {"groups": 3}),
+            2 * 6 * 9 * 2 * 2,
+        ),
+        (
+            (torch.conv_transpose2d, (2, 8, 5, 5), (8, 1, 3, 3), {"groups": 8}),
+            2 * 8 * 25 * 9,
+        ),
+    ],
+)
+@pytest.mark.parametrize("gradients", [0, 1, 2])
+def test_groups_of_a_convolution_share_no_products(
+    call: tuple[Any, tuple[int, ...], tuple[int, ...], dict[str, int]],
+    products: int,
+    gradients: int,
+) -> None:
+    """By hand: torch's counter does not divide the weight's gradient by the groups."""
+    function, value, weight, options = call
+    make_value, make_weight = ((const, const), (const, x), (x, x))[gradients]
+    tensors = make_value(*value), make_weight(*weight)
+    described = describe_call(function, tensors, options)
+    assert described is not None
+    by_shapes = flops_by_shapes(described)
+    assert by_shapes is not None
+    assert by_shapes[:2] == (2 * products, gradients * 2 * products)
+    assert run_call(described)[:2] == by_shapes[:2]
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_torchs_counter_differs_for_groups_alone(groups: int) -> None:
+    """It has `groups` times too many for the weight's gradient, as long as torch does
+    not mend its formula."""
+    value, weight = const(2, 6, 9, 8), x(4, 6 // groups, 3, 2)
+    described = describe_call(torch.conv2d, (value, weight), {"groups": groups})
+    assert described is not None
+    output = torch.conv2d(value, weight, groups=groups).sum()
+    with FlopCounterMode(display=False) as reference:
+        output.backward()
+
+    ours = run_call(described).backward
+    assert reference.get_total_flops() in (ours, groups * ours)
+
+
 def test_products_of_random_shapes() -> None:
     draw = random.Random(0)
     told = 0

@@ -3,7 +3,7 @@ their inputs alone.
 
 Running a function on tensors without elements tells the same (see `flop_count`), but
 the first of these runs makes torch load its compiler, and a recurrent network is run
-step by step. The formulas are torch's own.
+step by step. The formulas are torch's own, but for the backward of convolutions.
 """
 
 from __future__ import annotations
@@ -150,10 +150,9 @@ def _convolution(transposed: bool) -> Callable[[Bound], Flops | None]:
             x_shape, weight.shape, *same, 0, groups, out_val=out_shape
         )
         needed = (value.needs_grad, weight.needs_grad, False)
-        backward: int = formula_of("convolution_backward")(
-            out_shape, x_shape, weight.shape, *same, 0, groups, needed,
-            out_val=(x_shape, weight.shape, None),
-        ) if any(needed) else 0  # fmt: skip
+        backward = formula_of("convolution_backward")(
+            out_shape, x_shape, weight.shape, *same, 0, groups, needed
+        )
         return Flops(forward, backward)
 
     return rule

@@ -4,6 +4,7 @@ floating-point operations."""
 from __future__ import annotations
 
 import sys
+from collections import ChainMap
 from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, Final, NamedTuple
@@ -142,9 +143,29 @@ def flop_formulas() -> Mapping[Any, Callable[..., int]]:
         from torch.utils import flop_counter
     except ImportError:
         return {}
-    formulas: Mapping[Any, Callable[..., int]]
+    formulas: dict[Any, Callable[..., int]]
     formulas = getattr(flop_counter, "flop_registry", {})
-    return formulas
+    aten = torch.ops.aten
+    if aten.convolution not in formulas:
+        return formulas
+    backward = _backward_of_convolution(formulas[aten.convolution])
+    # Not a copy: what programs register later is seen as well.
+    return ChainMap({aten.convolution_backward: backward}, formulas)
+
+
+def _backward_of_convolution(forward: Callable[..., int]) -> Callable[..., int]:
+    """Each gradient, of the input and of the weight, has the products of the forward.
+    Torch's own formula is wrong for the weight of a grouped convolution: `groups` times
+    too many."""
+
+    def formula(
+        gradient: Any, value: Any, weight: Any, *options: Any, out_val: Any = None
+    ) -> int:
+        *settings, needed = options
+        gradients: int = sum(map(bool, needed[:2]))
+        return gradients * forward(value, weight, *settings, out_val=gradient)
+
+    return formula
 
 
 def formula_of(name: str) -> Callable[..., int]:
