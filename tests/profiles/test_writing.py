@@ -9,9 +9,11 @@ import sys
 import tempfile
 import threading
 from pathlib import Path
+from typing import Final
 
 import pytest
 
+from tests.programs import TORCH, python
 from torchprof_hooks import Profile
 from torchprof_hooks.profiles.files.writing import replaced_file
 from torchprof_hooks.program.destination import write_report
@@ -164,3 +166,32 @@ def test_files_in_memory_are_replaced_like_any_other() -> None:
         PROFILE.save(path)
         PROFILE.save(path)
         assert Profile.load(path) == PROFILE
+
+
+#: Names that Windows has not, or not in all versions of Python.
+_ABSENT: Final = """
+import os, sys, torch
+sys.modules["fcntl"] = None
+for name in ("O_CLOEXEC", "fchmod", "fchown", "getuid", "killpg", "register_at_fork"):
+    delattr(os, name)
+"""
+_SAVING: Final = """
+import torchprof_hooks
+with torchprof_hooks.profile(save=sys.argv[1]) as profiler:
+    torch.nn.Linear(2, 2)(torch.ones(1, 2)).sum().backward()
+with profiler:
+    torch.nn.Linear(2, 2)(torch.ones(1, 2))
+profiler.profile.save(sys.argv[1])
+"""
+
+
+def test_where_there_are_no_locks_modes_and_owners(tmp_path: Path) -> None:
+    """As on Windows, which is not tested itself."""
+    path = tmp_path / "profile.json"
+    environment = {**os.environ, "TORCHPROF_HOOKS_CORE": "python"}
+    code = _ABSENT + _SAVING
+    done = python("-c", code, str(path), environment=environment, loaded=TORCH)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Linear" in [row.name for row in Profile.load(path).rows()]
+    assert [found.name for found in tmp_path.iterdir()] == ["profile.json"]

@@ -5,7 +5,6 @@ What reads and writes files is imported when the first one is written.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import threading
 import time
@@ -152,7 +151,12 @@ def _with(path: Path, suffix: str) -> Path:
 def _alone_in(folder: Path) -> Iterator[None]:
     """Of the processes that look which names are free in a folder, one at a time does.
     Where there are no locks, or one is held for too long, it is done all the same."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        yield
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
     try:
         until = time.monotonic() + _PATIENCE_S
         while time.monotonic() < until:

@@ -51,7 +51,7 @@ def replaced_file(path: str | Path) -> Iterator[TextIO]:
 
 def _opened(path: str | Path, flags: int) -> TextIO:
     """Names of files and classes can have characters that no encoding has."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC | flags, 0o666)
+    descriptor = os.open(path, os.O_WRONLY | flags, 0o666)
     return open(descriptor, "w", encoding="utf-8", errors="backslashreplace")
 
 
@@ -73,7 +73,10 @@ def _is_written_through(path: str | Path, there: os.stat_result | None) -> bool:
 
 
 def _take_over(descriptor: int, there: os.stat_result) -> None:
-    """Mode and, as far as that is allowed, owner and group."""
+    """Mode and, as far as that is allowed, owner and group; nothing on Windows, which
+    has neither."""
+    if not (hasattr(os, "fchown") and hasattr(os, "fchmod")):
+        return
     own = os.fstat(descriptor)
     if (own.st_uid, own.st_gid) != (there.st_uid, there.st_gid):
         with suppress(OSError):
