@@ -6,6 +6,8 @@ import itertools
 import json
 import multiprocessing
 import os
+import pwd
+import shlex
 import shutil
 import subprocess
 import sys
@@ -26,6 +28,7 @@ from tests.thorough import IS_THOROUGH
 from torchprof_hooks import Profile, profile
 from torchprof_hooks.capture.core import CORE, build
 from torchprof_hooks.capture.core.build import NotBuiltError, cached_path, native_module
+from torchprof_hooks.capture.core.choose import choose
 from torchprof_hooks.capture.functions.function_calls import FunctionCalls
 from torchprof_hooks.capture.tracking.make_tracker import new_tracker
 from torchprof_hooks.reports.text import render
@@ -232,6 +235,68 @@ def test_half_a_file_is_built_again(
     path = cached_path()
     path.write_bytes(content)
     assert native_module().__file__ == str(path)
+
+
+@NATIVE_CORE
+def test_a_file_that_is_cut_off_is_built_again(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert CORE.module is not None
+    whole = Path(str(CORE.module.__file__)).read_bytes()
+    monkeypatch.setenv("CXX", copying(tmp_path))
+    path = cached_path()
+    for length in (64, len(whole) // 2, len(whole) - 1):
+        path.unlink(missing_ok=True)  # a new file: the one before is loaded
+        path.write_bytes(whole[:length])
+        assert native_module().__file__ == str(path)
+        assert path.read_bytes() == whole
+
+
+def test_a_binary_that_cannot_be_loaded_is_built_once_and_stays(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a folder of which nothing may be run."""
+    other = shlex.quote(str(torch._C.__file__))  # a module of another name
+    script = f'echo >> built; for last; do :; done; cp {other} "$last"'
+    monkeypatch.setenv("CXX", compiler(tmp_path, script))
+    monkeypatch.chdir(tmp_path)
+    for _ in range(3):
+        core = choose()
+        assert core.name == "python"
+        assert core.reason.startswith("the native core cannot be loaded: ")
+        assert "\n" not in core.reason
+    assert (tmp_path / "built").read_text() == "\n"
+    assert cached_path().exists()
+
+
+def test_a_compiler_that_makes_something_else(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = 'for last; do :; done; echo no library > "$last"'
+    monkeypatch.setenv("CXX", compiler(tmp_path, script))
+    assert choose().reason.endswith(" has built no shared library")
+    assert not list(cache.glob("*.so"))
+
+
+def test_what_is_in_the_way_of_the_binary_ends_no_program(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CXX", compiler(tmp_path, "exit 1"))
+    cached_path().mkdir()
+    assert choose().reason.startswith("no cache for the native core: ")
+
+
+def test_a_user_without_a_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def nobody(number: int) -> None:
+        raise KeyError(number)
+
+    monkeypatch.setenv("CXX", compiler(tmp_path, "exit 1"))
+    for name in ("HOME", "XDG_CACHE_HOME", "TORCHPROF_HOOKS_CORE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", nobody)
+    core = choose()
+    assert core.name == "python"
+    assert core.reason.startswith("no cache for the native core: ")
 
 
 def test_a_file_for_another_torch_is_not_used(

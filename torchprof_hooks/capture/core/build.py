@@ -45,12 +45,14 @@ def native_module() -> ModuleType:
         NotBuiltError: it cannot be built or loaded.
     """
     path = cached_path()
-    if path.exists():
-        try:
-            return _load(path)
-        except NotBuiltError:  # half of a file, say
-            path.unlink(missing_ok=True)
-    build(path)
+    try:
+        is_there = _is_whole(path)
+    except OSError as error:
+        raise NotBuiltError(f"no cache for the native core: {error}") from None
+    if not is_there:
+        build(path)
+    # A whole one that cannot be loaded stays: building it again, in each process, would
+    # make the same, and other processes may be able to load it.
     return _load(path)
 
 
@@ -68,6 +70,7 @@ def cached_path() -> Path:
         sys.version,
         _compiler(),
         " ".join(_FLAGS),
+        f"C++11 ABI: {torch.compiled_with_cxx11_abi()}",
         *(path.read_text(encoding="utf-8") for path in _sources()),
     )
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
@@ -79,13 +82,14 @@ def _sources() -> list[Path]:
 
 
 def build(path: Path) -> None:
-    """Build the binary at `path`, unless another process does that meanwhile.
+    """Build the binary at `path`, unless another process does that meanwhile, in place
+    of what is there of one.
 
     Raises:
         NotBuiltError: it cannot be built.
     """
     with _alone(path.parent):
-        if path.exists():
+        if _is_whole(path):
             return
         print(
             "torchprof_hooks: building the native core for this torch, once "
@@ -95,7 +99,30 @@ def build(path: Path) -> None:
         with tempfile.TemporaryDirectory(dir=path.parent) as folder:
             built = Path(folder, path.name)
             compile_extension(SOURCE, built)
+            if not _is_whole(built):
+                raise NotBuiltError(f"{_compiler()} has built no shared library")
             built.replace(path)
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether a binary is there, and as long as its header says: of one that is cut
+    off, the loader may map more than there is, and reading that ends the process.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            header = file.read(64)
+            length = file.seek(0, os.SEEK_END)
+    except FileNotFoundError:
+        return False
+    # The headers of the sections, at the end: where, how long each, and how many.
+    start, size, number = (
+        int.from_bytes(header[begin:end], sys.byteorder)
+        for begin, end in ((40, 48), (58, 60), (60, 62))
+    )
+    return header.startswith(b"\x7fELF") and length >= max(64, start + size * number)
 
 
 def compile_extension(source: Path, target: Path) -> None:
@@ -193,7 +220,8 @@ def _load(path: Path) -> ModuleType:
         module = module_from_spec(spec)
         loader.exec_module(module)
     except ImportError as error:
-        raise NotBuiltError(f"the native core cannot be loaded: {error}") from None
+        reason = f"the native core cannot be loaded: {error}"
+        raise NotBuiltError(" ".join(reason.split())) from None
     version = str(TORCH_VERSION).partition("+")[0]
     if module.torch_version != version:
         raise NotBuiltError(
@@ -216,11 +244,11 @@ def _own_folder() -> Path:
     """The folder in the user's cache. Nobody else may write there: what lies in it is
     loaded into the process."""
     home = os.environ.get("XDG_CACHE_HOME") or Path("~", ".cache")
-    folder = Path(home, "torchprof_hooks").expanduser()
     try:
+        folder = Path(home, "torchprof_hooks").expanduser()
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         found = folder.stat()
-    except OSError as error:
+    except (OSError, RuntimeError) as error:  # RuntimeError: a user without a home
         raise NotBuiltError(f"no cache for the native core: {error}") from None
     if found.st_uid != os.getuid():
         raise NotBuiltError(f"{folder} belongs to another user")
