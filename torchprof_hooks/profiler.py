@@ -18,7 +18,7 @@ import torch
 
 from torchprof_hooks.capture.attach.blocks import ExitMethod, heal, held_for
 from torchprof_hooks.capture.tracking.tensor_memory import memory_counter
-from torchprof_hooks.hooks.measuring import Settings, ThreadRounds
+from torchprof_hooks.hooks.measuring import Settings, ThreadRounds, rounds_after
 from torchprof_hooks.hooks.rates import NO_RATES, Rates, checked_rates
 from torchprof_hooks.hooks.saving import Saving
 from torchprof_hooks.measure.device_clock import (
@@ -136,7 +136,7 @@ class Profiler(Reportable, Exportable):
             raise RuntimeError("take() must be called while the profiler is stopped")
         measured = self._measured()
         self._taken = [self._with_taken(measured)]
-        self._rounds, self._local = [], threading.local()
+        self._rounds = []  # those of threads that go on come back
         return self._signed(measured)
 
     def _is_entered(self) -> bool:
@@ -160,8 +160,8 @@ class Profiler(Reportable, Exportable):
 
     def _own_rounds(self) -> ThreadRounds:
         rounds: ThreadRounds | None = getattr(self._local, "rounds", None)
-        if rounds is None:
-            rounds = self._local.rounds = ThreadRounds(self._settings)
+        if rounds is None or rounds not in self._rounds:
+            rounds = self._local.rounds = rounds_after(rounds, self._settings)
             self._rounds.append(rounds)
         return rounds
 

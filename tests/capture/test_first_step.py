@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Sequence
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +13,13 @@ import pytest
 import torch
 from torch import nn
 
-from tests.capture.budgeted import THIRDS, Limited, sgd
+from tests.capture.budgeted import THIRDS, Limited, bare, measured, sgd
 from tests.exact import calls, each_option, numbers
 from tests.fake_clock import MS, burn
 from tests.planted import Work
 from torchprof_hooks import Profile, profile
 from torchprof_hooks.capture.sampling import steps_without_optimizer
+from torchprof_hooks.profiler import Profiler
 from torchprof_hooks.profiles.cells import CellKey
 from torchprof_hooks.profiles.parts import NO_FIRST_STEPS
 
@@ -166,16 +169,98 @@ def test_a_budget_leaves_it_out(limited: Limited) -> None:
     assert found.cells[FORWARD].max_ns == 4 * MS
 
 
-def test_each_thread_and_each_part_taken_has_its_own(tmp_path: Path) -> None:
-    prof, model = profile(), Slow(4, 6)
-    parts = []
-    for _ in range(2):
+def taken_in_parts(prof: Profiler, takes: bool, steps: int = 3) -> list[Profile]:
+    """What is taken after each of three loops; or all of them, as one profile."""
+    model, parts = Slow(4, 6), []
+    optimizer = sgd(model)
+    for _ in range(3):
         with prof:
-            train(model, [sgd(model)], 3)
-        parts.append(prof.take())
+            train(model, [optimizer], steps)
+        if takes:
+            parts.append(prof.take())
+    return parts if takes else [prof.profile]
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+def test_parts_that_are_taken_are_those_of_one_run(steps: int) -> None:
+    prof = profile()
+    first, *later = taken_in_parts(prof, takes=True, steps=steps)
+    assert first.start_up.steps == 1
+    for part in later:
+        assert (part.first, part.steps) == (NO_FIRST_STEPS, steps)
+        assert part.step_times.first_steps == 0
+        assert part.step_times.later_steps == steps
+    [whole] = taken_in_parts(profile(), takes=False, steps=steps)
     merged = prof.profile
     check_parts(merged)
-    assert merged == parts[0].merge(parts[1])
+    assert merged == reduce(Profile.merge, (first, *later))
+    assert merged.step_times == whole.step_times
+    assert merged.wall_ns == whole.wall_ns
+    assert (merged.start_up.steps, merged.loop.steps) == (1, 3 * steps - 1)
+    assert own_ms(merged) == own_ms(whole)
+    assert own_ms(merged.start_up) == own_ms(whole.start_up)
+
+
+def test_parts_without_an_optimizer_of_torchs_count_each_step_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for is_made in (True, False):
+        monkeypatch.setattr(
+            steps_without_optimizer, "any_optimizer_made", lambda made=is_made: made
+        )
+        prof, model = profile(), Slow(4, 6)
+        for number in range(3):
+            with prof:
+                train(model, [], 3)
+            part = prof.take()
+            assert part.steps == 3
+            assert part.step_times.first_steps == (number == 0)
+        assert prof.profile.steps == 9
+
+
+def test_a_step_that_goes_on_in_the_next_part_is_whole() -> None:
+    model = Slow(4, 6)
+    prof, optimizer = profile(), sgd(model)
+    with prof:
+        train(model, [optimizer], 2)
+        model(torch.ones(2)).sum().backward()
+    assert prof.take().steps == 2
+    with prof:
+        optimizer.step()
+        train(model, [optimizer], 1)
+    assert prof.take().step_times.later_ns == (10 + 11) * MS
+
+
+def test_a_budget_goes_on_with_the_next_part(limited: Limited) -> None:
+    """Its first steps are not looked into because they are the first."""
+    prof = limited(bare(4), measured(2))
+    parts = taken_in_parts(prof, takes=True)
+    # The warm-up, and another one that is looked into; four that are not, then two.
+    assert [part.steps for part in parts] == [1, 0, 2]
+    assert [part.unmeasured_steps for part in parts] == [2, 3, 1]
+    assert [part.step_times.first_steps for part in parts] == [1, 0, 0]
+    nothing = "No step was looked into: there is nothing to report."
+    for text in (parts[1].report(), parts[1].report(full=True)):
+        assert nothing in text
+    [whole] = taken_in_parts(limited(bare(4), measured(2)), takes=False)
+    assert prof.profile.step_times == whole.step_times
+    assert prof.profile.cells.keys() >= whole.cells.keys()
+
+
+def test_each_thread_has_its_own(tmp_path: Path) -> None:
+    prof = profile()
+
+    def work() -> None:
+        model = Slow(4, 6)
+        with prof:
+            train(model, [sgd(model)], 3)
+
+    for _ in range(2):
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+    merged = prof.profile
+    check_parts(merged)
     assert (merged.start_up.steps, merged.loop.steps) == (2, 4)
     merged.save(tmp_path / "profile.json")
     assert Profile.load(tmp_path / "profile.json") == merged

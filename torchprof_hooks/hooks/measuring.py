@@ -43,6 +43,10 @@ class ThreadRounds:
     def is_entered(self) -> bool:
         return bool(self._open_blocks())
 
+    def renew(self) -> None:
+        """Begin another profile of this thread. Its steps go on where they were."""
+        self._steps.renew()
+
     def enter(self, profiler: object, held: Held | None) -> None:
         self._blocks = self._open_blocks()
         is_inner = bool(self._blocks)
@@ -65,6 +69,14 @@ class ThreadRounds:
         return self._steps.profile()
 
 
+def rounds_after(before: ThreadRounds | None, settings: Settings) -> ThreadRounds:
+    """The rounds of this thread for another profile, if there were some before."""
+    if before is None:
+        return ThreadRounds(settings)
+    before.renew()
+    return before
+
+
 def _do_nothing() -> None:
     """An inner block is a part of the outer one."""
 
@@ -72,7 +84,7 @@ def _do_nothing() -> None:
 def _make_steps(settings: Settings) -> EveryStep | SampledSteps:
     """Measures this thread: all of its steps, or some of them."""
     if settings.max_overhead is None:
-        return EveryStep(*make_tracker(settings))
+        return EveryStep(lambda: make_tracker(settings))
     from torchprof_hooks.capture.sampling.prices import Level
     from torchprof_hooks.capture.sampling.sampled_steps import SampledSteps
     from torchprof_hooks.capture.sampling.scheduler import Scheduler

@@ -23,6 +23,13 @@ def header(profile: Profile) -> str:
     return "torchprof_hooks: " + ", ".join(facts)
 
 
+def nothing_text(profile: Profile) -> str:
+    """Why there are no tables."""
+    if profile.unmeasured_steps and not profile.steps:
+        return "No step was looked into: there is nothing to report."
+    return "No module was called: there is nothing to report."
+
+
 def measured_text(profile: Profile) -> str:
     """How long was measured: ``2.00sec wall``."""
     whole_ns = profile.wall_ns + profile.unmeasured_ns

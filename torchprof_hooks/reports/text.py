@@ -10,7 +10,7 @@ from torchprof_hooks.profiles.names import SORT_KEYS, SortBy
 from torchprof_hooks.profiles.options import check_choice, check_flag, check_whole
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.reports.function_tables import call_site_table, function_table
-from torchprof_hooks.reports.header import header
+from torchprof_hooks.reports.header import header, nothing_text
 from torchprof_hooks.reports.memory_tree import memory_tree
 from torchprof_hooks.reports.operations.flop_tree import flop_tree
 from torchprof_hooks.reports.ranks.collectives import collective_lines
@@ -83,7 +83,7 @@ def render(
     lines = [header(profile), *map("not measured: {}".format, profile.not_measured)]
     above = "\n".join(wrap(line, width) for line in lines)
     if profile.is_empty:
-        return f"{above}\n\nNo module was called: there is nothing to report."
+        return f"{above}\n\n{nothing_text(profile)}"
     return f"{above}\n\n{tables(profile, layout)}"
 
 

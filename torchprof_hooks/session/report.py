@@ -24,7 +24,8 @@ class ReportHook(SessionHook):
     """Measures a session with `torchprof_hooks.profile`, and prints the table of what
     has happened since the last one; or writes that as numbers with names.
 
-    A last table comes at the end of the session, however it ends.
+    A last table comes at the end of the session, however it ends. The start-up is in
+    the first one alone. With a budget, some may have no step that was looked into.
 
     Args:
         every_steps: steps from one table to the next.

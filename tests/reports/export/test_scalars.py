@@ -202,6 +202,15 @@ def test_a_report_hook_writes_numbers() -> None:
     assert last == hook.profile.scalars()
 
 
+@pytest.mark.usefixtures("clock")
+def test_the_steps_of_later_intervals_are_no_first_ones() -> None:
+    written: list[tuple[str, float, int]] = []
+    hook = ReportHook(every_steps=1, to=lambda *each: written.append(each))
+    run_session(hook, steps=3)
+    steps = [(value, step) for name, value, step in written if name == "time/step_ms"]
+    assert steps == [(3, 2), (3, 3)]
+
+
 def run_session(hook: ReportHook, steps: int) -> None:
     model = nn.Sequential(Busy(3, 1))
     optimizer = torch.optim.SGD(model.parameters(), 0.1)

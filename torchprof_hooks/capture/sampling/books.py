@@ -109,6 +109,7 @@ class Books:
         levels: Sequence[Level],
         phase_times: PhaseTimes,
     ) -> None:
+        self._make_tracker, self._levels = make_tracker, levels
         names = ModuleNames()
         coarse = (Level.STEPS, Level.PHASES)
         self.by_level = {
@@ -132,6 +133,13 @@ class Books:
 
     def __iter__(self) -> Iterator[Book]:
         return iter((self.warm_up, *self.by_level.values(), self.disturbed))
+
+    def renewed(self, phase_times: PhaseTimes) -> Books:
+        """The same without anything in them."""
+        made = Books(self._make_tracker, self._levels, phase_times)
+        pairs = zip(self, made, strict=True)
+        made.open = next(new for old, new in pairs if old is self.open)
+        return made
 
     def start(self) -> None:
         """From now on, time is the program's."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from torchprof_hooks.capture.attach.attachments import attachments
 from torchprof_hooks.capture.attach.garbage import garbage_callback
 from torchprof_hooks.capture.attach.optimizer_steps import optimizer_hooks
-from torchprof_hooks.capture.record.step_counter import FirstReading
+from torchprof_hooks.capture.record.step_counter import FirstReading, StepCounter
 from torchprof_hooks.capture.sampling.step_detector import StepDetector
 from torchprof_hooks.capture.tracking.device_meter import DeviceMeter
 from torchprof_hooks.capture.tracking.meters import memory_sums, meters_of
@@ -36,19 +36,28 @@ def tell_of_step(
 class EveryStep:
     """Measures one thread from `start` to `stop`, and counts its steps.
 
-    tracker: of this thread.
-    no_memory: why it does not measure memory, if it should.
+    make: makes a tracker of this thread; also tells why that does not measure memory,
+        if it should.
+    tracker: of the profile that is measured now.
     """
 
-    def __init__(self, tracker: Tracker, no_memory: str = "") -> None:
-        self.tracker = tracker
-        self._no_memory = no_memory
+    def __init__(self, make: Callable[[], tuple[Tracker, str]]) -> None:
+        self._make = make
         self._detector = StepDetector(on_first=self._first_step_ended)
-        self._detector.follow(tracker, self._detector.counter)
-        self._tap = Tap(tracker, optimizers=False)
+        self._begin_profile()
+
+    def _begin_profile(self) -> None:
+        self.tracker, self._no_memory = self._make()
+        self._detector.follow(self.tracker, StepCounter())
+        self._tap = Tap(self.tracker, optimizers=False)
         self._first: FirstReading | None = None
         self._start_ns = 0  # 0: not running
         self._wall_ns = 0
+
+    def renew(self) -> None:
+        """After `stop`: begin another profile, of the steps that come."""
+        self._detector.renew()
+        self._begin_profile()
 
     def start(self) -> None:
         """Begin; or go on after `stop`."""

@@ -77,6 +77,7 @@ class SampledSteps:
         self._calls = dict.fromkeys(Watching, 0)  # of those, by how they are watched
         self._evaluations = 0
         self._aside_ns = 0  # of ours, before it
+        self._spent_before_ns = 0  # on what another profile has
         self._is_between_runs = False
         # Where nothing is to be done at an optimizer's steps but to count them:
         self._only_optimizer = 0  # its id
@@ -91,6 +92,20 @@ class SampledSteps:
         self._detector.start()
         self._books.start()
         self._aside_ns += perf_counter_ns() - called_ns
+
+    def renew(self) -> None:
+        """After `stop`: begin another profile, of the steps that come. What was learned
+        of them, and what measuring may cost, goes on, and so does the run."""
+        self._spent_before_ns = self.spent_ns
+        before = self._books.open.tracker
+        self._phase_times = PhaseTimes()
+        self._books = self._books.renewed(self._phase_times)
+        book = self._books.open
+        # The run's part so far, in the counts of another tracker:
+        self._spans += book.tracker.log.spans - before.log.spans
+        self._placing_ns += book.tracker.tree.placing_ns - before.tree.placing_ns
+        self._detector.renew()
+        self._detector.follow(book.tracker, book.counter)
 
     def join(self, module: torch.nn.Module, args: Any) -> None:
         """A call of `module` is beginning that torch does not show to hooks which came
@@ -136,7 +151,8 @@ class SampledSteps:
     def profile(self) -> Profile:
         """What was measured so far on the highest level, and how much was not."""
         found = self._books.profile(self._detector.counted(*self._untold.read()[:3]))
-        return replace(found, overhead_ns=max(found.overhead_ns, self.spent_ns))
+        spent_ns = self.spent_ns - self._spent_before_ns
+        return replace(found, overhead_ns=max(found.overhead_ns, spent_ns))
 
     def strata(self, flop_count: FlopCount | None = None) -> Strata:
         """Everything measured so far, by levels (see `Books`)."""

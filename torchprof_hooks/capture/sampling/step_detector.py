@@ -110,6 +110,19 @@ class StepDetector:
             self._running_ns = perf_counter_ns() - self._began_ns
             self._is_running = False
 
+    def renew(self) -> None:
+        """While time does not count: what `counted` says is the end of a profile, and
+        another one begins; `follow` its tracker. What is known of the program stays,
+        and the first step does not come again."""
+        if self._without_optimizer.held_steps or self._is_last_counted():
+            self._steps += self._without_optimizer.held_steps
+            self._steps += self._is_last_counted()
+            self._without_optimizer.forget()
+            self._begin(0)
+            self._running_ns = 0
+        if self._steps:  # a new optimizer is none of the first step's any more
+            self._steps += 1
+
     def leave_out(self, duration_ns: int) -> None:
         """Of the step that is running, measuring took so much: it is not counted."""
         self._began_ns += duration_ns
@@ -128,14 +141,7 @@ class StepDetector:
         for part in (self.counter, self._without_optimizer.held):
             found.add(part)
         steps, ends = self._steps + self._without_optimizer.held_steps, list(stamps)
-        if (
-            self._passes
-            and not self.rounds.living
-            and (
-                self._without_optimizer.held_steps
-                or self._without_optimizer.no_optimizer_is_expected()
-            )
-        ):
+        if self._is_last_counted():
             is_running = self._is_running
             ends.append(
                 perf_counter_ns() if is_running else self._began_ns + self._running_ns
@@ -146,6 +152,13 @@ class StepDetector:
         if evaluations:
             found.evaluation(last_ns - max([self._began_ns, *ends]), evaluations)
         return found
+
+    def _is_last_counted(self) -> bool:
+        """Whether only the begin of the next step would show the end of this one."""
+        if not self._passes or self.rounds.living:
+            return False
+        without = self._without_optimizer
+        return without.held_steps > 0 or without.no_optimizer_is_expected()
 
     # Optimizers
 

@@ -11,7 +11,12 @@ from torchprof_hooks.profiles.names import MODULE_PHASES
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.program.program_profile import ProgramProfile
 from torchprof_hooks.reports.characters import display_width, printable, shorten
-from torchprof_hooks.reports.header import cost_texts, measured_text, step_texts
+from torchprof_hooks.reports.header import (
+    cost_texts,
+    measured_text,
+    nothing_text,
+    step_texts,
+)
 from torchprof_hooks.reports.hottest import Hottest, hottest
 from torchprof_hooks.reports.memory_tree import peak_text
 from torchprof_hooks.reports.operations.flop_tree import utilisation_text
@@ -100,7 +105,7 @@ def program_screen(
 def _screen(content: _Content, width: int, lines: int, colour: bool) -> str:
     source = content.source
     if source.modules.is_empty:
-        nothing = [Line("No module was called: there is nothing to report.")]
+        nothing = [Line(nothing_text(source.modules))]
         head = [*_title(content, width), *_notes(content, width)]
         return joined([head, nothing], colour=colour)
     hot = hottest(row for row in source.rows("module") if row.kind == "module")
