@@ -71,51 +71,41 @@ def _limit(text: str) -> float:
     return share
 
 
-def _flag(
-    default: Any, parse: Callable[[str], Any], meaning: str, theano: str = ""
-) -> Any:
-    """A field with its description.
-
-    theano: the default that Theano has, if it has this flag.
-    """
-    metadata = {"parse": parse, "meaning": meaning, "theano": theano}
-    return field(default=default, metadata=metadata)
+def _flag(default: Any, parse: Callable[[str], Any], meaning: str) -> Any:
+    """A field with its description."""
+    return field(default=default, metadata={"parse": parse, "meaning": meaning})
 
 
 @dataclass(frozen=True, slots=True)
 class Flags:
     """The settings; the description of each is shown by ``--help``."""
 
-    profile: bool = _flag(
-        False, _yes_or_no, "measure, and print the report at exit", "False"
-    )
+    profile: bool = _flag(False, _yes_or_no, "measure, and print the report at exit")
     profile_memory: bool = _flag(
-        False, _yes_or_no, "measure memory as well, and trace a step for it", "False"
+        False, _yes_or_no, "measure memory as well, and trace a step for it"
     )
     device_idle: bool = _flag(False, _yes_or_no, "trace steps to see a device idle")
     profile_optimizer: bool = _flag(
-        False, _yes_or_no, "show every pass of torch.compile", "False"
+        False, _yes_or_no, "show every pass of torch.compile"
     )
-    n_ops: int = _flag(20, _whole(1), "rows of the sections Class and Ops", "20")
-    n_apply: int = _flag(20, _whole(1), "rows of Apply and of the list of memory", "20")
+    n_ops: int = _flag(20, _whole(1), "rows of the sections Class and Ops")
+    n_apply: int = _flag(20, _whole(1), "rows of Apply and of the list of memory")
     output_line_width: int = _flag(
-        512, _whole(1), "characters in a line; longer names are cut", "512"
+        512, _whole(1), "characters in a line; longer names are cut"
     )
     min_memory_size: int = _flag(
-        1024, _whole(0), "bytes from which on outputs are in the list", "1024"
+        1024, _whole(0), "bytes from which on outputs are in the list"
     )
     destination: str = _flag(
-        "stderr", str, "where the report goes: stderr, stdout or a file", "stderr"
+        "stderr", str, "where the report goes: stderr, stdout or a file"
     )
-    debugprint: bool = _flag(
-        False, _yes_or_no, "print the tree of modules as well", "False"
-    )
+    debugprint: bool = _flag(False, _yes_or_no, "print the tree of modules as well")
     ignore_first_call: bool = _flag(
-        False, _yes_or_no, "leave the first step out of the report", "False"
+        False, _yes_or_no, "leave the first step out of the report"
     )
-    time_thunks: bool = _flag(True, _yes_or_no, "measure functions", "True")
+    time_thunks: bool = _flag(True, _yes_or_no, "measure functions")
     print_global_stats: bool = _flag(
-        False, _yes_or_no, "print one line of sums for the process", "False"
+        False, _yes_or_no, "print one line of sums for the process"
     )
     full: bool = _flag(
         False,
