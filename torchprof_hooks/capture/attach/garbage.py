@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import gc
 from _thread import interrupt_main, start_new_thread
-from typing import Final, Protocol
+from typing import Final
 
 from torchprof_hooks.capture.attach.attachments import Attachment
 from torchprof_hooks.capture.core import AroundCollection, around_collections
 
 
-class GarbageListener(Protocol):
-    """What can be told of collections."""
-
-    def garbage_collected(self, took_ns: int) -> None:
-        """One has ended, in the running thread."""
-
-
 class GarbageCallback(Attachment):
-    """What Python calls around collections; its users are `GarbageListener`s.
+    """What Python calls around collections. Its users have ``garbage_collected``, which
+    is told how many nanoseconds one took that has ended in the running thread.
 
     A collection begins wherever an object is made, in whichever phase that happens to
     be, maybe in code of ours. What collections of younger objects take is short, and
