@@ -14,6 +14,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, dataloader
 
+from tests.capture.canaries import ALL_CANARIES
 from tests.fake_clock import MS, FakeClock, burn
 from tests.functions import Watching
 from torchprof_hooks import Profile, profile
@@ -23,7 +24,7 @@ from torchprof_hooks.profiles.names import BACKWARD_NAME, OUTSIDE_NAME
 from torchprof_hooks.reports.text import render
 
 
-@pytest.mark.parametrize("canary", CANARIES, ids=lambda canary: canary.what)
+@pytest.mark.parametrize("canary", ALL_CANARIES, ids=lambda canary: canary.what)
 def test_private_names_do_what_they_are_needed_for(canary: Canary) -> None:
     canary.forget()
 
@@ -54,7 +55,7 @@ def test_a_canary_is_not_seen_by_modes_and_changes_no_state_of_the_program() -> 
         state = torch.get_rng_state()
     number = autograd.next_sequence_number()
     with Watching() as mode, torch.inference_mode():
-        for canary in CANARIES:
+        for canary in ALL_CANARIES:
             canary.forget()
             assert canary.works(), canary.line()
 

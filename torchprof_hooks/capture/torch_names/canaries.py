@@ -1,143 +1,22 @@
-"""All canaries in one table: what goes unseen where torch has changed a private name.
+"""The canaries that are asked while programs run: what goes unseen where torch has
+changed a private name.
 
 Where silence would be a wrong number, a canary is asked when the name is first needed,
-what depends on it stays off if it fails, and the report says so. The others are asked
-by tests alone, with each version of torch: without what they watch, less is told.
+what depends on it stays off if it fails, and the report says so. Where less would be
+told, and nothing wrong, tests alone ask, with each version of torch: see
+``tests/capture/canaries.py``.
 """
 
 from __future__ import annotations
 
-import importlib
-from typing import Any, Final
+from typing import Final
 
-import torch
-from torch.nn.modules import module as nn_module
-from torch.optim.optimizer import register_optimizer_step_pre_hook
-from torch.utils.hooks import RemovableHandle
-
-from torchprof_hooks.capture.torch_names import Canary
 from torchprof_hooks.capture.torch_names.autograd import BACKWARD_PASSES, RECOMPUTATION
-from torchprof_hooks.capture.torch_names.compiler import COMPILED_CALLS, is_tracing
+from torchprof_hooks.capture.torch_names.compiler import COMPILED_CALLS
 from torchprof_hooks.capture.torch_names.custom_functions import CUSTOM_FUNCTIONS
 from torchprof_hooks.capture.torch_names.functions import FUNCTIONS
-from torchprof_hooks.capture.torch_names.hook_tables import (
-    global_hook_numbers,
-    is_optimizer_hook,
-)
-from torchprof_hooks.capture.torch_names.modules import (
-    caller_kwargs,
-    modules_on_stack,
-    owners_on_stack,
-)
-from torchprof_hooks.capture.torch_names.profiler import (
-    ALLOCATION,
-    NODE_SCOPE,
-    OPERATION,
-    TENSOR,
-    USER_SCOPE,
-    make_profiler,
-    shows_devices,
-)
-from torchprof_hooks.capture.torch_names.torch_utils import BATCHES, flop_formulas
+from torchprof_hooks.capture.torch_names.torch_utils import BATCHES
 
-
-def not_measured() -> tuple[str, ...]:
-    """A line for each canary that was asked for and failed."""
-    return tuple(canary.line() for canary in CANARIES if canary.has_failed())
-
-
-class _Module(torch.nn.Module):
-    """Notes whose calls are on the stack while it is called."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: list[torch.nn.Module] = []
-
-    def forward(self, value: Any, *, key: int = 0) -> Any:
-        self.seen = modules_on_stack()
-        return value
-
-
-def _are_modules_on_stack() -> bool:
-    module = _Module()
-    module(1)
-    return module.seen == [module]
-
-
-def _are_keywords_found() -> bool:
-    seen: list[dict[str, Any]] = []
-    handle = nn_module.register_module_forward_pre_hook(
-        lambda module, args: seen.append(caller_kwargs())
-    )
-    try:
-        _Module()(1, key=2)
-    finally:
-        handle.remove()
-    return seen == [{"key": 2}]
-
-
-def _are_hooks_in_tables() -> bool:
-    def hook(*given: Any) -> None:
-        """Does nothing."""
-
-    def is_known(handle: RemovableHandle) -> bool:
-        try:
-            return global_hook_numbers([hook]) == {handle.id}
-        finally:
-            handle.remove()
-
-    return is_known(nn_module.register_module_forward_pre_hook(hook)) and is_known(
-        nn_module.register_module_forward_hook(hook)
-    )
-
-
-def _are_optimizers_on_stack() -> bool:
-    seen: list[list[int]] = []
-    optimizer = torch.optim.SGD([torch.ones(1, requires_grad=True)], lr=0.1)
-
-    def hook(*given: Any) -> None:
-        seen.append(owners_on_stack())
-
-    handle = register_optimizer_step_pre_hook(hook)
-    try:
-        is_known = is_optimizer_hook(hook)
-        optimizer.step()
-    finally:
-        handle.remove()
-    return is_known and not is_optimizer_hook(hook) and seen == [[id(optimizer)]]
-
-
-def _is_tracing_known() -> bool:
-    guards = torch._guards
-    before = is_tracing()
-    with guards.tracing(guards.TracingContext(None)):
-        return is_tracing() and not before
-
-
-def _are_traces_read() -> bool:
-    kinds = TENSOR is not type(None) and None not in (
-        USER_SCOPE,
-        NODE_SCOPE,
-        OPERATION,
-        ALLOCATION,
-    )
-    profiler = make_profiler(with_tensors=True)
-    needed = ("start", "stop", "export_chrome_trace", "profiler")
-    return kinds and all(hasattr(profiler, name) for name in needed)
-
-
-def _are_books_kept() -> bool:
-    utils = importlib.import_module("torch._dynamo.utils")
-    handler = importlib.import_module("torch._dynamo.callback").callback_handler
-    names = "compilation_time_metrics", "counters", "get_compilation_metrics"
-    return (
-        all(hasattr(utils, name) for name in (*names, "graph_break_reasons"))
-        and "total" not in utils.counters["no such group"]
-        and handler.start_callbacks is not handler.end_callbacks
-    )
-
-
-#: All there are.
 CANARIES: Final = (
     BACKWARD_PASSES,
     RECOMPUTATION,
@@ -145,37 +24,9 @@ CANARIES: Final = (
     CUSTOM_FUNCTIONS,
     BATCHES,
     COMPILED_CALLS,
-    Canary("calls around a block", ("Module._call_impl",), _are_modules_on_stack),
-    Canary("keyword arguments", ("Module._call_impl",), _are_keywords_found),
-    Canary(
-        "compiling without hooks",
-        ("_global_forward_pre_hooks", "_global_forward_hooks"),
-        _are_hooks_in_tables,
-    ),
-    Canary(
-        "steps around a block",
-        ("profile_hook_step", "_global_optimizer_pre_hooks"),
-        _are_optimizers_on_stack,
-    ),
-    Canary("tracing", ("_guards.TracingContext",), _is_tracing_known),
-    Canary(
-        "traces",
-        ("_profiler._TensorMetadata", "RecordScope", "_EventType", "_KinetoProfile"),
-        _are_traces_read,
-    ),
-    Canary(
-        "idle time of devices",
-        ("_autograd._KinetoEvent", "_ProfilerResult"),
-        shows_devices,
-    ),
-    Canary(
-        "what torch.compile did",
-        ("_dynamo.utils.counters", "_dynamo.callback.callback_handler"),
-        _are_books_kept,
-    ),
-    Canary(
-        "floating-point operations",
-        ("flop_counter.flop_registry",),
-        lambda: torch.ops.aten.mm in flop_formulas(),
-    ),
 )
+
+
+def not_measured() -> tuple[str, ...]:
+    """A line for each canary that was asked for and failed."""
+    return tuple(canary.line() for canary in CANARIES if canary.has_failed())

@@ -1,0 +1,165 @@
+"""Canaries that tests alone ask: without the private names of torch that these watch, a
+program is told less, and nothing that is wrong."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any, Final
+
+import torch
+from torch.nn.modules import module as nn_module
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.utils.hooks import RemovableHandle
+
+from torchprof_hooks.capture.torch_names import Canary
+from torchprof_hooks.capture.torch_names.canaries import CANARIES
+from torchprof_hooks.capture.torch_names.compiler import is_tracing
+from torchprof_hooks.capture.torch_names.hook_tables import (
+    global_hook_numbers,
+    is_optimizer_hook,
+)
+from torchprof_hooks.capture.torch_names.modules import (
+    caller_kwargs,
+    modules_on_stack,
+    owners_on_stack,
+)
+from torchprof_hooks.capture.torch_names.profiler import (
+    ALLOCATION,
+    NODE_SCOPE,
+    OPERATION,
+    TENSOR,
+    USER_SCOPE,
+    make_profiler,
+    shows_devices,
+)
+from torchprof_hooks.capture.torch_names.torch_utils import flop_formulas
+
+
+class _Module(torch.nn.Module):
+    """Notes whose calls are on the stack while it is called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[torch.nn.Module] = []
+
+    def forward(self, value: Any, *, key: int = 0) -> Any:
+        self.seen = modules_on_stack()
+        return value
+
+
+def _are_modules_on_stack() -> bool:
+    module = _Module()
+    module(1)
+    return module.seen == [module]
+
+
+def _are_keywords_found() -> bool:
+    seen: list[dict[str, Any]] = []
+    handle = nn_module.register_module_forward_pre_hook(
+        lambda module, args: seen.append(caller_kwargs())
+    )
+    try:
+        _Module()(1, key=2)
+    finally:
+        handle.remove()
+    return seen == [{"key": 2}]
+
+
+def _are_hooks_in_tables() -> bool:
+    def hook(*given: Any) -> None:
+        """Does nothing."""
+
+    def is_known(handle: RemovableHandle) -> bool:
+        try:
+            return global_hook_numbers([hook]) == {handle.id}
+        finally:
+            handle.remove()
+
+    return is_known(nn_module.register_module_forward_pre_hook(hook)) and is_known(
+        nn_module.register_module_forward_hook(hook)
+    )
+
+
+def _are_optimizers_on_stack() -> bool:
+    seen: list[list[int]] = []
+    optimizer = torch.optim.SGD([torch.ones(1, requires_grad=True)], lr=0.1)
+
+    def hook(*given: Any) -> None:
+        seen.append(owners_on_stack())
+
+    handle = register_optimizer_step_pre_hook(hook)
+    try:
+        is_known = is_optimizer_hook(hook)
+        optimizer.step()
+    finally:
+        handle.remove()
+    return is_known and not is_optimizer_hook(hook) and seen == [[id(optimizer)]]
+
+
+def _is_tracing_known() -> bool:
+    guards = torch._guards
+    before = is_tracing()
+    with guards.tracing(guards.TracingContext(None)):
+        return is_tracing() and not before
+
+
+def _are_traces_read() -> bool:
+    kinds = TENSOR is not type(None) and None not in (
+        USER_SCOPE,
+        NODE_SCOPE,
+        OPERATION,
+        ALLOCATION,
+    )
+    profiler = make_profiler(with_tensors=True)
+    needed = ("start", "stop", "export_chrome_trace", "profiler")
+    return kinds and all(hasattr(profiler, name) for name in needed)
+
+
+def _are_books_kept() -> bool:
+    utils = importlib.import_module("torch._dynamo.utils")
+    handler = importlib.import_module("torch._dynamo.callback").callback_handler
+    names = "compilation_time_metrics", "counters", "get_compilation_metrics"
+    return (
+        all(hasattr(utils, name) for name in (*names, "graph_break_reasons"))
+        and "total" not in utils.counters["no such group"]
+        and handler.start_callbacks is not handler.end_callbacks
+    )
+
+
+#: All there are, with those that the package asks.
+ALL_CANARIES: Final = (
+    *CANARIES,
+    Canary("calls around a block", ("Module._call_impl",), _are_modules_on_stack),
+    Canary("keyword arguments", ("Module._call_impl",), _are_keywords_found),
+    Canary(
+        "compiling without hooks",
+        ("_global_forward_pre_hooks", "_global_forward_hooks"),
+        _are_hooks_in_tables,
+    ),
+    Canary(
+        "steps around a block",
+        ("profile_hook_step", "_global_optimizer_pre_hooks"),
+        _are_optimizers_on_stack,
+    ),
+    Canary("tracing", ("_guards.TracingContext",), _is_tracing_known),
+    Canary(
+        "traces",
+        ("_profiler._TensorMetadata", "RecordScope", "_EventType", "_KinetoProfile"),
+        _are_traces_read,
+    ),
+    Canary(
+        "idle time of devices",
+        ("_autograd._KinetoEvent", "_ProfilerResult"),
+        shows_devices,
+    ),
+    Canary(
+        "what torch.compile did",
+        ("_dynamo.utils.counters", "_dynamo.callback.callback_handler"),
+        _are_books_kept,
+    ),
+    Canary(
+        "floating-point operations",
+        ("flop_counter.flop_registry",),
+        lambda: torch.ops.aten.mm in flop_formulas(),
+    ),
+)
