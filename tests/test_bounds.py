@@ -16,6 +16,7 @@ from tests.cores import PYTHON_CORE
 from tests.programs import TORCH, python
 from tests.thorough import THOROUGH
 from torchprof_hooks import function_hooks, link_hooks
+from torchprof_hooks.capture.backward import ownership, parts
 from torchprof_hooks.capture.core import python as python_core
 from torchprof_hooks.capture.core import python_functions, span_log
 from torchprof_hooks.capture.record import memory_log
@@ -156,6 +157,69 @@ def test_one_long_call_without_gradients_is_bounded() -> None:
     with torchprof_hooks.profile():
         model(torch.ones(1))
         assert growth(lambda: model(torch.ones(1))) < LOG_BLOCKS
+
+
+def tracker_of(prof: Profiler) -> Any:
+    steps: Any = prof._rounds[0]._steps
+    return steps.tracker
+
+
+@pytest.fixture
+def few_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts, "INTERVALS_KEPT", 32)
+    monkeypatch.setattr(parts, "LOOSE_KEPT", 32)
+
+
+@pytest.mark.usefixtures("few_kept")
+@pytest.mark.parametrize("functions", [False, True])
+def test_a_loop_in_a_region_is_bounded(functions: bool) -> None:
+    model = new_model()
+    x = torch.ones(1, requires_grad=True)
+    counts = []
+    with (
+        torchprof_hooks.profile(functions=functions) as prof,
+        torchprof_hooks.region("training"),
+    ):
+        for _ in range(300):
+            with torchprof_hooks.region("step"):
+                model(x).sum().backward()
+            counts.append(tracker_of(prof).interval_count)
+    assert max(counts) < 200
+    calls = {key: each.calls for key, each in prof.profile.cells.items()}
+    inner = ("training", "step", "Sequential", "Sequential.1", "Sequential.1.0")
+    assert calls[inner, "backward"] == calls[inner, "forward"] == 300
+
+
+@pytest.mark.usefixtures("few_kept")
+def test_graphs_that_a_loop_keeps_have_their_owners() -> None:
+    model = new_model()
+    x = torch.ones(1, requires_grad=True)
+    with torchprof_hooks.profile() as prof:
+        with torchprof_hooks.region("training"):
+            kept = []
+            for step in range(300):
+                model(x).sum().backward()
+                if step % 10 == 0:
+                    kept.append(model(x))
+            for y in kept[::2]:
+                y.backward()
+        for y in kept[1::2]:
+            y.backward()
+    calls = {key: each.calls for key, each in prof.profile.cells.items()}
+    inner = ("training", "Sequential", "Sequential.1", "Sequential.1.0")
+    assert calls[inner, "backward"] == calls[inner, "forward"] == 330
+
+
+def test_records_that_no_graph_holds_are_bounded_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ownership, "BIG_RECORD_BYTES", 500)
+    monkeypatch.setattr(ownership, "NEWEST_BYTES_KEPT", 4_000)
+    owners = ownership.Ownership()
+    for size in (1, 1, 300, 1, 100, 100, 1):
+        owners.add(ownership.Record([0, 0, 1] * size, 0), None)
+    sizes = [len(record.intervals) // 3 for record in owners._newest]
+    assert sizes == [100, 1]
 
 
 @PYTHON_CORE

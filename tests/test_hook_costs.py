@@ -136,7 +136,7 @@ NATIVE_CALLS_PER_STEP = {
     "link timer": Costs(0, 0),
     "link timer with backward": Costs(2, 53),
     "link timer on each module": Costs(13, 0),
-    "link callbacks": Costs(30, 137),
+    "link callbacks": Costs(32, 137),
     "function timer": Costs(0, 77),
     "function callbacks": Costs(0, 182),
     "profile() in another thread": Costs(0, 15),

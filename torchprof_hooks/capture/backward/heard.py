@@ -37,8 +37,8 @@ class HeardPasses:
         if self.divides:
             calls = None
             if tracker.is_inside_call():
-                as_they_ended = reversed([*tracker.intervals_of_open_calls()])
-                calls = [*chain.from_iterable(as_they_ended)]
+                as_they_end = reversed([*tracker.open_intervals()])
+                calls = [*chain.from_iterable(as_they_end)]
             elif not tracker.passes:
                 tracker.keep_loose()
             base, opens_it = started.base, started.opened_base

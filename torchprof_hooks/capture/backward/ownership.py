@@ -29,6 +29,10 @@ from torchprof_hooks.capture.torch_names.autograd import (
 FIELDS: Final = 3
 #: Records kept although no output of their call was found to tie them to.
 NEWEST_RECORDS: Final = 64
+#: Bytes that these may take together, unless it is one. Only records of more than
+#: `BIG_RECORD_BYTES` can make them more; the native core knows that number, too.
+NEWEST_BYTES_KEPT: Final = 1 << 22
+BIG_RECORD_BYTES: Final = NEWEST_BYTES_KEPT // NEWEST_RECORDS
 #: Bytes of records of loose calls that are kept, however long their graphs live: 20 000
 #: intervals. Older ones are forgotten, and their nodes go by their own names.
 LOOSE_BYTES_KEPT: Final = 1 << 19
@@ -101,8 +105,16 @@ class Ownership:
         record: a `Record`, or one of the native core, which finds its own.
         """
         self._newest.append(record)
+        if record.size_bytes > BIG_RECORD_BYTES:
+            self.forget_oldest()
         if isinstance(record, Record):
             self._refer_to(record)
+        self.tie(record, outputs)
+
+    def tie(self, record: Any, outputs: object) -> bool:
+        """Have the graph behind `outputs` hold a record, or a `Part`, as far as it is
+        of that; whether any of it does."""
+        is_tied = False
         key, _ = self.ties
         if isinstance(outputs, torch.Tensor):  # of most calls
             nodes = [node_of(outputs)]
@@ -113,6 +125,15 @@ class Ownership:
                 continue
             if record.low <= sequence_number(node) < record.high:
                 node.metadata[key] = record
+                is_tied = True
+        return is_tied
+
+    def forget_oldest(self) -> None:
+        """A big record has come to the newest ones: they may be too much together."""
+        newest = self._newest
+        held_bytes = sum(record.size_bytes for record in newest)
+        while held_bytes > NEWEST_BYTES_KEPT and len(newest) > 1:
+            held_bytes -= newest.popleft().size_bytes
 
     def add_loose(self, record: Any) -> None:
         """Remember what several outermost calls own that ended one after the other,

@@ -19,6 +19,8 @@ class Node:
     key: the module that is called here, or what else is known by its id; or 0.
     is_entry: whether a call here interrupts its caller instead of being a part of it.
     is_called: whether it is the forward or the recompute of a module or a function.
+    is_frame: whether it is that of a profiled function that no module is around.
+    is_part: whether it is that of a module, called right from such a function.
     is_function: whether it is that of a function.
     is_hidden: whether nobody is told of calls here.
     children: by id of the module.
@@ -44,8 +46,10 @@ class Node:
         "heard",
         "is_called",
         "is_entry",
+        "is_frame",
         "is_function",
         "is_hidden",
+        "is_part",
         "key",
         "low",
         "passed_over",
@@ -61,6 +65,7 @@ class Node:
         self.code = self.key = self.start_ns = self.low = 0
         self.arrivals = self.heard = self.passed_over = self.reading_ns = 0
         self.is_entry = self.is_called = self.is_function = self.is_hidden = False
+        self.is_frame = self.is_part = False
 
     def continue_call_of(self, other: Any) -> None:
         """The call that is open at `other` turns out to be one at this node."""

@@ -139,7 +139,7 @@ class Cursor:
             self.own((site.code, site.low, high))
         if outputs is None:
             self.count_if_aborted()
-        if site.is_entry:
+        if site.is_entry or site.is_part:
             self.finish_entry(site, end_ns, outputs)
         else:
             self.book((site.code, site.start_ns, end_ns))
@@ -204,8 +204,7 @@ class Cursor:
         raise NotImplementedError
 
     def called_site(self, module: torch.nn.Module) -> Site | None:
-        """The site of a call of `module` from the current site, which does not know
-        the module yet; None if it is not to be followed."""
+        """The site of a call of `module` that is new here; None: not to be followed."""
         raise NotImplementedError
 
     def look_for_devices(self) -> None:
@@ -298,13 +297,13 @@ class Cursor:
     def end_entry(self, site: Site, end_ns: int, outputs: object) -> None:
         """Give the interrupted callers their time back, then book it; keep what the
         entry owns. An interrupt in the middle leaves time that nobody has."""
-        interruption_ns = end_ns - site.start_ns if self.gives_time_back else 0
-        self.entered_ns += interruption_ns
+        taken_ns = self.gives_time_back and site.is_entry and end_ns - site.start_ns
+        self.entered_ns += taken_ns
         is_inside_call = False
         caller = self.site
         while caller is not self.outside:
-            caller.start_ns += interruption_ns
-            is_inside_call = is_inside_call or caller.is_called
+            caller.start_ns += taken_ns
+            is_inside_call |= caller.is_called and not caller.is_frame
             caller = caller.caller
         self.book((site.code, site.start_ns, end_ns))
         if not self.intervals or is_inside_call:
@@ -342,7 +341,7 @@ class Cursor:
 
         divides: whether nodes are to be booked on their owners.
         names_nodes: whether nodes without a function are functions of their own.
-        calls: intervals of calls that are open around it, and in them, as they end.
+        calls: intervals of calls that are open around it, as they end.
         engine: where the time until the first node runs is booked, if not on `base`,
             whose own begins with that.
         started: goes into `passes`; no interrupt comes in between.

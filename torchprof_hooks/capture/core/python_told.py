@@ -62,7 +62,7 @@ def told_forward_post(  # noqa: C901
         self.own((site.code, site.low, high))
     if outputs is None:
         self.count_if_aborted()
-    if site.is_entry and self.owns_nodes:
+    if (site.is_entry or site.is_part) and self.owns_nodes:
         self.finish_entry(site, end_ns, outputs)
     else:
         self.book((site.code, site.start_ns, end_ns))

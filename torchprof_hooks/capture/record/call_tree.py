@@ -90,10 +90,10 @@ class CallTree:
             living = site.living_module()
             if living is None or living is module:
                 site.adopt(module)
-                return site
+                return _placed(site, module)
         site = self.new_site(caller, self._path(caller, name, phase), phase, module)
         namesakes.append(site)
-        return site
+        return _placed(site, module)
 
     def _name(self, caller: Site, module: torch.nn.Module) -> str:
         name = self.names.get(module)
@@ -199,6 +199,15 @@ class CallTree:
             site.is_counted = False
             known = asking.children_by_name[_RECOMPUTATION] = [site]
         return known[0]
+
+
+def _placed(site: Site, module: torch.nn.Module) -> Site:
+    """Tell the site of a call of `module` where in profiled functions it is."""
+    caller = site.caller
+    is_profiled = isinstance(module, ProfiledFunction)
+    site.is_frame = is_profiled and (caller.is_frame or caller.caller is caller)
+    site.is_part = caller.is_frame and not is_profiled
+    return site
 
 
 def _modules_around(site: Site) -> Iterator[torch.nn.Module]:

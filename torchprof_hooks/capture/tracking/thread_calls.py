@@ -18,6 +18,7 @@ from torchprof_hooks.capture.backward.ownership import (
     Ownership,
     newest_first,
 )
+from torchprof_hooks.capture.backward.parts import Part, Parts
 from torchprof_hooks.capture.core import Cursor
 from torchprof_hooks.capture.core.span_log import Times
 from torchprof_hooks.capture.record.call_tree import CallTree
@@ -66,6 +67,7 @@ class ThreadCalls(Cursor):
         self.owns_nodes = backward is not None
         self.divides = backward is not None and backward.divides
         self.ownership = Ownership()
+        self.parts = Parts()
         if backward is not None and self.divides and not backward.looks_at_nodes:
             self.ties = self.ownership.ties  # records are the core's
         self.exchanges = Exchanges()
@@ -270,11 +272,32 @@ class ThreadCalls(Cursor):
         if passes is None or not passes.divides:  # nobody asks whose a node is
             self.take_intervals(-1)
             return
+        if self.site is not self.outside and self._keep_part(low, outputs):
+            return
         own = self.take_intervals(low)
         if self.interval_count and self.site is self.outside:
             self.keep_loose()
         if own:
             self.ownership.add(passes.record_of(self, own, low), outputs)
+
+    def forget_oldest(self) -> None:
+        """The native core has made a big record."""
+        self.ownership.forget_oldest()
+
+    def _keep_part(self, low: int, outputs: object) -> bool:
+        """Whether what has ended was a part of a profiled function: its intervals stay
+        with that, which owns what is around them, for as long as they are needed."""
+        frames = [site for site in self.open_sites() if site.is_frame]
+        if not frames:
+            return False
+        since, high = frames[-1].low, next_sequence_number()
+        if high != low:
+            part = Part(low, high)
+            is_tied = self.ownership.tie(part, outputs)
+            self.parts.add(part, since, self.interval_count, is_tied)
+        if self.interval_count > self.parts.look_at and not self.passes:
+            self.own(self.parts.living(self.take_intervals(since)))
+        return True
 
     def keep_loose(self) -> None:
         """Make a record of the intervals of calls that were no entries."""
@@ -292,11 +315,15 @@ class ThreadCalls(Cursor):
 
     def intervals_of_open_calls(self) -> Iterator[Interval]:
         """Intervals of open calls, and of those that ended inside; newest first."""
+        yield from self.open_intervals()
+        yield from newest_first(self.intervals)
+
+    def open_intervals(self) -> Iterator[Interval]:
+        """Intervals of open calls, which go on, outermost first."""
         high = next_sequence_number()
         for site in reversed(list(self.open_sites())):
             if site.phase in CALLED_PHASES:
                 yield site.code, site.low, high
-        yield from newest_first(self.intervals)
 
     # Reading
 

@@ -81,13 +81,15 @@ void own_nodes(Cursor* cursor, Node* node) {
 // Gives interrupted callers their time back, and books an entry.
 int end_entry(PyObject* self, Node* node, Nanoseconds end_ns, PyObject* outputs) {
   Cursor* cursor = cursor_of(self);
-  Nanoseconds taken_ns = cursor->gives_time_back ? end_ns - node->start_ns : 0;
+  // A part of a profiled function ends as entries do, and interrupts nothing.
+  Nanoseconds taken_ns = cursor->gives_time_back && node->is_entry ? end_ns - node->start_ns : 0;
   cursor->entered_ns += taken_ns;
-  bool is_inside_call = false;
+  bool is_inside_call = false, is_in_frame = false;
   for (Node* around = cursor->site; around != cursor->outside && around->caller;
        around = around->around()) {
     around->start_ns += taken_ns;
-    is_inside_call |= around->is_called;
+    is_inside_call |= around->is_called && !around->is_frame;
+    is_in_frame |= around->is_frame;
   }
   cursor->log->book(node->code, node->start_ns, end_ns);
   if (cursor->intervals.empty() || is_inside_call) return 0;
@@ -95,7 +97,7 @@ int end_entry(PyObject* self, Node* node, Nanoseconds end_ns, PyObject* outputs)
     if (cursor->intervals.size() <= kFields * kLooseAt) return 0;
     return is_done(PyObject_CallMethodNoArgs(self, names.keep_loose)) ? 0 : -1;
   }
-  int kept = keep_here(self, node->low, outputs);
+  int kept = is_in_frame ? 0 : keep_here(self, node->low, outputs);
   if (kept != 0) return std::min(kept, 0);
   Owned low(PyLong_FromLongLong(node->low));
   Owned done(PyObject_CallMethodObjArgs(self, names.keep_intervals, low.get(), outputs, nullptr));
@@ -219,11 +221,8 @@ bool from_list(PyObject* list, std::vector<int64_t>* numbers) {
   return !PyErr_Occurred();
 }
 
-PyObject* own(PyObject* self, PyObject* interval) {
-  long long numbers[3];
-  if (!three_numbers(interval, numbers)) return nullptr;
-  std::vector<int64_t>& intervals = cursor_of(self)->intervals;
-  intervals.insert(intervals.end(), numbers, numbers + 3);
+PyObject* own(PyObject* self, PyObject* intervals) {
+  if (!from_list(intervals, &cursor_of(self)->intervals)) return nullptr;
   Py_RETURN_NONE;
 }
 

@@ -94,7 +94,7 @@ PyObject* forward_post(PyObject* self, PyObject* const* args, Py_ssize_t count) 
     Owned done(PyObject_CallMethodNoArgs(self, names.count_if_aborted));
     if (!done) return nullptr;
   }
-  if (node->is_entry && cursor->owns_nodes) {
+  if ((node->is_entry || node->is_part) && cursor->owns_nodes) {
     bool is_told = !goes_untold(cursor, node, args[2], end_ns);
     if (finish_entry(self, node, end_ns, args[2], is_told) < 0) return nullptr;
   } else {

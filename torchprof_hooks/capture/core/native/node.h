@@ -36,7 +36,7 @@ struct Node {
   int64_t low;
   int64_t arrivals, heard, passed_over;
   Nanoseconds reading_ns;
-  char is_entry, is_called, is_function, is_hidden;
+  char is_entry, is_called, is_function, is_hidden, is_frame, is_part;
   PyObject *functions, *by_shapes;  // dicts
   // Of tensors, when the open call began, and the highest level since.
   char is_metered;
@@ -218,6 +218,8 @@ PyMemberDef node_members[] = {
     {"is_called", T_BOOL, offsetof(Node, is_called), 0, nullptr},
     {"is_function", T_BOOL, offsetof(Node, is_function), 0, nullptr},
     {"is_hidden", T_BOOL, offsetof(Node, is_hidden), 0, nullptr},
+    {"is_frame", T_BOOL, offsetof(Node, is_frame), 0, nullptr},
+    {"is_part", T_BOOL, offsetof(Node, is_part), 0, nullptr},
     {"functions", T_OBJECT, offsetof(Node, functions), READONLY, nullptr},
     {"by_shapes", T_OBJECT, offsetof(Node, by_shapes), READONLY, nullptr},
     {nullptr, 0, 0, 0, nullptr}};

@@ -123,11 +123,15 @@ PyObject* record_number(PyObject* self, void*) {
   return PyLong_FromLongLong(reinterpret_cast<Record*>(self)->intervals.get()->*field);
 }
 
-PyObject* record_size(PyObject* self, void*) {
-  const Intervals& intervals = *reinterpret_cast<Record*>(self)->intervals;
-  size_t each = sizeof(Interval) + sizeof(int);
-  return PyLong_FromSize_t(400 + each * intervals.all.size());
+// See ownership.py.
+constexpr size_t kBigRecordBytes = 1 << 16;
+
+size_t bytes_of(PyObject* record) {
+  const Intervals& intervals = *reinterpret_cast<Record*>(record)->intervals;
+  return 400 + (sizeof(Interval) + sizeof(int)) * intervals.all.size();
 }
+
+PyObject* record_size(PyObject* self, void*) { return PyLong_FromSize_t(bytes_of(self)); }
 
 // The records of the calls of one thread, by rising number. They may be gone.
 struct Records {

@@ -137,7 +137,7 @@ PyObject* enter_pass(PyObject* self, PyObject* args, PyObject* keywords) {
   pass.makes_graph = makes_graph;
   pass.names_nodes = names_nodes;
   if (calls != Py_None) {
-    std::vector<int64_t> numbers;
+    std::vector<int64_t> numbers = cursor->intervals;  // of those that ended inside
     if (!from_list(calls, &numbers)) return nullptr;
     pass.calls = std::make_shared<Intervals>(numbers);
   }

@@ -80,6 +80,13 @@ bool tie_all(PyObject* outputs, PyObject* record, PyObject* key) {
   return true;
 }
 
+// Records are kept by their number; big ones would be too much. False: an exception.
+bool bound_newest(PyObject* self, PyObject* record) {
+  if (bytes_of(record) <= kBigRecordBytes) return true;
+  Owned done(PyObject_CallMethodNoArgs(self, names.forget_oldest));
+  return bool(done);
+}
+
 // Makes a record of the intervals from number `low` on, and ties it to what was returned.
 // 0: that is left to Python. -1: an exception.
 int keep_here(PyObject* self, int64_t low, PyObject* outputs) {
@@ -96,7 +103,8 @@ int keep_here(PyObject* self, int64_t low, PyObject* outputs) {
   Owned record(make_record(cursor, own, low));
   if (!record) return -1;
   Owned kept(PyObject_CallMethodOneArg(newest, names.append, record.get()));
-  return kept && tie_all(outputs, record.get(), key) ? 1 : -1;
+  if (!kept || !bound_newest(self, record.get())) return -1;
+  return tie_all(outputs, record.get(), key) ? 1 : -1;
 }
 
 }  // namespace

@@ -1,0 +1,106 @@
+"""What is kept of calls in a profiled function that goes on: a loop of many steps."""
+
+from __future__ import annotations
+
+import weakref
+from bisect import bisect_left, bisect_right
+from collections import deque
+from itertools import accumulate
+from typing import Final
+
+from torchprof_hooks.capture.backward.ownership import FIELDS, NEWEST_RECORDS
+
+#: Intervals kept in any case, the newest ones: graphs may be reached by other ways than
+#: by what their call returned.
+INTERVALS_KEPT: Final = 1024
+#: Intervals kept of functions that no module is around, which nothing tells the end of:
+#: the newest ones. Each pass goes through them.
+LOOSE_KEPT: Final = 2048
+
+
+class Part:
+    """Lives as long as the graph of a call that ended in a profiled function, or
+    interrupted it: the nodes with numbers in ``[low, high)``."""
+
+    __slots__ = ("__weakref__", "high", "low")
+
+    def __init__(self, low: int, high: int) -> None:
+        self.low = low
+        self.high = high
+
+
+class Parts:
+    """Tells which intervals are still asked for while a profiled function runs. They
+    stay with it until it ends, but not those of graphs that are gone: a loop would
+    leave some behind in every step.
+
+    look_at: so many intervals are enough to look for those that can go.
+    """
+
+    def __init__(self) -> None:
+        self._untied: deque[Part] = deque(maxlen=NEWEST_RECORDS)
+        self._begin(since=-1)
+
+    def _begin(self, since: int) -> None:
+        self._since = since
+        self.look_at = 2 * INTERVALS_KEPT
+        self._untied.clear()
+        # With the numbers of each, for those that die.
+        self._parts: list[tuple[int, int, weakref.ref[Part]]] = []
+        self._count = 0
+
+    def add(self, part: Part, since: int, count: int, is_tied: bool) -> None:
+        """One more of the outermost function that runs.
+
+        since: number of the first node that this can own.
+        count: of intervals that are there now.
+        is_tied: whether the graph holds the part; else it is kept for a while.
+        """
+        if since != self._since:
+            self._begin(since)
+        if count == self._count:
+            return  # it has none of its own
+        self._count = count
+        if not is_tied:
+            self._untied.append(part)
+        self._parts.append((part.low, part.high, weakref.ref(part)))
+
+    def living(self, intervals: list[int]) -> list[int]:
+        """Without those in parts that are dead, and the oldest that are in none."""
+        known = _Ranges([(low, high) for low, high, _ in self._parts])
+        living = [part for part in self._parts if part[2]() is not None]
+        alive = _Ranges([(low, high) for low, high, _ in living])
+        kept: list[list[int]] = []
+        left, loose = INTERVALS_KEPT, LOOSE_KEPT
+        newest = intervals[-FIELDS * left :][1::FIELDS]
+        since = min(newest, default=0)  # the next time, too, these are in dead parts
+        self._parts = [p for p in self._parts if p[1] > since or p[2]() is not None]
+        for end in range(len(intervals), 0, -FIELDS):
+            _, low, high = interval = intervals[end - FIELDS : end]
+            is_loose = not known.contain(low, high)
+            if left > 0 or (is_loose and loose > 0) or alive.meet(low, high):
+                kept.append(interval)
+            left -= 1
+            loose -= is_loose
+        self._count = len(kept)
+        self.look_at = 2 * max(len(kept), INTERVALS_KEPT)
+        return [number for interval in reversed(kept) for number in interval]
+
+
+class _Ranges:
+    """Ranges of numbers, some inside of others."""
+
+    def __init__(self, ranges: list[tuple[int, int]]) -> None:
+        ranges.sort()
+        self._lows = [low for low, _ in ranges]
+        self._reach = [*accumulate((high for _, high in ranges), max)]
+
+    def contain(self, low: int, high: int) -> bool:
+        """Whether all of ``[low, high)`` is in one of them."""
+        before = bisect_right(self._lows, low)
+        return before > 0 and self._reach[before - 1] >= high
+
+    def meet(self, low: int, high: int) -> bool:
+        """Whether any of it is in one of them."""
+        before = bisect_left(self._lows, high)
+        return before > 0 and self._reach[before - 1] > low
