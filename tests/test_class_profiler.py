@@ -96,6 +96,47 @@ Special()(torch.ones(2, 4))
     assert table(result.stderr)["Special"][1] == "1"
 
 
+MANY_THREADS = """
+from torchprof_hooks import class_profiler
+from torchprof_hooks.capture.attach.attachments import Attachments
+from torchprof_hooks.capture.attach.engine import engine_patch
+
+class_profiler.ENDED_KEPT = {kept}
+attach, attached = Attachments.attach, []
+
+def counting(self, *given):
+    attached.append(1)
+    attach(self, *given)
+
+Attachments.attach = counting
+
+def work():
+    model(torch.ones(2, 4)).sum().backward()
+    users.append(len(engine_patch.users))
+
+users = []
+for _ in range(50):
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+kept = len(Block.__profiler__._tap.threads.trackers)
+rows = [row for row in Block.__profiler__.profile.rows() if row.name == "Block"]
+phases = {{name: phase.calls for name, phase in rows[0].phases.items()}}
+print(len(attached), max(users), kept, phases)
+"""
+
+
+@pytest.mark.parametrize("kept", [1000, 10])
+def test_threads_that_have_ended_cost_nothing_in_later_ones(kept: int) -> None:
+    result = run(MANY_THREADS.format(kept=kept))
+    calls = 2 * (3 + 50)  # of two blocks
+    phases = {"forward": calls, "backward": calls, "recompute": 0}
+    # The tracker of the main thread, and that of the thread that runs.
+    trackers = 1 + min(50, kept)
+    assert result.stdout.startswith(f"50 2 {trackers} {phases}"), result.stderr
+    assert table(result.stderr)["Block"][1] == str(calls)
+
+
 @pytest.mark.skipif(not hasattr(__import__("os"), "fork"), reason="needs fork")
 def test_forked_child_does_not_report_for_its_parent() -> None:
     result = run("if os.fork() == 0: sys.exit(0)\nos.wait()")

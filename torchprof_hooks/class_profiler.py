@@ -6,14 +6,17 @@ import atexit
 import multiprocessing
 import os
 import sys
+import threading
 from collections.abc import Callable
-from typing import TextIO, TypeVar, overload
+from typing import Final, TextIO, TypeVar, overload
 
 import torch
 
 from torchprof_hooks.capture.record.module_names import ModuleNames
 from torchprof_hooks.capture.tracking.make_tracker import new_tracker
 from torchprof_hooks.capture.tracking.tap import ProcessTap
+from torchprof_hooks.capture.tracking.thread_trackers import ThreadTrackers
+from torchprof_hooks.capture.tracking.tracker import Tracker
 from torchprof_hooks.profiles.names import TimeUnit
 from torchprof_hooks.profiles.options import check_file
 from torchprof_hooks.profiles.profile import Profile
@@ -23,6 +26,9 @@ Class = TypeVar("Class", bound=type[torch.nn.Module])
 
 #: Attribute of a decorated class that holds its `ClassProfiler`.
 ATTRIBUTE = "__profiler__"
+#: So many trackers of threads that have ended are kept as they are: making a profile
+#: of one takes milliseconds, and most programs have few threads.
+ENDED_KEPT: Final = 128
 
 
 class ClassProfiler:
@@ -37,8 +43,10 @@ class ClassProfiler:
         self._cls = cls
         self._unit = unit
         self._file = file
+        self._folded = Profile()  # of threads that have ended
+        self._folding = threading.RLock()
         self._tap = ProcessTap(
-            lambda: new_tracker(ModuleNames(number_roots=False)),
+            self._make_tracker,
             lambda tracker, module: (
                 tracker.site.module is not None or isinstance(module, cls)
             ),
@@ -51,12 +59,33 @@ class ClassProfiler:
         """Everything measured so far."""
         from torchprof_hooks.capture.snapshot import merge_snapshots, take_snapshot
 
-        return merge_snapshots(
-            [
-                take_snapshot(tracker, tracker.age_ns)
-                for tracker in self._tap.threads.trackers
-            ]
-        )
+        with self._folding:
+            trackers = [*self._tap.threads.trackers]
+            found = [take_snapshot(tracker, tracker.age_ns) for tracker in trackers]
+            return merge_snapshots([self._folded, *found])
+
+    def _make_tracker(self) -> Tracker:
+        """For a thread that is new. Where many have ended, each makes room for itself:
+        a server may have one for each request."""
+        threads = self._tap.threads
+        is_full = len(threads.trackers) - len(threads.running) >= ENDED_KEPT
+        if is_full and self._folding.acquire(blocking=False):
+            try:
+                self._fold(threads)
+            finally:
+                self._folding.release()
+        return new_tracker(ModuleNames(number_roots=False))
+
+    def _fold(self, threads: ThreadTrackers) -> None:
+        """Keep of the thread that ended first only its profile, in that of others."""
+        from torchprof_hooks.capture.snapshot import take_snapshot
+
+        for tracker in threads.trackers:
+            if tracker.retired_ns is not None:
+                found = take_snapshot(tracker, tracker.age_ns)
+                self._folded = self._folded.merge(found)
+                threads.trackers.remove(tracker)
+                return
 
     def _report_at_exit(self) -> None:
         if os.getpid() != self._pid:

@@ -112,12 +112,17 @@ class Attachments:
             finally:
                 self._lock.release()
 
-    def renew(self, attachment: Attachment) -> None:
+    def renew(
+        self, attachment: Attachment, put_on: Callable[[], object] | None = None
+    ) -> None:
         """Put it on again, if it has users: somebody else may have taken it off, or
-        torch has imported only now what it goes on."""
+        torch has imported only now what it goes on.
+
+        put_on: puts on what is new of it, and is called instead.
+        """
         with self._lock:
             if attachment in self._written and attachment.is_used:
-                attachment.put_on()
+                (put_on or attachment.put_on)()
 
     def heal(self) -> None:
         """Take off what interrupts have left, and nobody uses. To be called before

@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 
 from torchprof_hooks.capture.attach.attachments import Attachment, attachments
 from torchprof_hooks.capture.attach.engine import engine_patch
@@ -20,9 +22,10 @@ from torchprof_hooks.capture.tracking.tracker import Tracker
 class ThreadTrackers:
     """A tracker for each thread that needs one, made when it is first asked for.
 
-    While it has users, its trackers see backward passes.
+    While it has users, its trackers see backward passes, until their threads end.
 
     keeps_ended: whether `trackers` has those of threads that have ended.
+    running: those of threads that have not.
     """
 
     def __init__(
@@ -32,13 +35,14 @@ class ThreadTrackers:
         self.keeps_ended = keeps_ended
         self._local = threading.local()
         self.trackers: list[Tracker] = []
+        self.running: list[Tracker] = []
         self._passes = _SeenPasses(self)
 
     def here(self) -> Tracker:
         """The tracker that the running thread works for: its own, or in a backward
         thread of the engine, that of the thread which started the pass."""
         if current_graph_task() != -1:
-            for known in self.trackers:
+            for known in [*self.running]:
                 if known.works_here():
                     return known
         tracker: Tracker | None = getattr(self._local, "tracker", None)
@@ -46,7 +50,8 @@ class ThreadTrackers:
             tracker = self._local.tracker = self._make_tracker()
             self._local.lifetime = _Lifetime(tracker, self)
             self.trackers.append(tracker)
-            attachments.renew(self._passes)
+            self.running.append(tracker)
+            attachments.renew(self._passes, partial(_show_passes, tracker))
         return tracker
 
     def hooks_here(self) -> tuple[Hook, Hook]:
@@ -66,9 +71,18 @@ class ThreadTrackers:
         """Undo `acquire_for`."""
         attachments.detach(self._passes, owner)
 
+    def ended(self, tracker: Tracker) -> None:
+        """Its thread has ended."""
+        # In place: another thread may just add its own. It may not be there yet.
+        with suppress(ValueError):
+            self.running.remove(tracker)
+        if not self.keeps_ended:
+            with suppress(ValueError):
+                self.trackers.remove(tracker)
+
     def trackers_of_passes(self) -> list[Tracker]:
         """Those that want to see backward passes."""
-        return [tracker for tracker in self.trackers if tracker.measures_backward]
+        return [tracker for tracker in self.running if tracker.measures_backward]
 
 
 class _SeenPasses(Attachment):
@@ -81,9 +95,7 @@ class _SeenPasses(Attachment):
 
     def put_on(self) -> None:
         for tracker in self._trackers():
-            attachments.attach(engine_patch, tracker)
-            if meters_of(tracker, TensorMeter):
-                attachments.attach(counted_tensors, tracker)
+            _show_passes(tracker)
 
     def take_off(self) -> bool:
         for tracker in self._trackers():
@@ -96,6 +108,13 @@ class _SeenPasses(Attachment):
         return [] if threads is None else threads.trackers_of_passes()
 
 
+def _show_passes(tracker: Tracker) -> None:
+    if tracker.measures_backward:
+        attachments.attach(engine_patch, tracker)
+        if meters_of(tracker, TensorMeter):
+            attachments.attach(counted_tensors, tracker)
+
+
 class _Lifetime:
     """Dies with a thread, whose number is then given to other threads."""
 
@@ -106,7 +125,7 @@ class _Lifetime:
     def __del__(self) -> None:
         self._tracker.retire()
         threads = self._threads()
-        if threads is not None and not threads.keeps_ended:
-            threads.trackers = [t for t in threads.trackers if t is not self._tracker]
+        if threads is not None:
+            threads.ended(self._tracker)
         attachments.give_up(engine_patch, self._tracker)
         attachments.give_up(counted_tensors, self._tracker)
