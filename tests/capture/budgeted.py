@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
@@ -53,14 +53,19 @@ class Taking(Fixed):
         return Run(self._first)
 
 
-@contextmanager
-def sampled(*levels: Level) -> Iterator[SampledSteps]:
+def sampled(*levels: Level) -> AbstractContextManager[SampledSteps]:
     """A program that is measured on these levels, again and again."""
+    return sampled_by(Taking(*levels))
+
+
+@contextmanager
+def sampled_by(scheduler: Scheduler) -> Iterator[SampledSteps]:
+    """A program that is measured on the levels that the scheduler says."""
 
     def make(level: Level, names: ModuleNames) -> tuple[Tracker, str]:
         return make_tracker(Settings(functions=level == Level.FUNCTIONS), names)
 
-    sampler = SampledSteps(make, Taking(*levels), sees_all=True)
+    sampler = SampledSteps(make, scheduler, sees_all=True)
     sampler.start()
     try:
         yield sampler

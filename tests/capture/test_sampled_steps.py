@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -15,15 +15,16 @@ from torch.nn.modules import module as torch_module
 from torch.optim import optimizer as optimizer_module
 from torch.overrides import TorchFunctionMode
 
-from tests.capture.budgeted import STEP_MS, infer, sampled
+from tests.capture.budgeted import STEP_MS, infer, sampled, sampled_by
 from tests.capture.budgeted import train as train_with_work
 from tests.fake_clock import MS, FakeClock, burn
 from tests.helpers import in_thread
 from tests.planted import Work
 from torchprof_hooks import profile, profile_function
 from torchprof_hooks.capture.attach.function_mode import FunctionMode
-from torchprof_hooks.capture.sampling.prices import Level
+from torchprof_hooks.capture.sampling.prices import CountedCosts, Level, Prices
 from torchprof_hooks.capture.sampling.sampled_steps import MOST_ROOTS
+from torchprof_hooks.capture.sampling.scheduler import Scheduler
 from torchprof_hooks.capture.torch_names.functions import function_modes
 from torchprof_hooks.profiles.names import OUTSIDE_NAME, UNSAMPLED_NAME
 from torchprof_hooks.profiles.profile import Profile
@@ -312,6 +313,81 @@ def test_a_program_of_many_models_is_always_looked_at_in_modules() -> None:
     assert strata.phases.steps == 1  # chosen before more was known
     assert strata.modules.steps >= 2
     assert calls(strata.whole, "Linear") == 4
+
+
+class Loss(nn.Module):
+    """Takes 5 ms."""
+
+    def forward(self, y: torch.Tensor) -> torch.Tensor:
+        burn(5)
+        return y.sum()
+
+
+def losses(each: int, keeps: bool) -> Iterator[nn.Module]:
+    """A new one after so many steps."""
+    kept = []
+    while True:
+        loss = Loss()
+        kept += [loss] * keeps
+        for _ in range(each):
+            yield loss
+
+
+@pytest.mark.parametrize("keeps", [False, True])
+@pytest.mark.parametrize("each", [1, 60])
+def test_modules_that_are_made_anew_in_the_middle_of_a_program(
+    clock: FakeClock, each: int, keeps: bool
+) -> None:
+    """Hooks on those of the steps before would not show those that come."""
+    clock.cost_per_reading_ns = 0
+    dear = Prices(CountedCosts(500, 1_000, 1_000, 2_000, 200_000))  # are modules
+    work, steps = Work(3, 4), 600
+    optimizer = torch.optim.SGD(work.parameters(), 0.1)
+    with sampled_by(Scheduler(0.02, tuple(Level), 20, dear)) as sampler:
+        for _, loss in zip(range(steps), losses(each, keeps), strict=False):
+            loss(work(torch.ones(2))).backward()
+            burn(1)
+            optimizer.step()
+        strata = sampler.strata()
+    assert strata.modules.steps + strata.functions.steps < steps // 3
+    estimate = strata.estimate(of_functions=False)
+    named = [row for row in estimate.rows() if row.name.startswith("Loss")]
+    found_ns = sum(row.phases["forward"].self_ns for row in named)
+    # The first time that another one comes, nobody could know.
+    assert found_ns == pytest.approx(5 * MS * steps, rel=0.03 if each > 1 else 1e-3)
+    rows = {row.name: row for row in estimate.rows()}
+    assert rows["Work"].phases["forward"].self_ns == pytest.approx(3 * MS * steps)
+    known_ns = rows[OUTSIDE_NAME].self_ns + found_ns
+    assert known_ns == pytest.approx(6 * MS * steps, rel=1e-3)
+
+
+def test_a_loss_that_nobody_keeps(clock: FakeClock) -> None:
+    with sampled(Level.PHASES) as sampler:
+        work = Work()
+        optimizer = torch.optim.SGD(work.parameters(), 0.1)
+        for _ in range(12):
+            Loss()(work(torch.ones(2))).backward()
+            optimizer.step()
+        strata = sampler.strata()
+    assert strata.phases.steps == 1  # chosen before more was known
+    assert calls(strata.whole, "Loss") == 11
+
+
+def test_roots_are_relied_on_again_when_no_others_come() -> None:
+    with sampled(Level.MODULES, Level.PHASES) as sampler:
+        loss = nn.Identity()
+        work = nn.Linear(4, 4)
+        optimizer = torch.optim.SGD(work.parameters(), 0.1)
+        for step in range(80):
+            if step == 10:
+                loss = nn.Identity()
+            loss(work(torch.ones(2, 4))).sum().backward()
+            optimizer.step()
+            if step == 20:
+                before = sampler.strata().phases.steps
+        strata = sampler.strata()
+    assert 2 < before < 8
+    assert strata.phases.steps > before + 10
 
 
 def test_inference_in_steps_of_calls() -> None:

@@ -14,6 +14,9 @@ from torchprof_hooks.capture.record.site import Site
 #: Weak: the program's modules die when they would without us.
 ModuleReferences = list[weakref.ref[torch.nn.Module]]
 
+#: After others have come, none must come for so many looks until those that are there
+#: are relied on: at first; twice as many each time that others come all the same.
+_LEAST_PATIENCE: Final = 16
 #: Phases of what is neither a module nor a function, nor a part of backward.
 _NO_CALLS: Final = ("optimizer", "outside")
 
@@ -31,6 +34,9 @@ class Watching(IntEnum):
 class Roots:
     """The modules that were called from outside of all others.
 
+    Some programs make modules anew all the time: a loss in each step, a model for each
+    fold. Hooks on those that are there now do not show those that come.
+
     living: those that are alive.
     inner: ids of those inside of others that are evaluated.
     """
@@ -39,15 +45,28 @@ class Roots:
         self.living: ModuleReferences = []
         self.inner: set[int] = set()
         self._known: tuple[set[int], set[int]] = (set(), set())
+        self._references: dict[int, weakref.ref[torch.nn.Module]] = {}  # by their ids
+        self._patience, self._unstable = _LEAST_PATIENCE // 2, 0
+
+    @property
+    def are_stable(self) -> bool:
+        """Whether the next ones will be these, as far as is known."""
+        return not self._unstable
 
     def find(self, outsides: Iterable[Site]) -> None:
         """Look for them, each once, in what was called from these places."""
         modules: dict[int, torch.nn.Module] = {}
         evaluated = set()
-        for site, module in _outermost_calls(outsides):
+        references = {}
+        for site, reference in _outermost_calls(outsides):
+            references[id(reference)] = reference
+            module = reference()
+            if module is None:
+                continue
             modules[id(module)] = module
             if site.is_evaluated:
                 evaluated.add(id(module))
+        self._compare(references)
         self.living = [weakref.ref(module) for module in modules.values()]
         known = set(modules), evaluated
         if known != self._known:  # else there is no need to walk through modules again
@@ -59,6 +78,17 @@ class Roots:
                 if id(module) != key and id(module) in modules
             }
 
+    def _compare(self, references: dict[int, weakref.ref[torch.nn.Module]]) -> None:
+        """See whether there are others than before: a module has one reference, however
+        often it is asked for, which it has to itself also when it is gone."""
+        before, self._references = self._references, references
+        new = [references[key] for key in references.keys() - before.keys()]
+        if (before and new) or any(reference() is None for reference in new):
+            self._patience *= 2 if self.are_stable else 1
+            self._unstable = self._patience
+        elif self._unstable:
+            self._unstable -= 1
+
     def watched(self, watching: Watching) -> ModuleReferences:
         """Those whose calls are to be seen."""
         if watching == Watching.OUTER:
@@ -68,13 +98,14 @@ class Roots:
 
 def _outermost_calls(
     outsides: Iterable[Site],
-) -> Iterator[tuple[Site, torch.nn.Module]]:
+) -> Iterator[tuple[Site, weakref.ref[torch.nn.Module]]]:
+    """Where modules were called, and the last one of each place, which may be gone."""
     for outside in outsides:
         for place in _outside_of_modules(outside):
-            for site in place.children.values():
-                module = site.living_module()
-                if module is not None:
-                    yield site, module
+            for known in place.children_by_name.values():
+                for site in known:
+                    if site.module is not None:
+                        yield site, site.module
 
 
 def _outside_of_modules(site: Site) -> Iterator[Site]:

@@ -327,11 +327,9 @@ class SampledSteps:
         least = self._least()
         levels = [least, *(level for level in self._scheduler.levels if level > least)]
         has_others = self._sees_all or least < Level.PHASES
-        if (
-            len(self._roots.living) > MOST_ROOTS
-            and has_others
-            and Level.PHASES in levels
-        ):
+        are_few = len(self._roots.living) <= MOST_ROOTS
+        shows_all = are_few and self._roots.are_stable
+        if has_others and not shows_all and Level.PHASES in levels:
             levels.remove(Level.PHASES)
         return levels
 
