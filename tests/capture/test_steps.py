@@ -320,6 +320,75 @@ def test_optimizers_that_are_not_of_torch(follow: Follow) -> None:
 
 
 @pytest.mark.usefixtures("without_optimizers")
+def test_neither_modules_nor_optimizers(follow: Follow) -> None:
+    """Nothing but backward passes shows steps."""
+    x = torch.ones(4, requires_grad=True)
+    with follow() as read:
+        for _ in range(50):
+            burn(3)
+            (x.sin() * 2).sum().backward()
+            burn(2)
+        found = read()
+    assert all_steps(found) == 50
+    assert found.step_times.first_ns == 3 * MS
+    assert durations(found.step_times) == [(49, 5)]
+    check_sums(found)
+
+
+@pytest.mark.usefixtures("without_optimizers")
+def test_a_pass_before_the_first_forward(follow: Follow) -> None:
+    work = Work(4, 6)
+    with follow() as read:
+        torch.ones(4, requires_grad=True).sum().backward()
+        for _ in range(20):
+            y = work(torch.ones(2))
+            y.sum().backward(retain_graph=True)
+            y.mean().backward()
+        found = read()
+    assert all_steps(found) == 21
+    assert durations(found.step_times) == [(20, 16)]
+
+
+class Forces(nn.Module):
+    """Its forward has a backward pass inside."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.energy = Work(4, 6)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        energy = self.energy(x).sum()
+        (forces,) = torch.autograd.grad(energy, x, create_graph=True)
+        return forces
+
+
+@pytest.mark.usefixtures("without_optimizers")
+def test_passes_inside_of_calls_and_outside(follow: Follow) -> None:
+    model = Forces()
+    with follow() as read:
+        for _ in range(20):
+            model(torch.ones(2, requires_grad=True)).sum().backward()
+        found = read()
+    assert all_steps(found) == 20 + 1  # what comes after the last call seems to be one
+
+
+def test_an_optimizer_without_modules(follow: Follow) -> None:
+    x = nn.Parameter(torch.ones(4))
+    optimizer = torch.optim.SGD([x], 0.1)
+    with follow() as read:
+        for _ in range(20):
+            for _ in range(3):
+                burn(3)
+                x.sin().sum().backward()
+            burn(1)
+            optimizer.step()
+        found = read()
+    assert all_steps(found) == 20
+    assert found.step_times.first_ns == 10 * MS
+    assert durations(found.step_times) == [(19, 10)]
+
+
+@pytest.mark.usefixtures("without_optimizers")
 def test_evaluations_without_optimizers(follow: Follow) -> None:
     work = Work(4, 6)
     with follow() as read:

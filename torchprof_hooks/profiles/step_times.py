@@ -35,10 +35,11 @@ class StepTimes(NamedTuple):
 
     A training step ends with that of the optimizer (of several, with the last one of a
     round of all of them), however many calls it is made of; without optimizers of
-    torch, it ends where the next forward after a backward pass begins. An evaluation
-    is a call from outside of all others in which no graph is made, while no graph waits
-    for its backward pass: validation, generation, inference. What comes between two of
-    them counts for the later one, so that all of it adds up.
+    torch, it ends where the next forward after a backward pass begins; without modules
+    either, with each pass. An evaluation is a call from outside of all others in which
+    no graph is made, while no graph waits for its backward pass: validation,
+    generation, inference. What comes between two of them counts for the later one, so
+    that all of it adds up.
 
     Numbers and sums are exact, also after merging. Quantiles are exact to 1.1 %, since
     steps whose durations differ by less share a bucket. Memory depends on the number of

@@ -76,7 +76,7 @@ class StepDetector:
         self._steps = 0
         self._calls = self._passes = 0  # of the step, so far
         self._longest = LEAST_LONG // 4
-        self._has_inner_passes = False
+        self._has_inner_passes = self._has_steps_in_calls = False
         self._boundary_is_due = False
         self._without_optimizer = StepsWithoutOptimizer()
         self._tracker: Tracker | None = None
@@ -222,6 +222,7 @@ class StepDetector:
             return
         if self._passes and not self.rounds.living:
             if self._has_inner_passes:
+                self._has_steps_in_calls = True
                 self._step_without_optimizer(end_ns)
                 if self._without_optimizer.no_optimizer_is_expected():
                     self._on_boundary(True)
@@ -260,10 +261,12 @@ class StepDetector:
             assert self._tracker is not None
             without = self._without_optimizer
             without.pass_ended(end_ns, self._tracker.entered_ns)
-            if (
-                self._passes == without.usual_passes
-                and without.no_optimizer_is_expected()
-            ):
+            is_usual = self._passes == without.usual_passes
+            if not (self._calls or self._has_steps_in_calls):
+                # There may be no forward that shows that it was the last one.
+                self._step_without_optimizer(end_ns)
+                is_usual = True
+            if is_usual and without.no_optimizer_is_expected():
                 self._on_boundary(True)
 
     def _give_up(self) -> None:

@@ -13,7 +13,8 @@ NO_OPTIMIZER_STEPS: Final = 256
 
 
 class StepsWithoutOptimizer:
-    """Such a step is over when the next forward begins after a backward pass.
+    """Such a step is over when the next forward begins after a backward pass; where no
+    module was called before that, with the pass.
 
     While an optimizer might still step (one was made, and there were few steps so far)
     these steps are held back: they may turn out to be parts of one step, in which
