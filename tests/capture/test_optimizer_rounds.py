@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from itertools import cycle, islice
 
+import pytest
+
 from torchprof_hooks.capture.sampling.optimizer_rounds import (
     LEAST_PATIENCE,
     OptimizerRounds,
@@ -69,6 +71,22 @@ def test_more_patience_with_one_that_comes_back() -> None:
     for _ in range(10):
         found = ended(rounds, *[critic] * 100, generator)
     assert found == [0] * 100 + [1]
+
+
+@pytest.mark.parametrize("epoch", [LEAST_PATIENCE + 2, 100, 300])
+@pytest.mark.parametrize("count", [2, 3])
+def test_optimizers_that_take_turns_by_epochs(epoch: int, count: int) -> None:
+    rounds, some = OptimizerRounds(), [Optimizer() for _ in range(count)]
+    for one in islice(cycle(some), 12):
+        assert sum(ended(rounds, *[one] * epoch)) == epoch
+
+
+def test_one_that_comes_back_to_two_that_share_a_step() -> None:
+    rounds, often = OptimizerRounds(), [Optimizer(), Optimizer()]
+    rare = Optimizer()
+    for _ in range(10):
+        found = ended(rounds, *often * 100, rare)
+    assert found == [0] * 200 + [1]
 
 
 def test_the_dead_are_not_waited_for() -> None:

@@ -28,7 +28,8 @@ class OptimizerRounds:
     An optimizer that steps for the first time ends a round, too, and is waited for from
     then on; until it dies, or until it has not stepped for so long that it seems to be
     out of use: then the steps of the others were steps of their own. If it does step
-    again, more patience is had from then on.
+    again, more patience is had from then on, unless it then steps as often itself, with
+    none of the others: they take turns by epochs.
 
     Optimizers that others call in their steps do not count.
 
@@ -42,6 +43,7 @@ class OptimizerRounds:
         self._resting: set[int] = set()
         self._stepped: Counter[int] = Counter()  # in this round
         self._patience = LEAST_PATIENCE
+        self._returned = 0  # the id of one after which no other has stepped; or 0
 
     def knows(self, optimizer: Any) -> bool:
         """Whether `optimizer` has stepped, in another one's steps or not, and is not
@@ -62,18 +64,20 @@ class OptimizerRounds:
         self._stepped[key] += 1
         if is_new:
             self.living[key] = weakref.ref(optimizer, lambda _: self._remove(key))
-        if key in self._resting:
-            self._resting.discard(key)
+        if self._returned not in {0, key}:
+            self._returned = 0
             self._patience = min(2 * self._patience, MOST_PATIENCE)
-            is_back = True
-        else:
-            is_back = False
+        is_back = key in self._resting
+        if is_back:
+            self._resting.discard(key)
+            self._returned = key
         if is_new or is_back:
             self._awaited |= self._stepped.keys()
         elif self._awaited <= self._stepped.keys():
             self._awaited = set(self._stepped)
         elif self._stepped.total() > self._patience:
             self._resting |= self._awaited - self._stepped.keys()
+            self._returned = 0
             self._awaited = set(self._stepped)
             return self._end(min(self._stepped.values()), is_new)
         else:
@@ -107,3 +111,5 @@ class OptimizerRounds:
         self._stepped.pop(key, None)
         self._awaited.discard(key)
         self._resting.discard(key)
+        if self._returned == key:
+            self._returned = 0
