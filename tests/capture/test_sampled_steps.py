@@ -15,7 +15,7 @@ from torch.nn.modules import module as torch_module
 from torch.optim import optimizer as optimizer_module
 from torch.overrides import TorchFunctionMode
 
-from tests.capture.budgeted import STEP_MS, infer, sampled, sampled_by
+from tests.capture.budgeted import STEP_MS, Taking, infer, sampled, sampled_by
 from tests.capture.budgeted import train as train_with_work
 from tests.fake_clock import MS, FakeClock, burn
 from tests.helpers import in_thread
@@ -66,6 +66,12 @@ def counts(strata: Strata) -> tuple[int, int, int, int]:
 
 def calls(found: Profile, name: str) -> int:
     return sum(row.calls for row in found.rows() if row.name == name)
+
+
+def function_calls(found: Profile, name: str) -> int:
+    return sum(
+        totals.calls for (path, _), totals in found.cells.items() if path[-1] == name
+    )
 
 
 def own_sum(found: Profile) -> int:
@@ -388,6 +394,65 @@ def test_roots_are_relied_on_again_when_no_others_come() -> None:
         strata = sampler.strata()
     assert 2 < before < 8
     assert strata.phases.steps > before + 10
+
+
+def dear_functions() -> Prices:
+    """Ten thousand of them cost a second."""
+    return Prices(CountedCosts(500, 1_000, 1_000, 2_000, 100_000))
+
+
+def test_functions_before_the_first_step_are_looked_at_as_long_as_that_is_paid_for(
+    clock: FakeClock,
+) -> None:
+    clock.cost_per_reading_ns = 0
+    work = Work(3, 4)
+    optimizer = torch.optim.SGD(work.parameters(), 0.1)
+    with sampled_by(Scheduler(0.02, tuple(Level), 20, dear_functions())) as sampler:
+        for _ in range(20_000):
+            torch.ones(2)
+            burn(0.01)
+        running = sampler.strata().warm_up.profile
+        for _ in range(2):
+            torch.ones(2)
+            work(torch.ones(2)).sum().backward()
+            optimizer.step()
+        strata = sampler.strata()
+    found = strata.warm_up.profile
+    seen = function_calls(found, "ones()")
+    assert 10_000 < seen < 14_000
+    assert function_calls(running, "ones()") == seen
+    for each in (running, found):
+        times = {path: totals.self_ns for (path, _), totals in each.cells.items()}
+        # What comes after the last one that was seen is none of what is known.
+        assert times[UNSAMPLED_NAME,] == (20_000 - seen + 1) * MS // 100
+        assert times[OUTSIDE_NAME,] == (seen - 1) * MS // 100
+        assert each.wall_ns == own_sum(each)
+    assert function_calls(strata.functions.profile, "ones()") == 2
+    rows = {row.name: row for row in strata.whole.rows()}
+    assert rows["Work"].phases["forward"].self_ns == 2 * 3 * MS
+    assert not function_modes()
+
+
+def test_functions_are_looked_at_again_in_the_next_step(clock: FakeClock) -> None:
+    clock.cost_per_reading_ns = 0
+    work = Work(3, 4)
+    optimizer = torch.optim.SGD(work.parameters(), 0.1)
+    scheduler = Taking(Level.FUNCTIONS)
+    scheduler.prices = dear_functions()
+    with sampled_by(scheduler) as sampler:
+        for step in range(6):
+            for _ in range(20_000 if step == 2 else 1):
+                torch.zeros(2)
+                burn(0.01)
+            work(torch.ones(2)).sum().backward()
+            optimizer.step()
+        found = sampler.strata().functions.profile
+    seen = function_calls(found, "zeros()")
+    assert 10_000 < seen < 14_000
+    rows = {row.name: row for row in found.rows()}
+    assert rows[UNSAMPLED_NAME].self_ns == (20_000 + 4 - seen + 1) * MS // 100
+    assert rows["Work"].phases["backward"].self_ns == 5 * 4 * MS
+    assert function_calls(found, "ones()") == 4  # but for that step's
 
 
 def test_inference_in_steps_of_calls() -> None:

@@ -519,3 +519,21 @@ def test_what_is_counted_is_what_it_takes_in_quiet_moments(
     now_ns = 0.0  # a clock that stands still
     machine.of(step)
     assert believed_ns == USUAL_NS
+
+
+def test_when_a_run_that_does_not_end_is_out_of_hand() -> None:
+    def running(seconds: float, spans: int) -> Ended:
+        return Ended(Run(Level.FUNCTIONS), round(seconds * 1e9), spans)
+
+    costs = CountedCosts(500, 1_000, 1_000, 2_000, 100_000)
+    scheduler = Scheduler(0.02, ALL, 20, Prices(costs))
+    assert not scheduler.is_out_of_hand(running(2, 9_000))
+    assert scheduler.is_out_of_hand(running(2, 11_000))
+    assert not scheduler.is_out_of_hand(running(60, 11_000))  # which has earned more
+    scheduler.begin(running(100, 11_000))
+    assert not scheduler.is_out_of_hand(running(2, 11_000))
+    scheduler.next(running(3, 11_000), ALL)  # of the first step nothing is known
+    assert not scheduler.is_out_of_hand(running(11, 20_000))
+    assert scheduler.is_out_of_hand(running(13, 20_000))
+    scheduler = Scheduler(1.0, ALL, 20, Prices(costs))
+    assert not scheduler.is_out_of_hand(running(2, 10**6))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from torchprof_hooks.capture.record.module_names import ModuleNames
 from torchprof_hooks.capture.record.step_counter import StepCounter
+from torchprof_hooks.capture.sampling.hidden_functions import HiddenFunctions
 from torchprof_hooks.capture.sampling.phase_times import PhaseTimes
 from torchprof_hooks.capture.sampling.prices import Level
 from torchprof_hooks.capture.torch_names.autograd import next_sequence_number
@@ -57,6 +58,7 @@ class Book:
     unseen: where modules are looked into: so many of these would have taken so long,
         had only the ends of steps been seen, by others just before.
     counter: of these.
+    hidden: how long functions were not looked at although they should be.
     """
 
     def __init__(self, level: Level, tracker: Tracker, no_memory: str = "") -> None:
@@ -66,6 +68,7 @@ class Book:
         self.wall_ns = self.nodes = 0
         self.unseen = NO_PACE
         self.counter = StepCounter()
+        self.hidden = HiddenFunctions(tracker)
         self._no_memory = no_memory
 
     def profile(
@@ -82,7 +85,7 @@ class Book:
         """
         from torchprof_hooks.capture.snapshot import take_snapshot
 
-        return take_snapshot(
+        found = take_snapshot(
             self.tracker,
             lambda: self.wall_ns + running_ns,
             self._no_memory,
@@ -90,6 +93,7 @@ class Book:
             counted,
             costs_like=costs_like,
         )
+        return self.hidden.left_out_of(found)
 
 
 class Books:

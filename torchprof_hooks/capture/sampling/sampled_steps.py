@@ -64,7 +64,7 @@ class SampledSteps:
         self._phase_times = PhaseTimes()
         self._books = Books(make_tracker, scheduler.levels, self._phase_times)
         self._detector = StepDetector(self._end_step)
-        self._taps = StepTaps(self._pause)
+        self._taps = StepTaps(self._pause, self._bound_functions)
         self._roots = Roots()
         self._optimizers: dict[OptimizerFacts, None] = {}  # each once, in order
         self._detects_anomalies = False
@@ -120,6 +120,7 @@ class SampledSteps:
         ended_ns = perf_counter_ns()
         attachments.detach(garbage_callback, self)
         attachments.detach(optimizer_hooks, self)
+        self._books.open.hidden.end()
         self._taps.close(by_exception)
         self._phase_times.close()
         self._aside_ns += perf_counter_ns() - ended_ns
@@ -224,6 +225,19 @@ class SampledSteps:
         # Whoever tells of the pause has it timed: but this is in no book.
         site.caller.reading_ns -= self._books.aside_ns - aside_ns
 
+    def _bound_functions(self, calls: object) -> None:
+        """Look at no more functions in a run that does not end while they cost far more
+        than they may: this is none of those that there is a budget for. All else is
+        still seen."""
+        if get_ident() != self._thread or self._taps.hides_functions:
+            return
+        if any(site.is_function for site in self._books.open.tracker.open_sites()):
+            return
+        running = self._ended()._replace(duration_ns=self._books.age_ns())
+        if self._scheduler.is_out_of_hand(running):
+            self._taps.hide_functions()
+            self._books.open.hidden.begin()
+
     def garbage_collected(self, took_ns: int) -> None:
         """Python has looked for garbage."""
         if not self._is_between_runs:  # that time is in no book
@@ -262,7 +276,8 @@ class SampledSteps:
                 self._run, self._steps_left = Run(Level.PHASES), 1
                 chosen = books.disturbed
             self._detector.leave_out(books.leave_out())  # not paid from the budget
-        if chosen is not books.open:
+        if chosen is not books.open or self._taps.hides_functions:
+            books.open.hidden.end()
             self._taps.close()
             self._phase_times.close()
             self._open(chosen)

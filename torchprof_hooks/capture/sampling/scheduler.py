@@ -24,6 +24,10 @@ _LONGEST_WAIT: Final = 64
 #: where there is a level below that: the first one alone, when caches are cold, tells
 #: little. What they cost is saved afterwards.
 _EARLY: Final = tuple(4**n for n in range(1, 12))
+#: How much more than it has earned a run may cost that is not over, although it is so
+#: many times as long as the longest step: nobody knows when it will be.
+_MOST_AHEAD_NS: Final = 1_000_000_000
+_MUCH_LONGER: Final = 4
 
 
 class Savings:
@@ -106,6 +110,7 @@ class Scheduler:
         has_early = 0 < max_overhead < 1 and len(self._looks) > 1
         self._early = deque(_EARLY if has_early else ())
         self._longest_run = 1
+        self._longest_ns = 0.0  # of steps; of the first one while there is no other
 
     @property
     def top(self) -> Level:
@@ -115,6 +120,7 @@ class Scheduler:
     def begin(self, warm_up: Ended) -> Run:
         """The first step is over, looked at on the highest level; its duration tells
         nothing of others. How to look at the next."""
+        self._longest_ns = warm_up.duration_ns
         self.savings.earn(self._max_overhead * warm_up.duration_ns)
         cost_ns = self.prices.first(warm_up)
         self.savings.spend(cost_ns + warm_up.aside_ns)
@@ -127,6 +133,8 @@ class Scheduler:
         possible: the levels that there are to choose from now; rising.
         """
         steps = ended.run.steps
+        before_ns = self._longest_ns if self._steps else 0.0
+        self._longest_ns = max(ended.duration_ns / steps, before_ns)
         self._steps += steps
         self._steps_to_top -= steps
         income_ns = self._book(ended) / steps
@@ -145,6 +153,19 @@ class Scheduler:
         if self._is_turn_of_phases(bare, possible):
             return Run(Level.PHASES, _LONGEST_RUN)
         return self._look(bare)
+
+    def is_out_of_hand(self, running: Ended) -> bool:
+        """Whether a run that is not over should cost no more: otherwise, what is long
+        is paid for afterwards.
+
+        running: as if it ended now.
+        """
+        if self._max_overhead >= 1 or (
+            running.duration_ns < _MUCH_LONGER * self._longest_ns
+        ):
+            return False
+        earned_ns = self._max_overhead * running.duration_ns
+        return self.prices.counted(running) - earned_ns > _MOST_AHEAD_NS
 
     def _is_turn_of_phases(self, bare: Level, possible: Sequence[Level]) -> bool:
         """Half of what there is goes into timing phases, if they are not timed in all

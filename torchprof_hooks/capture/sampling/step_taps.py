@@ -89,10 +89,19 @@ class StepTaps:
     or neither.
 
     on_pause: told of the end of whatever was called from outside of all.
+    on_many: told of calls, some thousand at a time, where functions are seen.
+    hides_functions: whether they are not shown any more, although the tracker is one
+        that follows them.
     """
 
-    def __init__(self, on_pause: Callable[[Site, int], object]) -> None:
+    def __init__(
+        self,
+        on_pause: Callable[[Site, int], object],
+        on_many: Callable[[object], None],
+    ) -> None:
         self._on_pause = on_pause
+        self._on_many = on_many
+        self.hides_functions = False
         self._tracker: Tracker | None = None
         self._tap: Tap | None = None
         self._root_hooks: RootHooks | None = None
@@ -104,8 +113,16 @@ class StepTaps:
         tracker.on_pause = self._on_pause
         self._tap = Tap(tracker, modules=roots is None, optimizers=False)
         self._tap.open()
+        if tracker.follows_functions:
+            tracker.log.on_fold = self._on_many
         if roots is not None:
             self.watch(tracker, roots)
+
+    def hide_functions(self) -> None:
+        """Show no functions until the next `open`, but all else."""
+        self.hides_functions = True
+        if self._tap is not None:
+            self._tap.hide_functions()
 
     def watch(self, tracker: Tracker, roots: ModuleReferences) -> None:
         """Show `tracker` the calls of these modules, and nothing else."""
@@ -118,8 +135,9 @@ class StepTaps:
     def close(self, by_exception: bool = False) -> None:
         """Show nothing any more."""
         tracker, self._tracker = self._tracker, None
+        self.hides_functions = False
         if tracker is not None:
-            tracker.on_pause = None
+            tracker.on_pause = tracker.log.on_fold = None
         if self._root_hooks is not None:
             attachments.detach(self._root_hooks, self)
             attachments.detach(script_patch, self._root_hooks)
