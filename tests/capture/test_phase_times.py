@@ -76,6 +76,21 @@ def test_of_all_steps() -> None:
     assert counted.optimizers_ns == 5 * 4 * MS
 
 
+def test_what_comes_after_the_last_step_has_none() -> None:
+    model = Work(2, 5)
+    with sampled(Level.MODULES, *[Level.STEPS] * 3) as sampler:
+        optimizer = Optimizer(model, 4)
+        for step in range(16):
+            sampler._scheduler.prices.times_phases = step < 8
+            train(model, optimizer, 1)
+        burn(10_000)
+        counted = sampler.strata().counted
+    assert counted.steps == 11
+    assert counted.profile.wall_ns == (11 * 12 + 10_000) * MS
+    assert counted.backward_ns == 11 * 5 * MS
+    assert counted.optimizers_ns == 11 * 4 * MS
+
+
 def test_an_estimate_has_them_as_they_were_timed() -> None:
     """Not as in the steps that were looked into, of which backward was shorter."""
     model = Work(2, 5)

@@ -128,7 +128,7 @@ class Books:
         self.open = self.warm_up
         self.aside_ns = 0
         self._phase_times = phase_times
-        self._timed_ns = 0  # in which these were
+        self._timed_nodes = 0  # that were made while these were
         self._began_ns = 0  # what comes after is not booked yet; 0: not running
         self._thread, self._first_node = get_ident(), 0  # the same of nodes
         self._pace = NO_PACE  # where only the ends of steps are seen, lately
@@ -155,7 +155,6 @@ class Books:
         now_ns = perf_counter_ns()
         passed_ns = now_ns - self._began_ns if self._began_ns else 0
         self.open.wall_ns += passed_ns
-        self._timed_ns += passed_ns * self._phase_times.is_on
         self._began_ns = now_ns
         self._book_nodes(passed_ns)
         return passed_ns
@@ -163,6 +162,7 @@ class Books:
     def _book_nodes(self, passed_ns: int) -> None:
         book, nodes = self.open, self._new_nodes()
         book.nodes += nodes
+        self._timed_nodes += nodes * self._phase_times.is_on
         if book.level > Level.STEPS:
             if self._is_fresh and book.level > Level.PHASES:
                 book.unseen = book.unseen.then(*self._pace.of(nodes))
@@ -266,7 +266,7 @@ class Books:
             steps = book.steps + is_open * ended
             nodes = book.nodes + is_open * self._running_nodes(running_ns)
             unseen_ns = round(book.unseen.of(nodes).took_ns)
-            phases_ns = self._phases_ns(book, running_ns)
+            phases_ns = self._phases_ns(book, nodes, nodes - book.nodes)
             return Stratum(profile, steps, steps_ns, nodes, unseen_ns, *phases_ns)
 
         return Strata(
@@ -278,13 +278,16 @@ class Books:
             counted=stratum(self.by_level[Level.STEPS]),
         )
 
-    def _phases_ns(self, book: Book, running_ns: int) -> tuple[int, int]:
+    def _phases_ns(self, book: Book, nodes: int, running: int) -> tuple[int, int]:
         """What backward passes, and steps of optimizers, took, where nothing else is
-        seen of steps: of all of them, also if they were timed in some alone."""
+        seen of steps: of all of them, also if they were timed in some alone.
+
+        nodes: how many were made in all of them; what comes after the last step may
+            take long, and makes none. running: how many of these are not booked yet.
+        """
         times = self._phase_times
-        timed_ns = self._timed_ns + running_ns * times.is_on
-        if book.level > Level.STEPS or not timed_ns:
+        timed = self._timed_nodes + running * times.is_on
+        if book.level > Level.STEPS or not timed:
             return 0, 0
-        wall_ns = book.wall_ns + running_ns * (book is self.open)
-        share = wall_ns / timed_ns
+        share = nodes / timed
         return round(share * times.passes_ns), round(share * times.optimizers_ns)
