@@ -298,6 +298,35 @@ def test_a_subclass_gets_callbacks_and_bytes(memory: FakeMemory) -> None:
     assert hook.call_history == HISTORY
 
 
+class Aside(nn.Module):
+    """Calls a module that its input does not go through."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(3, 3)
+        self.weight = nn.Parameter(torch.ones(3))
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return x * 2 + self.inner(self.weight)
+
+
+@needs_glibc
+@pytest.mark.parametrize("hears", [False, True])
+def test_a_pass_that_leaves_an_inner_module_out(hears: bool) -> None:
+    """It goes from the outer module over to the outer module, which is no move."""
+
+    class Announcing(MemoryProfileHook):
+        def backward_postprocess(self, args: Any) -> None:
+            announced.append(args.path)
+
+    announced: list[str] = []
+    model, given = Aside(), torch.ones(3, requires_grad=True)
+    with Announcing("cpu") if hears else MemoryProfileHook("cpu"):
+        torch.autograd.grad(model(given).sum(), given)
+
+    assert announced == ["Aside"] * hears
+
+
 def test_a_hook_that_saw_nothing(memory: FakeMemory) -> None:
     hook, report = MemoryProfileHook(), io.StringIO()
     with hook:

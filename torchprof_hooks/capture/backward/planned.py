@@ -232,6 +232,8 @@ class PlannedPasses:
             move = move_between(running.owner, running.whole)
         if move.before is not running.owner or tracker.site is not running.owner.site:
             tracker.abort_down_to(running.owner.site, now_ns)
+            if move.owner is running.owner:  # the engine has left out all in between
+                return
             move = move_between(running.owner, move.owner)
         self._make_move(tracker, move, running, now_ns)
 
