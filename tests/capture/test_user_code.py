@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import signal
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -14,6 +17,9 @@ from torch import nn
 import torchprof_hooks
 from tests.functions import Watching
 from torchprof_hooks import LinkHook
+from torchprof_hooks.capture.functions.call_description import describe_call
+from torchprof_hooks.capture.torch_names.distributed.exchanged import data_bytes
+from torchprof_hooks.capture.torch_names.functions import shapes_of, tensors_in
 from torchprof_hooks.class_profiler import ATTRIBUTE
 from torchprof_hooks.link_hooks import TimerHook
 
@@ -25,11 +31,11 @@ class Returns(nn.Module):
 
     def __init__(self, output: Any) -> None:
         super().__init__()
-        self.output = output
+        self.outputs = (output,)  # torch asks attributes for their class
 
     def forward(self, x: torch.Tensor) -> Any:
         x * 2
-        return self.output
+        return self.outputs[0]
 
 
 def test_view_whose_node_torch_refuses_to_tell() -> None:
@@ -77,6 +83,62 @@ def test_long_outputs_are_not_walked_in_full() -> None:
     with torchprof_hooks.profile() as prof:
         model(X)
     assert prof.profile.rows()[0].kind in ("module", "outside")
+
+
+class Pretends:
+    """Says that it is of another class, as proxies do, or refuses to say it."""
+
+    def __init__(self, kind: type | None) -> None:
+        self.kind = kind
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        if self.kind is None:
+            raise LookupError("was asked for its class")
+        return self.kind
+
+
+@dataclasses.dataclass
+class Guarded:
+    """A dataclass that refuses to be looked into."""
+
+    value: int = 1
+
+    def __getattribute__(self, name: str) -> Any:
+        raise LookupError("was asked for its attributes")
+
+
+KINDS = (tuple, list, dict, torch.Tensor)
+#: By what makes them: pytest asks what it is given for its class.
+ODD: dict[str, Callable[[], Any]] = {
+    **{f"mock of a {kind.__name__}": partial(Mock, spec=kind) for kind in KINDS},
+    **{f"proxy of {kind}": partial(Pretends, kind) for kind in (*KINDS, Guarded, None)},
+    "guarded": partial(object.__new__, Guarded),
+}
+ODD_ONES = pytest.mark.parametrize("make", ODD.values(), ids=ODD)
+
+
+@pytest.mark.parametrize("functions", [False, True])
+@pytest.mark.parametrize("nested", [False, True])
+@ODD_ONES
+def test_outputs_are_not_asked_for_their_class(
+    make: Callable[[], Any], nested: bool, functions: bool
+) -> None:
+    model = Returns([make()] if nested else make())
+    with torchprof_hooks.profile(functions=functions) as prof:
+        model(X)
+    assert {row.name: row.calls for row in prof.profile.rows()}["Returns"] == 1
+
+
+@ODD_ONES
+def test_inputs_of_functions_are_not_asked_for_their_class(
+    make: Callable[[], Any],
+) -> None:
+    values = [make(), X]
+    assert shapes_of(values) == (X.shape,)
+    assert [id(tensor) for tensor in tensors_in(values)] == [id(X)]
+    assert data_bytes(values) == X.nbytes
+    assert describe_call(torch.add, (X, make()), {}) is None
 
 
 def test_module_that_answers_to_every_name() -> None:

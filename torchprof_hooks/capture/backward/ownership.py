@@ -99,7 +99,7 @@ class Ownership:
         the newest records."""
         return (_METADATA_KEY, id(self)), self._newest
 
-    def add(self, record: Any, outputs: object) -> None:
+    def add(self, record: Any, outputs: Any) -> None:
         """Remember what an outermost call owns that has just ended.
 
         record: a `Record`, or one of the native core, which finds its own.
@@ -116,7 +116,7 @@ class Ownership:
         of that; whether any of it does."""
         is_tied = False
         key, _ = self.ties
-        if isinstance(outputs, torch.Tensor):  # of most calls
+        if issubclass(type(outputs), torch.Tensor):  # of most calls
             nodes = [node_of(outputs)]
         else:
             nodes = nodes_behind(outputs)
@@ -171,12 +171,13 @@ def nodes_behind(outputs: object) -> list[Any]:
 
     Runs no code of the user's: containers of other kinds than Python's own (and classes
     derived from these), very deep and very long ones are not searched through. What is
-    missed is only that a record is tied to the graph; see `NEWEST_RECORDS`.
+    missed is only that a record is tied to the graph; see `NEWEST_RECORDS`. Mocks and
+    proxies say that they are of another class than they are: they are not asked.
     """
     nodes: list[Any] = []
-    to_visit: list[tuple[object, int]] = [(outputs, 0)]
+    to_visit: list[tuple[Any, int]] = [(outputs, 0)]
     for value, depth in to_visit:
-        if isinstance(value, torch.Tensor):
+        if issubclass(type(value), torch.Tensor):
             node = node_of(value)
             if node is not None:
                 nodes.append(node)
@@ -186,13 +187,22 @@ def nodes_behind(outputs: object) -> list[Any]:
     return nodes
 
 
-def _parts(value: object) -> Iterator[object]:
-    if isinstance(value, tuple):
+def _parts(value: Any) -> Iterator[object]:
+    kind = type(value)
+    if issubclass(kind, tuple):
         return tuple.__iter__(value)
-    if isinstance(value, list):
+    if issubclass(kind, list):
         return list.__iter__(value)
-    if isinstance(value, dict):
+    if issubclass(kind, dict):
         return iter(dict.values(value))
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return iter(getattr(value, "__dict__", {}).values())
+    if not issubclass(kind, type) and dataclasses.is_dataclass(kind):
+        return iter(_attributes(value).values())
     return iter(())
+
+
+def _attributes(value: object) -> dict[str, object]:
+    try:
+        found: dict[str, object] = object.__getattribute__(value, "__dict__")
+    except AttributeError:  # it has slots
+        return {}
+    return found

@@ -100,7 +100,7 @@ class _Describing:
             raise _CannotDescribeError
         if type(value) in _VALUES:
             return value
-        if isinstance(value, torch.Tensor):
+        if issubclass(type(value), torch.Tensor):
             return self._tensor(value)
         if type(value) in (list, tuple, torch.Size):
             items = tuple(map(self.value, value))

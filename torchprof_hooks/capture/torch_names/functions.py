@@ -124,17 +124,18 @@ def shapes_of(values: Iterable[Any]) -> tuple[Shape, ...]:
         for value in values:
             if type(value) in _PLAIN and not value.is_nested:
                 shapes.append(value.shape)  # the usual case, made short
-            elif isinstance(value, _SEARCHED):
+            elif issubclass(type(value), _SEARCHED):
                 shapes += map(_shape, tensors_in((value,)))
     return tuple(shapes)
 
 
 def tensors_in(values: Iterable[Any], depth: int = 0) -> list[torch.Tensor]:
     """The tensors in `values`, which may be lists of tensors. Very long lists and deep
-    ones (of numbers, for ``torch.tensor``) are not looked through."""
+    ones (of numbers, for ``torch.tensor``) are not looked through. Mocks and proxies of
+    tensors are none."""
     tensors: list[torch.Tensor] = []
     for value in islice(values, _INPUTS_SEARCHED):
-        if isinstance(value, torch.Tensor):
+        if issubclass(type(value), torch.Tensor):
             tensors.append(value)
         elif type(value) in _LISTS and depth < _INPUT_DEPTH:
             tensors += tensors_in(value, depth + 1)

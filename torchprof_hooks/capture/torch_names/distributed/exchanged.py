@@ -51,12 +51,12 @@ def data_bytes(values: Iterable[Any]) -> int:
 
 
 def _bytes_of(value: Any) -> int:
-    if isinstance(value, torch.Tensor):
+    if issubclass(type(value), torch.Tensor):
         try:
             return int(value.nbytes)
         except (RuntimeError, TypeError, ValueError):  # sparse; or of unknown size
             return 0
-    return sum(map(_bytes_of, value)) if isinstance(value, (list, tuple)) else 0
+    return sum(map(_bytes_of, value)) if issubclass(type(value), (list, tuple)) else 0
 
 
 def is_begun(result: Any) -> bool:
