@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -11,7 +13,7 @@ from torch import nn
 import torchprof_hooks
 from tests.fake_clock import MS, burn
 from tests.planted import Work
-from torchprof_hooks import Profile
+from torchprof_hooks import LinkCall, LinkHook, Profile
 from torchprof_hooks.capture.tracking.tracker import Tracker
 from torchprof_hooks.link_hooks import TimerHook
 
@@ -197,6 +199,64 @@ def test_exception_in_recomputation() -> None:
     (row,) = [row for row in prof.profile.rows() if row.kind == "module"]
     assert (row.calls, row.phases["recompute"].calls) == (2, 2)
     assert prof.profile.aborted_calls >= 1
+
+
+# While the program handles another exception
+
+
+class Nothing(nn.Module):
+    """Returns None, or raises."""
+
+    def forward(self, fails: bool) -> None:
+        if fails:
+            raise LookupError("planted")
+
+
+def by_module(fails: bool) -> None:
+    nn.Sequential(Nothing())(fails)
+
+
+def by_region(fails: bool) -> None:
+    with torchprof_hooks.region("Nothing"), torchprof_hooks.region("inner"):
+        Nothing().forward(fails)
+
+
+class Posts(LinkHook):
+    """Counts the ends of calls."""
+
+    def __init__(self) -> None:
+        self.posts = 0
+
+    def forward_postprocess(self, args: LinkCall) -> None:
+        self.posts += 1
+
+
+@pytest.mark.parametrize("call", [by_module, by_region])
+def test_calls_while_an_exception_is_handled(call: Callable[[bool], None]) -> None:
+    with torchprof_hooks.profile() as prof, Posts() as hook:
+        try:
+            raise ValueError("planted")
+        except ValueError:
+            call(False)
+            assert (hook.posts, prof.profile.aborted_calls) == (2, 0)
+            with pytest.raises(LookupError, match="planted"):
+                call(True)
+            call(False)
+    assert (hook.posts, prof.profile.aborted_calls) == (4, 2)
+
+
+def test_a_pass_that_fails_while_an_exception_is_handled() -> None:
+    failing = Failing()
+    model = model_with(failing)
+    with torchprof_hooks.profile() as prof:
+        try:
+            raise ValueError("other")
+        except ValueError:
+            for failing.fail_in in ("", "backward", ""):
+                raises = pytest.raises(ValueError, match="planted")
+                with raises if failing.fail_in else nullcontext():
+                    model(torch.ones(3)).sum().backward()
+    assert (prof.profile.steps, prof.profile.aborted_calls) == (2, 3)
 
 
 def test_pass_that_an_interrupt_kept_from_ending(

@@ -105,6 +105,32 @@ def is_module_call_on_stack() -> bool:
     return any(_kind(frame) == _CALLING for frame in frames_from(sys._getframe(1)))
 
 
+def error_of_call() -> BaseException | None:
+    """The exception that has ended the call whose end a hook is being told of; None if
+    the call returned. What handles that exception, where hooks are told, is torch or
+    this package, and no further out than the call: one that the program handles around
+    the call is another.
+    """
+    error = sys.exc_info()[1]
+    if error is None or error.__traceback__ is None:
+        return None
+    handling = error.__traceback__.tb_frame
+    for frame in frames_from(sys._getframe(1)):
+        if frame.f_code is end_region.__code__:  # of a block of the program's
+            return error if frame.f_locals["by_exception"] else None
+        if frame is handling:
+            return error
+        if _kind(frame) == _CALLING or not _tells_hooks(frame):
+            return None
+    return None
+
+
+def _tells_hooks(frame: FrameType) -> bool:
+    """Whether what runs in a frame is a part of this package, or of torch's modules."""
+    package = str(frame.f_globals.get("__name__")).partition(".")[0]
+    return package == _PACKAGE or frame.f_code.co_filename == _MODULE_FILE
+
+
 def frames_from(frame: FrameType | None) -> Iterator[FrameType]:
     """This frame of a Python stack and those around it, innermost first."""
     while frame is not None:
@@ -128,6 +154,8 @@ def _kind(frame: FrameType) -> tuple[str, str]:
     """Name and file of the function that runs in a frame."""
     return frame.f_code.co_name, frame.f_code.co_filename
 
+
+_PACKAGE: Final = __name__.partition(".")[0]
 
 _MODULE_FILE = torch.nn.Module.__call__.__code__.co_filename
 

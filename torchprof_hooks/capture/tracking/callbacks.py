@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from typing import Any, Protocol
 
 import torch
 
 from torchprof_hooks.capture.record.site import Site
-from torchprof_hooks.capture.torch_names.modules import caller_kwargs
+from torchprof_hooks.capture.torch_names.modules import caller_kwargs, error_of_call
 
 
 class LinkCall:
@@ -82,7 +81,7 @@ class LinkCallbacks:
     def returned(self, site: Site, outputs: Any) -> None:
         """A call has ended: tell the hook, unless an exception ended it."""
         call = self._open_calls.pop(site.code, None)
-        if call is not None and (outputs is not None or sys.exc_info()[0] is None):
+        if call is not None and (outputs is not None or error_of_call() is None):
             call.out = outputs
             self._hook.forward_postprocess(call)
 

@@ -3,7 +3,6 @@ end in order."""
 
 from __future__ import annotations
 
-import sys
 from _thread import get_ident
 from collections.abc import Callable, Iterator
 from time import perf_counter_ns
@@ -31,7 +30,10 @@ from torchprof_hooks.capture.torch_names.compiler import (
     is_compiled_module,
     is_tracing,
 )
-from torchprof_hooks.capture.torch_names.modules import owners_on_stack
+from torchprof_hooks.capture.torch_names.modules import (
+    error_of_call,
+    owners_on_stack,
+)
 from torchprof_hooks.capture.torch_names.torch_utils import STOPS_RECOMPUTATION
 from torchprof_hooks.profiles.names import CALLED_PHASES, Phase
 
@@ -225,8 +227,8 @@ class ThreadCalls(Cursor):
 
     def count_if_aborted(self) -> None:
         """After a forward that returned nothing: did it return at all?"""
-        error = sys.exc_info()[0]
-        if error is not None and error.__name__ != STOPS_RECOMPUTATION:
+        error = error_of_call()
+        if error is not None and type(error).__name__ != STOPS_RECOMPUTATION:
             self.aborted_calls += 1
 
     def last_stamp_ns(self) -> int:
@@ -246,7 +248,7 @@ class ThreadCalls(Cursor):
             return
         if site.phase == "compiling":
             return  # what is compiled is still to be called
-        if outputs is not None or sys.exc_info()[0] is None:
+        if outputs is not None or error_of_call() is None:
             self.on_pause(site, end_ns)
 
     def _goes_untold(self, site: Site, outputs: object, end_ns: int) -> bool:
