@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from torch import nn
 import torchprof_hooks
 from tests.fake_clock import MS
 from tests.planted import Work, check
+from torchprof_hooks.profiles.ranks.collectives import BUCKETS_NAME
 
 MODEL = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 2))
 X = torch.arange(3.0)
@@ -135,17 +136,36 @@ def test_module_called_by_a_hook_of_a_tensor() -> None:
     check(step, model)
 
 
-def test_distributed_data_parallel(tmp_path: Path) -> None:
+@pytest.fixture
+def parallel(tmp_path: Path) -> Iterator[nn.Module]:
+    """Under DistributedDataParallel, in a group of one process."""
     torch.distributed.init_process_group(
         "gloo", init_method=f"file://{tmp_path / 'store'}", rank=0, world_size=1
     )
-    try:
-        model = nn.Sequential(Work(2, 4), Work(3, 5))
-        parallel = nn.parallel.DistributedDataParallel(model)
-        profile = check(lambda: parallel(torch.ones(3)).sum().backward())
-    finally:
-        torch.distributed.destroy_process_group()
+    model = nn.Sequential(Work(2, 4), Work(3, 5))
+    yield nn.parallel.DistributedDataParallel(model)
+    torch.distributed.destroy_process_group()
+
+
+def test_distributed_data_parallel(parallel: nn.Module) -> None:
+    profile = check(lambda: parallel(torch.ones(3)).sum().backward())
     rows = {row.name: row for row in profile.rows()}
     inner = rows["DistributedDataParallel.module.1"]
     assert inner.phases["forward"].self_ns == 3 * MS
     assert inner.phases["backward"].self_ns == 5 * MS
+
+
+def test_all_who_measure_see_the_waiting_for_gradients(parallel: nn.Module) -> None:
+    with (
+        torchprof_hooks.profile() as first,
+        torchprof_hooks.profile(functions=True) as second,
+        torchprof_hooks.profile() as third,
+    ):
+        for _ in range(3):
+            parallel(torch.ones(3)).sum().backward()
+        nn.Linear(3, 3)(torch.ones(3)).sum().backward()  # that waits for nobody
+    for prof in (first, second, third):
+        rows = {row.name: row.calls for row in prof.profile.rows()}
+        assert rows["(waiting for gradients)"] == 3
+        [buckets] = [c for c in prof.profile.collectives if c.name == BUCKETS_NAME]
+        assert buckets.calls == 3

@@ -21,6 +21,7 @@ from torchprof_hooks.capture.backward.backward_pass import (
     REQUEST_OF_GRAPH,
     PassRequest,
 )
+from torchprof_hooks.capture.backward.gradient_reduction import gradient_reduction
 from torchprof_hooks.capture.core import (
     on_unseen_pass,
     seen_pass_begins,
@@ -138,6 +139,8 @@ def _end(begun: list[tuple[PassListener, int]], results: Any, failed: bool) -> N
     finally:
         if begun:
             _end(begun, results, failed)
+        elif not passes_before:  # of others: only now have all asked
+            gradient_reduction.is_expected = False
 
 
 def _request(

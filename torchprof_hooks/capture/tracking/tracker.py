@@ -137,6 +137,7 @@ class Tracker(ThreadCalls):
     def _end_unseen_pass(self, begun: BackwardPass) -> None:
         if begun in self.passes:
             self.end_pass(None, failed=False)
+            gradient_reduction.is_expected = False
 
     def begin_pass(self, request: PassRequest, from_python: bool = True) -> None:
         """A backward pass is about to begin."""
@@ -193,7 +194,6 @@ class Tracker(ThreadCalls):
                 self.backward.rest()
                 if gradient_reduction.is_expected and not failed:
                     self.exchanges.add_pass(gradient_reduction.buckets)
-                gradient_reduction.is_expected = False
             if ended.opened_base:  # what we do here is no part of the pass
                 base.reading_ns = of_base_ns
                 if not self.reads_meters and self.device is None:  # else it is timed
