@@ -111,7 +111,7 @@ class Ownership:
             self._refer_to(record)
         self.tie(record, outputs)
 
-    def tie(self, record: Any, outputs: object) -> bool:
+    def tie(self, record: Any, outputs: Any) -> bool:
         """Have the graph behind `outputs` hold a record, or a `Part`, as far as it is
         of that; whether any of it does."""
         is_tied = False
