@@ -102,9 +102,9 @@ def imagined(counted: Stratum, seen: Profile) -> Profile:
 
     What Python took to look for garbage is that of these steps, and so are the phases
     that were timed.
-    Time of steps that are much longer than all that were seen, or evaluation calls than
-    these are on average, and what comes after the last step, is on a row of its own:
-    nothing is known of it.
+    Time of steps that are much longer than all that were seen, and what comes after the
+    last step, is on a row of its own: nothing is known of it. How many evaluation calls
+    there were is not known where none was watched: all of their time is like theirs.
     """
     pattern = usual(seen.corrected())
     pattern_ns = sum(totals.self_ns for totals in pattern.values())
@@ -163,12 +163,11 @@ def _known(times: StepTimes, others: StepTimes | None = None) -> _Known:
     longest_ns = max(longest_ns, others.first_mean_ns)
     like = [b for b in times.later if b.total_ns <= MUCH_LONGER * longest_ns * b.steps]
     evaluations = times.evaluations if others.evaluations else 0
-    most_ns = round(MUCH_LONGER * others.evaluation_mean_ns * evaluations)
     return _Known(
         sum(bucket.steps for bucket in like),
         sum(bucket.total_ns for bucket in like),
         evaluations,
-        min(times.evaluation_ns, most_ns),
+        times.evaluation_ns if evaluations else 0,
     )
 
 
