@@ -14,14 +14,12 @@ from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import (
     BACKWARD_NAME,
     COMPILING_NAME,
-    DATA_NAME,
     OUTSIDE_NAME,
     UNSAMPLED_NAME,
     Grouping,
     Phase,
 )
 from torchprof_hooks.profiles.profile import Profile
-from torchprof_hooks.profiles.program.pattern import without_outliers
 from torchprof_hooks.profiles.program.program_profile import ProgramProfile
 from torchprof_hooks.profiles.program.rates import ProgramRates
 from torchprof_hooks.profiles.program.strata import Strata
@@ -420,7 +418,6 @@ def seen_with(
     times = seen.step_times
     times = times._replace(evaluation_ns=times.evaluation_ns + of_evaluations_ns)
     infos = {**seen.modules, COMPILING_NAME: ModuleInfo(kind="compiling")}
-    infos[DATA_NAME] = ModuleInfo(kind="data")
     wall_ns = seen.wall_ns + extra_ns
     return replace(seen, cells=cells, modules=infos, wall_ns=wall_ns, step_times=times)
 
@@ -468,38 +465,3 @@ def test_what_differs_between_calls_is_scaled_with_them() -> None:
     assert (found.calls, found.duration_ns) == (20, 600)
     assert found.squares_ns2 == 10 * (15**2 + 45**2)
     assert found.memory == MemoryTotals(1000, 100, 50, 70)
-
-
-def with_a_long_step(steps: int, key: CellKey, extra_ns: int) -> Stratum:
-    """Training steps of 10 us; one of them took longer by so much, for something that
-    was done once."""
-    seen = evaluating(steps, 0, 0)
-    counter = StepCounter()
-    counter.count(10_000 * (steps - 1), steps - 1, is_first=False)
-    counter.count(10_000 + extra_ns, is_first=False)
-    profile = seen_with(seen.profile, key, extra_ns)
-    return seen._replace(profile=replace(profile, step_times=counter.times()))
-
-
-DATA: CellKey = ((DATA_NAME,), "data")
-
-
-@pytest.mark.parametrize("key", [OUTSIDE, DATA])
-def test_a_step_far_longer_than_others_is_no_pattern(key: CellKey) -> None:
-    """In it the workers of a loader began, say, or a checkpoint was written."""
-    counted = evaluating(80, 0, 0)
-    seen = with_a_long_step(20, key, 10**6)
-    strata = Strata(modules=seen, counted=only_counted(counted))
-    found = strata.estimate(of_functions=False)
-    times = found.phase_times_ns()
-    assert times["backward"] == pytest.approx(100 * 6000, rel=0.06)
-    assert times["forward"] == pytest.approx(100 * 2000, rel=0.06)
-    assert found.wall_ns == own_sum(found) == 100 * 10_000 + 10**6
-
-
-def test_steps_of_several_lengths_are_all_alike() -> None:
-    """A step with more work is no outlier."""
-    counted = evaluating(80, 0, 0)
-    seen = with_a_long_step(20, OUTSIDE, 60_000)
-    profile = seen.profile
-    assert without_outliers(profile, counted.profile.step_times) is profile

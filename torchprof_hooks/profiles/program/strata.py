@@ -11,11 +11,7 @@ from typing import Annotated, Final
 from torchprof_hooks.profiles.files.fields import OPTIONAL
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.program.division import Division, Part, parts_of
-from torchprof_hooks.profiles.program.pattern import (
-    usual,
-    usual_ns,
-    without_outliers,
-)
+from torchprof_hooks.profiles.program.pattern import usual, usual_ns
 from torchprof_hooks.profiles.program.steps_by_nodes import imagined_by_nodes
 from torchprof_hooks.profiles.program.stratum import Stratum
 from torchprof_hooks.profiles.program.unseen_steps import (
@@ -116,24 +112,16 @@ class Strata:
         """An estimate of the steps that were only counted."""
         if not self.counted.profile.wall_ns:
             return self.counted.profile
-        seen_phases = self._usual(self.phases)
-        phases = seen_phases.profile.corrected()
+        phases = self.phases.profile.corrected()
         # Timing phases leaves the time between them nearly as it is.
-        as_phases = seen_phases._replace(unseen_ns=usual_ns(phases))
-        close = _together(map(self._usual, self._close_enough()))
+        as_phases = self.phases._replace(unseen_ns=usual_ns(phases))
+        close = _together(self._close_enough())
         seen = _together([as_phases, close])
         # Nor is anything of ours in them: if that is no less, they alone tell more.
         has_all = _usual_parts(phases) >= _usual_parts(close.profile)
         is_enough = self.phases.nodes >= close.nodes and has_all
         by_nodes = imagined_by_nodes(self.counted, as_phases if is_enough else seen)
         return by_nodes or imagined(self.counted, seen.profile)
-
-    def _usual(self, stratum: Stratum) -> Stratum:
-        """What steps like most show."""
-        if stratum == _NO_STEPS:
-            return stratum
-        profile = without_outliers(stratum.profile, self.step_times)
-        return stratum._replace(profile=profile)
 
     def _close_enough(self) -> list[Stratum]:
         """Where to look for modules. Looking at functions takes time of its own, which
