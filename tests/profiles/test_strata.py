@@ -465,3 +465,27 @@ def test_what_differs_between_calls_is_scaled_with_them() -> None:
     assert (found.calls, found.duration_ns) == (20, 600)
     assert found.squares_ns2 == 10 * (15**2 + 45**2)
     assert found.memory == MemoryTotals(1000, 100, 50, 70)
+
+
+@pytest.mark.parametrize("is_unwatched", [True, False])
+def test_evaluations_that_were_not_watched_are_in_long_steps(
+    is_unwatched: bool,
+) -> None:
+    """Of reinforcement learning: 100 calls of a policy, and ten steps of training."""
+    counter = StepCounter()
+    counter.count(9 * 4 * 10_000, 9 * 4, is_first=False)
+    for _ in range(4):
+        counter.count(10_000 + 100 * 2000, is_first=False)
+    counted = evaluating(40, 400, 0).profile
+    unwatched = Stratum(
+        replace(counted, cells={}, step_times=counter.times()),
+        unwatched_ns=counted.wall_ns * is_unwatched,
+    )
+    found = imagined(unwatched, evaluating(10, 100, 0).profile)
+    assert found.wall_ns == own_sum(found) == counted.wall_ns
+    unseen_ns = 0 if is_unwatched else 4 * (10_000 + 100 * 2000)
+    is_unseen = (UNSAMPLED_NAME,), "outside"
+    assert sum(t.self_ns for k, t in found.cells.items() if k == is_unseen) == unseen_ns
+    if is_unwatched:
+        for phase, phase_ns in counted.phase_times_ns().items():
+            assert found.phase_times_ns()[phase] == pytest.approx(phase_ns, rel=0.001)

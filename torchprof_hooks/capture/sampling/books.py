@@ -58,6 +58,8 @@ class Book:
     unseen: where modules are looked into: so many of these would have taken so long,
         had only the ends of steps been seen, by others just before.
     counter: of these.
+    is_watched: whether calls that are evaluations are told apart now; unwatched_ns: of
+        the time, where they were not.
     hidden: how long functions were not looked at although they should be.
     """
 
@@ -65,7 +67,8 @@ class Book:
         self.level = level
         self.tracker = tracker
         self.steps = 0
-        self.wall_ns = self.nodes = 0
+        self.wall_ns = self.nodes = self.unwatched_ns = 0
+        self.is_watched = True
         self.unseen = NO_PACE
         self.counter = StepCounter()
         self.hidden = HiddenFunctions(tracker)
@@ -155,6 +158,7 @@ class Books:
         now_ns = perf_counter_ns()
         passed_ns = now_ns - self._began_ns if self._began_ns else 0
         self.open.wall_ns += passed_ns
+        self.open.unwatched_ns += passed_ns * (not self.open.is_watched)
         self._began_ns = now_ns
         self._book_nodes(passed_ns)
         return passed_ns
@@ -267,7 +271,8 @@ class Books:
             nodes = book.nodes + is_open * self._running_nodes(running_ns)
             unseen_ns = round(book.unseen.of(nodes).took_ns)
             phases_ns = self._phases_ns(book, nodes, nodes - book.nodes)
-            return Stratum(profile, steps, steps_ns, nodes, unseen_ns, *phases_ns)
+            seen = profile, steps, steps_ns, nodes, unseen_ns
+            return Stratum(*seen, *phases_ns, book.unwatched_ns)
 
         return Strata(
             warm_up=stratum(self.warm_up),

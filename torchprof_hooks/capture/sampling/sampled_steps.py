@@ -367,6 +367,7 @@ class SampledSteps:
             is_coarse = book.level == Level.PHASES
             self._taps.open(book.tracker, self._roots.living if is_coarse else None)
             return
+        book.is_watched = prices.watching != Watching.NONE
         watched = self._roots.watched(prices.watching)
         if watched:
             self._taps.watch(book.tracker, watched)

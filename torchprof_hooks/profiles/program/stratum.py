@@ -17,6 +17,8 @@ class Stratum(NamedTuple):
         as much as in such steps just before. 0 if that is not known.
     backward_ns, optimizers_ns: what backward passes, and steps of optimizers, took in
         them, where nothing else is known; 0 if that is not, either.
+    unwatched_ns: of their time, where evaluation calls were not told apart: these are
+        in the training steps that came after them.
     """
 
     profile: Profile = Profile()
@@ -26,6 +28,12 @@ class Stratum(NamedTuple):
     unseen_ns: Annotated[Count, OPTIONAL] = 0
     backward_ns: Annotated[Count, OPTIONAL] = 0
     optimizers_ns: Annotated[Count, OPTIONAL] = 0
+    unwatched_ns: Annotated[Count, OPTIONAL] = 0
+
+    @property
+    def is_unwatched(self) -> bool:
+        """Whether evaluation calls were not told apart, mostly."""
+        return 2 * self.unwatched_ns > self.profile.wall_ns
 
     @property
     def is_of_training(self) -> bool:

@@ -66,6 +66,21 @@ class _Known(NamedTuple):
             evaluation_ns=round(left * self.evaluation_ns),
         )
 
+    def with_evaluations_in(self, times: StepTimes) -> _Known:
+        """Where all other steps in `times` have evaluation calls in them: they take as
+        long as these do without."""
+        others = times.later_steps - self.steps
+        training_ns = others * self.steps_ns // max(self.steps, 1)
+        evaluation_ns = times.later_ns - self.steps_ns - training_ns
+        if not self.steps or evaluation_ns <= 0:
+            return self
+        return self._replace(
+            steps=self.steps + others,
+            steps_ns=self.steps_ns + training_ns,
+            evaluations=self.evaluations + others,
+            evaluation_ns=self.evaluation_ns + evaluation_ns,
+        )
+
     def share_of(self, other: _Known) -> float:
         """The ratio of the numbers of steps, if all are of one kind; else 0.0."""
         both = (self.steps or other.steps) and (self.evaluations or other.evaluations)
@@ -103,15 +118,18 @@ def imagined(counted: Stratum, seen: Profile) -> Profile:
     What Python took to look for garbage is that of these steps, and so are the phases
     that were timed.
     Time of steps that are much longer than all that were seen, and what comes after the
-    last step, is on a row of its own: nothing is known of it. How many evaluation calls
-    there were is not known where none was watched: all of their time is like theirs.
+    last step, is on a row of its own: nothing is known of it. Where evaluation calls
+    were not watched, they are what makes steps so long, and one may be many.
     """
     pattern = usual(seen.corrected())
     pattern_ns = sum(totals.self_ns for totals in pattern.values())
     cells = garbage_of(counted.profile)
     garbage_ns = sum(totals.self_ns for totals in cells.values())
     counted_times = counted.profile.step_times
-    found = _known(counted_times, seen.step_times).without(garbage_ns)
+    found = _known(counted_times, seen.step_times)
+    if counted.is_unwatched and seen.step_times.evaluations:
+        found = found.with_evaluations_in(counted_times)
+    found = found.without(garbage_ns)
     if pattern_ns and found.all_ns:
         known = _known(seen.step_times).without(ns_of_few_steps(seen))
         overhead_ns = usual_ns(seen) - pattern_ns
