@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -37,6 +36,8 @@ def replaced_file(path: str | Path) -> Iterator[TextIO]:
     target = Path(os.path.realpath(path))
     if there is not None and not os.access(target, os.W_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+    import secrets  # and much with it: not where a program begins
+
     # A short name: the longest ones leave no room for more characters.
     temporary = target.with_name(f".{secrets.token_hex(8)}.tmp")
     try:
