@@ -70,15 +70,17 @@ class CallTree:
     ) -> Site:
         """The site of a call of `module` from `caller`, which is looked for since
         `began_ns`."""
-        if id(module) not in caller.children:
+        try:
+            return caller.children[id(module)]
+        except KeyError:
             site = self._site_named(caller, self._name(caller, module), module)
-            # First: after an interrupt in between, the id may be another module's.
-            self.names.when_gone(module, _forgetter(caller.children))
-            caller.children[id(module)] = site
-            if caller.is_recomputation and site.caller is caller:
-                caller.path = site.path[:-1] or site.path
-            self.placed(caller, began_ns)
-        return caller.children[id(module)]
+        # First: after an interrupt in between, the id may be another module's.
+        self.names.when_gone(module, _forgetter(caller.children))
+        caller.children[id(module)] = site
+        if caller.is_recomputation and site.caller is caller:
+            caller.path = site.path[:-1] or site.path
+        self.placed(caller, began_ns)
+        return site  # of the children, another thread may have taken it out again
 
     def _site_named(self, caller: Site, name: str, module: torch.nn.Module) -> Site:
         """A site for `module`. Modules of one name (replicas, those made anew for every
