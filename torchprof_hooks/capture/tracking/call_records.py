@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from threading import Lock
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -31,18 +32,20 @@ class CallHistory(Generic[Where]):
         self._size = check_whole("history_size", size, least=0)
         self._batches: deque[tuple[Callable[[int], Where], Int64s]] = deque()
         self._kept = 0
+        self._lock = Lock()  # threads of one hook have one history
 
     def add(self, place_of: Callable[[int], Where], calls: Int64s) -> None:
         """Append calls, one row (code of the site, numbers) each, and drop the oldest
         beyond `size`."""
-        self._batches.append((place_of, calls))
-        self._kept += len(calls)
-        while self._kept > self._size:
-            place_of, oldest = self._batches.popleft()
-            surplus = min(self._kept - self._size, len(oldest))
-            self._kept -= surplus
-            if surplus < len(oldest):
-                self._batches.appendleft((place_of, oldest[surplus:].copy()))
+        with self._lock:
+            self._batches.append((place_of, calls))
+            self._kept += len(calls)
+            while self._kept > self._size:
+                place_of, oldest = self._batches.popleft()
+                surplus = min(self._kept - self._size, len(oldest))
+                self._kept -= surplus
+                if surplus < len(oldest):
+                    self._batches.appendleft((place_of, oldest[surplus:].copy()))
 
     def newest(self) -> Iterator[tuple[Where, list[int]]]:
         """(place, numbers) of the kept calls, oldest first."""
