@@ -3,7 +3,6 @@ they moved."""
 
 from __future__ import annotations
 
-import threading
 import warnings
 from collections.abc import Sequence
 from functools import lru_cache
@@ -32,6 +31,7 @@ from torchprof_hooks.capture.torch_names.torch_utils import (
     can_count_flops,
     is_compiler_loaded,
 )
+from torchprof_hooks.measure.own_thread import in_own_thread
 from torchprof_hooks.profiles.operations.traffic import NO_TRAFFIC, Traffic
 
 #: Operators that one call may come down to, forward or backward.
@@ -120,9 +120,6 @@ class FlopCount:
             self._run_all(unknown)
 
     def _run_all(self, calls: list[CallDescription]) -> None:
-        """This happens in a thread of its own, where neither trackers nor modes of
-        other threads look, nor what else they have switched on: autocast, say."""
-
         def run() -> None:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # given already, for the call itself
@@ -130,13 +127,8 @@ class FlopCount:
                     if not self._run(call):
                         self.left_out.add(getattr(call.function, "__name__", "?"))
 
-        thread = threading.Thread(target=run)
-        try:
-            thread.start()
-        except RuntimeError:  # since Python 3.12 there are none at the program's exit
+        if not in_own_thread(run):
             run()
-        else:
-            thread.join()
 
     def _run(self, call: CallDescription) -> bool:
         """Whether there was patience for it."""

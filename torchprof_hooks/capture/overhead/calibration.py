@@ -6,7 +6,6 @@ the processor's caches: up to twice as much. So there are two figures for all co
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
@@ -34,6 +33,7 @@ from torchprof_hooks.capture.tracking.make_tracker import new_tracker
 from torchprof_hooks.capture.tracking.meters import Meters, memory_meter
 from torchprof_hooks.capture.tracking.tensor_memory import memory_counter
 from torchprof_hooks.capture.tracking.tracker import Tracker
+from torchprof_hooks.measure.own_thread import in_own_thread
 
 #: Of each layer the fastest of these rounds counts, as other programs may disturb the
 #: rest; and of the layers the median: all rounds of one may have been disturbed, and
@@ -121,11 +121,7 @@ def _in_a_thread(kind: Kind) -> Calibration:
         with suppress(Exception):  # a cost that is not known must not cost the report
             found.append(_measure(kind))
 
-    thread = threading.Thread(target=measure)
-    try:
-        thread.start()
-        thread.join()
-    except RuntimeError:  # Python 3.12 starts none when a program has ended
+    if not in_own_thread(measure):
         with without_function_modes():  # those of trackers, too
             measure()
     return found[0] if found else _UNKNOWN

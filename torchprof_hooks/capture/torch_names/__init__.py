@@ -6,9 +6,9 @@ what the package then does instead; nothing else in the package has to know.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 
+from torchprof_hooks.measure.own_thread import in_own_thread
 from torchprof_hooks.profiles.files.collector import without_collections
 
 
@@ -35,13 +35,9 @@ class Canary:
     def works(self) -> bool:
         """Whether it does, on this torch."""
         if self._answer is None:
-            thread = threading.Thread(target=self._try)
             # What is collected in there might wait for a lock that this thread has.
             with without_collections():
-                try:
-                    thread.start()
-                    thread.join()
-                except RuntimeError:  # a program that has ended gets no new threads
+                if not in_own_thread(self._try):
                     self._try()
         return bool(self._answer)
 
