@@ -11,7 +11,7 @@ import pytest
 
 from tests.helpers import NOT_MODULES, hand_built, own
 from torchprof_hooks import Bandwidth, Peak, Profile, Roofline, Row, Totals, Traffic
-from torchprof_hooks.measure.bandwidth import (
+from torchprof_hooks.measure.peaks import (
     data_sheet_bandwidth,
     largest_cache_bytes,
     measured_bandwidth,

@@ -32,8 +32,7 @@ class Rates(NamedTuple):
 
     def peak(self, profile: Profile) -> Peak | None:
         """That of the device which does most operations, if it is known."""
-        from torchprof_hooks.measure.bandwidth import device_bandwidth
-        from torchprof_hooks.measure.peaks import device_peak
+        from torchprof_hooks.measure.peaks import device_bandwidth, device_peak
         from torchprof_hooks.profiles.operations.utilisation import Peak, counted_types
 
         types = counted_types(profile)
@@ -50,8 +49,7 @@ class Rates(NamedTuple):
         known = profile.peak
         if not profile.has_functions or (known is not None and known.bandwidth):
             return profile
-        from torchprof_hooks.measure.bandwidth import measured_bandwidth
-        from torchprof_hooks.measure.peaks import measured_peak
+        from torchprof_hooks.measure.peaks import measured_bandwidth, measured_peak
         from torchprof_hooks.profiles.operations.utilisation import counted_types
 
         dtype, device_type = counted_types(profile)
