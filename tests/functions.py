@@ -11,7 +11,8 @@ from torch.overrides import TorchFunctionMode
 from torchprof_hooks import FunctionCall, FunctionHook
 from torchprof_hooks.capture.functions.call_description import CallDescription
 from torchprof_hooks.capture.functions.flop_count import run_call
-from torchprof_hooks.capture.functions.flop_shapes import Flops, flops_by_shapes
+from torchprof_hooks.capture.functions.flop_shapes import flops_by_shapes
+from torchprof_hooks.capture.functions.products import Flops
 
 Tensors = tuple[torch.Tensor | None, ...]
 Shapes = list[tuple[int, ...] | None]

@@ -27,9 +27,9 @@ from torchprof_hooks.capture.functions.flop_count import (
     FlopCount,
     run_call,
 )
-from torchprof_hooks.capture.functions.flop_shapes import Flops
 from torchprof_hooks.capture.functions.function_calls import FunctionCalls
 from torchprof_hooks.capture.functions.function_sites import SHAPES_KEPT
+from torchprof_hooks.capture.functions.products import Flops
 from torchprof_hooks.capture.overhead.trial_runs import mode_of
 from torchprof_hooks.capture.torch_names import torch_utils
 from torchprof_hooks.capture.tracking.make_tracker import new_tracker

@@ -13,11 +13,8 @@ from typing import Any, Final
 import torch
 
 from torchprof_hooks.capture.functions.call_description import CallDescription, Items
-from torchprof_hooks.capture.functions.flop_shapes import (
-    NOTHING,
-    Flops,
-    flops_by_shapes,
-)
+from torchprof_hooks.capture.functions.flop_shapes import NOTHING, flops_by_shapes
+from torchprof_hooks.capture.functions.products import Flops
 from torchprof_hooks.capture.functions.traffic_shapes import (
     CallTraffic,
     traffic_by_shapes,

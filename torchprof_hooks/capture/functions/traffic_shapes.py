@@ -20,14 +20,8 @@ from typing import Any, Final, NamedTuple
 import torch
 
 from torchprof_hooks.capture.functions.call_description import CallDescription, Items
-from torchprof_hooks.capture.functions.flop_shapes import (
-    COMPILED,
-    RULES,
-    Bound,
-    bind,
-    broadcast,
-    output_sizes,
-)
+from torchprof_hooks.capture.functions.flop_shapes import COMPILED
+from torchprof_hooks.capture.functions.products import RULES, Shape, bind, broadcast
 from torchprof_hooks.capture.functions.traffic_names import (
     COMPARISONS,
     LIKE_FIRST,
@@ -39,8 +33,6 @@ from torchprof_hooks.capture.functions.traffic_names import (
 )
 from torchprof_hooks.capture.torch_names.inputs import TensorKind
 from torchprof_hooks.capture.torch_names.torch_utils import is_pointwise
-
-Shape = tuple[int, ...]
 
 
 class Moved(NamedTuple):
@@ -91,104 +83,28 @@ def _read(call: CallDescription) -> int:
 
 
 def _of_product(call: CallDescription, name: str) -> CallTraffic:
-    bound = bind(call, RULES[name][0])
+    """Of recurrent layers as if all parameters were read once, not at each step."""
+    names, rule = RULES[name]
+    bound = bind(call, names)
     types = {kind.dtype for kind in call.tensors() if kind.dtype != torch.bool}
-    if bound is None:
-        return _UNKNOWN
-    if name in _RECURRENT:
-        is_plain = len(types) == 1 and call.autocast is None
-        return CallTraffic(_of_recurrent(call, bound) if is_plain else None)
     if call.autocast is not None and types <= {torch.float32, call.autocast}:
         types = {call.autocast}
-    if len(types) != 1:
+    if bound is None or len(types) != 1:
         return _UNKNOWN
     (dtype,) = types
     if not dtype.is_floating_point:
         return _UNKNOWN
-    shape, factors, needed = _PRODUCTS[name](bound)
-    written = prod(shape) * dtype.itemsize
+    product = rule(bound)
+    # With autocast, gradients are computed with copies of another type.
+    if product.used is None and call.autocast is not None:
+        return _UNKNOWN
+    written = sum(map(prod, product.outputs)) * dtype.itemsize
     forward = Moved(_read(call), written)
     learners = [kind for kind in call.tensors() if kind.needs_grad]
-    # With autocast, they are computed with copies of another type.
-    if not learners or call.autocast is not None:
+    if not learners or product.used is None or call.autocast is not None:
         return CallTraffic(forward)
-    used = (kind for kind, is_needed in zip(factors, needed, strict=True) if is_needed)
-    return CallTraffic(forward, Moved(written + _sizes(used), _sizes(learners)))
-
-
-#: The shape of a product; its factors; and which of these its gradients are made of.
-_Product = tuple[Shape, tuple[TensorKind, ...], tuple[bool, ...]]
-
-
-def _linear(bound: Bound) -> _Product:
-    value, weight = bound["input"], bound["weight"]
-    shape = (*value.shape[:-1], *weight.shape[:-1])
-    return shape, (value, weight), (weight.needs_grad, value.needs_grad)
-
-
-def _matmul(bound: Bound) -> _Product:
-    left, right = bound["left"], bound["right"]
-    if min(len(left.shape), len(right.shape)) < 2:
-        raise ValueError
-    batch = broadcast(left.shape[:-2], right.shape[:-2])
-    shape = (*batch, left.shape[-2], right.shape[-1])
-    return shape, (left, right), (right.needs_grad, left.needs_grad)
-
-
-def _convolution(is_transposed: bool) -> Callable[[Bound], _Product]:
-    def rule(bound: Bound) -> _Product:
-        value, weight = bound["input"], bound["weight"]
-        spatial = len(weight.shape) - 2
-        groups = bound.get("groups", 1)
-        channels = weight.shape[1] * groups if is_transposed else weight.shape[0]
-        sizes = output_sizes(
-            bound, value.shape[-spatial:], weight.shape[2:], is_transposed
-        )
-        shape = (*value.shape[: -spatial - 1], channels, *sizes)
-        return shape, (value, weight), (weight.needs_grad, value.needs_grad)
-
-    return rule
-
-
-def _attention(bound: Bound) -> _Product:
-    query, key, value = (bound[name] for name in ("query", "key", "value"))
-    mask = bound.get("attn_mask")
-    masks = (mask,) if isinstance(mask, TensorKind) else ()
-    shapes = {kind.shape[:-2] for kind in (query, key, value)}
-    if len(shapes) != 1 or any(kind.needs_grad for kind in masks):
-        raise ValueError
-    shape = (*query.shape[:-1], value.shape[-1])
-    through_scores = query.needs_grad or key.needs_grad
-    # All gradients need the scores, which are made of query, key and mask.
-    return (
-        shape,
-        (query, key, value, *masks),
-        (True, True, through_scores, *map(bool, masks)),
-    )
-
-
-def _of_recurrent(call: CallDescription, bound: Bound) -> Moved | None:
-    """As if all parameters were read once, not at each step."""
-    value, hidden = bound["input"], bound["hx"]
-    states: Any = hidden.values if isinstance(hidden, Items) else (hidden,)
-    if len(value.shape) != 3:
-        return None
-    width = states[0].shape[-1] * (2 if bound["bidirectional"] else 1)
-    output = value._replace(shape=(*value.shape[:2], width))
-    return Moved(_read(call), _sizes((output, *states)))
-
-
-_RECURRENT: Final = ("lstm", "gru", "rnn_tanh", "rnn_relu")
-_PRODUCTS: Final[Mapping[str, Callable[[Bound], _Product]]] = {
-    "linear": _linear,
-    **dict.fromkeys(("matmul", "mm", "bmm", "addmm", "baddbmm"), _matmul),
-    **dict.fromkeys(("conv1d", "conv2d", "conv3d"), _convolution(False)),
-    **dict.fromkeys(
-        ("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"),
-        _convolution(True),
-    ),
-    "scaled_dot_product_attention": _attention,
-}
+    read = written + _sizes(product.used)
+    return CallTraffic(forward, Moved(read, _sizes(learners)))
 
 
 # Others
