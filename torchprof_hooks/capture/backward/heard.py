@@ -27,65 +27,51 @@ class HeardPasses:
 
     def __init__(self, divides: bool = True) -> None:
         self.divides = divides
-        # While passes run: whose they are.
-        self._tracker: Tracker | None = None
 
     def begin(
         self, tracker: Tracker, started: BackwardPass, request: PassRequest
     ) -> None:
         """A pass of `tracker` is about to begin."""
-        if self.divides:
-            calls = None
-            if tracker.is_inside_call():
-                as_they_end = reversed([*tracker.open_intervals()])
-                calls = [*chain.from_iterable(as_they_end)]
-            elif not tracker.passes:
-                tracker.keep_loose()
-            base, opens_it = started.base, started.opened_base
-            # What was heard late has begun to run its nodes.
-            is_new = opens_it and started.from_python
-            if is_new:
-                started.engine_site = tracker.tree.engine_site(base)
-            names_nodes = tracker.names_nodes
-            self._tracker = tracker
-            tracker.enter_pass(
-                base,
-                True,
-                started.makes_graph,
-                names_nodes,
-                calls,
-                engine=started.engine_site,
-                started=started,
-            )
-            return
-        self._tracker = tracker
-        if gradient_reduction.is_expected:
-            tracker.enter_pass(started.base, False, started=started)
-        else:
-            tracker.passes.append(started)
-
-    def engine_ends(self, running: BackwardPass) -> None:
-        """A node of the pass is about to run, if none has."""
-        if self._tracker is not None:
-            self._tracker.engine_ends()
-
-    def owner_of(self, running: BackwardPass) -> Site:
-        """Whom the pass is working for."""
-        tracker = self._tracker
-        owner = None if tracker is None else tracker.pass_owner
-        return running.base if owner is None else owner
-
-    def open_calls(self, running: BackwardPass) -> int:
-        """How many calls are open in the pass."""
         if not self.divides:
-            return 1
-        return 0 if self._tracker is None else self._tracker.open_backward
+            if gradient_reduction.is_expected:
+                tracker.enter_pass(started.base, False, started=started)
+            else:
+                tracker.passes.append(started)
+            return
+        calls = None
+        if tracker.is_inside_call():
+            as_they_end = reversed([*tracker.open_intervals()])
+            calls = [*chain.from_iterable(as_they_end)]
+        elif not tracker.passes:
+            tracker.keep_loose()
+        # What was heard late has begun to run its nodes.
+        if started.opened_base and started.from_python:
+            started.engine_site = tracker.tree.engine_site(started.base)
+        tracker.enter_pass(
+            started.base,
+            True,
+            started.makes_graph,
+            tracker.names_nodes,
+            calls,
+            engine=started.engine_site,
+            started=started,
+        )
 
-    def end(self, running: BackwardPass, now_ns: int) -> None:
+    def engine_ends(self, tracker: Tracker, running: BackwardPass) -> None:
+        """A node of the pass is about to run, if none has."""
+        tracker.engine_ends()
+
+    def owner_of(self, tracker: Cursor, running: BackwardPass) -> Site:
+        """Whom the pass is working for."""
+        return tracker.pass_owner or running.base
+
+    def open_calls(self, tracker: Tracker, running: BackwardPass) -> int:
+        """How many calls are open in the pass."""
+        return tracker.open_backward if self.divides else 1
+
+    def end(self, tracker: Tracker, running: BackwardPass, now_ns: int) -> None:
         """The pass that began last is over. What comes after its last node is what
         others have asked to be done then, such as waiting for gradients."""
-        tracker = self._tracker
-        assert tracker is not None
         ended_ns = tracker.leave_pass(running, running.failed)
         if ended_ns is None or running.failed:
             return
@@ -98,14 +84,12 @@ class HeardPasses:
         else:
             running.book_tail(tracker, ended_ns, now_ns)
 
-    def forget(self, running: BackwardPass) -> None:
+    def forget(self, tracker: Tracker, running: BackwardPass) -> None:
         """The pass that began last is not heard of any more."""
-        if self._tracker is not None:
-            self._tracker.drop_pass(running)
+        tracker.drop_pass(running)
 
     def rest(self) -> None:
         """No pass is running any more."""
-        self._tracker = None
 
     def record_of(self, tracker: Cursor, intervals: list[int], low: int) -> Any:
         """What is kept of intervals, from number `low` on."""

@@ -87,8 +87,6 @@ class PlannedPasses:
         self._hooks = NodeHookCarrier() if gives_gradients is None else NodePreHook()
         self._hooked: set[int] = set()
         self._plans = PlanCache()
-        # Whose passes they are, while any run; otherwise nobody's.
-        self._tracker: Tracker = None  # type: ignore[assignment]
 
     @property
     def looks_at_nodes(self) -> bool:
@@ -112,36 +110,34 @@ class PlannedPasses:
         elif request.roots:
             self._hooks.put_in_front_of(request.roots)
         tracker.passes.append(started)
-        self._tracker = tracker
-        at_node = self.on_boundary
+        at_node: Callable[[Any], None] = partial(self.on_boundary, tracker)
         if self._gives_gradients is not None:
             at_node = partial(self._gives_gradients, at_node)
         self._hooks.callbacks[0] = at_node
 
-    def engine_ends(self, running: BackwardPass) -> None:
+    def engine_ends(self, tracker: Tracker, running: BackwardPass) -> None:
         """A node of the pass is about to run, if none has."""
         if running.owner is running.engine:
-            self._make_last_move(self._tracker, running, perf_counter_ns())
+            self._make_last_move(tracker, running, perf_counter_ns())
 
-    def owner_of(self, running: BackwardPass) -> Site:
+    def owner_of(self, tracker: Cursor, running: BackwardPass) -> Site:
         """Whom the pass is working for."""
         return running.owner.site
 
-    def open_calls(self, running: BackwardPass) -> int:
+    def open_calls(self, tracker: Tracker, running: BackwardPass) -> int:
         """How many calls are open in the pass."""
         has_begun = running.owner is not running.engine
         return has_begun * running.owner.depth if self.divides else 1
 
-    def end(self, running: BackwardPass, now_ns: int) -> None:
+    def end(self, tracker: Tracker, running: BackwardPass, now_ns: int) -> None:
         """The pass that began last is over."""
-        tracker = self._tracker
         if self.divides and not running.ran_nodes:
             self._make_last_move(tracker, running, now_ns)
         elif not (running.failed or gradient_reduction.is_expected):
             since_ns = tracker.entered_ns - running.entered_ns
             running.book_tail(tracker, running.nodes_ended_ns + since_ns, now_ns)
 
-    def forget(self, running: BackwardPass) -> None:
+    def forget(self, tracker: Tracker, running: BackwardPass) -> None:
         """The pass that began last is not heard of any more."""
         if self._graphs is not None:
             self._graphs.pass_has_ended()
@@ -149,7 +145,6 @@ class PlannedPasses:
     def rest(self) -> None:
         """No pass is running any more."""
         self._hooks.callbacks.clear()
-        self._tracker = None  # type: ignore[assignment]
 
     def record_of(self, tracker: Cursor, intervals: list[int], low: int) -> Record:
         """What is kept of intervals, from number `low` on."""
@@ -218,13 +213,13 @@ class PlannedPasses:
 
     # While a pass runs
 
-    def on_boundary(self, gradient: Any) -> None:
+    def on_boundary(self, tracker: Tracker, gradient: Any) -> None:
         """A node at which the owner changes is about to run."""
-        now_ns, tracker = perf_counter_ns(), self._tracker
+        now_ns = perf_counter_ns()
         running = tracker.passes[-1]
         if running.task == -1:
             running.task = current_graph_task()
-            at_end_of_nodes(partial(self.nodes_end, running))
+            at_end_of_nodes(partial(self.nodes_end, tracker, running))
         move = running.moves.pop(current_autograd_node()._sequence_nr(), None)
         if move is None:  # hooked by an earlier pass over this graph, or the first one
             if running.owner is not running.engine:
@@ -237,12 +232,10 @@ class PlannedPasses:
             move = move_between(running.owner, move.owner)
         self._make_move(tracker, move, running, now_ns)
 
-    def nodes_end(self, running: BackwardPass) -> None:
+    def nodes_end(self, tracker: Tracker, running: BackwardPass) -> None:
         """The engine has run all nodes of the pass. What comes now is what others have
         asked to be done at its end, such as waiting for gradients."""
-        tracker = self._tracker
-        is_known = tracker is not None and bool(tracker.passes)
-        if not is_known or tracker.passes[-1] is not running:
+        if not tracker.passes or tracker.passes[-1] is not running:
             return
         running.ran_nodes = True
         now_ns = perf_counter_ns()

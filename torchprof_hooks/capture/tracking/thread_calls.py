@@ -193,7 +193,7 @@ class ThreadCalls(Cursor):
         code that started it and is looked at when the pass is over."""
         floor = self.outside
         if self.passes and self.backward is not None:
-            floor = self.backward.owner_of(self.passes[-1])
+            floor = self.backward.owner_of(self, self.passes[-1])
         for site in self.open_sites():
             if site is floor:
                 return

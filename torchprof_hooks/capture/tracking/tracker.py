@@ -183,11 +183,11 @@ class Tracker(ThreadCalls):
         base, of_base_ns = ended.base, ended.base.reading_ns
         ended.failed = failed
         if failed:
-            self.aborted_calls += self.backward.open_calls(ended)
+            self.aborted_calls += self.backward.open_calls(self, ended)
         self.fold_if_due()
-        self.abort_down_to(self.backward.owner_of(ended), now_ns)
+        self.abort_down_to(self.backward.owner_of(self, ended), now_ns)
         try:
-            self.backward.end(ended, now_ns)
+            self.backward.end(self, ended, now_ns)
         finally:  # a callback may raise in there, and an interrupt come before it
             self._forget_pass(ended)
             if not self.passes:
@@ -239,7 +239,7 @@ class Tracker(ThreadCalls):
         """It began last; the core may have taken it away."""
         passes = self.passes
         if passes and passes[-1] is ended and self.backward is not None:
-            self.backward.forget(ended)
+            self.backward.forget(self, ended)
         if passes and passes[-1] is ended:
             del passes[-1]
         if self.functions is not None:
