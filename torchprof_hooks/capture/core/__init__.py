@@ -10,20 +10,21 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from torchprof_hooks.capture.core.choose import choose
-from torchprof_hooks.capture.core.full_collections import AroundCollection
+from torchprof_hooks.capture.core.python_limits import AroundCollection
 
 #: What runs, and why it is not the native core.
 CORE = choose()
 
 if TYPE_CHECKING or CORE.module is None:
-    from torchprof_hooks.capture.core.full_collections import around_collections
     from torchprof_hooks.capture.core.node import Node
     from torchprof_hooks.capture.core.python import Cursor, Hook, hooks_of
-    from torchprof_hooks.capture.core.shared_hooks import SHARED_HOOKS, show_modules_to
-    from torchprof_hooks.capture.core.unseen_passes import (
+    from torchprof_hooks.capture.core.python_limits import (
+        SHARED_HOOKS,
+        around_collections,
         on_unseen_pass,
         seen_pass_begins,
         seen_pass_ends,
+        show_modules_to,
     )
 else:
     Node, Cursor = CORE.module.Node, CORE.module.Cursor

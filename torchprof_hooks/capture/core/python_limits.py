@@ -1,4 +1,4 @@
-"""What Python calls around its collections of garbage, for the core in Python."""
+"""What the native core does alone, or better: how the core in Python gets along."""
 
 from __future__ import annotations
 
@@ -6,7 +6,35 @@ import sys
 import threading
 from collections.abc import Callable
 from time import perf_counter_ns
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from torchprof_hooks.capture.core.python import Cursor, Hook
+
+#: What torch is to call before and after each module for all cursors; None: there is no
+#: such pair, for finding out which of them are meant would take longer in Python than
+#: calling each.
+SHARED_HOOKS: Final[tuple[Hook, Hook] | None] = None
+
+
+def show_modules_to(cursors: tuple[Cursor, ...]) -> None:
+    """Has the pair show all module calls to these, in this order."""
+
+
+def on_unseen_pass(callback: Callable[[], object] | None) -> None:
+    """Has `callback` called when a backward pass begins that nobody has told of: not
+    started from Python. The core in Python does not hear of nodes, nor of these."""
+
+
+def seen_pass_begins() -> int:
+    """Somebody has told of the pass that begins in this thread. Returns what
+    `seen_pass_ends` is to be given."""
+    return 0
+
+
+def seen_pass_ends(before: int) -> None:
+    """It is over."""
+
 
 #: What is in ``gc.callbacks``.
 AroundCollection = Callable[[str, dict[str, Any]], None]
