@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -23,9 +24,38 @@ FOLD_AT: Final = FIELDS * 4096
 _NEVER: Final = np.iinfo(np.int64).max
 
 
-class SpanLog:
-    """Closed spans as one flat list ``[code, start_ns, end_ns, code, ...]``, folded in
-    batches into totals per site.
+class FlatLog(ABC):
+    """Closed calls as one flat list, so many numbers each, folded in batches into sums
+    per site."""
+
+    def __init__(self, fields: int) -> None:
+        self.entries: list[int] = []
+        #: Is given the calls of each batch, one row each.
+        self.on_fold: Callable[[Int64s], None] | None = None
+        self._fields = fields
+        # Reentrant: a signal handler may ask for a report while this thread is folding.
+        self._lock = threading.RLock()
+
+    def fold(self) -> None:
+        """Book the logged calls and empty the log."""
+        with self._lock:  # a report may be asked for in another thread
+            # Not clear(): what is appended in between stays in the log.
+            count = len(self.entries)
+            if not count:
+                return
+            calls = np.fromiter(self.entries, np.int64, count).reshape(-1, self._fields)
+            del self.entries[:count]
+            self._book(calls)
+            if self.on_fold is not None:
+                self.on_fold(calls)
+
+    @abstractmethod
+    def _book(self, calls: Int64s) -> None:
+        """Add them to the sums."""
+
+
+class SpanLog(FlatLog):
+    """Closed spans: ``[code, start_ns, end_ns, code, ...]``.
 
     After `fold`, the arrays have one item per site: `calls`, and of the durations the
     sum `total_ns`, `min_ns`, `max_ns` and the sum of squares `squares` (Python ints:
@@ -33,7 +63,7 @@ class SpanLog:
     """
 
     def __init__(self) -> None:
-        self.entries: list[int] = []
+        super().__init__(FIELDS)
         self.calls = np.zeros(0, np.int64)
         self.total_ns = np.zeros(0, np.int64)
         self.min_ns = np.zeros(0, np.int64)
@@ -41,31 +71,15 @@ class SpanLog:
         self.squares: list[int] = []
         self._folded = 0
         self.first_ended: list[int] = []  # codes in the order of their first span
-        #: Is given the spans of each batch, one row (code, start, end) each.
-        self.on_fold: Callable[[Int64s], None] | None = None
-        # Reentrant: a signal handler may ask for a report while this thread is folding.
-        self._lock = threading.RLock()
 
     @property
     def spans(self) -> int:
         """How many have been closed."""
         return self._folded + len(self.entries) // FIELDS
 
-    def fold(self) -> None:
-        """Book the logged spans and empty the log."""
-        with self._lock:  # a report may be asked for in another thread
-            # Not clear(): what is appended in between stays in the log.
-            count = len(self.entries)
-            if not count:
-                return
-            spans = np.fromiter(self.entries, np.int64, count).reshape(-1, FIELDS)
-            del self.entries[:count]
-            self._folded += len(spans)
-            self._book(spans[:, 0], spans[:, 2] - spans[:, 1])
-            if self.on_fold is not None:
-                self.on_fold(spans)
-
-    def _book(self, codes: Int64s, durations: Int64s) -> None:
+    def _book(self, calls: Int64s) -> None:
+        self._folded += len(calls)
+        codes, durations = calls[:, 0], calls[:, 2] - calls[:, 1]
         narrow = np.uint16 if codes.max() < 1 << 16 else np.int64
         order = np.argsort(codes.astype(narrow), kind="stable")  # a radix sort
         sorted_codes, sorted_ns = codes[order], durations[order]

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
 from typing import Final, NamedTuple
 
 import numpy as np
 
-from torchprof_hooks.capture.core.span_log import Int64s, padded
+from torchprof_hooks.capture.core.span_log import FlatLog, Int64s, padded
 
 #: Numbers that one closed call appends: code of its site, used, acquired, retained,
 #: rise (see `MemoryTotals`; all with inner calls).
@@ -26,34 +24,19 @@ class MemorySums(NamedTuple):
     peak: Int64s
 
 
-class MemoryLog:
-    """Closed calls as one flat list, folded in batches into sums per site.
+class MemoryLog(FlatLog):
+    """Closed calls, with what each did.
 
     After `fold`, the arrays have one item per site: the sums `used`, `acquired` and
     `retained`, and the highest rise, `peak`.
     """
 
     def __init__(self) -> None:
-        self.entries: list[int] = []
+        super().__init__(FIELDS)
         self.used = np.zeros(0, np.int64)
         self.acquired = np.zeros(0, np.int64)
         self.retained = np.zeros(0, np.int64)
         self.peak = np.zeros(0, np.int64)
-        #: Is given the calls of each batch, one row each.
-        self.on_fold: Callable[[Int64s], None] | None = None
-        self._lock = threading.RLock()  # see `SpanLog`
-
-    def fold(self) -> None:
-        """Book the logged calls and empty the log."""
-        with self._lock:
-            count = len(self.entries)
-            if not count:
-                return
-            calls = np.fromiter(self.entries, np.int64, count).reshape(-1, FIELDS)
-            del self.entries[:count]
-            self._book(calls)
-            if self.on_fold is not None:
-                self.on_fold(calls)
 
     def _book(self, calls: Int64s) -> None:
         codes = calls[:, 0]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from threading import Lock
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from torchprof_hooks.capture.core.span_log import Int64s
+from torchprof_hooks.capture.core.span_log import FlatLog, Int64s
 from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.tracking.tracker import Tracker
 from torchprof_hooks.profiles.options import check_whole
@@ -54,14 +54,6 @@ class CallHistory(Generic[Where]):
                 yield place_of(code), numbers
 
 
-class Log(Protocol):
-    """A `SpanLog` or a `MemoryLog`."""
-
-    on_fold: Callable[[Int64s], None] | None
-
-    def fold(self) -> None: ...
-
-
 class Place(NamedTuple):
     """A site of one of the trackers."""
 
@@ -79,9 +71,9 @@ class CallRecords:
     def __init__(self, history_size: int, is_kept: Callable[[Site], bool]) -> None:
         self._is_kept = is_kept
         self._history: CallHistory[Place] = CallHistory(history_size)
-        self._followed: list[tuple[Tracker, Log]] = []
+        self._followed: list[tuple[Tracker, FlatLog]] = []
 
-    def follow(self, tracker: Tracker, log: Log) -> None:
+    def follow(self, tracker: Tracker, log: FlatLog) -> None:
         """Add a tracker; its calls go into the history as they are folded into `log`,
         which is the tracker's own or one of its meters'."""
         log.on_fold = lambda calls: self._keep(tracker, calls)
