@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from torchprof_hooks.capture.backward.ownership import Interval, Record
 from torchprof_hooks.capture.record.site import Site
@@ -12,6 +12,9 @@ from torchprof_hooks.capture.torch_names.autograd import (
     NO_SEQUENCE_NUMBER,
     sequence_number,
 )
+
+if TYPE_CHECKING:
+    from torchprof_hooks.capture.tracking.tracker import Tracker
 
 #: Plans kept at most: programs that take turns (two models, accumulation of gradients)
 #: have a few shapes; a program whose shapes never repeat must not collect them.
@@ -96,16 +99,6 @@ class Move:
         self.opens = opens
 
 
-class BackwardSites(Protocol):
-    """Gives the sites inside of a backward site."""
-
-    def backward_site(self, caller: Site, code: int) -> Site:
-        """That of the backward of the call at the forward site with this code."""
-
-    def site_of_node(self, caller: Site, name: str) -> Site:
-        """That of a node that no function is known for, by its name."""
-
-
 class Plan:
     """The moves of a backward pass over a graph of a certain shape.
 
@@ -130,14 +123,14 @@ class Plan:
         numbers: Iterable[int],
         nodes: Mapping[int, Any],
         intervals: Iterator[Interval],
-        sites: BackwardSites,
+        tracker: Tracker,
     ) -> None:
         """Find the moves.
 
         numbers: the nodes' sequence numbers, descending: the order in which they run.
         nodes: the nodes, by number.
         intervals: newest first (see `ownership.newest_first`).
-        sites: where owners are booked.
+        tracker: has the sites where owners are booked.
         """
         owner = self.whole
         names_nodes = self.names_nodes
@@ -153,14 +146,14 @@ class Plan:
                 owner = _around(owner)
             while high > number:
                 if low <= number:
-                    site = sites.backward_site(owner.site, code)
+                    site = tracker.backward_site(owner.site, code)
                     owner = Owner(site, low, owner, names_nodes)
                     opens.append(site)
                 code, low, high = next(intervals, _END)
             if owner.is_split:
                 name = nodes[number].name()
                 self.named.append((position, name))
-                owner = Owner(sites.site_of_node(owner.site, name), number, owner)
+                owner = Owner(tracker.site_of_node(owner.site, name), number, owner)
                 opens.append(owner.site)
             if owner is not before:
                 self.moves.append((position, Move(before, owner, closes, opens)))

@@ -50,14 +50,14 @@ class DeviceMeter:
         self._native.moved(closed, opened)
 
     def start(self) -> None:
-        """See `Meter.start`."""
+        """Measuring begins; there is nothing to do."""
 
     def read(self, owner: Site) -> Any:
-        """See `ReadMeter.read`."""
+        """See `AllocatorMeter`."""
         return self.clock.stamp()
 
     def book(self, site: Site, start: Any, end: Any) -> None:
-        """See `ReadMeter.book`."""
+        """See `AllocatorMeter`."""
         if start is None or end is None:
             return
         self._waiting.append((site.code, start, end))

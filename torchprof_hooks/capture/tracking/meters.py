@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from time import perf_counter_ns
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from torchprof_hooks.capture.core import Cursor
 from torchprof_hooks.capture.core.span_log import padded
@@ -14,33 +14,6 @@ from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.tracking.device_meter import DeviceMeter
 from torchprof_hooks.capture.tracking.tensor_memory import TensorCounter
 from torchprof_hooks.measure.memory_counter import MemoryCounter, Reading
-
-
-class Meter(Protocol):
-    """Measures something that changes while calls run."""
-
-    def start(self) -> None:
-        """Measuring begins, for the first time or again."""
-
-    def settle(self) -> None:
-        """Make what was booked readable."""
-
-
-class ServedMeter(Meter, Protocol):
-    """Is read by the native core itself."""
-
-    def pass_moved(self, closed: list[Site], opened: list[Site]) -> None:
-        """See `Meters.pass_moved`."""
-
-
-class ReadMeter(Meter, Protocol):
-    """Is read where a cursor tells of calls (see `Meters`)."""
-
-    def read(self, owner: Site) -> Any:
-        """A reading; `owner` is what the thread was working for until now."""
-
-    def book(self, site: Site, start: Any, end: Any) -> None:
-        """A call at `site` lasted from one reading to the other."""
 
 
 class MemoryMeter:
@@ -62,11 +35,11 @@ class MemoryMeter:
         raise NotImplementedError
 
     def start(self) -> None:
-        """See `Meter.start`."""
+        """Measuring begins, for the first time or again."""
         raise NotImplementedError
 
     def settle(self) -> None:
-        """See `Meter.settle`."""
+        """Make what was booked readable."""
         self.log.fold()
 
 
@@ -113,11 +86,11 @@ class AllocatorMeter(MemoryMeter):
         return sums
 
     def start(self) -> None:
-        """See `Meter.start`. What the allocator's peak was by now is not ours."""
+        """See `MemoryMeter`. What the allocator's peak was by now is not ours."""
         self._allocator_peak = self.counter.read()[3]
 
     def read(self, owner: Site) -> Reading:
-        """See `ReadMeter.read`."""
+        """A reading; `owner` is what the thread was working for until now."""
         reading = self.counter.read()
         level, peak = reading[2:]
         if peak != self._allocator_peak:  # lower, if the program has reset it
@@ -130,7 +103,7 @@ class AllocatorMeter(MemoryMeter):
         return reading
 
     def book(self, site: Site, start: Reading, end: Reading) -> None:
-        """See `ReadMeter.book`."""
+        """A call at `site` lasted from one reading to the other."""
         peak = max(site.peak_bytes, start[2])
         caller = site.caller
         caller.peak_bytes = max(caller.peak_bytes, peak)
@@ -176,7 +149,7 @@ class TensorMeter(MemoryMeter):
         return MemorySums(*cursor.read_tensors())
 
     def start(self) -> None:
-        """See `Meter.start`. Which thread does this is counted."""
+        """See `MemoryMeter`. Which thread does this is counted."""
         self.counter.read()
 
 
@@ -186,6 +159,9 @@ def memory_meter(counter: MemoryCounter) -> MemoryMeter:
         return TensorMeter(counter)
     return AllocatorMeter(counter)
 
+
+#: What measures something that changes while calls run.
+Meter = MemoryMeter | DeviceMeter
 
 SomeMeter = TypeVar("SomeMeter")
 
@@ -207,10 +183,10 @@ class Meters:
 
     def __init__(self, meters: Sequence[Meter]) -> None:
         self.asleep = [meter for meter in meters if isinstance(meter, DeviceMeter)]
-        self.served: list[ServedMeter] = [
+        self.served: list[TensorMeter | DeviceMeter] = [
             meter for meter in meters if isinstance(meter, TensorMeter)
         ]
-        self.awake: list[ReadMeter] = [
+        self.awake: list[AllocatorMeter | DeviceMeter] = [
             meter for meter in meters if isinstance(meter, AllocatorMeter)
         ]
 
@@ -254,7 +230,7 @@ class Meters:
                 site.readings = [*(site.readings or ()), stamp]
         self.awake.append(meter)
 
-    def reading_of(self, site: Site, meter: ReadMeter) -> Any:
+    def reading_of(self, site: Site, meter: AllocatorMeter) -> Any:
         """What a meter said when the call began that is open at `site`; None if it was
         not read then."""
         readings = site.readings or ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import weakref
 from collections.abc import Callable
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch.compiler import is_dynamo_compiling
@@ -13,20 +13,12 @@ from torch.utils.hooks import RemovableHandle
 
 from torchprof_hooks.capture.attach.attachments import attachments
 from torchprof_hooks.capture.attach.export_shield import script_patch
-from torchprof_hooks.capture.core import Hook
-from torchprof_hooks.capture.torch_names.modules import (
-    pre_hooks_of,
-)
+from torchprof_hooks.capture.torch_names.modules import pre_hooks_of
+
+if TYPE_CHECKING:
+    from torchprof_hooks.capture.tracking.thread_trackers import ThreadTrackers
 
 _Module: Final = torch.nn.Module
-
-
-class TrackersByThread(Protocol):
-    """What knows the hooks of the running thread's tracker (see `ThreadTrackers`)."""
-
-    def hooks_here(self) -> tuple[Hook, Hook]: ...
-    def acquire_for(self, owner: object) -> None: ...
-    def release_for(self, owner: object) -> None: ...
 
 
 class ModuleTap:
@@ -44,7 +36,7 @@ class ModuleTap:
         module: torch.nn.Module,
         name: str,
         hook: object,
-        threads: TrackersByThread,
+        threads: ThreadTrackers,
     ) -> None:
         self.name = name
         self.hook = hook
@@ -110,7 +102,7 @@ class _WhenCopied:
 
 
 class _ModuleHook(UncopiedHook):
-    def __init__(self, tap: ModuleTap, threads: TrackersByThread) -> None:
+    def __init__(self, tap: ModuleTap, threads: ThreadTrackers) -> None:
         self.tap = tap
         self._threads = threads
 
