@@ -22,20 +22,20 @@ struct Span {
 constexpr size_t kResolveAt = 1024;
 
 // Stamps the current stream of one kind of device, for one cursor.
-struct DeviceMeter {
-  PyObject_HEAD
+struct DeviceReader {
   c10::DeviceType kind;
-  PyObject* is_in_use;     // whether the program uses the device of an index
-  PyObject* is_capturing;  // whether the current stream is captured into a graph, or None
-  std::vector<char> in_use;  // of each index, once it was said
-  std::shared_ptr<UnusedEvents> unused;
+  PyObject* is_in_use = nullptr;     // whether the program uses the device of an index
+  PyObject* is_capturing = nullptr;  // whether the current stream is captured into a graph, or None
+  std::vector<char> in_use;          // of each index, once it was said
+  std::shared_ptr<UnusedEvents> unused = std::make_shared<UnusedEvents>();
   std::deque<Span> waiting;
-  std::vector<int64_t> sums_ns;  // by code of the node
-  std::vector<int64_t> marked_ns;  // the same, of spans before the mark
-  size_t unmarked;               // spans before the mark that wait
-  std::atomic<bool> is_unread;   // whether there was anything since they were read
-  SpinLock lock;                 // of the spans and sums: engines run in other threads
+  std::vector<int64_t> sums_ns;        // by code of the node
+  std::vector<int64_t> marked_ns;      // the same, of spans before the mark
+  size_t unmarked = 0;                 // spans before the mark that wait
+  std::atomic<bool> is_unread{false};  // whether there was anything since they were read
+  SpinLock lock;                       // of the spans and sums: engines run in other threads
 
+  std::array<PyObject**, 2> held() { return {&is_in_use, &is_capturing}; }
   // Null while the program does not use the device, or captures what it is given, where
   // an event would be an error; nor where the device fails, which the program learns.
   Stamp stamp() {
@@ -50,6 +50,7 @@ struct DeviceMeter {
       return nullptr;
     }
   }
+  Stamp read(Node*) { return stamp(); }
   void opened(Node* node, const Stamp& now) { node->stamp = now; }
   void closed(Node* node, const Stamp& now) {
     Stamp start = std::exchange(node->stamp, nullptr);
@@ -133,24 +134,19 @@ struct DeviceMeter {
   }
 };
 
+using DeviceMeter = WithPart<DeviceReader>;
+
 PyTypeObject* device_meter_type;
 
-DeviceMeter* device_meter_of(PyObject* self) { return reinterpret_cast<DeviceMeter*>(self); }
+DeviceMeter* device_meter_of(PyObject* self) { return DeviceMeter::of(self); }
 
 PyObject* device_meter_new(PyTypeObject* type, PyObject* args, PyObject*) {
   const char* kind;
   PyObject *is_in_use, *is_capturing;
   if (!PyArg_ParseTuple(args, "sOO", &kind, &is_in_use, &is_capturing)) return nullptr;
-  PyObject* self = type->tp_alloc(type, 0);
+  PyObject* self = DeviceMeter::make(type);
   if (self == nullptr) return nullptr;
   DeviceMeter* meter = device_meter_of(self);
-  new (&meter->in_use) std::vector<char>();
-  new (&meter->unused) std::shared_ptr<UnusedEvents>(std::make_shared<UnusedEvents>());
-  new (&meter->waiting) std::deque<Span>();
-  new (&meter->sums_ns) std::vector<int64_t>();
-  new (&meter->marked_ns) std::vector<int64_t>();
-  new (&meter->is_unread) std::atomic<bool>(false);
-  new (&meter->lock) SpinLock();
   meter->is_in_use = Py_NewRef(is_in_use);
   meter->is_capturing = Py_NewRef(is_capturing);
   try {
@@ -162,33 +158,10 @@ PyObject* device_meter_new(PyTypeObject* type, PyObject* args, PyObject*) {
   return self;
 }
 
-int device_meter_traverse(PyObject* self, visitproc visit, void* arg) {
-  Py_VISIT(Py_TYPE(self));
-  Py_VISIT(device_meter_of(self)->is_in_use);
-  Py_VISIT(device_meter_of(self)->is_capturing);
-  return 0;
-}
-
 int device_meter_clear(PyObject* self) {
   // Not cleared, but replaced: it is asked for as long as a cursor reads it.
-  Py_XSETREF(device_meter_of(self)->is_in_use, Py_NewRef(Py_None));
-  Py_XSETREF(device_meter_of(self)->is_capturing, Py_NewRef(Py_None));
+  for (PyObject** held : device_meter_of(self)->held()) Py_XSETREF(*held, Py_NewRef(Py_None));
   return 0;
-}
-
-void device_meter_dealloc(PyObject* self) {
-  PyTypeObject* type = Py_TYPE(self);
-  PyObject_GC_UnTrack(self);
-  DeviceMeter* meter = device_meter_of(self);
-  Py_XDECREF(meter->is_in_use);
-  Py_XDECREF(meter->is_capturing);
-  meter->in_use.~vector();
-  meter->waiting.~deque();
-  meter->sums_ns.~vector();
-  meter->marked_ns.~vector();
-  meter->unused.~shared_ptr();
-  type->tp_free(self);
-  Py_DECREF(type);
 }
 
 // See `DeviceMeter.settle` in tracking/device_meter.py. Waits without the interpreter's lock.
@@ -212,7 +185,7 @@ PyObject* device_meter_mark(PyObject* self, PyObject*) {
 }
 
 // Nanoseconds by code of the node, of what is booked.
-PyObject* sums_of(PyObject* self, std::vector<int64_t> DeviceMeter::*which) {
+PyObject* sums_of(PyObject* self, std::vector<int64_t> DeviceReader::*which) {
   std::vector<int64_t> sums;
   {
     Locked locked(device_meter_of(self)->lock);
@@ -221,9 +194,9 @@ PyObject* sums_of(PyObject* self, std::vector<int64_t> DeviceMeter::*which) {
   return as_array(sums);
 }
 
-PyObject* device_meter_device_ns(PyObject* self, void*) { return sums_of(self, &DeviceMeter::sums_ns); }
+PyObject* device_meter_device_ns(PyObject* self, void*) { return sums_of(self, &DeviceReader::sums_ns); }
 
-PyObject* device_meter_marked_ns(PyObject* self, void*) { return sums_of(self, &DeviceMeter::marked_ns); }
+PyObject* device_meter_marked_ns(PyObject* self, void*) { return sums_of(self, &DeviceReader::marked_ns); }
 
 // The device has come into use: from here on, what open calls do is measured.
 PyObject* device_meter_wake(PyObject* self, PyObject* nodes) {
@@ -234,14 +207,7 @@ PyObject* device_meter_wake(PyObject* self, PyObject* nodes) {
   Py_RETURN_NONE;
 }
 
-PyObject* device_meter_moved(PyObject* self, PyObject* args) {
-  std::vector<Node*> closed, opened;
-  if (!as_move(args, &closed, &opened)) return nullptr;
-  Stamp now = device_meter_of(self)->stamp();
-  for (Node* node : closed) device_meter_of(self)->closed(node, now);
-  for (Node* node : opened) device_meter_of(self)->opened(node, now);
-  Py_RETURN_NONE;
-}
+PyObject* device_meter_moved(PyObject* self, PyObject* args) { return moved(device_meter_of(self), args); }
 
 PyGetSetDef device_meter_getset[] = {{"device_ns", device_meter_device_ns, nullptr, nullptr, nullptr},
                                      {"marked_ns", device_meter_marked_ns, nullptr, nullptr, nullptr},
@@ -254,8 +220,8 @@ PyMethodDef device_meter_methods[] = {{"settle", device_meter_settle, METH_NOARG
                                       {nullptr, nullptr, 0, nullptr}};
 
 PyType_Slot device_meter_slots[] = {SLOT(Py_tp_new, device_meter_new),
-                                    SLOT(Py_tp_dealloc, device_meter_dealloc),
-                                    SLOT(Py_tp_traverse, device_meter_traverse),
+                                    SLOT(Py_tp_dealloc, DeviceMeter::dealloc),
+                                    SLOT(Py_tp_traverse, DeviceMeter::traverse),
                                     SLOT(Py_tp_clear, device_meter_clear),
                                     SLOT(Py_tp_getset, device_meter_getset),
                                     SLOT(Py_tp_methods, device_meter_methods),

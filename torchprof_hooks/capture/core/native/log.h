@@ -5,6 +5,7 @@
 #include "clock.h"
 
 #include <algorithm>
+#include <array>
 #include <vector>
 
 namespace {
@@ -17,15 +18,15 @@ struct Sums {
 };
 
 // What closed calls are added up in. `kept`: the calls one by one, for whoever asked.
-struct Log {
-  PyObject_HEAD
-  PyObject* on_fold;
+struct Books {
+  PyObject* on_fold = Py_NewRef(Py_None);
   std::vector<Sums> sums;
   std::vector<int64_t> first_ended, kept;
-  int64_t spans;
-  Nanoseconds last_end_ns;
+  int64_t spans = 0;
+  Nanoseconds last_end_ns = 0;
   SpinLock lock;
 
+  std::array<PyObject**, 1> held() { return {&on_fold}; }
   bool is_kept() const { return on_fold != nullptr && on_fold != Py_None; }
 
   void book(int64_t code, Nanoseconds start_ns, Nanoseconds end_ns) {
@@ -46,6 +47,8 @@ struct Log {
   }
 };
 
+using Log = WithPart<Books>;
+
 PyTypeObject* log_type;
 //: Numbers of one call in `kept`, and how many there are when they are handed over.
 constexpr size_t kFields = 3;
@@ -53,41 +56,7 @@ constexpr size_t kFoldAt = kFields * 4096;
 //: Intervals outside of any module call at which a record is made of them.
 constexpr size_t kLooseAt = 256;
 
-PyObject* log_new(PyTypeObject* type, PyObject*, PyObject*) {
-  PyObject* self = type->tp_alloc(type, 0);
-  if (self != nullptr) {
-    Log* log = reinterpret_cast<Log*>(self);
-    new (&log->sums) std::vector<Sums>();
-    new (&log->first_ended) std::vector<int64_t>();
-    new (&log->kept) std::vector<int64_t>();
-    new (&log->lock) SpinLock();
-    log->on_fold = Py_NewRef(Py_None);
-  }
-  return self;
-}
-
-int log_traverse(PyObject* self, visitproc visit, void* arg) {
-  Py_VISIT(Py_TYPE(self));
-  Py_VISIT(reinterpret_cast<Log*>(self)->on_fold);
-  return 0;
-}
-
-int log_clear(PyObject* self) {
-  Py_CLEAR(reinterpret_cast<Log*>(self)->on_fold);
-  return 0;
-}
-
-void log_dealloc(PyObject* self) {
-  PyTypeObject* type = Py_TYPE(self);
-  PyObject_GC_UnTrack(self);
-  log_clear(self);
-  Log* log = reinterpret_cast<Log*>(self);
-  log->sums.~vector();
-  log->first_ended.~vector();
-  log->kept.~vector();
-  type->tp_free(self);
-  Py_DECREF(type);
-}
+PyObject* log_new(PyTypeObject* type, PyObject*, PyObject*) { return Log::make(type); }
 
 // Numbers as an array of numpy's.
 PyObject* as_array(const std::vector<int64_t>& numbers) {
@@ -100,26 +69,26 @@ PyObject* as_array(const std::vector<int64_t>& numbers) {
 }
 
 // Hands the calls that were kept over, so many numbers each.
-template <class Books>
-PyObject* fold(Books* books, size_t fields) {
+template <class Calls>
+PyObject* fold(Calls* calls, size_t fields) {
   std::vector<int64_t> kept;
   {
-    Locked locked(books->lock);
-    kept.swap(books->kept);
+    Locked locked(calls->lock);
+    kept.swap(calls->kept);
   }
-  if (kept.empty() || !books->is_kept()) Py_RETURN_NONE;
+  if (kept.empty() || !calls->is_kept()) Py_RETURN_NONE;
   Owned flat(as_array(kept));
   if (!flat) return nullptr;
   Owned rows(PyObject_CallMethod(flat.get(), "reshape", "nn", Py_ssize_t(-1), Py_ssize_t(fields)));
   if (!rows) return nullptr;
-  return PyObject_CallOneArg(books->on_fold, rows.get());
+  return PyObject_CallOneArg(calls->on_fold, rows.get());
 }
 
 // All sums, at one moment.
-template <class Books>
-auto copy_of(Books* books) {
-  Locked locked(books->lock);
-  return books->sums;
+template <class Calls>
+auto copy_of(Calls* calls) {
+  Locked locked(calls->lock);
+  return calls->sums;
 }
 
 // One of the sums, of all nodes.
@@ -146,17 +115,17 @@ PyObject* squares_of(const std::vector<Sums>& sums) {
   return list;
 }
 
-PyObject* log_fold(PyObject* self, PyObject*) { return fold(reinterpret_cast<Log*>(self), kFields); }
+PyObject* log_fold(PyObject* self, PyObject*) { return fold(Log::of(self), kFields); }
 
 template <int64_t Sums::*field>
 PyObject* log_sums(PyObject* self, void*) {
-  return each_of(copy_of(reinterpret_cast<Log*>(self)), field);
+  return each_of(copy_of(Log::of(self)), field);
 }
 
-PyObject* log_squares(PyObject* self, void*) { return squares_of(copy_of(reinterpret_cast<Log*>(self))); }
+PyObject* log_squares(PyObject* self, void*) { return squares_of(copy_of(Log::of(self))); }
 
 PyObject* log_first_ended(PyObject* self, void*) {
-  Log* log = reinterpret_cast<Log*>(self);
+  Log* log = Log::of(self);
   std::vector<int64_t> found;
   {
     Locked locked(log->lock);
@@ -183,9 +152,9 @@ PyGetSetDef log_getset[] = {{"calls", log_sums<&Sums::calls>, nullptr, nullptr, 
 PyMethodDef log_methods[] = {{"fold", log_fold, METH_NOARGS, nullptr}, {nullptr, nullptr, 0, nullptr}};
 
 PyType_Slot log_slots[] = {SLOT(Py_tp_new, log_new),
-                           SLOT(Py_tp_dealloc, log_dealloc),
-                           SLOT(Py_tp_traverse, log_traverse),
-                           SLOT(Py_tp_clear, log_clear),
+                           SLOT(Py_tp_dealloc, Log::dealloc),
+                           SLOT(Py_tp_traverse, Log::traverse),
+                           SLOT(Py_tp_clear, Log::clear),
                            SLOT(Py_tp_members, log_members),
                            SLOT(Py_tp_getset, log_getset),
                            SLOT(Py_tp_methods, log_methods),

@@ -26,4 +26,15 @@ bool as_move(PyObject* args, std::vector<Node*>* closed, std::vector<Node*>* ope
   return false;
 }
 
+// Tells a meter of it.
+template <class Meter>
+PyObject* moved(Meter* meter, PyObject* args) {
+  std::vector<Node*> closed, opened;
+  if (!as_move(args, &closed, &opened)) return nullptr;
+  auto now = meter->read(closed.empty() ? opened[0]->around() : closed[0]);
+  for (Node* node : closed) meter->closed(node, now);
+  for (Node* node : opened) meter->opened(node, now);
+  Py_RETURN_NONE;
+}
+
 }  // namespace

@@ -20,16 +20,19 @@ struct MemorySums {
 
 // Reads what one thread takes for tensors on the CPU, that which reads first, and adds up
 // what calls took. `kept`: the calls one by one, for whoever asked.
-struct TensorMeter {
-  PyObject_HEAD
-  PyObject* on_fold;
+struct TensorReader {
+  PyObject* on_fold = Py_NewRef(Py_None);
   memory::Reader reader;
   std::vector<MemorySums> sums;
   std::vector<int64_t> kept;
-  int64_t begin_bytes;                // the level when it was read first
-  int64_t high_water_bytes, blamed;  // the highest level above that, and the code of whose it was
+  int64_t begin_bytes = 0;                   // the level when it was read first
+  int64_t high_water_bytes = 0, blamed = 0;  // the highest level above that, and the code of whose it was
   SpinLock lock;
 
+  ~TensorReader() {
+    if (reader.account != nullptr) reader.account->remove_reader(&reader);
+  }
+  std::array<PyObject**, 1> held() { return {&on_fold}; }
   bool is_kept() const { return on_fold != nullptr && on_fold != Py_None; }
 
   memory::Reading read() {
@@ -69,46 +72,15 @@ struct TensorMeter {
   }
 };
 
+using TensorMeter = WithPart<TensorReader>;
+
 PyTypeObject* meter_type;
-//: Numbers of one call in `TensorMeter::kept`.
+//: Numbers of one call in `kept`.
 constexpr size_t kMemoryFields = 5;
 
-TensorMeter* meter_of(PyObject* self) { return reinterpret_cast<TensorMeter*>(self); }
+TensorMeter* meter_of(PyObject* self) { return TensorMeter::of(self); }
 
-PyObject* meter_new(PyTypeObject* type, PyObject*, PyObject*) {
-  PyObject* self = type->tp_alloc(type, 0);
-  if (self == nullptr) return nullptr;
-  TensorMeter* meter = meter_of(self);
-  new (&meter->reader) memory::Reader();
-  new (&meter->sums) std::vector<MemorySums>();
-  new (&meter->kept) std::vector<int64_t>();
-  new (&meter->lock) SpinLock();
-  meter->on_fold = Py_NewRef(Py_None);
-  return self;
-}
-
-int meter_traverse(PyObject* self, visitproc visit, void* arg) {
-  Py_VISIT(Py_TYPE(self));
-  Py_VISIT(meter_of(self)->on_fold);
-  return 0;
-}
-
-int meter_clear(PyObject* self) {
-  Py_CLEAR(meter_of(self)->on_fold);
-  return 0;
-}
-
-void meter_dealloc(PyObject* self) {
-  PyTypeObject* type = Py_TYPE(self);
-  PyObject_GC_UnTrack(self);
-  meter_clear(self);
-  TensorMeter* meter = meter_of(self);
-  if (meter->reader.account != nullptr) meter->reader.account->remove_reader(&meter->reader);
-  meter->sums.~vector();
-  meter->kept.~vector();
-  type->tp_free(self);
-  Py_DECREF(type);
-}
+PyObject* meter_new(PyTypeObject* type, PyObject*, PyObject*) { return TensorMeter::make(type); }
 
 // used, acquired (the same: torch keeps nothing), level, peak since the last time.
 PyObject* meter_read(PyObject* self, PyObject*) {
@@ -124,14 +96,7 @@ PyObject* meter_sums(PyObject* self, void*) {
 
 PyObject* meter_fold(PyObject* self, PyObject*) { return fold(meter_of(self), kMemoryFields); }
 
-PyObject* meter_moved(PyObject* self, PyObject* args) {
-  std::vector<Node*> closed, opened;
-  if (!as_move(args, &closed, &opened)) return nullptr;
-  memory::Reading now = meter_of(self)->read(closed.empty() ? opened[0]->around() : closed[0]);
-  for (Node* node : closed) meter_of(self)->closed(node, now);
-  for (Node* node : opened) meter_of(self)->opened(node, now);
-  Py_RETURN_NONE;
-}
+PyObject* meter_moved(PyObject* self, PyObject* args) { return moved(meter_of(self), args); }
 
 // Has tensors on the CPU counted from now on, or not any more. Whether they are.
 PyObject* count_tensors(PyObject*, PyObject* does) {
@@ -162,9 +127,9 @@ PyMethodDef meter_methods[] = {{"read", meter_read, METH_NOARGS, nullptr},
                                {nullptr, nullptr, 0, nullptr}};
 
 PyType_Slot meter_slots[] = {SLOT(Py_tp_new, meter_new),
-                             SLOT(Py_tp_dealloc, meter_dealloc),
-                             SLOT(Py_tp_traverse, meter_traverse),
-                             SLOT(Py_tp_clear, meter_clear),
+                             SLOT(Py_tp_dealloc, TensorMeter::dealloc),
+                             SLOT(Py_tp_traverse, TensorMeter::traverse),
+                             SLOT(Py_tp_clear, TensorMeter::clear),
                              SLOT(Py_tp_members, meter_members),
                              SLOT(Py_tp_getset, meter_getset),
                              SLOT(Py_tp_methods, meter_methods),

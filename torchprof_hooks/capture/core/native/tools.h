@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <mutex>
+#include <new>
 
 // In tables of types and methods.
 #define MODULE "torchprof_hooks.capture.core.native."
@@ -42,4 +43,33 @@ class Owned {
 
  private:
   PyObject* object_;
+};
+
+// An object of Python's with a part of C++, which tells what objects it holds: `held`.
+template <class Part>
+struct WithPart : PyObject, Part {
+  static WithPart* of(PyObject* self) { return static_cast<WithPart*>(self); }
+
+  static PyObject* make(PyTypeObject* type) {
+    PyObject* self = type->tp_alloc(type, 0);
+    if (self != nullptr) new (static_cast<Part*>(of(self))) Part();
+    return self;
+  }
+  static int traverse(PyObject* self, visitproc visit, void* arg) {
+    Py_VISIT(Py_TYPE(self));
+    for (PyObject** held : of(self)->held()) Py_VISIT(*held);
+    return 0;
+  }
+  static int clear(PyObject* self) {
+    for (PyObject** held : of(self)->held()) Py_CLEAR(*held);
+    return 0;
+  }
+  static void dealloc(PyObject* self) {
+    PyTypeObject* type = Py_TYPE(self);
+    PyObject_GC_UnTrack(self);
+    clear(self);
+    of(self)->~Part();
+    type->tp_free(self);
+    Py_DECREF(type);
+  }
 };
