@@ -3,7 +3,6 @@ end in order."""
 
 from __future__ import annotations
 
-from _thread import get_ident
 from collections.abc import Callable, Iterator
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Final
@@ -99,10 +98,6 @@ class ThreadCalls(Cursor):
             began_ns = perf_counter_ns()
             self.meters.look_for_devices(self)
             self.site.reading_ns += perf_counter_ns() - began_ns
-
-    def works_here(self) -> bool:
-        """Whether the running thread is the one that is followed."""
-        return get_ident() == self.thread
 
     def looks_away_from(self, module: torch.nn.Module) -> bool:
         """Whether a call of `module`, not seen yet from the current site, is not to be
