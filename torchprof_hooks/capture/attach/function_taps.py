@@ -59,12 +59,12 @@ class FunctionTaps:
         functions.name_nodes(True)
         attachments.attach(self._apply, tracker)
         attachments.attach(self._regions, tracker)
-        functions.open_mode(user)
+        attachments.attach(functions.mode_on_stack, user)
 
     def hide_functions(self, tracker: Tracker, user: object) -> None:
         """Undo `show_functions`."""
         functions = _functions_of(tracker)
-        functions.close_mode(user)
+        attachments.detach(functions.mode_on_stack, user)
         functions.name_nodes(False)
         attachments.detach(self._regions, tracker)
         attachments.detach(self._apply, tracker)

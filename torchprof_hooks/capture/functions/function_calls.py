@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from torchprof_hooks.capture.attach.attachments import attachments
 from torchprof_hooks.capture.attach.function_mode import ModeOnStack
 from torchprof_hooks.capture.backward.backward_pass import BackwardPass
 from torchprof_hooks.capture.functions.function_sites import FunctionSites
@@ -43,7 +42,6 @@ class FunctionCalls:
     nodes that a function makes are its own; a node that no function is known for is a
     function of its own, called by the node's name.
 
-    follows_all: whether all functions are to be shown to the tracker.
     by_shapes: whether calls with inputs of different shapes are told apart.
     counts_flops: see `FunctionSites`.
     wants: which functions are followed, in forward and in backward; by default all.
@@ -52,14 +50,12 @@ class FunctionCalls:
     def __init__(
         self,
         *,
-        follows_all: bool = True,
         by_shapes: bool = False,
         counts_flops: bool = False,
         wants: Callable[[Any], bool] | None = None,
     ) -> None:
-        self.follows_all = follows_all
         self.by_shapes = by_shapes
-        self.names_nodes = follows_all and wants is None
+        self.names_nodes = wants is None
         self.sites: FunctionSites
         self.mode_on_stack: ModeOnStack
         #: Name of the custom Function whose transformed form is running: torch.func
@@ -133,15 +129,6 @@ class FunctionCalls:
     def leave(self, tracker: Tracker, function: Any) -> None:
         """`function` is not to be followed any more, nor are its open calls."""
         self.forget(tracker)
-
-    def open_mode(self, user: object) -> None:
-        """Be shown the torch functions that this thread calls, for as long as `user`
-        lives, or until `close_mode`."""
-        attachments.attach(self.mode_on_stack, user)
-
-    def close_mode(self, user: object) -> None:
-        """Undo `open_mode`."""
-        attachments.detach(self.mode_on_stack, user)
 
     def name_nodes(self, does: bool) -> None:
         """Whether nodes that no function is known for are functions of their own."""

@@ -9,6 +9,7 @@ from typing import Final, cast
 import numpy as np
 import torch
 
+from torchprof_hooks.capture.attach.attachments import attachments
 from torchprof_hooks.capture.backward.backward_pass import PassRequest
 from torchprof_hooks.capture.core import hooks_of
 from torchprof_hooks.capture.overhead.trial_model import (
@@ -165,8 +166,8 @@ def mode_of(tracker: Tracker) -> Iterator[None]:
     """The tracker sees functions."""
     functions = tracker.functions
     assert functions is not None
-    functions.open_mode(tracker)
+    attachments.attach(functions.mode_on_stack, tracker)
     try:
         yield
     finally:
-        functions.close_mode(tracker)
+        attachments.detach(functions.mode_on_stack, tracker)

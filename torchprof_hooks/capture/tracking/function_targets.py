@@ -6,6 +6,7 @@ import threading
 import weakref
 from typing import Any, Final
 
+from torchprof_hooks.capture.attach.attachments import attachments
 from torchprof_hooks.capture.attach.function_taps import function_taps
 from torchprof_hooks.capture.functions.function_calls import FunctionCalls
 from torchprof_hooks.capture.tracking.thread_trackers import ThreadTrackers
@@ -67,7 +68,7 @@ class TorchFunctionTap(TargetTap):
         self._function = function
         self._functions, self._tracker = self._tracker_here()
         _of_thread.taps.setdefault(function, {})[name] = self
-        self._functions.open_mode(self)
+        attachments.attach(self._functions.mode_on_stack, self)
 
     def close(self) -> None:
         """Disconnect the hook."""
@@ -75,7 +76,7 @@ class TorchFunctionTap(TargetTap):
         if not _of_thread.taps.get(self._function):
             _of_thread.taps.pop(self._function, None)
         self._functions.leave(self._tracker, self._function)
-        self._functions.close_mode(self)
+        attachments.detach(self._functions.mode_on_stack, self)
 
 
 class NodeTap(TargetTap):

@@ -90,7 +90,7 @@ class Tracker(ThreadCalls):
     @property
     def follows_functions(self) -> bool:
         """Whether it is to be shown all functions."""
-        return self.functions is not None and self.functions.follows_all
+        return self.functions is not None
 
     @property
     def names_nodes(self) -> bool:
