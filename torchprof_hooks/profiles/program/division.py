@@ -18,10 +18,10 @@ from torchprof_hooks.profiles.names import (
     Phase,
 )
 from torchprof_hooks.profiles.profile import Profile
+from torchprof_hooks.profiles.program.pattern import scaled
 from torchprof_hooks.profiles.program.unseen_steps import (
     UNSAMPLED_INFOS,
     not_looked_into,
-    scaled,
 )
 from torchprof_hooks.profiles.totals import Totals
 

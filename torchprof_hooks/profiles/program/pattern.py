@@ -13,6 +13,8 @@ from torchprof_hooks.profiles.totals import Totals
 _OUTSIDE: Final[CellKey] = ((OUTSIDE_NAME,), "outside")
 #: Phases that differ from step to step.
 _OF_FEW_STEPS: Final = ("profiler", "compiling", "garbage")
+#: Those that are known where nothing else is.
+_FIXED: Final = ("profiler", "garbage")
 
 
 def usual(profile: Profile) -> dict[CellKey, Totals]:
@@ -45,7 +47,29 @@ def ns_of_few_steps(profile: Profile) -> int:
     )
 
 
-def garbage_of(profile: Profile) -> dict[CellKey, Totals]:
-    """What Python took to look for garbage."""
-    cells = profile.cells.items()
-    return {key: totals for key, totals in cells if key[1] == "garbage"}
+def fixed_cells(profile: Profile) -> dict[CellKey, Totals]:
+    """What Python took to look for garbage, and what measuring took."""
+    cells = profile.corrected().cells.items()
+    return {key: t for key, t in cells if key[1] in _FIXED and t.self_ns}
+
+
+def scaled(totals: Totals, time: float, calls: float) -> Totals:
+    """Totals of so many times as many calls, which took so many times as long together:
+    how calls differ from their mean is the same, in parts of it."""
+    squares = time**2 / calls if calls else 0.0
+    return Totals(  # every cell needs it, and `replace` takes three times as long
+        round(totals.calls * calls),
+        round(totals.self_ns * time),
+        totals.cumulative_ns,
+        totals.min_ns,
+        totals.max_ns,
+        round(totals.duration_ns * time),
+        round(totals.squares_ns2 * squares),
+        round(totals.device_self_ns * time),
+        totals.device_cumulative_ns,
+        totals.memory.scaled(calls),
+        totals.memory_cumulative,
+        round(totals.flops * calls),  # as the bytes that are moved
+        totals.overhead_ns,
+        traffic=totals.traffic.scaled(calls),
+    )

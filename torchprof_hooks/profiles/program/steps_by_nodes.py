@@ -7,12 +7,11 @@ from typing import Final
 
 from torchprof_hooks.profiles.cells import CellKey
 from torchprof_hooks.profiles.profile import Profile
-from torchprof_hooks.profiles.program.pattern import garbage_of, usual
+from torchprof_hooks.profiles.program.pattern import fixed_cells, scaled, usual
 from torchprof_hooks.profiles.program.stratum import Stratum
 from torchprof_hooks.profiles.program.timed_phases import TimedPhases
 from torchprof_hooks.profiles.program.unseen_steps import (
     MUCH_LONGER,
-    scaled,
     with_rest,
 )
 
@@ -29,8 +28,8 @@ def imagined_by_nodes(counted: Stratum, seen: Stratum) -> Profile | None:
     """The profile of training steps that were only counted, as it would be if to each
     node came as much time in modules, backward, optimizers and so on as in those that
     were seen; or more, where nodes took more than they did around these; but phases
-    that were timed took what they did. Of the time that is left, up to twice as much as
-    in these is outside of all; of the rest nothing is known.
+    that were timed, and what was watched, took what they did. Of the time that is left,
+    up to twice as much as in these is outside of all; of the rest nothing is known.
 
     Steps are of any number of calls then, and it does not matter what measuring took of
     the time between calls, which is not known well where they are short.
@@ -43,15 +42,17 @@ def imagined_by_nodes(counted: Stratum, seen: Stratum) -> Profile | None:
     pattern_ns = sum(totals.self_ns for totals in pattern.values())
     if not 0 < pattern_ns <= _SHORT_NS * seen.nodes:
         return None
-    cells = garbage_of(counted.profile)
+    cells = fixed_cells(counted.profile)
     steps_ns = counted.profile.step_times.steps_ns
     steps_ns -= sum(totals.self_ns for totals in cells.values())
     calls = counted.nodes / seen.nodes
-    factors = TimedPhases(counted, pattern).factors
+    timed = TimedPhases(counted, pattern)
+    factors = timed.factors
     # Where backward was timed in both, it tells how fast the machine was.
     by_all = calls * _slower(steps_ns / calls, seen.unseen_ns)
     factor = factors.get("backward", by_all)
-    inside_ns, outside_ns = 0.0, 0.0
+    inside_ns, outside_ns = float(timed.watched_ns), 0.0
+    pattern = {k: t for k, t in pattern.items() if k[1] not in timed.watched_phases}
     for key, totals in pattern.items():
         if _is_rest(key):
             outside_ns += factor * totals.self_ns
@@ -64,6 +65,7 @@ def imagined_by_nodes(counted: Stratum, seen: Stratum) -> Profile | None:
     for key, totals in pattern.items():
         time = time_outside if _is_rest(key) else factors.get(key[1], factor)
         cells[key] = scaled(totals, time, calls)
+    cells.update(timed.watched)
     return with_rest(counted.profile, cells, seen.profile.modules)
 
 

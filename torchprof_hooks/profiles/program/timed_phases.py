@@ -4,18 +4,28 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from typing import ClassVar, Final
 
 from torchprof_hooks.profiles.cells import CellKey
 from torchprof_hooks.profiles.names import BACKWARD_PHASES, Phase
+from torchprof_hooks.profiles.program.pattern import scaled
 from torchprof_hooks.profiles.program.stratum import Stratum
 from torchprof_hooks.profiles.totals import Totals
+
+_WATCHED: Final[tuple[Phase, ...]] = ("forward", "data")
 
 
 class TimedPhases:
     """Which phases of a pattern were timed in the steps that are to be like it.
 
     factors: by what the times of their cells are to be multiplied.
+    watched: calls of modules from outside, and batches, where these were watched: all
+        of them, as they were; or as many as in all of the time, if in a part of it they
+        were not.
     """
+
+    #: Up to which part of the time that may be.
+    _MOST_UNWATCHED: ClassVar[float] = 1 / 8
 
     def __init__(self, counted: Stratum, pattern: Mapping[CellKey, Totals]) -> None:
         self.factors: dict[Phase, float] = {}
@@ -28,6 +38,28 @@ class TimedPhases:
         if not (seen_ns["waiting"] or seen_ns["communication"]):
             self._add(BACKWARD_PHASES, counted.backward_ns, seen_ns)
         self._add(("optimizer",), counted.optimizers_ns, seen_ns)
+        self.watched = self._watched_in(counted)
+
+    @property
+    def watched_phases(self) -> tuple[Phase, ...]:
+        """Those of which all is known."""
+        return _WATCHED if self.watched else ()
+
+    @property
+    def watched_ns(self) -> int:
+        """What those calls took."""
+        return sum(totals.self_ns for totals in self.watched.values())
+
+    def _watched_in(self, counted: Stratum) -> dict[CellKey, Totals]:
+        wall_ns = counted.profile.wall_ns
+        if counted.unwatched_ns > self._MOST_UNWATCHED * wall_ns:
+            return {}
+        cells = counted.profile.corrected().cells.items()
+        watched = {key: t for key, t in cells if key[1] in _WATCHED}
+        if not any(phase == "forward" for _, phase in watched):
+            return {}
+        ratio = wall_ns / max(wall_ns - counted.unwatched_ns, 1)
+        return {key: scaled(t, ratio, ratio) for key, t in watched.items()}
 
     def within_ns(self, steps_ns: int) -> float:
         """What they took in so much of the time of the steps."""

@@ -12,12 +12,14 @@ from torchprof_hooks.profiles.names import (
     BACKWARD_NAME,
     BACKWARD_PHASES,
     ENGINE_NAME,
+    PROFILER_NAME,
     UNSAMPLED_NAME,
 )
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.program.pattern import (
-    garbage_of,
+    fixed_cells,
     ns_of_few_steps,
+    scaled,
     usual,
     usual_ns,
 )
@@ -47,12 +49,16 @@ _INSIDE: Final = ("forward", *BACKWARD_PHASES)
 
 
 class _Known(NamedTuple):
-    """How many training steps and evaluation calls there are, and what they took."""
+    """How many training steps and evaluation calls there are, and what they took.
+
+    share_of_all: which part of all steps and calls they are.
+    """
 
     steps: int
     steps_ns: int
     evaluations: int
     evaluation_ns: int
+    share_of_all: float = 1.0
 
     @property
     def all_ns(self) -> int:
@@ -88,54 +94,33 @@ class _Known(NamedTuple):
         return 0.0 if both or not count else (self.steps + self.evaluations) / count
 
 
-def scaled(totals: Totals, time: float, calls: float) -> Totals:
-    """Totals of so many times as many calls, which took so many times as long together:
-    how calls differ from their mean is the same, in parts of it."""
-    squares = time**2 / calls if calls else 0.0
-    return Totals(  # every cell needs it, and `replace` takes three times as long
-        round(totals.calls * calls),
-        round(totals.self_ns * time),
-        totals.cumulative_ns,
-        totals.min_ns,
-        totals.max_ns,
-        round(totals.duration_ns * time),
-        round(totals.squares_ns2 * squares),
-        round(totals.device_self_ns * time),
-        totals.device_cumulative_ns,
-        totals.memory.scaled(calls),
-        totals.memory_cumulative,
-        round(totals.flops * calls),  # as the bytes that are moved
-        totals.overhead_ns,
-        traffic=totals.traffic.scaled(calls),
-    )
-
-
 def imagined(counted: Stratum, seen: Profile) -> Profile:
     """The profile of steps that were only counted and timed, as it would be if they
     were like those that were seen: training steps like training steps, and evaluation
     calls like such calls.
 
-    What Python took to look for garbage is that of these steps, and so are the phases
-    that were timed.
+    What Python took to look for garbage is that of these steps, and so are what
+    measuring took, the phases that were timed, and what was watched.
     Time of steps that are much longer than all that were seen, and what comes after the
     last step, is on a row of its own: nothing is known of it. Where evaluation calls
     were not watched, they are what makes steps so long, and one may be many.
     """
     pattern = usual(seen.corrected())
     pattern_ns = sum(totals.self_ns for totals in pattern.values())
-    cells = garbage_of(counted.profile)
-    garbage_ns = sum(totals.self_ns for totals in cells.values())
+    cells = fixed_cells(counted.profile)
+    fixed_ns = sum(totals.self_ns for totals in cells.values())
     counted_times = counted.profile.step_times
     found = _known(counted_times, seen.step_times)
     if counted.is_unwatched and seen.step_times.evaluations:
         found = found.with_evaluations_in(counted_times)
-    found = found.without(garbage_ns)
+    found = found.without(fixed_ns)
     if pattern_ns and found.all_ns:
         known = _known(seen.step_times).without(ns_of_few_steps(seen))
         overhead_ns = usual_ns(seen) - pattern_ns
         share = _share_of_training(usual(seen), known, overhead_ns)
         timed = TimedPhases(counted, pattern)
         cells.update(_like(pattern, share * pattern_ns, found, known, timed))
+        cells.update(timed.watched)
     return with_rest(counted.profile, cells, seen.modules)
 
 
@@ -180,12 +165,14 @@ def _known(times: StepTimes, others: StepTimes | None = None) -> _Known:
     longest_ns = max((b.total_ns / b.steps for b in others.later), default=0.0)
     longest_ns = max(longest_ns, others.first_mean_ns)
     like = [b for b in times.later if b.total_ns <= MUCH_LONGER * longest_ns * b.steps]
+    steps = sum(bucket.steps for bucket in like)
     evaluations = times.evaluations if others.evaluations else 0
     return _Known(
-        sum(bucket.steps for bucket in like),
+        steps,
         sum(bucket.total_ns for bucket in like),
         evaluations,
         times.evaluation_ns if evaluations else 0,
+        (steps + evaluations) / max(times.steps + times.evaluations, 1),
     )
 
 
@@ -203,8 +190,12 @@ def _like(
         for key, totals in pattern.items()
     )
     training = found.steps_ns / max(training_ns, least_ns, 1)
-    rest_ns, others_ns = found.all_ns - timed.within_ns(found.steps_ns), 0
+    rest_ns = found.all_ns - timed.within_ns(found.steps_ns)
+    rest_ns -= found.share_of_all * timed.watched_ns
+    others_ns = 0
     for (_, phase), totals in pattern.items():
+        if phase in timed.watched_phases:
+            continue
         if phase in _OF_TRAINING:
             rest_ns -= (phase not in timed.factors) * training * totals.self_ns
         else:
@@ -217,6 +208,7 @@ def _like(
         if key[1] in _OF_TRAINING
         else scaled(totals, others, calls or others)
         for key, totals in pattern.items()
+        if key[1] not in timed.watched_phases
     }
 
 
@@ -230,6 +222,8 @@ def with_rest(counted: Profile, cells: dict[CellKey, Totals], infos: Infos) -> P
     known = cells.get(key, Totals())
     cells[key] = replace(known, self_ns=known.self_ns + rest_ns)
     modules = {**counted.modules, **infos, **UNSAMPLED_INFOS}
+    if any(path == (PROFILER_NAME,) for path, _ in cells):
+        modules[PROFILER_NAME] = ModuleInfo(kind="profiler")
     return replace(counted, cells=cells, modules=modules)
 
 
