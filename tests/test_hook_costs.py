@@ -328,7 +328,7 @@ def test_nothing_is_called_without_an_active_hook(was_used: bool) -> None:
 #: that ask whether the compiler is at work (4); whose step it is, in which thread, and
 #: when it ended (6). The native core counts the model's call; that in Python is told
 #: when it begins and ends, of its nodes, counts it then, and times that (26).
-CALLS_PER_UNMEASURED_STEP = 10 if IS_NATIVE else 36
+CALLS_PER_UNMEASURED_STEP = 10 if IS_NATIVE else 66
 
 
 def test_of_a_step_that_is_not_measured_only_the_end_is_noticed(
@@ -402,8 +402,8 @@ def test_modules_are_not_hooked() -> None:
     with profile():
         for steps in (1, 5):
             run(chain, steps)
-            assert len(nn_module._global_forward_pre_hooks) == before + 1
-            assert len(nn_module._global_forward_hooks) == before + 1
+            hooks = 0 if IS_NATIVE else 1
+            assert len(nn_module._global_forward_hooks) == before + hooks
             assert not nn_module._global_backward_hooks
     tables = ("_forward_pre_hooks", "_forward_hooks", "_backward_hooks")
     for module in chain.modules():

@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader
 
 from tests.fake_clock import burn
 from torchprof_hooks import Profile
+from torchprof_hooks.capture.attach.module_hooks import _seam_in_calls
 from torchprof_hooks.capture.record.module_names import ModuleNames
 from torchprof_hooks.capture.sampling.prices import Ended, Level, Run
 from torchprof_hooks.capture.sampling.sampled_steps import SampledSteps
@@ -65,7 +66,7 @@ def sampled_by(scheduler: Scheduler) -> Iterator[SampledSteps]:
     def make(level: Level, names: ModuleNames) -> tuple[Tracker, str]:
         return make_tracker(Settings(functions=level == Level.FUNCTIONS), names)
 
-    sampler = SampledSteps(make, scheduler, sees_all=True)
+    sampler = SampledSteps(make, scheduler)
     sampler.start()
     try:
         yield sampler
@@ -140,12 +141,19 @@ def check_sums(found: Profile) -> None:
     assert all(totals.self_ns >= 0 for totals in found.cells.values())
 
 
+def shows_insides() -> bool:
+    """Whether calls inside of others are shown to somebody here."""
+    shown = [user.cursor for user in _seam_in_calls().users]
+    return any(cursor and not cursor.sees_outer_alone for cursor in shown)
+
+
 def registered(model: nn.Module) -> dict[str, object]:
     """What may be changed while steps are measured."""
     return {
         "modules": len(torch_module._global_forward_pre_hooks)
         + len(torch_module._global_forward_hooks)
-        + len(torch_module._global_forward_hooks_always_called),
+        + len(torch_module._global_forward_hooks_always_called)
+        + 3 * shows_insides(),
         "these modules": {
             name: len(module._forward_pre_hooks) + len(module._forward_hooks)
             for name, module in model.named_modules()

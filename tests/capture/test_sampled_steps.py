@@ -23,7 +23,6 @@ from tests.planted import Work
 from torchprof_hooks import profile, profile_function
 from torchprof_hooks.capture.attach.function_mode import FunctionMode
 from torchprof_hooks.capture.sampling.prices import CountedCosts, Level, Prices
-from torchprof_hooks.capture.sampling.sampled_steps import MOST_ROOTS
 from torchprof_hooks.capture.sampling.scheduler import Scheduler
 from torchprof_hooks.capture.torch_names.functions import function_modes
 from torchprof_hooks.profiles.names import OUTSIDE_NAME, UNSAMPLED_NAME
@@ -144,12 +143,12 @@ def test_steps_of_which_only_the_end_was_seen_are_like_the_others(
     assert strata.steps_in_phases == strata.looked_at(of_functions=False) == 6
     estimate = strata.estimate(of_functions=False)
     assert own_sum(estimate) == strata.whole.wall_ns == (24 * 10 + 1007) * MS
-    assert calls(estimate, "Work") == 23
+    assert calls(estimate, "Work") == 24  # they are watched
     rows = {row.name: row.phases for row in estimate.rows()}
-    assert rows["Work"]["forward"].self_ns == 23 * 3 * MS
+    assert rows["Work"]["forward"].self_ns == 24 * 3 * MS
     assert rows["Work"]["backward"].self_ns == 23 * 5 * MS
     assert rows[OUTSIDE_NAME]["outside"].self_ns == 23 * 2 * MS
-    assert rows[UNSAMPLED_NAME]["outside"].self_ns == (10 + 1007) * MS
+    assert rows[UNSAMPLED_NAME]["outside"].self_ns == (5 + 2 + 1007) * MS
 
 
 def test_nothing_is_left_behind() -> None:
@@ -164,46 +163,16 @@ def test_nothing_is_left_behind() -> None:
     assert not optimizer_module._global_optimizer_post_hooks
 
 
-def test_hooks_are_gone_from_steps_looked_at_in_phases() -> None:
-    model = Net()
-    seen: list[tuple[int, int, int]] = []
-
-    def note(module: nn.Module, args: object) -> None:
-        seen.append(
-            (
-                len(torch_module._global_forward_pre_hooks),
-                hooks_of(model),
-                hooks_of(model.second),
-            )
-        )
-
-    model.first.register_forward_pre_hook(note)
-    with sampled(Level.PHASES):
-        train(model, 3)
-    assert seen == [(1, 0, 0), (0, 2, 0), (0, 2, 0)]
-
-
-def test_copies_of_a_model_with_hooks_are_not_measured() -> None:
-    model = Net()
-    with sampled(Level.PHASES) as sampler:
-        train(model, 2)
-        for copied in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
-            copied(torch.ones(2, 4))
-        strata = sampler.strata()
-    assert calls(strata.phases.profile, "Net") == 1
-
-
-def test_a_saved_model_can_be_read_without_this_package() -> None:
+def test_a_model_that_is_saved_or_copied_meanwhile_has_nothing_of_ours() -> None:
     model = Net()
     with sampled(Level.PHASES):
         train(model, 2)
-        assert hooks_of(model) == 2
         saved = pickle.dumps(model)
         copied = copy.deepcopy(model)
+        assert vars(copied).keys() == vars(model).keys() == vars(Net()).keys()
     assert b"torchprof_hooks" not in saved
     x = torch.ones(2, 4)
     assert copied(x).tolist() == model(x).tolist()
-    assert torch.compile(copied, backend="eager")(x).tolist() == model(x).tolist()
 
 
 @pytest.mark.parametrize("level", ALL)
@@ -305,8 +274,8 @@ def test_what_is_done_between_steps_is_in_no_book(
     assert all(totals.overhead_ns >= 0 for totals in whole.cells.values())
 
 
-def test_a_program_of_many_models_is_always_looked_at_in_modules() -> None:
-    layers = [nn.Linear(4, 4) for _ in range(MOST_ROOTS + 1)]
+def test_a_program_of_many_models_is_looked_at_in_phases() -> None:
+    layers = [nn.Linear(4, 4) for _ in range(40)]
     optimizer = torch.optim.SGD([layers[0].weight], 0.1)
     with sampled(Level.PHASES) as sampler:
         for _ in range(4):
@@ -316,8 +285,7 @@ def test_a_program_of_many_models_is_always_looked_at_in_modules() -> None:
             x.sum().backward()
             optimizer.step()
         strata = sampler.strata()
-    assert strata.phases.steps == 1  # chosen before more was known
-    assert strata.modules.steps >= 2
+    assert strata.phases.steps == 3
     assert calls(strata.whole, "Linear") == 4
 
 
@@ -344,7 +312,6 @@ def losses(each: int, keeps: bool) -> Iterator[nn.Module]:
 def test_modules_that_are_made_anew_in_the_middle_of_a_program(
     clock: FakeClock, each: int, keeps: bool
 ) -> None:
-    """Hooks on those of the steps before would not show those that come."""
     clock.cost_per_reading_ns = 0
     dear = Prices(CountedCosts(500, 1_000, 1_000, 2_000, 200_000))  # are modules
     work, steps = Work(3, 4), 600
@@ -357,10 +324,10 @@ def test_modules_that_are_made_anew_in_the_middle_of_a_program(
         strata = sampler.strata()
     assert strata.modules.steps + strata.functions.steps < steps // 3
     estimate = strata.estimate(of_functions=False)
-    named = [row for row in estimate.rows() if row.name.startswith("Loss")]
-    found_ns = sum(row.phases["forward"].self_ns for row in named)
-    # The first time that another one comes, nobody could know.
-    assert found_ns == pytest.approx(5 * MS * steps, rel=0.03 if each > 1 else 1e-3)
+    # Of a loss that was never looked into, the time of its call is all that is known.
+    named = {row.name: row for row in estimate.rows() if row.name.startswith("Loss")}
+    found_ns = sum(row.phases["forward"].cumulative_ns for row in named.values())
+    assert found_ns == pytest.approx(5 * MS * steps, rel=1e-3)
     rows = {row.name: row for row in estimate.rows()}
     assert rows["Work"].phases["forward"].self_ns == pytest.approx(3 * MS * steps)
     known_ns = rows[OUTSIDE_NAME].self_ns + found_ns
@@ -375,25 +342,8 @@ def test_a_loss_that_nobody_keeps(clock: FakeClock) -> None:
             Loss()(work(torch.ones(2))).backward()
             optimizer.step()
         strata = sampler.strata()
-    assert strata.phases.steps == 1  # chosen before more was known
-    assert calls(strata.whole, "Loss") == 11
-
-
-def test_roots_are_relied_on_again_when_no_others_come() -> None:
-    with sampled(Level.MODULES, Level.PHASES) as sampler:
-        loss = nn.Identity()
-        work = nn.Linear(4, 4)
-        optimizer = torch.optim.SGD(work.parameters(), 0.1)
-        for step in range(80):
-            if step == 10:
-                loss = nn.Identity()
-            loss(work(torch.ones(2, 4))).sum().backward()
-            optimizer.step()
-            if step == 20:
-                before = sampler.strata().phases.steps
-        strata = sampler.strata()
-    assert 2 < before < 8
-    assert strata.phases.steps > before + 10
+    assert strata.phases.steps == 11
+    assert calls(strata.whole, "Loss") == 12
 
 
 def dear_functions() -> Prices:
@@ -461,12 +411,12 @@ def test_inference_in_steps_of_calls() -> None:
         for _ in range(9):
             model(torch.ones(2, 4))
         for _ in range(5):
-            nn.Linear(4, 4)(torch.ones(2, 4))  # which nobody could know of
+            nn.Linear(4, 4)(torch.ones(2, 4))
         strata = sampler.strata()
     assert sampler.steps == 14
-    assert calls(strata.whole, "Net") == calls(strata.whole, "Net.first") == 9
+    assert calls(strata.whole, "Net") == 9
     assert calls(strata.whole, "Linear") == 5
-    assert strata.phases.steps == 0
+    assert 0 < calls(strata.whole, "Net.first") < 9
 
 
 def test_an_exception_in_a_step() -> None:

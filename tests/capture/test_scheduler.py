@@ -22,7 +22,6 @@ from torchprof_hooks.capture.sampling.prices import (
     counted_costs,
     trivial_call_ns,
 )
-from torchprof_hooks.capture.sampling.roots import Watching
 from torchprof_hooks.capture.sampling.scheduler import Scheduler
 
 STEPS = 6000
@@ -68,7 +67,7 @@ class Loop:
         self._step_ns = step_ms * MS
         of_pauses_ns = COUNTED.pause * pauses
         self._price_ns = dict.fromkeys(Level, 0.0)
-        self._price_ns[Level.PHASES] = of_pauses_ns
+        self._price_ns[Level.PHASES] = COUNTED.watched * pauses  # all are calls
         self._spans = dict.fromkeys(Level, 0)
         for level, price_ms in prices_ms.items():
             self._price_ns[level] = price_ms * MS
@@ -114,12 +113,11 @@ class Loop:
 
     def _ended(self, run: Run, duration_ns: float, aside_ns: float = 0.0) -> Ended:
         level, steps = run
-        is_seen = level > Level.STEPS or bool(self.scheduler.prices.watching)
+        is_seen = level > Level.STEPS or self.scheduler.prices.watches
         pauses = steps * self._pauses * is_seen
         spans = steps * self._spans[level] if level > Level.STEPS else pauses
-        calls = dict.fromkeys(Watching, pauses)
         return Ended(
-            run, round(duration_ns), spans, pauses, round(aside_ns), calls=calls
+            run, round(duration_ns), spans, pauses, round(aside_ns), calls=pauses
         )
 
 
@@ -282,16 +280,16 @@ def test_most_steps_of_many_short_calls_are_only_counted() -> None:
     loop = Loop(Scheduler(0.02, ALL, 20), prices, step_ms=8.0, pauses=102)
     loop.go_on(20_000)
     counts = Counter(loop.levels)
-    assert counts[Level.STEPS] > 18_500
+    assert counts[Level.STEPS] > 14_000
     assert counts[Level.MODULES] > 15
     assert counts[Level.PHASES] > 3 * counts[Level.MODULES]  # half of the budget
-    assert loop.scheduler.prices.watching == Watching.NONE
+    assert not loop.scheduler.prices.watches
     assert loop.overhead <= 0.02 * 1.1
 
 
 def test_few_and_long_calls_are_watched() -> None:
     loop = run_loop(0.01, 0.3)
-    assert loop.scheduler.prices.watching == Watching.ALL
+    assert loop.scheduler.prices.watches
 
 
 def test_a_level_that_is_not_possible_is_not_chosen() -> None:
@@ -408,7 +406,7 @@ def test_evaluation_calls_between_steps_of_many_calls_are_watched() -> None:
     """Those that nobody sees make the step after them look longer than all others."""
     scheduler = Scheduler(0.02, ALL, 20)
     run = scheduler.begin(Ended(Run(Level.FUNCTIONS), 5 * MS, 60, 8))
-    watched: list[Watching] = []
+    watched: list[bool] = []
     for step in range(4000):
         is_training = step % 5 == 0
         pauses, duration_ns = (12, 5 * MS) if is_training else (1, 2 * MS)
@@ -420,68 +418,35 @@ def test_evaluation_calls_between_steps_of_many_calls_are_watched() -> None:
                 is_seen * 8 * pauses,
                 is_seen * pauses,
                 evaluations=not is_training,
-                calls=dict.fromkeys(Watching, is_seen * pauses),
+                calls=is_seen * pauses,
             ),
             ALL,
         )
-        watched.append(scheduler.prices.watching)
-    assert set(watched[100:]) == {Watching.ALL}
-
-
-def test_watched_calls_inside_of_others_are_cheap() -> None:
-    """A module that is called from outside at some times, and by a model at others, has
-    a hook at these, too, which nobody is told of."""
-    prices = Prices(COUNTED)
-    calls = dict.fromkeys(Watching, 10)
-    prices.of(Ended(Run(Level.PHASES), 2 * MS, 0, 10, calls=calls))
-    # There are evaluations, for which all that may be spent is spent.
-    prices.of(Ended(Run(Level.STEPS), MS, evaluations=1000))
-    bare_ns = 2 * MS - 10 * COUNTED.pause
-    alone = (COUNTED.step + 10 * COUNTED.watched) / bare_ns
-    assert prices.watching == Watching.ALL
-    step_ns = prices.of(Ended(Run(Level.STEPS), 2 * MS, 10, 10))
-    assert step_ns == COUNTED.step + 10 * COUNTED.watched
-    step_ns = prices.of(Ended(Run(Level.STEPS), 2 * MS, 60, 10))
-    assert step_ns == COUNTED.step + 10 * COUNTED.watched + 50 * COUNTED.span
-    # AND that counts when it is decided whether to watch
-    both = alone + 25 * COUNTED.span / bare_ns  # in the mean of the two
-    for most, watching in (
-        (1.01 * alone, Watching.OUTER),
-        (0.99 * both, Watching.OUTER),
-        (0.84 * alone, Watching.OUTER),  # once it is so, there is some patience
-        (0.83 * alone, Watching.NONE),
-        (0.99 * alone, Watching.NONE),
-        (1.01 * both, Watching.ALL),
-    ):
-        prices.choose_watching(most)
-        assert prices.watching == watching
-        # AND is not forgotten while those are not watched
-        spans = 60 if watching == Watching.ALL else 10
-        prices.of(Ended(Run(Level.STEPS), 2 * MS, spans, 10))
+        watched.append(scheduler.prices.watches)
+    assert all(watched[100:])
 
 
 def test_waiting_for_evaluations_leaves_half_for_looking_where_there_are_none() -> None:
     # GIVEN steps whose calls take little more to be watched than may be spent
     prices = Prices(COUNTED)
-    calls = dict.fromkeys(Watching, 10)
-    prices.of(Ended(Run(Level.PHASES), 2 * MS, 0, 10, calls=calls))
-    bare_ns = 2 * MS - 10 * COUNTED.pause
+    prices.of(Ended(Run(Level.PHASES), 2 * MS, 0, 10, calls=10))
+    bare_ns = 2 * MS - 10 * COUNTED.watched
     share = (COUNTED.step + 10 * COUNTED.watched) / bare_ns
 
-    def chosen(most: float) -> Watching:
+    def is_chosen(most: float) -> bool:
         prices.choose_watching(most)
-        return prices.watching
+        return prices.watches
 
     # WHEN no evaluation is seen THEN they are watched for half of that alone
-    assert chosen(1.6 * share) == Watching.NONE
-    assert chosen(2.1 * share) == Watching.ALL
-    # WHEN one is THEN for all of it
+    assert not is_chosen(1.6 * share)
+    assert is_chosen(2.1 * share)
+    # WHEN one is THEN for three quarters
     prices.of(Ended(Run(Level.STEPS), MS, evaluations=1))
-    assert chosen(1.01 * share) == Watching.ALL
+    assert is_chosen(1.35 * share)
     # UNTIL there was none for long
     for _ in range(200):
-        prices.of(Ended(Run(Level.PHASES), 2 * MS, 0, 10, calls=calls))
-    assert chosen(1.01 * share) == Watching.NONE
+        prices.of(Ended(Run(Level.PHASES), 2 * MS, 0, 10, calls=10))
+    assert not is_chosen(1.01 * share)
 
 
 def test_what_is_counted_is_what_this_machine_takes(

@@ -18,7 +18,7 @@ from torchprof_hooks.capture.sampling.prices import Level
 from torchprof_hooks.capture.sampling.sampled_steps import SampledSteps
 from torchprof_hooks.capture.sampling.scheduler import Scheduler
 from torchprof_hooks.capture.torch_names.distributed.device_mesh import mesh_coordinates
-from torchprof_hooks.capture.tracking.first_call import FirstCall
+from torchprof_hooks.capture.tracking.first_call import AtEnd, FirstCall
 from torchprof_hooks.hooks.measuring import Settings, make_tracker
 from torchprof_hooks.measure.device_clock import default_device_clock
 from torchprof_hooks.measure.origin import Origin
@@ -79,7 +79,7 @@ class Recorder:
             self._sampler.start()
         FirstCall(self._go_on_here, is_main).open()
 
-    def _go_on_here(self, module: torch.nn.Module, args: Any) -> None:
+    def _go_on_here(self, module: torch.nn.Module, args: Any) -> AtEnd | None:
         """Follow the running thread instead, which is calling `module`."""
         try:
             self._heed_sigterm()
@@ -87,8 +87,10 @@ class Recorder:
             self._sampler = self._make_sampler()
             self._sampler.start()
             self._sampler.join(module, args)
+            return self._sampler.leave
         except Exception as error:  # the program goes on, whatever it is
             complain(f"torchprof_hooks: cannot measure: {error!r}")
+            return None
 
     def _make_sampler(self) -> SampledSteps:
         sampler = make_sampler(self._flags)
@@ -213,7 +215,7 @@ def make_sampler(flags: Flags) -> SampledSteps:
     if flags.time_thunks:
         levels.append(Level.FUNCTIONS)
     scheduler = Scheduler(flags.max_overhead, levels, flags.every)
-    return SampledSteps(make, scheduler, sees_all=True)
+    return SampledSteps(make, scheduler)
 
 
 def start(

@@ -10,7 +10,11 @@ from typing import TYPE_CHECKING, Final
 
 from torchprof_hooks.capture.attach.attachments import Attachment, attachments
 from torchprof_hooks.capture.attach.interruptions import begin_compiling, end_compiling
-from torchprof_hooks.capture.attach.module_hooks import numbers_of
+from torchprof_hooks.capture.attach.module_hooks import (
+    Show,
+    hide_modules_from,
+    numbers_of,
+)
 from torchprof_hooks.capture.attach.patch import Layer, Patch
 from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.torch_names.compiler import (
@@ -21,10 +25,8 @@ from torchprof_hooks.capture.torch_names.compiler import (
     watch_compilations,
 )
 from torchprof_hooks.capture.torch_names.hook_tables import (
-    Show,
     check_for_global_hooks,
     has_other_global_hooks,
-    hide_global_hooks,
 )
 from torchprof_hooks.capture.torch_names.place import Function
 
@@ -147,20 +149,20 @@ class CompileShield(Attachment):
 
     def take_off(self) -> bool:
         unwatch_compilations(*self._callbacks)
-        self._show = None  # there is nothing to show
+        self._show_again()  # to nobody
         self._is_watching = self._was_unwatched = False
         return True
 
     def _hide(self, *compilation: object) -> None:
         with self._lock:
             if self.is_used and self._show is None:
-                self._show = hide_global_hooks(numbers_of(self.users))
+                self._show = hide_modules_from(self.users, self)
 
     def _show_again(self, *compilation: object) -> None:
         with self._lock:
             show, self._show = self._show, None
             if show is not None:
-                show(numbers_of(self.users))
+                show(self.users)
 
 
 def _make_check(original: Function, layer: Layer) -> Function:

@@ -7,14 +7,13 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from torchprof_hooks.capture.attach.attachments import Attachment
-from torchprof_hooks.capture.attach.module_hooks import numbers_of
+from torchprof_hooks.capture.attach.module_hooks import hide_modules_from, numbers_of
 from torchprof_hooks.capture.attach.patch import Layer, Patch
 from torchprof_hooks.capture.torch_names.compiler import (
     export_contexts,
     script_module_maker,
 )
 from torchprof_hooks.capture.torch_names.hook_tables import (
-    hide_global_hooks,
     hide_hooks_of,
 )
 from torchprof_hooks.capture.torch_names.place import Function
@@ -54,11 +53,11 @@ class ExportShield(Attachment):
     def _exporting(self, *args: Any, **kwargs: Any) -> Iterator[Any]:
         assert self._original is not None
         with self._original(*args, **kwargs) as entered:
-            show = hide_global_hooks(numbers_of(self.users))
+            show = hide_modules_from(self.users, self)
             try:
                 yield entered
             finally:
-                show(numbers_of(self.users))
+                show(self.users)
 
 
 def _make_scripting(original: Function, layer: Layer) -> Function:

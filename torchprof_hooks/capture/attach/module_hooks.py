@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import cache
 from typing import Any, Final
 
 from torch.nn.modules.module import (
@@ -12,17 +13,20 @@ from torch.nn.modules.module import (
 from torch.utils.hooks import RemovableHandle
 
 from torchprof_hooks.capture.attach.attachments import Attachment, attachments
-from torchprof_hooks.capture.core import (
-    SHARED_HOOKS,
-    Cursor,
-    hooks_of,
-    show_modules_to,
-)
+from torchprof_hooks.capture.core import CORE, Cursor, Seam, hooks_of
 from torchprof_hooks.capture.torch_names.hook_tables import (
     global_hook_numbers,
+    hide_global_hooks,
     remove_global_hooks,
 )
+from torchprof_hooks.capture.torch_names.module_calls import (
+    no_implementation,
+    place_of_implementation,
+)
 from torchprof_hooks.capture.torch_names.place import Function
+
+#: Shows module calls again to those that are still there.
+Show = Callable[[Iterable["AnyHooks"]], None]
 
 
 class ModuleHooks(Attachment):
@@ -69,43 +73,125 @@ def numbers_of(hooks: Iterable[Any]) -> set[int]:
     return {number for each in hooks for number in each.numbers}
 
 
-class _SharedHooks(ModuleHooks):
-    """The pair that serves all cursors; its users are the `CursorHooks` of these."""
-
-    def users_changed(self) -> None:
-        """Show modules to their cursors."""
-        show_modules_to(tuple(user.cursor for user in self.users))
+#: Python numbers the versions of a class to remember what it found in it, and does so
+#: no more for a class that changes all the time: a seam of the native core that comes
+#: and goes more often than this stays, which takes nothing, and shows calls to nobody.
+MOST_CHANGES: Final = 64
 
 
-class CursorHooks(ModuleHooks):
-    """Shows one cursor every module call of the process.
+class _SeamInCalls(Attachment):
+    """The seam that shows all module calls to the cursors of its users, `CursorHooks`,
+    while nobody hides them; or hooks that do, where torch has no place for it."""
 
-    Torch calls the hooks of all threads in each: where the core has one pair for all
-    cursors, a thread more costs the others next to nothing.
-    """
-
-    def __init__(self, cursor: Cursor) -> None:
-        super().__init__(*hooks_of(cursor))
-        self.cursor = cursor
+    def __init__(self) -> None:
+        super().__init__()
+        self._seam = Seam(no_implementation())
+        self._place = place_of_implementation()
+        self._hooks = ModuleHooks(self._seam.forward_pre, self._seam.forward_post)
+        self._hiding: set[int] = set()
+        self._changes = 0
 
     @property
     def numbers(self) -> set[int]:
-        """Those of the hooks in torch's tables."""
-        return super().numbers if _shared is None else _shared.numbers
+        """Those of the hooks in torch's tables, if there are any."""
+        return self._hooks.numbers
+
+    @property
+    def has_place(self) -> bool:
+        """Whether torch has a place for it."""
+        return self._place is not None
+
+    def put_on(self) -> None:
+        if self._place is None:
+            self._hooks.put_on()
+        elif self._place.read() is None:
+            self._changes += 1
+            self._place.write(self._seam)
+
+    def take_off(self) -> bool:
+        self._hooks.take_off()
+        stays = self._changes >= MOST_CHANGES and CORE.module is not None
+        place = self._place
+        if place is not None and place.read() is self._seam and not stays:
+            place.write(None)
+        return True
+
+    def users_changed(self) -> None:
+        """Show modules to their cursors."""
+        users = () if self._hiding else self.users
+        cursors = (user.cursor for user in users)
+        self._seam.show_to(tuple(cursor for cursor in cursors if cursor is not None))
+
+    def hide(self, hider: object) -> None:
+        """Show modules to nobody, until `show`."""
+        self._hiding.add(id(hider))
+        self.users_changed()
+
+    def show(self, hider: object) -> None:
+        """Show them again."""
+        self._hiding.discard(id(hider))
+        self.users_changed()
+
+
+@cache
+def _seam_in_calls() -> _SeamInCalls:
+    """The one there is, made when it is first needed: it asks torch something."""
+    return _SeamInCalls()
+
+
+class CursorHooks(Attachment):
+    """Shows a cursor every module call of the process, or, if it `sees_outer_alone`,
+    every one that is made from outside; by the seam."""
+
+    def __init__(self, cursor: Cursor | None = None) -> None:
+        super().__init__()
+        self.cursor = cursor
+
+    def follow(self, cursor: Cursor | None) -> None:
+        """Show them to this one from now on, or to none."""
+        self.cursor = cursor
+        _seam_in_calls().users_changed()
+
+    @property
+    def numbers(self) -> set[int]:
+        """Those of hooks in torch's tables, if there are any."""
+        return _seam_in_calls().numbers
 
     def put_on(self) -> None:
         """Be shown the calls."""
-        if _shared is None:
-            super().put_on()
-        else:
-            attachments.attach(_shared, self)
+        attachments.attach(_seam_in_calls(), self)
 
     def take_off(self) -> bool:
         """Be shown none any more."""
-        if _shared is None:
-            return super().take_off()
-        attachments.detach(_shared, self)
+        attachments.detach(_seam_in_calls(), self)
         return True
 
 
-_shared: Final = None if SHARED_HOOKS is None else _SharedHooks(*SHARED_HOOKS)
+#: What shows module calls.
+AnyHooks = ModuleHooks | CursorHooks
+
+
+def modules_show_by_seam() -> bool:
+    """Whether all calls are shown by the seam, and not by hooks."""
+    return CORE.module is not None and _seam_in_calls().has_place
+
+
+def hooks_on_all(cursor: Cursor) -> AnyHooks:
+    """What shows a cursor all calls: of the core in Python, hooks. A seam takes less
+    time, but each call would be a frame more, of which Python has no end of room."""
+    if CORE.module is None:
+        return ModuleHooks(*hooks_of(cursor))
+    return CursorHooks(cursor)
+
+
+def hide_modules_from(hooks: Iterable[AnyHooks], hider: object) -> Show:
+    """Show module calls to none of these, until what is returned is called with those
+    that are still there."""
+    show_hooks, seam = hide_global_hooks(numbers_of(hooks)), _seam_in_calls()
+    seam.hide(hider)
+
+    def show(left: Iterable[AnyHooks]) -> None:
+        seam.show(hider)
+        show_hooks(numbers_of(left))
+
+    return show

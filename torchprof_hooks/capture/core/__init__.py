@@ -19,17 +19,15 @@ if TYPE_CHECKING or CORE.module is None:
     from torchprof_hooks.capture.core.node import Node
     from torchprof_hooks.capture.core.python import Cursor, Hook, hooks_of
     from torchprof_hooks.capture.core.python_limits import (
-        SHARED_HOOKS,
         around_collections,
         on_unseen_pass,
         seen_pass_begins,
         seen_pass_ends,
-        show_modules_to,
     )
+    from torchprof_hooks.capture.core.python_seam import Seam
 else:
     Node, Cursor = CORE.module.Node, CORE.module.Cursor
-    SHARED_HOOKS = CORE.module.forward_pre, CORE.module.forward_post
-    show_modules_to = CORE.module.show_modules_to
+    Seam = CORE.module.Seam
     around_collections = CORE.module.around_collections
     on_unseen_pass = CORE.module.on_unseen_pass
     seen_pass_begins = CORE.module.seen_pass_begins
@@ -42,15 +40,14 @@ else:
 
 __all__ = [
     "CORE",
-    "SHARED_HOOKS",
     "AroundCollection",
     "Cursor",
     "Hook",
     "Node",
+    "Seam",
     "around_collections",
     "hooks_of",
     "on_unseen_pass",
     "seen_pass_begins",
     "seen_pass_ends",
-    "show_modules_to",
 ]

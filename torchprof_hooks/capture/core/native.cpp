@@ -10,9 +10,9 @@
 
 #include "native/collections.h"
 #include "native/functions.h"
-#include "native/modules.h"
 #include "native/passes.h"
 #include "native/reading.h"
+#include "native/seam.h"
 
 #include <torch/csrc/api/include/torch/version.h>
 
@@ -37,6 +37,7 @@ PyMemberDef cursor_members[] = {
     {"watches", T_BOOL, offsetof(Cursor, watches), 0, nullptr},
     {"by_shapes", T_BOOL, offsetof(Cursor, by_shapes), 0, nullptr},
     {"tells_functions", T_BOOL, offsetof(Cursor, tells_functions), 0, nullptr},
+    {"sees_outer_alone", T_BOOL, offsetof(Cursor, sees_outer_alone), 0, nullptr},
     {"divides", T_BOOL, offsetof(Cursor, divides), 0, nullptr},
     {"is_idle", T_BOOL, offsetof(Cursor, is_idle), 0, nullptr},
     {"graphs_left", T_PYSSIZET, offsetof(Cursor, graphs_left), 0, nullptr},
@@ -100,9 +101,6 @@ PyType_Spec cursor_spec = {MODULE "Cursor", sizeof(Cursor), 0, kWithCycles, curs
 PyMethodDef module_methods[] = {{"set_clock", set_clock, METH_O, nullptr},
                                 {"count_tensors", count_tensors, METH_O, nullptr},
                                 {"counts_tensors", counts_tensors, METH_NOARGS, nullptr},
-                                {"forward_pre", FASTCALL(shown_pre), METH_FASTCALL, nullptr},
-                                {"forward_post", FASTCALL(shown_post), METH_FASTCALL, nullptr},
-                                {"show_modules_to", show_modules_to, METH_O, nullptr},
                                 {"on_unseen_pass", on_unseen_pass, METH_O, nullptr},
                                 {"around_collections", around_collections, METH_O, nullptr},
                                 {"seen_pass_begins", seen_pass_begins, METH_NOARGS, nullptr},
@@ -132,6 +130,10 @@ PyMODINIT_FUNC PyInit_torchprof_hooks_native() {
   device_meter_type = add_type(module, &device_meter_spec, "DeviceMeter");
   record_type = add_type(module, &record_spec, "Record");
   cursor_type = add_type(module, &cursor_spec, "Cursor");
+  measure_seam();
+  seam_call_type = add_type(module, &seam_call_spec, "SeamCall");
+  PyTypeObject* seam_type = add_type(module, &seam_spec, "Seam");
+  if (!seam_call_type || !seam_type) return nullptr;
   if (!node_type || !children_type || !log_type || !meter_type || !device_meter_type || !record_type || !cursor_type)
     return nullptr;
   pthread_atfork(nullptr, nullptr, forget_other_threads);

@@ -21,6 +21,8 @@ class Node:
     is_called: whether it is the forward or the recompute of a module or a function.
     is_frame: whether it is that of a profiled function that no module is around.
     is_part: whether it is that of a module, called right from such a function.
+    is_outer: whether modules that are called from here are called from outside of all
+        others, and no part of something else.
     is_function: whether it is that of a function.
     is_hidden: whether nobody is told of calls here.
     children: by id of the module.
@@ -49,6 +51,7 @@ class Node:
         "is_frame",
         "is_function",
         "is_hidden",
+        "is_outer",
         "is_part",
         "key",
         "low",
@@ -65,7 +68,7 @@ class Node:
         self.code = self.key = self.start_ns = self.low = 0
         self.arrivals = self.heard = self.passed_over = self.reading_ns = 0
         self.is_entry = self.is_called = self.is_function = self.is_hidden = False
-        self.is_frame = self.is_part = False
+        self.is_frame = self.is_part = self.is_outer = False
 
     def continue_call_of(self, other: Any) -> None:
         """The call that is open at `other` turns out to be one at this node."""

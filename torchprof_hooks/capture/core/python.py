@@ -62,6 +62,7 @@ class Cursor:
         been booked; None if nobody wants to know.
     functions: asked to `find` the site of a function that was not met yet, and told of
         one that is `aborted`; None if no functions are followed.
+    sees_outer_alone: whether a seam shows it calls from where `is_outer` alone.
     by_shapes: whether calls of functions are told apart by the shapes of inputs.
     tells_functions: whether it is left to `functions` to `call` what a mode shows.
     graphs_left, evaluations_left: how many calls from outside may be counted here, and
@@ -98,7 +99,7 @@ class Cursor:
         self.device: Any = None
         self.callbacks: LinkCallbacks | None = None
         self.functions: Any = None  # FunctionCalls, which ask for more than a cursor
-        self.by_shapes = self.tells_functions = False
+        self.by_shapes = self.tells_functions = self.sees_outer_alone = False
         self.own = self.intervals.extend  # what has ended, as calls are (see `SpanLog`)
         self.entries = self.log.entries
         self.book = self.log.entries.extend

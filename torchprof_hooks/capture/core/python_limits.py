@@ -6,19 +6,7 @@ import sys
 import threading
 from collections.abc import Callable
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any, Final
-
-if TYPE_CHECKING:
-    from torchprof_hooks.capture.core.python import Cursor, Hook
-
-#: What torch is to call before and after each module for all cursors; None: there is no
-#: such pair, for finding out which of them are meant would take longer in Python than
-#: calling each.
-SHARED_HOOKS: Final[tuple[Hook, Hook] | None] = None
-
-
-def show_modules_to(cursors: tuple[Cursor, ...]) -> None:
-    """Has the pair show all module calls to these, in this order."""
+from typing import Any, Final
 
 
 def on_unseen_pass(callback: Callable[[], object] | None) -> None:

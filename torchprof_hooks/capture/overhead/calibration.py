@@ -20,6 +20,7 @@ from torchprof_hooks.capture.overhead.trial_model import (
     LAYERS,
     NODES,
     Times,
+    TrialModel,
     trial_input,
 )
 from torchprof_hooks.capture.overhead.trial_runs import (
@@ -154,7 +155,7 @@ class _Trial:
 
     def __init__(self, make: Callable[[], Tracker], sweeps: bool) -> None:
         self._rounds = _SWEEPING_ROUNDS if sweeps else _ROUNDS
-        self._bare = TrialRuns(sweeps)
+        self._bare = TrialRuns(TrialModel(sweeps))
         self._modules = MeasuredRuns(sweeps, make())
         self._functions: MeasuredRuns | None = None
         if (tracker := make()).functions is not None:

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 
 from torchprof_hooks.capture.core import seen_pass_begins, seen_pass_ends
 from torchprof_hooks.capture.torch_names.autograd import run_engine
-from torchprof_hooks.capture.torch_names.modules import call_without_global_hooks
+from torchprof_hooks.capture.torch_names.module_calls import QuietModule
 
 Times = npt.NDArray[Any]
 
@@ -25,14 +25,7 @@ _WIDTH: Final = 16
 _SWEPT_BYTES: Final = 1 << 20
 
 
-class _Quiet(torch.nn.Module):
-    """A module that is nobody's business: hooks on all modules do not see its calls,
-    nor does what else a program has put in the way of calls."""
-
-    __call__ = call_without_global_hooks()
-
-
-class Layer(_Quiet):
+class Layer(QuietModule):
     """A module that calls one function, without any random numbers: these are the
     program's."""
 
@@ -81,18 +74,19 @@ class BackwardTimes(NamedTuple):
     stops: Times
 
 
-class TrialModel(_Quiet):
+class TrialModel(QuietModule):
     """Layers one after the other.
 
     sweeps: whether caches are swept before each layer, of data and of code.
+    layer: the class of the layers.
     durations_ns: of each layer in the last forward.
     """
 
-    def __init__(self, sweeps: bool) -> None:
+    def __init__(self, sweeps: bool, layer: type[Layer] = Layer) -> None:
         super().__init__()
         self.sweeps = sweeps
         # In no table of modules: there are hooks on registering, too.
-        self.layers = [Layer(bool(n % 2)) for n in range(LAYERS)]
+        self.layers = [layer(bool(n % 2)) for n in range(LAYERS)]
         self.durations_ns: list[int] = []
         self.stamps: list[int] = []
         self._memory = np.ones(_SWEPT_BYTES // 8)

@@ -10,13 +10,18 @@ import numpy as np
 import torch
 
 from torchprof_hooks.capture.attach.attachments import attachments
+from torchprof_hooks.capture.attach.module_hooks import modules_show_by_seam
 from torchprof_hooks.capture.backward.backward_pass import PassRequest
-from torchprof_hooks.capture.core import hooks_of
+from torchprof_hooks.capture.core import Seam, hooks_of
 from torchprof_hooks.capture.overhead.trial_model import (
     BackwardTimes,
     Layer,
     Times,
     TrialModel,
+)
+from torchprof_hooks.capture.torch_names.module_calls import (
+    no_implementation,
+    with_implementation,
 )
 from torchprof_hooks.capture.tracking.tracker import Tracker
 
@@ -24,13 +29,10 @@ _ENOUGH_HOOKS: Final = 4
 
 
 class TrialRuns:
-    """Runs of a model without any hooks.
+    """Runs of a model that nobody sees."""
 
-    sweeps: whether something is done between its layers that leaves caches cold.
-    """
-
-    def __init__(self, sweeps: bool) -> None:
-        self.model = TrialModel(sweeps)
+    def __init__(self, model: TrialModel) -> None:
+        self.model = model
         self._forward_ns: list[Times] = []
         self._backward: list[BackwardTimes] = []
 
@@ -49,7 +51,7 @@ class TrialRuns:
         between layers; where they are to leave caches warm, forward is timed without.
         """
         model = self.model
-        with self._hooks():
+        with self._shown():
             if not model.sweeps:
                 model(value, stops=False)
             warm_ns = model.durations_ns
@@ -64,7 +66,7 @@ class TrialRuns:
         self._forward_ns.clear()
         self._backward.clear()
 
-    def _hooks(self) -> AbstractContextManager[object]:
+    def _shown(self) -> AbstractContextManager[object]:
         return nullcontext()
 
     def _pass_from(self, output: torch.Tensor) -> AbstractContextManager[object]:
@@ -80,7 +82,8 @@ class MeasuredRuns(TrialRuns):
     def __init__(
         self, sweeps: bool, tracker: Tracker, sees_functions: bool = False
     ) -> None:
-        super().__init__(sweeps)
+        self._seam = Seam(no_implementation()) if modules_show_by_seam() else None
+        super().__init__(_model(sweeps, self._seam))
         self._tracker = tracker
         self._hooks_ns: list[float] = []
         self._sees_functions = sees_functions
@@ -122,10 +125,14 @@ class MeasuredRuns(TrialRuns):
         return np.array([time_ns for site, time_ns in called if site not in callers])
 
     @contextmanager
-    def _hooks(self) -> Iterator[None]:
-        pre, post = hooks_of(self._tracker)
+    def _shown(self) -> Iterator[None]:
         with ExitStack() as stack:
-            for module in (self.model, *self.model.layers):
+            if self._seam is not None:
+                self._seam.show_to((self._tracker,))
+                stack.callback(self._seam.show_to, ())
+            pre, post = hooks_of(self._tracker)
+            hooked = () if self._seam else (self.model, *self.model.layers)
+            for module in hooked:
                 for handle in (
                     module.register_forward_pre_hook(pre),
                     module.register_forward_hook(post, always_call=True),
@@ -146,6 +153,13 @@ class MeasuredRuns(TrialRuns):
             yield
         finally:
             tracker.end_pass(None, False)
+
+
+def _model(sweeps: bool, seam: Seam | None) -> TrialModel:
+    if seam is None:
+        return TrialModel(sweeps)
+    model = with_implementation(TrialModel, seam)
+    return model(sweeps, with_implementation(Layer, seam))  # type: ignore[no-any-return]
 
 
 def mean_hook_ns(tracker: Tracker) -> float:

@@ -53,6 +53,8 @@ class CallTree:
     ) -> Site:
         """A site that was not there before."""
         site = Site(len(self.sites), caller, path, phase, module, function)
+        # The program is called by optimizers as well.
+        site.is_outer = phase in ("outside", "optimizer")
         self.sites.append(site)
         return site
 

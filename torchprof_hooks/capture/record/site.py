@@ -29,7 +29,6 @@ class Site(Node):
     is what it is derived from.
 
     is_region: whether it was compiled: nothing inside is looked at.
-    is_evaluated: whether a call from outside has been an evaluation here.
     is_recomputation: whether a checkpoint computes something again here; the modules
         and functions that it calls are calls inside.
     """
@@ -45,7 +44,6 @@ class Site(Node):
         "described",
         "function",
         "is_counted",
-        "is_evaluated",
         "is_python",
         "is_recomputation",
         "is_region",
@@ -74,7 +72,6 @@ class Site(Node):
         self.is_called = phase in CALLED_PHASES
         self.is_python = False  # whether that is written in Python
         self.is_region = self.is_recomputation = False  # see above
-        self.is_evaluated = False
         self.caller = self if caller is None else caller  # the outermost is its own
         self.key = NO_MODULE
         self.module: weakref.ref[torch.nn.Module] | None = None

@@ -99,6 +99,13 @@ class Book:
         return self.hidden.left_out_of(found)
 
 
+def _coarse_tracker(names: ModuleNames) -> Tracker:
+    """One that sees phases, each as a whole."""
+    tracker = new_tracker(names, divides=False)
+    tracker.sees_outer_alone = True
+    return tracker
+
+
 class Books:
     """One for each level, one for the first step, in which much is done for the first
     time, and one for steps that something of ours takes part in. Time is booked in the
@@ -119,15 +126,13 @@ class Books:
         self._make_tracker, self._levels = make_tracker, levels
         names = ModuleNames()
         coarse = (Level.STEPS, Level.PHASES)
-        self.by_level = {
-            level: Book(level, new_tracker(names, divides=False)) for level in coarse
-        }
+        self.by_level = {level: Book(level, _coarse_tracker(names)) for level in coarse}
         for level in levels:
             if level not in coarse:
                 self.by_level[level] = Book(level, *make_tracker(level, names))
         self.top = self.by_level[levels[-1]]
         self.warm_up = Book(levels[-1], *make_tracker(levels[-1], names))
-        self.disturbed = Book(Level.PHASES, new_tracker(names, divides=False))
+        self.disturbed = Book(Level.PHASES, _coarse_tracker(names))
         self.open = self.warm_up
         self.aside_ns = 0
         self._phase_times = phase_times

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from enum import IntEnum
 from math import sqrt
 from time import perf_counter_ns
-from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from torchprof_hooks.capture.core import CORE
-from torchprof_hooks.capture.sampling.roots import Watching
 
 
 class Level(IntEnum):
@@ -36,7 +34,7 @@ class Ended(NamedTuple):
 
     spans: calls, and backward passes of calls, that were measured, or watched.
     pauses: those of them from outside of all others, and whole backward passes.
-    calls: how many of these are calls of modules; by how they would be watched.
+    calls: how many of these are calls of modules.
     aside_ns: what we did between runs and blocks, and to find sites for new calls.
     evaluations: how many of the steps are evaluation calls.
     """
@@ -47,7 +45,7 @@ class Ended(NamedTuple):
     pauses: int = 0
     aside_ns: int = 0
     evaluations: int = 0
-    calls: Mapping[Watching, int] = MappingProxyType({})
+    calls: int = 0
 
     @property
     def is_training(self) -> bool | None:
@@ -62,13 +60,12 @@ class CountedCosts(NamedTuple):
     machine.
 
     step: seeing the end of a training step.
-    watched: seeing the end of a call from outside besides.
+    watched: timing a call from outside besides, where nothing inside of it is seen.
     timed: timing its backward pass, and the optimizer's step, besides, with nothing
         else of ours in the program.
-    pause: timing that, or a backward pass, or a step of an optimizer, as a whole.
-    span: each call of a module or function, and each backward pass of one; also where
-        only calls from outside are wanted, of a module that is called from outside at
-        other times.
+    pause: timing any other call from outside, or a backward pass, or a step of an
+        optimizer, as a whole.
+    span: each call of a module or function, and each backward pass of one.
     """
 
     step: int
@@ -92,7 +89,7 @@ class _Trivial:
 #: of `_Trivial`: machines differ by several times, and so do quiet and busy ones.
 _IN_TRIVIAL_CALLS: Final = {
     "python": CountedCosts(50, 200, 120, 280, 78),
-    "native": CountedCosts(50, 100, 120, 120, 45),
+    "native": CountedCosts(50, 35, 120, 120, 45),
 }[CORE.name]
 #: What such a call takes where nothing is known of the machine.
 USUAL_NS: Final = 60.0
@@ -124,10 +121,11 @@ def counted_costs(call_ns: float) -> CountedCosts:
 _REMEMBERED: Final = 64
 ENOUGH: Final = 8
 _FEW: Final = 3
-#: Share of what watching may cost where no evaluation was seen lately: most programs
-#: have none between training steps, and what it takes to wait for one is missing where
-#: steps are looked into.
+#: Share of the budget that watching may cost where no evaluation was seen lately, and
+#: where some were, which would make the steps after them look longer than others: what
+#: it takes is missing where steps are looked into.
 _FOR_NOTHING: Final = 0.5
+_FOR_EVALUATIONS: Final = 0.75
 #: Share of the budget that timing backward passes and optimizers may take in steps of
 #: which nothing else is seen.
 _FOR_PHASES: Final = 0.05
@@ -151,13 +149,14 @@ class Prices:
     counted: what things cost on this machine; by default it is timed, again and again:
         other programs come and go.
     bare: the level that others are compared with.
-    watching: which calls are seen where only the ends of steps are seen otherwise.
+    watches: whether calls from outside are seen where only the ends of steps are seen
+        otherwise.
     times_phases: whether backward passes and optimizers are timed there.
     """
 
     def __init__(self, counted: CountedCosts | None = None) -> None:
         self.bare = Level.STEPS
-        self.watching = Watching.ALL
+        self.watches = True
         self.times_phases = False
         self._is_timed = counted is None
         self._call_times_ns: deque[float] = deque(maxlen=_READINGS)
@@ -165,14 +164,12 @@ class Prices:
         self._slower = 1.0  # than in those, now
         self._time_machine(_READINGS)
         self._spans = dict.fromkeys(Level, 0.0)  # of a step
-        self._pauses = 0.0  # the same
-        self._watched, self._optimizer_steps = 0.0, 1.0  # of one only watched
+        self._pauses = self._calls = 0.0  # the same
+        # Of one of which only the end is seen: calls and batches, if they are watched.
+        self._watched, self._optimizer_steps = (0.0, 0.0), 1.0
         # Of runs that were looked into: the time at the machine's best speed, training
         # steps, and calls that could be watched.
-        self._lately_ns = self._lately_steps = 0.0
-        self._lately_calls = dict.fromkeys(Watching, 0.0)
-        # Of runs in which all are: those from outside, and those inside of others.
-        self._lately_watched = self._lately_inside = 0.0
+        self._lately_ns = self._lately_steps = self._lately_calls = 0.0
         self._lately_evaluations = 0.0  # of runs in which some would have been seen
         # By kind: a step of the last bare run, and what others took longer.
         self._bare_ns: dict[bool, float] = {}
@@ -183,35 +180,32 @@ class Prices:
     def counted_ns(self, level: Level) -> float:
         """The counted price of a step, as of the last one on this level."""
         if level > Level.STEPS:
-            return self._looking_ns(level, self._spans[level], self._pauses)
-        return self._seeing_ns(self._optimizer_steps, self._spans[level], self._watched)
+            pauses, calls = self._pauses, self._calls
+            return self._looking_ns(level, self._spans[level], pauses, calls)
+        return self._seeing_ns(self._optimizer_steps, *self._watched)
 
     def counted(self, ended: Ended) -> float:
         """The counted price of a run."""
         (level, steps), _, spans, pauses, *_ = ended
         if level > Level.STEPS:
-            return self._looking_ns(level, spans, pauses)
-        return self._seeing_ns(max(steps - ended.evaluations, 0), spans, pauses)
+            return self._looking_ns(level, spans, pauses, ended.calls)
+        trained = max(steps - ended.evaluations, 0)
+        return self._seeing_ns(trained, ended.calls, pauses - ended.calls)
 
     def choose_watching(self, most: float) -> None:
-        """Have as many calls seen as cost, with the ends of steps, no more than this
+        """Have calls seen if that costs, with the ends of steps, no more than this
         share of the time of the steps around them: training steps and evaluation calls
-        as they come. Half of it, as long as there are no evaluation calls. Before that,
-        have phases timed that are seen once in a step, if steps are long enough."""
+        as they come; and no more than a part of that, with evaluation calls a larger
+        one. Before that, have phases timed that are seen once in a step, if steps are
+        long enough."""
         timing_ns = self._lately_steps * self._counted.timed
         self.times_phases = timing_ns < _FOR_PHASES * most * self._lately_ns
-        before = self.watching
-        if self._lately_evaluations < _AS_GOOD_AS_NONE:
-            most *= _FOR_NOTHING
-        for watching in (Watching.ALL, Watching.OUTER, Watching.NONE):
-            self.watching = watching
-            calls, inside = self._lately_calls[watching], 0.0
-            if watching == Watching.ALL and self._lately_watched:
-                inside = calls * self._lately_inside / self._lately_watched
-            cost_ns = self._seeing_ns(self._lately_steps, calls + inside, calls)
-            patience = _PATIENCE if watching <= before else 1.0
-            if cost_ns <= patience * most * self._lately_ns:
-                break
+        has_evaluations = self._lately_evaluations >= _AS_GOOD_AS_NONE
+        most *= _FOR_EVALUATIONS if has_evaluations else _FOR_NOTHING
+        if self.watches:
+            most *= _PATIENCE
+        cost_ns = self._seeing_ns(self._lately_steps, self._lately_calls)
+        self.watches = cost_ns <= most * self._lately_ns
 
     def compare_with(self, level: Level) -> None:
         """From now on, other levels are compared with this one."""
@@ -261,39 +255,39 @@ class Prices:
         (level, steps), _, spans, pauses, *_ = ended
         self._spans[level] = spans / steps
         if level == Level.STEPS:
-            self._watched = pauses / steps
+            calls = ended.calls
+            self._watched = calls / steps, max(pauses - calls, 0) / steps
             self._optimizer_steps = max(steps - ended.evaluations, 0) / steps
         else:
-            self._pauses = pauses / steps
+            self._pauses, self._calls = pauses / steps, ended.calls / steps
         return self.counted(ended)
 
     def _remember_calls(self, ended: Ended, bare_ns: float) -> None:
-        if ended.run.level > Level.STEPS or self.watching != Watching.NONE:
+        if ended.run.level > Level.STEPS or self.watches:
             evaluations = _KEPT * self._lately_evaluations + ended.evaluations
             self._lately_evaluations = evaluations
         if ended.run.level > Level.STEPS:
             trained = max(ended.run.steps - ended.evaluations, 0)
             self._lately_ns = _KEPT * self._lately_ns + bare_ns / self._slower
             self._lately_steps = _KEPT * self._lately_steps + trained
-            for watching, calls in self._lately_calls.items():
-                now = ended.calls.get(watching, 0)
-                self._lately_calls[watching] = _KEPT * calls + now
-        elif self.watching == Watching.ALL:
-            inside = ended.spans - ended.pauses
-            self._lately_watched = _KEPT * self._lately_watched + ended.pauses
-            self._lately_inside = _KEPT * self._lately_inside + inside
+            self._lately_calls = _KEPT * self._lately_calls + ended.calls
 
-    def _seeing_ns(self, steps: float, spans: float, pauses: float) -> float:
+    def _seeing_ns(self, steps: float, calls: float, batches: float = 0.0) -> float:
         """The price of training steps of which only the ends were seen, and of watched
-        calls."""
-        of_step, watched, timed, _, of_span = self._counted
-        if self.times_phases:
-            of_step += timed
-        return steps * of_step + watched * pauses + of_span * max(spans - pauses, 0)
+        calls, and batches."""
+        of_step, watched, timed, pause, _ = self._counted
+        ends_ns = steps * (of_step + timed * self.times_phases)
+        return ends_ns + watched * calls + pause * batches
 
-    def _looking_ns(self, level: Level, spans: float, pauses: float) -> float:
-        of_spans_ns = self._counted.span * spans if level > Level.PHASES else 0.0
-        return self._counted.pause * pauses + of_spans_ns
+    def _looking_ns(
+        self, level: Level, spans: float, pauses: float, calls: float
+    ) -> float:
+        """The price of what is seen in more detail. calls: those of `pauses` that are
+        calls of modules."""
+        _, watched, _, pause, of_span = self._counted
+        if level == Level.PHASES:
+            return watched * calls + pause * max(pauses - calls, 0)
+        return pause * pauses + of_span * spans
 
 
 def _at_most(values: Collection[float]) -> float:

@@ -6,7 +6,7 @@ from _thread import get_ident
 from collections.abc import Callable
 from dataclasses import replace
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -21,7 +21,6 @@ from torchprof_hooks.capture.sampling.books import Book, Books, MakeTracker
 from torchprof_hooks.capture.sampling.every_step import tell_of_step
 from torchprof_hooks.capture.sampling.phase_times import PhaseTimes
 from torchprof_hooks.capture.sampling.prices import Ended, Level, Run
-from torchprof_hooks.capture.sampling.roots import Roots, Watching
 from torchprof_hooks.capture.sampling.scheduler import Scheduler
 from torchprof_hooks.capture.sampling.step_detector import StepDetector
 from torchprof_hooks.capture.sampling.step_taps import StepTaps
@@ -34,10 +33,6 @@ if TYPE_CHECKING:  # it takes long to import, and is needed when all is over
     from torchprof_hooks.profiles.profile import Profile
     from torchprof_hooks.profiles.program.strata import Strata
 
-#: Modules called from outside of all others that get hooks of their own: more of them
-#: would cost as much as hooks on all modules.
-MOST_ROOTS: Final = 32
-
 
 class SampledSteps:
     """Measures one thread, from `start` to `stop`, in steps and evaluation calls (see
@@ -45,27 +40,21 @@ class SampledSteps:
 
     Where only the ends of steps are seen, nothing of ours is in the program but hooks
     on optimizers, and, if that is cheap enough, what times backward passes as a whole,
-    and hooks on the modules that are called from outside of all others, to tell
-    evaluations from steps. In a program without optimizers, or where one steps inside
+    and calls of modules from outside of all others, which tell evaluations from steps.
+    In a program without optimizers, or where one steps inside
     of such a call, that does not show where steps end: phases are timed at least.
 
-    sees_all: whether modules that were never called before have to be seen, too. Then,
-        without optimizers, modules are looked into at least.
     at_step: called now and then between steps, with the number of those that ended;
         whether the one that begins is disturbed, and should be kept apart from others.
     """
 
-    def __init__(
-        self, make_tracker: MakeTracker, scheduler: Scheduler, sees_all: bool = False
-    ) -> None:
+    def __init__(self, make_tracker: MakeTracker, scheduler: Scheduler) -> None:
         self._thread = get_ident()
         self._scheduler = scheduler
-        self._sees_all = sees_all
         self._phase_times = PhaseTimes()
         self._books = Books(make_tracker, scheduler.levels, self._phase_times)
         self._detector = StepDetector(self._end_step)
         self._taps = StepTaps(self._pause, self._bound_functions)
-        self._roots = Roots()
         self._optimizers: dict[OptimizerFacts, None] = {}  # each once, in order
         self._detects_anomalies = False
         self._has_inner_steps = False  # of an optimizer, inside of a call
@@ -74,7 +63,7 @@ class SampledSteps:
         # The run, and what is known of it:
         self._run, self._steps_left = Run(scheduler.top), 1
         self._run_ns = self._spans = self._pauses = self._placing_ns = 0
-        self._calls = dict.fromkeys(Watching, 0)  # of those, by how they are watched
+        self._calls = 0  # of those, of modules
         self._evaluations = 0
         self._aside_ns = 0  # of ours, before it
         self._spent_before_ns = 0  # on what another profile has
@@ -88,6 +77,7 @@ class SampledSteps:
         called_ns = perf_counter_ns()
         attachments.attach(optimizer_hooks, self)
         attachments.attach(garbage_callback, self)
+        self._taps.start()
         self._open(self._books.open)
         self._detector.start()
         self._books.start()
@@ -112,6 +102,10 @@ class SampledSteps:
         during it: see it all the same."""
         hooks_of(self._books.open.tracker)[0](module, args)
 
+    def leave(self, module: torch.nn.Module, args: Any, outputs: Any) -> None:
+        """That call is over."""
+        hooks_of(self._books.open.tracker)[1](module, args, outputs)
+
     def stop(self, by_exception: bool = False) -> None:
         """End, maybe in the middle of a step."""
         self._tell_of_untold()
@@ -122,6 +116,7 @@ class SampledSteps:
         attachments.detach(optimizer_hooks, self)
         self._books.open.hidden.end()
         self._taps.close(by_exception)
+        self._taps.stop()
         self._phase_times.close()
         self._aside_ns += perf_counter_ns() - ended_ns
 
@@ -174,17 +169,18 @@ class SampledSteps:
         """`optimizer` has stepped: the step of the program may be over."""
         if self._phase_times.is_on:
             self._phase_times.optimizer_ends(optimizer)
-        is_alone = id(optimizer) == self._only_optimizer
-        may_wait = is_alone and self._steps_left > 1 and get_ident() == self._thread
-        if may_wait and self._untold.optimizer_stepped():
-            self._steps_left -= 1
-            return
         book, detector = self._books.open, self._detector
         tracker = book.tracker
         is_measured = book.level > Level.STEPS
         if is_measured:
             tracker.optimizer_post(optimizer, args, kwargs)
-        elif detector.rounds.is_inner(optimizer):
+        is_alone = id(optimizer) == self._only_optimizer
+        may_wait = is_alone and self._steps_left > 1 and get_ident() == self._thread
+        is_outside = tracker.site is tracker.outside
+        if may_wait and is_outside and self._untold.optimizer_stepped():
+            self._steps_left -= 1
+            return
+        if not is_measured and detector.rounds.is_inner(optimizer):
             return
         if not tracker.works_here():
             return
@@ -212,10 +208,10 @@ class SampledSteps:
 
     def _pause(self, site: Site, end_ns: int) -> None:
         self._pauses += 1
+        if site.phase == "data":
+            return  # it ends nothing
         aside_ns = self._books.aside_ns
-        if site.phase == "forward":
-            self._calls[Watching.ALL] += 1
-            self._calls[Watching.OUTER] += site.key not in self._roots.inner
+        self._calls += site.phase == "forward"
         is_counting = self._untold.is_counting
         if is_counting:
             self._tell_of_untold()
@@ -251,10 +247,17 @@ class SampledSteps:
         self._evaluations += ends.evaluations
 
     def _count_untold(self) -> None:
+        """Nobody has to know of each end of a call, where nothing is done then."""
         book = self._books.open
-        if book.level == Level.STEPS:
+        if book.level <= Level.PHASES and self._shows_ends_by_optimizers():
             left = self._steps_left - 1  # the last one ends the run
             self._untold.count(book.tracker, left, self._detector.is_idle)
+
+    def _shows_ends_by_optimizers(self) -> bool:
+        """Whether optimizers alone tell where steps end, and steps are all that is to
+        be told apart: not what single ones wait for others."""
+        waits = any(book.tracker.exchanges.waited_ns for book in self._books)
+        return self._least() == Level.STEPS and not waits
 
     # Runs of steps
 
@@ -283,7 +286,7 @@ class SampledSteps:
             self._open(chosen)
         self._run_ns = self._pauses = self._evaluations = 0
         self._untold.forget_calls()
-        self._calls = dict.fromkeys(Watching, 0)
+        self._calls = 0
         self._spans = chosen.tracker.log.spans
         self._placing_ns = chosen.tracker.tree.placing_ns
         self._aside_ns += books.leave_out()
@@ -310,15 +313,13 @@ class SampledSteps:
             self._pauses + self._untold.calls,
             self._aside_ns + tracker.tree.placing_ns - self._placing_ns,
             self._evaluations,
-            self._calls,
+            self._calls + self._untold.calls,
         )
 
     def _next_book(self) -> Book:
         """Have the run that has ended booked, and choose how to go on."""
         books, ended = self._books, self._ended()
         self._aside_ns = 0
-        if ended.run.level > Level.PHASES:
-            self._roots.find(book.tracker.outside for book in books)
         if books.open is books.warm_up:
             self._run = self._scheduler.begin(ended)
         elif books.open is books.disturbed:
@@ -333,20 +334,12 @@ class SampledSteps:
         has_optimizer = bool(self._detector.rounds.living)
         if has_optimizer and not self._has_inner_steps:
             return Level.STEPS
-        if self._sees_all and not has_optimizer:
-            return Level.MODULES
         return Level.PHASES
 
     def _possible(self) -> list[Level]:
         """The levels that there are to choose from."""
         least = self._least()
-        levels = [least, *(level for level in self._scheduler.levels if level > least)]
-        has_others = self._sees_all or least < Level.PHASES
-        are_few = len(self._roots.living) <= MOST_ROOTS
-        shows_all = are_few and self._roots.are_stable
-        if has_others and not shows_all and Level.PHASES in levels:
-            levels.remove(Level.PHASES)
-        return levels
+        return [least, *(level for level in self._scheduler.levels if level > least)]
 
     # Hooks
 
@@ -364,12 +357,10 @@ class SampledSteps:
         if times_phases:
             self._phase_times.open()
         if is_measured:
-            is_coarse = book.level == Level.PHASES
-            self._taps.open(book.tracker, self._roots.living if is_coarse else None)
-            return
-        book.is_watched = prices.watching != Watching.NONE
-        watched = self._roots.watched(prices.watching)
-        if watched:
-            self._taps.watch(book.tracker, watched)
+            self._taps.open(book.tracker, sees_inside=book.level > Level.PHASES)
+        else:
+            book.is_watched = prices.watches
+            if prices.watches:
+                self._taps.watch(book.tracker)
         self._only_optimizer = self._detector.rounds.only_optimizer
         self._count_untold()

@@ -140,7 +140,6 @@ class Scheduler:
         income_ns = self._book(ended) / steps
         bare = self._bare_level(possible, income_ns)
         self.prices.compare_with(bare)
-        # All of it, if need be: calls that nobody watches look like one long step.
         self.prices.choose_watching(self._max_overhead)
         if self._early and self._steps >= self._early[0]:
             self._early.popleft()
@@ -168,13 +167,14 @@ class Scheduler:
         return self.prices.counted(running) - earned_ns > _MOST_AHEAD_NS
 
     def _is_turn_of_phases(self, bare: Level, possible: Sequence[Level]) -> bool:
-        """Half of what there is goes into timing phases, if they are not timed in all
-        steps: without hooks on what is called inside, time in outermost calls is what
-        it is without us, and three steps cost no more than looking into one."""
+        """As much as for looking into modules goes into timing phases, if they are not
+        timed in all steps: where nobody looks inside, time in outermost calls is what
+        it is without us, and many steps cost no more than looking into one."""
         if bare >= Level.PHASES or Level.PHASES not in possible:
             return False
-        looked_ns = sum(self._spent[level] for level in self._looks)
-        return self._spent[Level.PHASES] < looked_ns
+        if self._max_overhead >= 1:
+            return False
+        return self._spent[Level.PHASES] < self._spent[self._looks[0]]
 
     def _bare_level(self, possible: Sequence[Level], income_ns: float) -> Level:
         """On which level steps are that are not looked into."""

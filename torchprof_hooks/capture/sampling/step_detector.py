@@ -236,7 +236,6 @@ class StepDetector:
         if made_graph(site):
             self._graph_made()
         elif not self._calls:
-            site.is_evaluated = True
             self.evaluations_ended(1, end_ns)
             self._on_boundary(False)
 

@@ -59,16 +59,6 @@ def hide_global_hooks(numbers: set[int]) -> Show:
     return _hide(_global_tables(*_ON_ALL), numbers)
 
 
-def own_hook_number(module: torch.nn.Module, hook: Any) -> int | None:
-    """The number of `hook` in a module's own tables, None if it is not there."""
-    return next(iter(_numbers(_tables(module, _ON_ONE), (hook,))), None)
-
-
-def remove_own_hook(module: torch.nn.Module, hook: Any) -> None:
-    """Take `hook` out of a module's own tables."""
-    _remove(_tables(module, _ON_ONE), (hook,))
-
-
 def hide_hooks_of(module: torch.nn.Module, numbers: set[int]) -> Show:
     """Take hooks with these numbers out of the tables of `module` and all in it."""
     inner = module.modules()

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from types import FrameType, FunctionType
-from typing import Any, Final, cast
+from types import FrameType
+from typing import Any, Final
 
 import torch
+
+from torchprof_hooks.capture.torch_names.module_calls import seam_in_calls
 
 
 class _OpenRegions(threading.local):
@@ -30,6 +32,8 @@ def begin_region(module: torch.nn.Module) -> None:
     entered = _open_regions.entered
     entered.append((len(_owners_on_stack()), module))
     try:
+        if (seam := seam_in_calls()) is not None:
+            seam.forward_pre(module, ())
         for number, hook in _hooks_of_call(module, "_forward_pre_hooks"):
             if number in vars(module).get("_forward_pre_hooks_with_kwargs", ()):
                 hook(module, (), {})
@@ -58,7 +62,11 @@ def end_region(module: torch.nn.Module, by_exception: bool) -> None:
                 kwargs: tuple[Any, ...] = ({},) if number in with_kwargs else ()
                 hook(module, (), *kwargs, None)
     finally:
-        _open_regions.entered.pop()
+        try:
+            if (seam := seam_in_calls()) is not None:
+                seam.forward_post(module, (), None)
+        finally:
+            _open_regions.entered.pop()
 
 
 def _hooks_of_call(module: torch.nn.Module, table: str) -> list[tuple[int, Any]]:
@@ -115,7 +123,10 @@ def error_of_call() -> BaseException | None:
     if error is None or error.__traceback__ is None:
         return None
     handling = error.__traceback__.tb_frame
-    for frame in frames_from(sys._getframe(1)):
+    stack = list(frames_from(sys._getframe(1)))
+    if all(frame is not handling for frame in stack):
+        return error  # where it is handled is no Python: a seam (see `core.Seam`) does
+    for frame in stack:
         if frame.f_code is end_region.__code__:  # of a block of the program's
             return error if frame.f_locals["by_exception"] else None
         if frame is handling:
@@ -201,24 +212,6 @@ def class_name(module: torch.nn.Module) -> str:
     if isinstance(module, torch.jit.ScriptModule):
         return str(getattr(module, "original_name", type(module).__name__))
     return type(module).__name__
-
-
-def call_without_global_hooks() -> Callable[..., Any]:
-    """A method for modules of our own, in place of ``torch.nn.Module._call_impl``, that
-    does the same but finds torch's tables of hooks on all modules empty: other threads
-    may need what is in there at the same time. Where the program, or torch, has put
-    something else in its place, that is called as it is."""
-    original: Any = torch.nn.Module._call_impl
-    code = getattr(original, "__code__", None)
-    if code is None or code.co_filename != _MODULE_FILE or original.__closure__:
-        return cast("Callable[..., Any]", original)
-    names = original.__globals__
-    tables = [
-        n for n in names if n.startswith("_global_") and isinstance(names[n], dict)
-    ]
-    # The interpreter keeps what it learns of a function's globals with its code, which
-    # is a copy, too.
-    return FunctionType(code.replace(), {**names, **{name: {} for name in tables}})
 
 
 def any_optimizer_made() -> bool:

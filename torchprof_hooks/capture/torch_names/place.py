@@ -10,8 +10,8 @@ Function = Callable[..., Any]
 
 
 class Place(NamedTuple):
-    """An attribute of a module or class of torch's that is a function, or the cell of a
-    closure that holds one.
+    """An attribute of a module or class of torch's that is a function, or may be one;
+    or the cell of a closure that holds one.
 
     owner: None where this torch has no such thing.
     """
@@ -19,16 +19,14 @@ class Place(NamedTuple):
     owner: Any
     name: str
 
-    def read(self) -> Function | None:
+    def read(self) -> Any:
         """What is there; None if nothing is."""
         if self.owner is None:
             return None
         if isinstance(self.owner, CellType):
-            held: Function = self.owner.cell_contents
-            return held
-        found: Function | None = vars(self.owner).get(self.name)
-        return found
+            return self.owner.cell_contents
+        return vars(self.owner).get(self.name)
 
-    def write(self, function: Function) -> None:
-        """Put `function` there."""
+    def write(self, function: Any) -> None:
+        """Put that there."""
         setattr(self.owner, self.name, function)

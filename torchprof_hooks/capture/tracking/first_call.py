@@ -12,6 +12,10 @@ from torch.compiler import is_dynamo_compiling
 from torchprof_hooks.capture.attach.module_hooks import ModuleHooks
 from torchprof_hooks.capture.tracking.tap import hide_modules, show_modules
 
+#: Told of the end of a call: with the module, what it was called with, and what it has
+#: returned.
+AtEnd = Callable[[torch.nn.Module, Any, Any], None]
+
 
 class FirstCall:
     """Waits for the first call of a module by the thread that opens it, or of one with
@@ -19,16 +23,22 @@ class FirstCall:
     which have none.
 
     elsewhere: told, in that thread, of the call that begins, if it is another thread.
+        Whoever begins to look at modules then is shown those that come: what it returns
+        is told of the end of this call.
     is_here: whether the thread that opens it is asked at all.
     """
 
     def __init__(
-        self, elsewhere: Callable[[torch.nn.Module, Any], None], is_here: bool
+        self,
+        elsewhere: Callable[[torch.nn.Module, Any], AtEnd | None],
+        is_here: bool,
     ) -> None:
         self._elsewhere = elsewhere
         self._home = get_ident() if is_here else None
         self._is_over = False
-        self._hooks = ModuleHooks(self._forward_pre, _nothing_to_see)
+        self._called = 0  # the id of the module
+        self._at_end: AtEnd | None = None
+        self._hooks = ModuleHooks(self._forward_pre, self._forward_post)
 
     def open(self) -> None:
         """Begin to wait."""
@@ -41,10 +51,15 @@ class FirstCall:
         is_home = get_ident() == self._home
         if is_home or next(module.parameters(), None) is not None:
             self._is_over = True
-            hide_modules(self._hooks, self)
             if not is_home:
-                self._elsewhere(module, args)
+                self._called = id(module)
+                self._at_end = self._elsewhere(module, args)
+            if self._at_end is None:
+                hide_modules(self._hooks, self)
 
-
-def _nothing_to_see(module: torch.nn.Module, args: Any, outputs: Any) -> None:
-    """A call ends."""
+    def _forward_post(self, module: torch.nn.Module, args: Any, outputs: Any) -> None:
+        """A call ends."""
+        if self._at_end is not None and id(module) == self._called:
+            at_end, self._at_end = self._at_end, None
+            hide_modules(self._hooks, self)
+            at_end(module, args, outputs)

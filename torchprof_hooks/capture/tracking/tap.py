@@ -17,7 +17,11 @@ from torchprof_hooks.capture.attach.compiling import (
 from torchprof_hooks.capture.attach.engine import engine_patch, recomputation_patches
 from torchprof_hooks.capture.attach.export_shield import export_shield
 from torchprof_hooks.capture.attach.loaders import loader_patches
-from torchprof_hooks.capture.attach.module_hooks import CursorHooks, ModuleHooks
+from torchprof_hooks.capture.attach.module_hooks import (
+    AnyHooks,
+    ModuleHooks,
+    hooks_on_all,
+)
 from torchprof_hooks.capture.attach.optimizer_steps import optimizer_hooks
 from torchprof_hooks.capture.communication.patches import communication_patches
 from torchprof_hooks.capture.tracking.meters import TensorMeter, meters_of
@@ -52,7 +56,7 @@ class Tap:
         self._tracker = tracker
         self._shows_modules = modules
         self._shows_optimizers = optimizers
-        self._hooks = CursorHooks(tracker)
+        self._hooks = hooks_on_all(tracker)
         self._function_taps: FunctionTaps | None = None  # imported if it is needed
 
     def open(self) -> None:
@@ -102,7 +106,7 @@ class Tap:
             attachments.detach(counted_tensors, tracker)
 
 
-def show_modules(hooks: ModuleHooks, user: object) -> None:
+def show_modules(hooks: AnyHooks, user: object) -> None:
     """Have `hooks` see all modules, for as long as `user` lives, or until
     `hide_modules`."""
     for shield in (compile_shield, hushed_warning, export_shield):
@@ -110,7 +114,7 @@ def show_modules(hooks: ModuleHooks, user: object) -> None:
     attachments.attach(hooks, user)
 
 
-def hide_modules(hooks: ModuleHooks, user: object) -> None:
+def hide_modules(hooks: AnyHooks, user: object) -> None:
     """Undo `show_modules`."""
     attachments.detach(hooks, user)
     for shield in (export_shield, hushed_warning, compile_shield):

@@ -237,7 +237,8 @@ class ThreadCalls(Cursor):
         """The entry at `site` has ended, and returned `outputs`."""
         if self.on_pause is None:
             return
-        if self.graphs_left and self._goes_untold(site, outputs, end_ns):
+        is_call = site.phase == "forward" and site.module is not None
+        if self.graphs_left and is_call and self._goes_untold(site, outputs, end_ns):
             return
         if self.site is not self.outside and site.phase != "backward":
             return

@@ -73,7 +73,7 @@ struct Cursor {
   PyObject *tensors, *device;  // a TensorMeter and a DeviceMeter, or None
   PyObject* ties;  // see `Ownership.ties`; None where records are made in Python
   Nanoseconds entered_ns;
-  char gives_time_back, owns_nodes, reads_meters, watches, by_shapes, tells_functions;
+  char gives_time_back, owns_nodes, reads_meters, watches, by_shapes, tells_functions, sees_outer_alone;
   char divides, is_idle;  // these and the next three: see `Cursor` in Python
   Py_ssize_t graphs_left, evaluations_left;
   Nanoseconds last_evaluation_ns;

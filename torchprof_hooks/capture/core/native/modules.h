@@ -1,8 +1,9 @@
-// Calls of modules: what torch's hook tables hold.
+// Calls of modules begin and end: for torch's hook tables, and for a seam.
 
 #pragma once
 
 #include <c10/core/GradMode.h>
+#include <c10/util/SmallVector.h>
 
 #include "calls.h"
 
@@ -105,65 +106,85 @@ PyObject* forward_post(PyObject* self, PyObject* const* args, Py_ssize_t count) 
   Py_RETURN_NONE;
 }
 
-// All cursors that are shown every module, in the order in which they came. One pair of
-// hooks serves them, since torch's loop over hooks is the dearer part. Their threads lie
+// All cursors that are shown modules, in the order in which they came. Their threads lie
 // side by side: looking at the cursors of others would take a cache miss each.
-struct Shown {
-  std::vector<long> threads;
-  std::vector<Cursor*> cursors;
-
+class Shown {
+ public:
   explicit Shown(PyObject* tuple) {
     for (Py_ssize_t place = 0; place < PyTuple_GET_SIZE(tuple); place++) {
-      cursors.push_back(cursor_of(Py_NewRef(PyTuple_GET_ITEM(tuple, place))));
-      threads.push_back(cursors.back()->thread);
+      cursors_.push_back(cursor_of(Py_NewRef(PyTuple_GET_ITEM(tuple, place))));
+      threads_.push_back(cursors_.back()->thread);
     }
   }
   Shown(const Shown&) = delete;
   Shown& operator=(const Shown&) = delete;
   ~Shown() {
-    for (Cursor* cursor : cursors) Py_DECREF(reinterpret_cast<PyObject*>(cursor));
+    for (Cursor* cursor : cursors_) Py_DECREF(reinterpret_cast<PyObject*>(cursor));
   }
+
+  // Calls `use` with each cursor that is to see a call that is made here now, or the end
+  // of one of the module `ending`, until it returns false. Returns whether it never did.
+  template <class Use>
+  bool each_here(PyObject* ending, Use use) const {
+    long thread = long(PyThread_get_thread_ident());
+    // The engine may run a pass of another thread's cursor here. What is called in a pass
+    // is not called from outside, whether or not anybody follows the pass.
+    bool is_in_pass = torch::autograd::get_current_graph_task_id() != -1;
+    for (size_t place = 0; place < cursors_.size(); place++) {
+      if (threads_[place] != thread && !(is_in_pass && running_count != 0)) continue;
+      Cursor* cursor = cursors_[place];
+      if (cursor->thread != thread && PyList_GET_SIZE(cursor->passes) == 0) continue;
+      bool is_seen = !cursor->sees_outer_alone || (cursor->site->is_outer && !is_in_pass) ||
+                     (ending != nullptr && cursor->site->key == reinterpret_cast<uint64_t>(ending));
+      if (is_seen && !use(cursor)) return false;
+    }
+    return true;
+  }
+  bool is_any_here() const {
+    return !each_here(nullptr, [](Cursor*) { return false; });
+  }
+
+ private:
+  std::vector<long> threads_;
+  std::vector<Cursor*> cursors_;
 };
 
-std::shared_ptr<Shown> shown;
-
-PyObject* each_shown(PyObject* (*hook)(PyObject*, PyObject* const*, Py_ssize_t), PyObject* const* args,
-                     Py_ssize_t count) {
-  std::shared_ptr<Shown> now = shown;  // a hook may change it
-  if (now == nullptr) Py_RETURN_NONE;
-  long thread = long(PyThread_get_thread_ident());
-  bool is_in_pass = torch::autograd::get_current_graph_task_id() != -1;
-  for (size_t place = 0; place < now->cursors.size(); place++) {
-    // The engine may run a pass of another thread's cursor here.
-    if (now->threads[place] != thread && !(is_in_pass && running_count != 0)) continue;
-    Cursor* cursor = now->cursors[place];
-    if (cursor->thread != thread && PyList_GET_SIZE(cursor->passes) == 0) continue;
-    if (!is_done(hook(reinterpret_cast<PyObject*>(cursor), args, count))) return nullptr;
+// Those of them that see one call. At its end, those that are told of pauses come last:
+// they may end the steps of others.
+class ShownHere {
+ public:
+  explicit ShownHere(std::shared_ptr<Shown> shown, PyObject* ending = nullptr) : shown_(std::move(shown)) {
+    if (shown_ == nullptr) return;
+    shown_->each_here(ending, [this](Cursor* cursor) {
+      here_.push_back(cursor);
+      return true;
+    });
   }
-  Py_RETURN_NONE;
-}
-
-PyObject* shown_pre(PyObject*, PyObject* const* args, Py_ssize_t count) {
-  return each_shown(forward_pre, args, count);
-}
-
-PyObject* shown_post(PyObject*, PyObject* const* args, Py_ssize_t count) {
-  return each_shown(forward_post, args, count);
-}
-
-PyObject* show_modules_to(PyObject*, PyObject* cursors) {
-  if (!PyTuple_Check(cursors)) {
-    PyErr_SetString(PyExc_TypeError, "cursors must be a tuple");
-    return nullptr;
+  bool begin(PyObject* module, PyObject* args) const {
+    PyObject* arguments[] = {module, args};
+    return each(forward_pre, arguments, 2, [](Cursor*) { return true; });
   }
-  for (Py_ssize_t place = 0; place < PyTuple_GET_SIZE(cursors); place++)
-    if (!PyObject_TypeCheck(PyTuple_GET_ITEM(cursors, place), cursor_type)) {
-      PyErr_SetString(PyExc_TypeError, "must be a Cursor");
-      return nullptr;
+  bool end(PyObject* module, PyObject* args, PyObject* outputs) const {
+    PyObject* arguments[] = {module, args, outputs};
+    auto is_told = [](Cursor* cursor) { return cursor->on_pause != Py_None; };
+    return each(forward_post, arguments, 3, [&](Cursor* cursor) { return !is_told(cursor); }) &&
+           each(forward_post, arguments, 3, is_told);
+  }
+
+ private:
+  // False: an exception.
+  template <class Which>
+  bool each(PyObject* (*hook)(PyObject*, PyObject* const*, Py_ssize_t), PyObject* const* args, Py_ssize_t count,
+            Which which) const {
+    for (Cursor* cursor : here_) {
+      if (!which(cursor)) continue;
+      if (!is_done(hook(reinterpret_cast<PyObject*>(cursor), args, count))) return false;
     }
-  bool is_any = PyTuple_GET_SIZE(cursors) != 0;
-  std::shared_ptr<Shown> before = std::exchange(shown, is_any ? std::make_shared<Shown>(cursors) : nullptr);
-  Py_RETURN_NONE;
-}
+    return true;
+  }
+
+  std::shared_ptr<Shown> shown_;  // keeps the cursors
+  c10::SmallVector<Cursor*, 4> here_;
+};
 
 }  // namespace

@@ -36,7 +36,7 @@ struct Node {
   int64_t low;
   int64_t arrivals, heard, passed_over;
   Nanoseconds reading_ns;
-  char is_entry, is_called, is_function, is_hidden, is_frame, is_part;
+  char is_entry, is_called, is_function, is_hidden, is_frame, is_part, is_outer;
   PyObject *functions, *by_shapes;  // dicts
   // Of tensors, when the open call began, and the highest level since.
   char is_metered;
@@ -220,6 +220,7 @@ PyMemberDef node_members[] = {
     {"is_hidden", T_BOOL, offsetof(Node, is_hidden), 0, nullptr},
     {"is_frame", T_BOOL, offsetof(Node, is_frame), 0, nullptr},
     {"is_part", T_BOOL, offsetof(Node, is_part), 0, nullptr},
+    {"is_outer", T_BOOL, offsetof(Node, is_outer), 0, nullptr},
     {"functions", T_OBJECT, offsetof(Node, functions), READONLY, nullptr},
     {"by_shapes", T_OBJECT, offsetof(Node, by_shapes), READONLY, nullptr},
     {nullptr, 0, 0, 0, nullptr}};

@@ -1,0 +1,241 @@
+"""Where calls of modules are seen: a place of torch's, which else is as it was."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from tests.cores import NATIVE_CORE
+from tests.fake_clock import MS, burn
+from torchprof_hooks import profile
+from torchprof_hooks.capture.attach import module_hooks
+from torchprof_hooks.capture.attach.module_hooks import MOST_CHANGES
+from torchprof_hooks.profiles.profile import Profile
+
+pytestmark = [NATIVE_CORE, pytest.mark.usefixtures("ticking")]
+
+X = torch.ones(1, 2)
+IMPLEMENTATION = "_compiled_call_impl"
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(2, 2)
+
+    def forward(self, x: torch.Tensor, *, fails: bool = False) -> torch.Tensor:
+        y: torch.Tensor = self.inner(x)
+        burn(2)
+        if fails:
+            raise ValueError("it does")
+        return y
+
+
+class Plain(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(2, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self.inner(x)
+        return y
+
+
+def in_place() -> Any:
+    return vars(nn.Module)[IMPLEMENTATION]
+
+
+def calls(found: Profile) -> dict[str, int]:
+    return {row.name: row.calls for row in found.rows() if row.kind == "module"}
+
+
+@pytest.fixture
+def without_place(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """As with a torch that asks for nothing."""
+    module_hooks._seam_in_calls.cache_clear()
+    monkeypatch.setattr(module_hooks, "place_of_implementation", lambda: None)
+    yield
+    module_hooks._seam_in_calls.cache_clear()
+
+
+def test_it_is_there_while_somebody_looks() -> None:
+    before = in_place()
+    model = Net()
+    with profile() as prof:
+        assert isinstance(in_place(), property)
+        assert getattr(nn.Module, IMPLEMENTATION) is None  # as without us
+        model(X)
+    assert in_place() is before
+    assert calls(prof.profile) == {"Net": 1, "Net.inner": 1}
+
+
+def test_it_stays_when_it_has_come_too_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python would look for what is in the class anew each time."""
+    seam = module_hooks._seam_in_calls()
+    monkeypatch.setattr(seam, "_changes", MOST_CHANGES - 1)
+    with profile():
+        Net()(X)
+    assert isinstance(in_place(), property)
+    with profile() as prof:
+        Net()(X)
+    assert calls(prof.profile) == {"Net": 1, "Net.inner": 1}
+    Net()(X)  # which nobody sees
+    setattr(nn.Module, IMPLEMENTATION, None)
+
+
+def test_where_torch_has_no_such_place_there_are_hooks(without_place: None) -> None:
+    before = in_place()
+    model = Net()
+    with profile() as prof:
+        assert in_place() is before
+        model(X).sum().backward()
+        with pytest.raises(ValueError, match="it does"):
+            model(X, fails=True)
+    cells = prof.profile.cells
+    assert cells[("Net",), "forward"].self_ns // MS == 4
+    assert calls(prof.profile) == {"Net": 2, "Net.inner": 2}
+    assert prof.profile.aborted_calls == 1
+
+
+def test_a_budget_works_with_hooks_as_well(without_place: None) -> None:
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with profile(max_overhead=0.5) as prof:
+        for _ in range(20):
+            model(X).sum().backward()
+            optimizer.step()
+    assert prof.profile.steps + prof.profile.unmeasured_steps == 20
+
+
+def test_the_programs_exception_is_the_programs_own() -> None:
+    model = Net()
+    seen: list[ValueError] = []
+    with profile() as prof:
+        try:
+            try:
+                raise KeyError("first")
+            except KeyError:
+                model(X, fails=True)
+        except ValueError as raised:
+            seen.append(raised)
+        assert sys.exc_info() == (None, None, None)
+    [error] = seen
+    assert (str(error), error.__cause__) == ("it does", None)
+    assert isinstance(error.__context__, KeyError)
+    names = []
+    traceback = error.__traceback__
+    while traceback is not None:
+        names.append(traceback.tb_frame.f_code.co_name)
+        traceback = traceback.tb_next
+    assert names[-1] == "forward"
+    assert len(names) == len(set(names))  # nothing of ours, and nothing twice
+    assert prof.profile.aborted_calls == 1
+
+
+def test_an_interrupt_closes_the_call_at_once() -> None:
+    class Interrupted(nn.Module):
+        def forward(self, x: torch.Tensor) -> None:
+            burn(3)
+            raise KeyboardInterrupt
+
+    with profile() as prof:
+        with pytest.raises(KeyboardInterrupt):
+            Interrupted()(X)
+        burn(5)
+    assert prof.profile.cells[("Interrupted",), "forward"].self_ns // MS == 3
+    assert prof.profile.aborted_calls == 1
+
+
+def test_models_that_are_compiled_in_place() -> None:
+    model = Plain()
+    with profile() as prof:
+        model.compile(backend="eager")
+        assert getattr(model, IMPLEMENTATION)  # as the program has made it
+        expected = [model(X).tolist() for _ in range(2)]
+        delattr(model, IMPLEMENTATION)
+        with pytest.raises(AttributeError):
+            delattr(model, IMPLEMENTATION)
+        assert [model(X).tolist()] == expected[1:]
+        assert not getattr(model, IMPLEMENTATION)
+    assert calls(prof.profile)["Plain"] == 3
+
+
+def test_copies_and_files_have_nothing_of_ours() -> None:
+    model = Net()
+    with profile():
+        model(X)
+        saved = pickle.dumps(model)
+        others = copy.deepcopy(model), copy.copy(model), pickle.loads(saved)
+        for other in others:
+            assert vars(other).keys() == vars(Net()).keys()
+            assert other(X).tolist() == model(X).tolist()
+    assert b"torchprof_hooks" not in saved
+
+
+def test_a_model_with_a_call_of_its_own() -> None:
+    class Own(Net):
+        def _call_impl(self, *args: Any, **kwargs: Any) -> Any:
+            return super()._call_impl(*args, **kwargs) + 1
+
+    model, alone = Own(), Net()
+    alone.load_state_dict(model.state_dict())
+    with profile() as prof:
+        assert model(X).tolist() == (alone(X) + 1).tolist()
+        vars(model)["_call_impl"] = lambda x: x
+        assert model(X) is X
+    assert calls(prof.profile)["Own"] == 2
+
+
+def test_arguments_of_any_number() -> None:
+    class Sum(nn.Module):
+        def forward(self, *numbers: int, **more: int) -> int:
+            return sum(numbers) + sum(more.values())
+
+    model = Sum()
+    with profile() as prof:
+        for count in range(12):
+            assert model(*range(count), a=1, b=2) == sum(range(count)) + 3
+            assert model(*range(count)) == sum(range(count))
+    assert calls(prof.profile) == {"Sum": 24}
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_compiled_code_is_the_same_with_and_without_us(whole: bool) -> None:
+    model, graphs = Plain(), []
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        graphs.append(graph)
+        return graph.forward
+
+    def step(x: torch.Tensor) -> Any:
+        return model(x)
+
+    with profile():
+        compiled = torch.compile(model if whole else step, backend=backend)
+        first = compiled(X).tolist()
+    made = len(graphs)
+    assert compiled(X).tolist() == first
+    with profile():
+        assert compiled(X).tolist() == first
+    assert len(graphs) == made
+
+
+def test_calls_in_a_backward_pass_are_not_from_outside() -> None:
+    """With checkpoints, modules are called again by the engine."""
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with profile(max_overhead=0.5) as prof:
+        for _ in range(20):
+            x = X.clone().requires_grad_()
+            checkpoint(model.inner, model(x), use_reentrant=False).sum().backward()
+            optimizer.step()
+    times = prof.profile.step_times
+    assert (times.steps, times.evaluations) == (20, 0)

@@ -1,0 +1,207 @@
+// Calls of modules where torch leaves room for something else to be called in their place.
+
+#pragma once
+
+#include "modules.h"
+
+namespace {
+
+// The implementation of its calls that a module has of its own: what `module.compile()`
+// puts into its dict. Borrowed from `held`; null: none, or an exception.
+PyObject* own_implementation(PyObject* held) {
+  return held ? PyDict_GetItemWithError(held, names._compiled_call_impl) : nullptr;
+}
+
+PyObject* new_dict_of(PyObject* module) { return PyObject_GenericGetDict(module, nullptr); }
+
+// Calls a module as torch would without us.
+PyObject* call_alone(PyObject* module, PyObject* args, PyObject* kwargs) {
+  Owned held(new_dict_of(module));
+  if (!held) return nullptr;
+  PyObject* own = own_implementation(held.get());
+  if (own == nullptr && !PyErr_Occurred()) own = PyDict_GetItemWithError(held.get(), names._call_impl);
+  if (PyErr_Occurred()) return nullptr;
+  if (own != nullptr && own != Py_None) {
+    Owned kept(Py_NewRef(own));
+    return PyObject_Call(own, args, kwargs);
+  }
+  // As torch's `self._call_impl(*args, **kwargs)`, without a bound method in between.
+  PyObject* method = _PyType_Lookup(Py_TYPE(module), names._call_impl);
+  if (method == nullptr || !PyFunction_Check(method)) {
+    Owned bound(PyObject_GetAttr(module, names._call_impl));
+    return bound ? PyObject_Call(bound.get(), args, kwargs) : nullptr;
+  }
+  Owned kept(Py_NewRef(method));
+  constexpr Py_ssize_t kFew = 8;
+  PyObject* few[kFew + 2];
+  Py_ssize_t count = PyTuple_GET_SIZE(args);
+  std::vector<PyObject*> many(count > kFew ? size_t(count) + 2 : 0);
+  PyObject** given = count > kFew ? many.data() : few;
+  given[1] = module;
+  for (Py_ssize_t place = 0; place < count; place++) given[place + 2] = PyTuple_GET_ITEM(args, place);
+  size_t flags = size_t(count + 1) | PY_VECTORCALL_ARGUMENTS_OFFSET;
+  return PyObject_VectorcallDict(method, given + 1, flags, kwargs);
+}
+
+// Stands for `torch.nn.Module._compiled_call_impl`. Where that is something, torch calls
+// it in place of its own implementation, which it takes the short way to if there are no
+// hooks. It is a property, whose getter says to torch.compile that nothing is there:
+// what it compiles is the same with and without us.
+struct Seam {
+  std::shared_ptr<Shown> shown;
+  PyObject* doc;  // a property wants to write it
+};
+
+Py_ssize_t seam_offset;  // how long a property is, nobody says before it runs
+
+Seam* seam_of(PyObject* self) { return reinterpret_cast<Seam*>(reinterpret_cast<char*>(self) + seam_offset); }
+
+// Shows the end of a call that has failed while its exception is being handled, as it
+// is where torch calls hooks. What is raised meanwhile does not take its place.
+void show_failed(const ShownHere& shown, PyObject* module, PyObject* args) {
+  PyObject *kind, *error, *traceback, *before_kind, *before, *before_traceback;
+  PyErr_Fetch(&kind, &error, &traceback);
+  PyErr_NormalizeException(&kind, &error, &traceback);
+  if (traceback != nullptr) PyException_SetTraceback(error, traceback);
+  PyErr_GetExcInfo(&before_kind, &before, &before_traceback);
+  PyErr_SetExcInfo(Py_XNewRef(kind), Py_XNewRef(error), Py_XNewRef(traceback));
+  if (!shown.end(module, args, Py_None)) PyErr_WriteUnraisable(module);
+  PyErr_SetExcInfo(before_kind, before, before_traceback);
+  PyErr_Restore(kind, error, traceback);
+}
+
+// What a seam says that a module is to be called by.
+struct SeamCall {
+  PyObject_HEAD
+  PyObject *seam, *module;
+};
+
+PyTypeObject* seam_call_type;
+
+PyObject* seam_call_call(PyObject* self, PyObject* args, PyObject* kwargs) {
+  SeamCall* call = reinterpret_cast<SeamCall*>(self);
+  PyObject* module = call->module;
+  ShownHere shown(seam_of(call->seam)->shown);
+  if (!shown.begin(module, args)) return nullptr;
+  PyObject* outputs = call_alone(module, args, kwargs);
+  if (outputs == nullptr) {
+    show_failed(shown, module, args);
+    return nullptr;
+  }
+  if (!shown.end(module, args, outputs)) Py_CLEAR(outputs);
+  return outputs;
+}
+
+// A program that asks whether a module is compiled is not asking for us.
+int seam_call_bool(PyObject* self) {
+  Owned held(new_dict_of(reinterpret_cast<SeamCall*>(self)->module));
+  PyObject* own = own_implementation(held.get());
+  return PyErr_Occurred() ? -1 : own != nullptr && PyObject_IsTrue(own);
+}
+
+void seam_call_dealloc(PyObject* self) {
+  PyTypeObject* type = Py_TYPE(self);
+  Py_DECREF(reinterpret_cast<SeamCall*>(self)->seam);
+  Py_DECREF(reinterpret_cast<SeamCall*>(self)->module);
+  type->tp_free(self);
+  Py_DECREF(type);
+}
+
+PyObject* seam_get(PyObject* self, PyObject* module, PyObject*) {
+  if (module == nullptr || module == Py_None) Py_RETURN_NONE;
+  const std::shared_ptr<Shown>& shown = seam_of(self)->shown;
+  if (shown != nullptr && shown->is_any_here()) {
+    SeamCall* call = PyObject_New(SeamCall, seam_call_type);
+    if (call == nullptr) return nullptr;
+    call->seam = Py_NewRef(self);
+    call->module = Py_NewRef(module);
+    return reinterpret_cast<PyObject*>(call);
+  }
+  Owned held(new_dict_of(module));
+  PyObject* own = own_implementation(held.get());
+  if (own == nullptr && PyErr_Occurred()) return nullptr;
+  return Py_NewRef(own ? own : Py_None);
+}
+
+int seam_set(PyObject*, PyObject* module, PyObject* value) {
+  Owned held(new_dict_of(module));
+  if (!held) return -1;
+  if (value != nullptr) return PyDict_SetItem(held.get(), names._compiled_call_impl, value);
+  int done = PyDict_DelItem(held.get(), names._compiled_call_impl);
+  if (done < 0 && PyErr_ExceptionMatches(PyExc_KeyError))
+    PyErr_SetObject(PyExc_AttributeError, names._compiled_call_impl);
+  return done;
+}
+
+PyObject* seam_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
+  PyObject* self = PyProperty_Type.tp_new(type, args, kwargs);
+  if (self != nullptr) new (&seam_of(self)->shown) std::shared_ptr<Shown>();
+  return self;
+}
+
+void seam_dealloc(PyObject* self) {
+  PyTypeObject* type = Py_TYPE(self);
+  Py_CLEAR(seam_of(self)->doc);
+  seam_of(self)->shown.~shared_ptr();
+  PyProperty_Type.tp_dealloc(self);
+  Py_DECREF(type);
+}
+
+// Has the calls of all modules shown to these cursors, in this order.
+PyObject* seam_show_to(PyObject* self, PyObject* cursors) {
+  if (!PyTuple_Check(cursors)) {
+    PyErr_SetString(PyExc_TypeError, "cursors must be a tuple");
+    return nullptr;
+  }
+  for (Py_ssize_t place = 0; place < PyTuple_GET_SIZE(cursors); place++)
+    if (!PyObject_TypeCheck(PyTuple_GET_ITEM(cursors, place), cursor_type)) {
+      PyErr_SetString(PyExc_TypeError, "must be a Cursor");
+      return nullptr;
+    }
+  bool is_any = PyTuple_GET_SIZE(cursors) != 0;
+  std::shared_ptr<Shown> before =
+      std::exchange(seam_of(self)->shown, is_any ? std::make_shared<Shown>(cursors) : nullptr);
+  Py_RETURN_NONE;
+}
+
+// For hooks on all modules, and blocks of code that stand for calls.
+PyObject* seam_forward_pre(PyObject* self, PyObject* const* args, Py_ssize_t count) {
+  if (!check_count(count, 2) || !ShownHere(seam_of(self)->shown).begin(args[0], args[1])) return nullptr;
+  Py_RETURN_NONE;
+}
+
+PyObject* seam_forward_post(PyObject* self, PyObject* const* args, Py_ssize_t count) {
+  if (!check_count(count, 3) || !ShownHere(seam_of(self)->shown, args[0]).end(args[0], args[1], args[2])) return nullptr;
+  Py_RETURN_NONE;
+}
+
+PyMethodDef seam_methods[] = {{"show_to", seam_show_to, METH_O, nullptr},
+                              {"forward_pre", FASTCALL(seam_forward_pre), METH_FASTCALL, nullptr},
+                              {"forward_post", FASTCALL(seam_forward_post), METH_FASTCALL, nullptr},
+                              {nullptr, nullptr, 0, nullptr}};
+
+PyMemberDef seam_members[] = {{"__doc__", T_OBJECT, 0, 0, nullptr}, {nullptr, 0, 0, 0, nullptr}};
+
+PyType_Slot seam_slots[] = {SLOT(Py_tp_base, &PyProperty_Type),
+                            SLOT(Py_tp_new, seam_new),
+                            SLOT(Py_tp_dealloc, seam_dealloc),
+                            SLOT(Py_tp_descr_get, seam_get),
+                            SLOT(Py_tp_descr_set, seam_set),
+                            SLOT(Py_tp_members, seam_members),
+                            SLOT(Py_tp_methods, seam_methods),
+                            {0, nullptr}};
+PyType_Spec seam_spec = {MODULE "Seam", 0, 0, Py_TPFLAGS_DEFAULT, seam_slots};
+
+PyType_Slot seam_call_slots[] = {SLOT(Py_tp_dealloc, seam_call_dealloc),
+                                 SLOT(Py_tp_call, seam_call_call),
+                                 SLOT(Py_nb_bool, seam_call_bool),
+                                 {0, nullptr}};
+PyType_Spec seam_call_spec = {MODULE "SeamCall", sizeof(SeamCall), 0, Py_TPFLAGS_DEFAULT, seam_call_slots};
+
+void measure_seam() {
+  seam_offset = PyProperty_Type.tp_basicsize;
+  seam_members[0].offset = seam_offset + Py_ssize_t(offsetof(Seam, doc));
+  seam_spec.basicsize = int(seam_offset + Py_ssize_t(sizeof(Seam)));
+}
+
+}  // namespace

@@ -1,0 +1,124 @@
+"""How modules show their calls to the core in Python: without hooks."""
+
+from __future__ import annotations
+
+import warnings
+from _thread import get_ident
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from torchprof_hooks.capture.core.python import Hook, hooks_of
+from torchprof_hooks.capture.torch_names.autograd import current_graph_task
+from torchprof_hooks.capture.torch_names.module_calls import (
+    compiled_implementation_of,
+    implementation_of,
+    set_compiled_implementation,
+)
+
+if TYPE_CHECKING:
+    import torch
+
+    from torchprof_hooks.capture.core.python import Cursor
+
+
+class Seam(property):
+    """Shows calls of modules to cursors: where torch looks for a module's compiled
+    implementation of calls, it finds one that shows the begin of the call, calls what
+    torch would have called, and shows the end. Torch's way past hooks on all modules
+    takes longer than that: ten times as long as it takes the native core.
+
+    getter: what torch.compile is to take for the property's.
+    """
+
+    def __init__(self, getter: Callable[[Any], None]) -> None:
+        super().__init__(getter)
+        self._shown: tuple[tuple[Cursor, Hook, Hook], ...] = ()
+
+    def show_to(self, cursors: tuple[Cursor, ...]) -> None:
+        """Show all calls to these, in this order."""
+        self._shown = tuple((cursor, *hooks_of(cursor)) for cursor in cursors)
+
+    def forward_pre(self, module: torch.nn.Module, args: Any) -> None:
+        """Show the begin of a call, where no `__get__` does."""
+        for _, pre, _ in self._here():
+            pre(module, args)
+
+    def forward_post(self, module: torch.nn.Module, args: Any, outputs: Any) -> None:
+        """Show the end of a call, where no `__get__` does."""
+        for _, _, post in _in_order_of_ends(self._here(ending=id(module))):
+            post(module, args, outputs)
+
+    def __get__(self, module: Any, kind: type | None = None) -> Any:
+        if module is None:
+            return None
+        for cursor, _, _ in self._shown:  # in whatever thread: each call asks twice
+            if _is_seen_by(cursor):
+                return _SeamCall(self._call, module)
+        return compiled_implementation_of(module)
+
+    def __set__(self, module: Any, implementation: Any) -> None:
+        set_compiled_implementation(module, implementation)
+
+    def __delete__(self, module: Any) -> None:
+        set_compiled_implementation(module, None)
+
+    def _here(self, ending: int = -1) -> list[tuple[Cursor, Hook, Hook]]:
+        """Those that are to see a call that is made here now, or the end of one of the
+        module with this id."""
+        here, found = get_ident(), []
+        for shown in self._shown:
+            cursor = shown[0]
+            if cursor.thread != here and not (cursor.passes and cursor.works_here()):
+                continue
+            if _is_seen_by(cursor) or cursor.site.key == ending:
+                found.append(shown)
+        return found
+
+    def _call(self, module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+        shown = self._here()
+        for _, pre, _ in shown:
+            pre(module, args)
+        try:
+            outputs = implementation_of(module)(*args, **kwargs)
+        except BaseException:
+            _show_failed(shown, module, args)
+            raise
+        for _, _, post in _in_order_of_ends(shown):
+            post(module, args, outputs)
+        return outputs
+
+
+class _SeamCall(partial[Any]):
+    """What a module is to be called by."""
+
+    def __bool__(self) -> bool:
+        """A program that asks whether a module is compiled is not asking for us."""
+        return bool(compiled_implementation_of(self.args[0]))
+
+
+def _is_seen_by(cursor: Cursor) -> bool:
+    """Whether what is called now is. What is called in a backward pass is not called
+    from outside, whether or not anybody follows the pass."""
+    if not cursor.sees_outer_alone:
+        return True
+    return cursor.site.is_outer and current_graph_task() == -1
+
+
+def _in_order_of_ends(
+    shown: list[tuple[Cursor, Hook, Hook]],
+) -> list[tuple[Cursor, Hook, Hook]]:
+    """Those that are told of pauses last: they may end the steps of others."""
+    return sorted(shown, key=lambda each: each[0].on_pause is not None)
+
+
+def _show_failed(
+    shown: list[tuple[Cursor, Hook, Hook]], module: torch.nn.Module, args: Any
+) -> None:
+    """Show the end of a call while its exception is handled. What is raised meanwhile
+    does not take its place."""
+    for _, _, post in _in_order_of_ends(shown):
+        try:
+            post(module, args, None)
+        except Exception as error:
+            warnings.warn(f"after a forward has raised: {error!r}", stacklevel=2)

@@ -1,0 +1,104 @@
+"""The place where torch asks what it is to call in place of a module's own calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any, Final, cast
+
+import torch
+
+from torchprof_hooks.capture.torch_names.place import Place
+
+#: What torch calls in place of a module's own implementation of calls, if it is not
+#: None: that which `torch.nn.Module.compile` has made.
+_IMPLEMENTATION: Final = "_compiled_call_impl"
+
+
+def seam_in_calls() -> Any:
+    """What we have put there for all modules, or None."""
+    found = vars(torch.nn.Module).get(_IMPLEMENTATION)
+    return found if isinstance(found, property) else None
+
+
+def place_of_implementation() -> Place | None:
+    """Where torch looks for what it calls in place of a module's own implementation of
+    calls; None where it does not: then there are hooks on all modules instead."""
+    called: list[object] = []
+
+    class Probe(torch.nn.Module):
+        _compiled_call_impl = property(lambda self: called.append)
+
+    try:
+        Probe()(0)
+    except Exception:  # whatever a torch that nobody has tried yet does instead
+        return None
+    is_asked = called == [0] and vars(torch.nn.Module).get(_IMPLEMENTATION, 0) is None
+    return Place(torch.nn.Module, _IMPLEMENTATION) if is_asked else None
+
+
+def compiled_implementation_of(module: torch.nn.Module) -> Callable[..., Any] | None:
+    """What `torch.nn.Module.compile` has made for it, if it has."""
+    found: Callable[..., Any] | None = vars(module).get(_IMPLEMENTATION)
+    return found
+
+
+def set_compiled_implementation(module: torch.nn.Module, made: Any) -> None:
+    """What `torch.nn.Module.compile` does in the end."""
+    vars(module)[_IMPLEMENTATION] = made
+
+
+def implementation_of(module: torch.nn.Module) -> Callable[..., Any]:
+    """What torch calls to call `module`."""
+    return compiled_implementation_of(module) or module._call_impl
+
+
+def with_implementation(
+    kind: type[torch.nn.Module], implementation: property
+) -> type[Any]:
+    """A class of modules like `kind`, which torch calls by what this property says."""
+    return type(kind.__name__, (kind,), {_IMPLEMENTATION: implementation})
+
+
+def no_implementation() -> Callable[[Any], None]:
+    """A getter for what stands there: of modules in what torch.compile compiles, which
+    looks into this function, and not into others of this package."""
+
+    def nothing(module: Any) -> None:
+        return None
+
+    return FunctionType(nothing.__code__.replace(), {"__builtins__": {}})
+
+
+def call_without_global_hooks() -> Callable[..., Any]:
+    """A method for modules of our own, in place of ``torch.nn.Module._call_impl``, that
+    does the same but finds torch's tables of hooks on all modules empty: other threads
+    may need what is in there at the same time. Where the program, or torch, has put
+    something else in its place, that is called as it is."""
+    original: Any = torch.nn.Module._call_impl
+    code = getattr(original, "__code__", None)
+    file = torch.nn.Module.__call__.__code__.co_filename
+    if code is None or code.co_filename != file or original.__closure__:
+        return cast("Callable[..., Any]", original)
+    names = original.__globals__
+    tables = [
+        n for n in names if n.startswith("_global_") and isinstance(names[n], dict)
+    ]
+    # The interpreter keeps what it learns of a function's globals with its code, which
+    # is a copy, too.
+    return FunctionType(code.replace(), {**names, **{name: {} for name in tables}})
+
+
+class QuietModule(torch.nn.Module):
+    """A module that is nobody's business: hooks on all modules do not see its calls,
+    nor does what else a program has put in the way of calls, or we."""
+
+    _compiled_call_impl: Callable[..., Any] | None = None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """As torch's own."""
+        if self._compiled_call_impl is not None:
+            return self._compiled_call_impl(*args, **kwargs)
+        return self._call_impl(*args, **kwargs)
+
+    _call_impl = call_without_global_hooks()
