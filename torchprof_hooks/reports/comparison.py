@@ -11,7 +11,6 @@ from torchprof_hooks.profiles.compare import RISK, Change, Comparison, RowPhase
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.reports.table import (
     TextColumn,
-    fit_columns,
     format_table,
     plural,
     wrap,
@@ -100,8 +99,7 @@ def _table(by: str, changes: Sequence[Change], width: int) -> str:
         TextColumn(header, [line[i] for line in texts])
         for i, header in enumerate(headers)
     ]
-    fitting = fit_columns(labels, columns, width, _DISPENSABLE)
-    return format_table(labels, fitting, width)
+    return format_table(labels, columns, width, _DISPENSABLE)
 
 
 def _texts(change: Change) -> tuple[str, ...]:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from torchprof_hooks.reports.table import aligned
+from torchprof_hooks.reports.table import TextColumn, aligned, time_columns
 from torchprof_hooks.reports.units import (
     check_byte_unit,
     check_unit,
     format_byte_column,
-    format_times,
 )
 
 #: Field of a summary of memory -> its column. Chainer has the first two; a column is
@@ -41,12 +40,11 @@ def render_times(
         ValueError: unknown unit.
     """
     check_unit(unit)
-
-    def format_all(columns_s: list[list[float]]) -> list[list[str]]:
-        texts = iter(format_times([1e9 * s for each in columns_s for s in each], unit))
-        return [[next(texts) for _ in each] for each in columns_s]
-
-    return _render(hook_name, name_header, summary, columns, format_all)
+    times = {
+        header: [1e9 * sums[field] for sums in summary.values()]
+        for field, header in columns.items()
+    }
+    return _render(hook_name, name_header, summary, time_columns(times, unit))
 
 
 def render_bytes(
@@ -59,14 +57,14 @@ def render_bytes(
     """
     check_byte_unit(unit)
     fields = {key for sums in summary.values() for key in sums}
-    columns = {key: header for key, header in _BYTES.items() if key in fields}
-    table = _render(
-        hook_name,
-        name_header,
-        summary,
-        columns,
-        lambda all_bytes: [format_byte_column(each, unit) for each in all_bytes],
-    )
+    columns = [
+        TextColumn(
+            header, format_byte_column([sums[key] for sums in summary.values()], unit)
+        )
+        for key, header in _BYTES.items()
+        if key in fields
+    ]
+    table = _render(hook_name, name_header, summary, columns)
     return f"{table}\n{note}" if note and summary else table
 
 
@@ -74,21 +72,15 @@ def _render(
     hook_name: str,
     name_header: str,
     summary: Summary,
-    columns: Mapping[str, str],
-    format_all: Callable[[list[list[Any]]], list[list[str]]],
+    columns: Sequence[TextColumn],
 ) -> str:
     if not summary:
         called = "function" if name_header == "FunctionName" else "module"
         return f"{hook_name}: no {called} was called, there is nothing to report."
-    all_sums = summary.values()
-    texts = format_all([[sums[field] for sums in all_sums] for field in columns])
     return aligned(
         [
             [name_header, *summary],
-            *(
-                [header, *cells]
-                for header, cells in zip(columns.values(), texts, strict=True)
-            ),
-            ["Occurrence", *(sums["occurrence"] for sums in all_sums)],
+            *([column.header, *column.texts] for column in columns),
+            ["Occurrence", *(sums["occurrence"] for sums in summary.values())],
         ]
     )

@@ -20,7 +20,6 @@ from torchprof_hooks.reports.table import (
     TextColumn,
     count_column,
     filled_columns,
-    fit_columns,
     format_table,
     percent,
     plural,
@@ -88,10 +87,9 @@ def render(
     shown = rows[: max_rows or 40]
     columns = number_columns(profile, shown, _COLUMNS, unit)
     labels = [by, *map(label, shown)]
-    fitting = fit_columns(labels, columns, width, _DISPENSABLE)
     lines = [
         wrap(_title(profile, by), width),
-        format_table(labels, fitting, width),
+        format_table(labels, columns, width, _DISPENSABLE),
         *hidden_line("more row", rows[len(shown) :], profile),
     ]
     return "\n".join(lines)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from textwrap import fill
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from tabulate import tabulate
 
 from torchprof_hooks.reports.characters import display_width, pad, printable, shorten
+from torchprof_hooks.reports.units import format_times
 
 R = TypeVar("R")
 
@@ -53,6 +55,18 @@ def filled_columns(
     ]
 
 
+def time_columns(
+    columns: Mapping[str, Sequence[float]], unit: str = "auto"
+) -> list[TextColumn]:
+    """Nanoseconds by headers, in a unit that all have in common; with ``auto_foreach``
+    in one of their own."""
+    texts = iter(format_times([*chain.from_iterable(columns.values())], unit))
+    return [
+        TextColumn(header, [next(texts) for _ in times_ns])
+        for header, times_ns in columns.items()
+    ]
+
+
 def count_column(header: str, counts: Iterable[int]) -> TextColumn:
     """Whole numbers, 0 left blank."""
     return TextColumn(header, [str(count) if count else "" for count in counts])
@@ -82,22 +96,30 @@ def fit_columns(
 
 
 def format_table(
-    labels: Sequence[str], columns: Sequence[TextColumn], width: int
+    labels: Sequence[str],
+    columns: Sequence[TextColumn],
+    width: int,
+    dispensable: Sequence[tuple[str, ...]] = (),
 ) -> str:
     """`table_lines` with a line below the headers."""
-    header, *rows = table_lines(labels, columns, width)
+    header, *rows = table_lines(labels, columns, width, dispensable)
     rule = "-" * max(map(display_width, (header, *rows)))
     return "\n".join([header, rule, *rows])
 
 
 def table_lines(
-    labels: Sequence[str], columns: Sequence[TextColumn], width: int
+    labels: Sequence[str],
+    columns: Sequence[TextColumn],
+    width: int,
+    dispensable: Sequence[tuple[str, ...]] = (),
 ) -> list[str]:
     """Labels on the left, cut where the table would be wider than `width`, and columns
     aligned to the right; the headers first.
 
     labels: the first is the header of the others.
+    dispensable: columns that may go where there is no room (see `fit_columns`).
     """
+    columns = fit_columns(labels, columns, width, dispensable)
     room = max(_room(columns, width), _NARROWEST_NAME)
     names = [shorten(printable(label), room) for label in labels]
     widest = max(map(display_width, names))

@@ -13,7 +13,6 @@ from torchprof_hooks.reports.table import (
     Column,
     TextColumn,
     filled_columns,
-    fit_columns,
     format_table,
     wrap,
 )
@@ -70,7 +69,6 @@ def flop_tree(profile: Profile, shown: Sequence[PlacedNode], width: int) -> str:
         TextColumn("no formula", [f"{100 * _unknown(row):.1f} %" for row in rows]),
         *_shares(profile, rows),
     ]
-    fitting = fit_columns(labels, columns, width, _DISPENSABLE)
     legend = _LEGEND.format(
         per=" per step" if profile.steps else "",
         clock=" on the device" if profile.devices else "",
@@ -78,7 +76,8 @@ def flop_tree(profile: Profile, shown: Sequence[PlacedNode], width: int) -> str:
     )
     if profile.peak:
         legend += _RATES.format(peak=peak_text(profile.peak))
-    return "\n".join([wrap(legend, width), format_table(labels, fitting, width)])
+    table = format_table(labels, columns, width, _DISPENSABLE)
+    return "\n".join([wrap(legend, width), table])
 
 
 def _shares(profile: Profile, rows: Sequence[Row]) -> Iterator[TextColumn]:

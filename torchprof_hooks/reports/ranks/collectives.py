@@ -7,8 +7,13 @@ from typing import Final
 
 from torchprof_hooks.profiles.ranks.collectives import Collective
 from torchprof_hooks.profiles.ranks.exchanged import RankCollective
-from torchprof_hooks.reports.table import TextColumn, plural, table_lines
-from torchprof_hooks.reports.units import best_byte_format, format_times
+from torchprof_hooks.reports.table import (
+    TextColumn,
+    plural,
+    table_lines,
+    time_columns,
+)
+from torchprof_hooks.reports.units import best_byte_format
 
 _TITLE: Final = (
     "What ranks exchange: of a call, on average; least, median, most: how long ranks "
@@ -33,14 +38,14 @@ def collective_lines(collectives: Sequence[Collective], width: int) -> list[str]
     if not collectives:
         return []
     shown = sorted(collectives, key=lambda each: -(each.call_ns + each.waiting_ns))
-    times = format_times(
-        [ns for each in shown for ns in (each.call_ns, each.waiting_ns)], "auto"
-    )
+    times = {
+        "in calls": [each.call_ns for each in shown],
+        "waiting": [each.waiting_ns for each in shown],
+    }
     columns = [
         TextColumn("calls", [str(each.calls) for each in shown]),
         TextColumn("bytes a call", [bytes_a_call(each) for each in shown]),
-        TextColumn("in calls", times[::2]),
-        TextColumn("waiting", times[1::2]),
+        *time_columns(times),
         TextColumn("GB/s", [rate(each.bytes_per_second) for each in shown]),
     ]
     labels = ["exchanged with others", *map(label, shown)]
@@ -85,21 +90,19 @@ def collective_table(
     shown = rows[:max_rows]
     if not shown:
         return
-    columns = {
+    times = {
         "in call": [row.median_call_ns for row in shown],
         "least": [row.least_ns for row in shown],
         "median": [row.median_ns for row in shown],
         "most": [row.most_ns for row in shown],
     }
-    times = [ns for values in columns.values() for ns in values]
-    texts = iter(format_times(times, "auto"))
     yield _TITLE
     yield from table_lines(
         ["collective (group)", *(label(row.sum) for row in shown)],
         [
             TextColumn("calls", [str(row.sum.calls) for row in shown]),
             TextColumn("bytes a call", [bytes_a_call(row.sum) for row in shown]),
-            *(TextColumn(name, [next(texts) for _ in shown]) for name in columns),
+            *time_columns(times),
             TextColumn("last", [str(row.last_rank) for row in shown]),
             TextColumn("GB/s", [rate(row.fastest) for row in shown]),
         ],

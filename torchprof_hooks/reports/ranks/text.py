@@ -20,9 +20,9 @@ from torchprof_hooks.reports.table import (
     TextColumn,
     plural,
     table_lines,
+    time_columns,
     wrap,
 )
-from torchprof_hooks.reports.units import format_times
 
 if TYPE_CHECKING:
     from torchprof_hooks.profiles.ranks.ranks import Ranks
@@ -77,7 +77,7 @@ def _rank_lines(ranks: Ranks, width: int) -> Iterator[str]:
     columns = [
         *_mesh_columns(shown),
         TextColumn("steps", [str(rank.steps) for rank in shown]),
-        *_time_columns(
+        *time_columns(
             {
                 "step": [rank.step_ns for rank in shown],
                 **{phase: [each[phase] for each in times] for phase in kept},
@@ -146,7 +146,7 @@ def _row_lines(
     numbers = [rank.number for rank in ranks.ranks]
     columns = [
         TextColumn("phase", [row.phase for row in shown]),
-        *_time_columns(
+        *time_columns(
             {
                 "least": [row.least_ns for row in shown],
                 "median": [row.median_ns for row in shown],
@@ -154,17 +154,9 @@ def _row_lines(
             }
         ),
         TextColumn("worst rank", [str(numbers[row.worst]) for row in shown]),
-        *_time_columns({"skew": [row.skew_ns for row in shown]}),
+        *time_columns({"skew": [row.skew_ns for row in shown]}),
     ]
     yield "Where ranks differ: own time in a step; skew: the worst above the median"
     yield from table_lines(["row", *(row.name for row in shown)], columns, width)
     if len(rows) > len(shown):
         yield f"... {plural(len(rows) - len(shown), 'more row')}"
-
-
-def _time_columns(columns: dict[str, list[float]]) -> Iterator[TextColumn]:
-    """Times in a unit that they have in common."""
-    values = [value for times in columns.values() for value in times]
-    texts = iter(format_times(values, "auto"))
-    for header, times in columns.items():
-        yield TextColumn(header, [next(texts) for _ in times])

@@ -20,7 +20,6 @@ from torchprof_hooks.reports.source import Source
 from torchprof_hooks.reports.table import (
     Column,
     TextColumn,
-    fit_columns,
     share_column,
     table_lines,
 )
@@ -52,8 +51,7 @@ def function_lines(source: Source, width: int) -> Iterator[Line]:
         return
     columns = number_columns(source.functions, shown, _COLUMNS, "auto")
     labels = ["function", *map(label, shown)]
-    fitting = fit_columns(labels, columns, width, _DISPENSABLE)
-    header, *lines = table_lines(labels, fitting, width)
+    header, *lines = table_lines(labels, columns, width, _DISPENSABLE)
     yield Line(header, "title")
     yield from map(Line, lines)
 

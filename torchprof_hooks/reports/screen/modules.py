@@ -17,7 +17,6 @@ from torchprof_hooks.reports.table import (
     TextColumn,
     count_column,
     filled_columns,
-    fit_columns,
     share_column,
     table_lines,
 )
@@ -133,8 +132,7 @@ def module_lines(
     ]
     labels = ["module", *(layers.label for layers in shown)]
     room = max(width - len(_MARK), 1)
-    fitting = fit_columns(labels, columns, room, _DISPENSABLE)
-    header, *lines = table_lines(labels, fitting, room)
+    header, *lines = table_lines(labels, columns, room, _DISPENSABLE)
     yield Line(header, "title")
     for layers, line in zip(shown, lines, strict=True):
         is_hot = hot is not None and layers.kind == hot.kind
