@@ -9,13 +9,12 @@ from typing import Final, NamedTuple
 from torchprof_hooks.profiles.names import (
     BACKWARD_PHASES,
     MODULES_NAME,
-    Phase,
     SortBy,
 )
 from torchprof_hooks.profiles.operations.shape_ranges import with_ranges
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.rows import Row
-from torchprof_hooks.profiles.totals import Totals
+from torchprof_hooks.reports.hottest import summed_phases
 from torchprof_hooks.reports.memory_tree import AT_LEAST, format_each
 from torchprof_hooks.reports.operations.roofline_columns import (
     ROOFLINE_LEGENDS,
@@ -128,12 +127,8 @@ def _layers_together(rows: Iterable[Row]) -> Iterator[Row]:
         kind = without_numbers(row.module) + row.name.removeprefix(row.module)
         kinds.setdefault(kind, []).append(row)
     for kind, alike in kinds.items():
-        phases: dict[Phase, Totals] = {}
-        for row in alike:
-            for phase, totals in row.phases.items():
-                phases[phase] = phases.get(phase, Totals()) + totals
         name = kind if len(alike) > 1 else alike[0].name
-        yield replace(alike[0], name=name, phases=phases)
+        yield replace(alike[0], name=name, phases=summed_phases(alike))
 
 
 def _table(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple, TypeVar
 
 from torchprof_hooks.profiles.names import MODULE_PHASES, Phase
-from torchprof_hooks.profiles.rows import Row
+from torchprof_hooks.profiles.rows import NOTHING, Row
+from torchprof_hooks.profiles.totals import Totals
 from torchprof_hooks.reports.time_tree import without_numbers
+
+R = TypeVar("R", bound=Row)
 
 #: Kinds of rows that are cold, however long they take: they are nobody's, or ours.
 COLD: Final = ("outside", "profiler", "unsampled")
@@ -48,23 +50,31 @@ class Hottest(NamedTuple):
 
 def hottest(rows: Iterable[Row]) -> Hottest | None:
     """The layers of that kind among `rows`, None if there are no rows."""
-    kinds: defaultdict[Kind, list[Row]] = defaultdict(list)
-    for row in rows:
-        kinds[kind_of(row)].append(row)
-    found = [Hottest(n, rs, sum(r.self_ns for r in rs)) for n, rs in kinds.items()]
+    found = [
+        Hottest(kind, alike, sum(row.self_ns for row in alike))
+        for kind, alike in by_kind(rows).items()
+    ]
     return max(found, key=lambda each: each.own_ns, default=None)
+
+
+def by_kind(rows: Iterable[R]) -> dict[Kind, list[R]]:
+    """The layers of each kind."""
+    kinds: dict[Kind, list[R]] = {}
+    for row in rows:
+        kinds.setdefault(kind_of(row), []).append(row)
+    return kinds
+
+
+def summed_phases(rows: Iterable[Row]) -> dict[Phase, Totals]:
+    """What is booked on all of them, by phase."""
+    sums: dict[Phase, Totals] = {}
+    for row in rows:
+        for phase, totals in row.phases.items():
+            sums[phase] = sums.get(phase, NOTHING) + totals
+    return sums
 
 
 def kind_of(row: Row) -> Kind:
     """The layers that it is looked at with."""
     name = without_numbers(row.name) if row.kind == "module" else row.name
     return Kind(name, row.class_name)
-
-
-def own_by_kind(rows: Iterable[Row]) -> Mapping[Kind, int]:
-    """Own times of the layers of each kind together: a model of many equal layers has
-    no hot one, if each is looked at by itself."""
-    sums: Counter[Kind] = Counter()
-    for row in rows:
-        sums[kind_of(row)] += row.self_ns
-    return sums

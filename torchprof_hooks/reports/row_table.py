@@ -41,6 +41,16 @@ def device_time(row: Row) -> int:
     return sum(totals.device_self_ns for totals in row.phases.values())
 
 
+def inclusive_time(phase: Phase) -> Callable[[Row], int]:
+    """Time in a phase with inner calls, in nanoseconds."""
+    return lambda row: row.phases[phase].cumulative_ns
+
+
+def inclusive_device_time(row: Row) -> int:
+    """The same in all phases on the device's clock."""
+    return sum(totals.device_cumulative_ns for totals in row.phases.values())
+
+
 #: Own times; each table adds what it calls the total.
 OWN_TIMES: Final = (
     Column("forward", own_time("forward"), is_kept=True),

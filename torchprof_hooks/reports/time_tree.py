@@ -9,7 +9,11 @@ from typing import Final
 from torchprof_hooks.profiles.names import Phase, SortBy
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.tree import Node
-from torchprof_hooks.reports.row_table import sort_value
+from torchprof_hooks.reports.row_table import (
+    inclusive_device_time,
+    inclusive_time,
+    sort_value,
+)
 from torchprof_hooks.reports.table import (
     Column,
     count_column,
@@ -25,28 +29,20 @@ from torchprof_hooks.reports.units import format_times
 PlacedNode = tuple[int, Node]
 
 
-def _inclusive(phase: Phase) -> Callable[[Node], int]:
-    return lambda node: node.phases[phase].cumulative_ns
-
-
 def _own(phase: Phase) -> Callable[[Node], int]:
     """Own time; nothing where there are no inner calls: it would be the same."""
     return lambda node: node.phases[phase].self_ns if node.children else 0
 
 
-def _device(node: Node) -> int:
-    return sum(totals.device_cumulative_ns for totals in node.phases.values())
-
-
-_COLUMNS: Final = (
-    Column("forward", _inclusive("forward"), is_kept=True),
+_COLUMNS: Final[tuple[Column[Node], ...]] = (
+    Column("forward", inclusive_time("forward"), is_kept=True),
     Column("self", _own("forward")),
-    Column("backward", _inclusive("backward")),
+    Column("backward", inclusive_time("backward")),
     Column("self", _own("backward")),
-    Column("recompute", _inclusive("recompute")),
+    Column("recompute", inclusive_time("recompute")),
     Column("self", _own("recompute")),
-    Column("device", _device),
-    Column[Node]("total", lambda node: node.cumulative_ns),
+    Column("device", inclusive_device_time),
+    Column("total", lambda node: node.cumulative_ns),
 )
 
 #: The number of a layer in a qualified name.

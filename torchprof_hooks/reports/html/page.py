@@ -13,11 +13,14 @@ from torchprof_hooks.reports.html.answers import answer_cards, answers
 from torchprof_hooks.reports.html.document import NO_DATA, Section, document
 from torchprof_hooks.reports.html.escaping import escaped
 from torchprof_hooks.reports.html.facts import facts, headline
-from torchprof_hooks.reports.html.heat import LEVEL_TEXTS
 from torchprof_hooks.reports.html.memory import memory_section
 from torchprof_hooks.reports.html.page_data import PageData
 from torchprof_hooks.reports.html.phases import phase_section
-from torchprof_hooks.reports.html.static_icicle import by_heat, static_icicle
+from torchprof_hooks.reports.html.static_icicle import (
+    LEVEL_TEXTS,
+    by_heat,
+    static_icicle,
+)
 from torchprof_hooks.reports.html.static_table import definition_list, module_table
 from torchprof_hooks.reports.program.device_idle import idle_lines
 from torchprof_hooks.reports.source import Source, source_of, source_of_loop

@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from torchprof_hooks.profiles.tree import Node
-from torchprof_hooks.reports.hottest import own_by_kind
+from torchprof_hooks.reports.hottest import COLD, Kind, by_kind, kind_of
 from torchprof_hooks.reports.html.escaping import escaped
-from torchprof_hooks.reports.html.heat import heat
 from torchprof_hooks.reports.html.numbers import share_text, time_text
 
 #: Pixels from one level to the next; levels that are drawn.
@@ -40,12 +39,23 @@ class _Frame(NamedTuple):
 #: The class of a frame that gives it its colour.
 Colour = Callable[[Node], str]
 
+#: Shares of the time, own time of all layers of a kind, from which on these are hotter.
+#: (icicle.ts has the same.)
+_LEVELS: Final = (0.01, 0.03, 0.07, 0.15, 0.3)
+#: What the colours stand for.
+LEVEL_TEXTS: Final = ("less", *(f"{100 * share:g} %" for share in _LEVELS))
+
 
 def by_heat(top: Node) -> Colour:
-    """Colours for what takes how much of all the time below a node."""
-    own = own_by_kind(node for _, node in top.walk())
-    whole_ns = top.cumulative_ns
-    return lambda node: f"heat{heat(node, own, whole_ns)}"
+    """Colours for what takes how much of all the time below a node. Layers of a kind
+    are as hot as all of them together: a model of many equal ones would have no hot one
+    else."""
+    heat: dict[Kind, int] = {}
+    for kind, alike in by_kind(node for _, node in top.walk()).items():
+        share = sum(node.self_ns for node in alike) / (top.cumulative_ns or 1)
+        is_cold = alike[0].kind in COLD
+        heat[kind] = 0 if is_cold else sum(share >= least for least in _LEVELS)
+    return lambda node: f"heat{heat[kind_of(node)]}"
 
 
 def static_icicle(top: Node, colour: Colour) -> str:

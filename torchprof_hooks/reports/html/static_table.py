@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import Final, NamedTuple
 
-from torchprof_hooks.profiles.names import Phase
 from torchprof_hooks.profiles.rows import Row
 from torchprof_hooks.reports.html.escaping import escaped
 from torchprof_hooks.reports.html.numbers import count_text, share_text, time_text
+from torchprof_hooks.reports.row_table import inclusive_device_time, inclusive_time
 
 #: Rows that are shown where no script shows as many as one asks for.
 _ROWS: Final = 50
@@ -59,17 +59,13 @@ def module_table(all_rows: Sequence[Row], wall_ns: int) -> str:
 
 def _times(rows: Sequence[Row]) -> Iterable[Column]:
     """The columns of times, without those that are 0 in all rows."""
-
-    def inclusive(phase: Phase) -> Callable[[Row], int]:
-        return lambda row: row.phases[phase].cumulative_ns
-
     values: dict[str, Callable[[Row], int]] = {
-        "forward": inclusive("forward"),
-        "backward": inclusive("backward"),
-        "recompute": inclusive("recompute"),
+        "forward": inclusive_time("forward"),
+        "backward": inclusive_time("backward"),
+        "recompute": inclusive_time("recompute"),
         "total": lambda row: row.cumulative_ns,
         "own": lambda row: row.self_ns,
-        "device": lambda row: sum(t.device_cumulative_ns for t in row.phases.values()),
+        "device": inclusive_device_time,
     }
     found = {header: list(map(value, rows)) for header, value in values.items()}
     return [

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import Final
 
-from torchprof_hooks.profiles.names import Phase
 from torchprof_hooks.profiles.profile import Profile
+from torchprof_hooks.profiles.rows import Row
 from torchprof_hooks.profiles.tree import Node
-from torchprof_hooks.reports.hottest import Hottest, Kind, kind_of
+from torchprof_hooks.reports.hottest import Hottest, Kind, by_kind, summed_phases
+from torchprof_hooks.reports.row_table import inclusive_device_time, inclusive_time
 from torchprof_hooks.reports.screen.line import Line
 from torchprof_hooks.reports.table import (
     Column,
@@ -33,28 +34,20 @@ _MARK: Final = "  <- hottest"
 class Layers:
     """Layers of a kind.
 
+    node: all of them together, with what they call.
+    count: how many modules they are.
     around: the layers that call them.
     """
 
     kind: Kind
-    nodes: Sequence[Node]
-    around: Layers | None = None
+    node: Node
+    count: int
+    around: Layers | None
 
     @property
     def name(self) -> str:
         """The name of the module; of several, the name of their kind."""
-        names = {node.name for node in self.nodes}
-        return names.pop() if len(names) == 1 else self.kind.name
-
-    @property
-    def total_ns(self) -> int:
-        """Time with inner modules."""
-        return sum(node.cumulative_ns for node in self.nodes)
-
-    @property
-    def self_ns(self) -> int:
-        """Time without inner modules."""
-        return sum(node.self_ns for node in self.nodes)
+        return self.node.name if self.count == 1 else self.kind.name
 
     @property
     def depth(self) -> int:
@@ -64,12 +57,10 @@ class Layers:
     @property
     def label(self) -> str:
         """``  blocks.*: 12 Block``: without what the line around shows already."""
-        first = self.nodes[0]
-        count = len({node.name for node in self.nodes})
-        marks = " [compiled]" * any(node.compiled for node in self.nodes)
+        marks = " [compiled]" * self.node.compiled
         name = self._short_name()
-        kind = first.class_name if first.kind == "module" else ""
-        kind = f"{count} {kind}" if count > 1 else kind
+        kind = self.node.class_name if self.node.kind == "module" else ""
+        kind = f"{self.count} {kind}" if self.count > 1 else kind
         is_said = not kind or kind == name
         return "  " * self.depth + name + ("" if is_said else f": {kind}") + marks
 
@@ -81,26 +72,13 @@ class Layers:
             return self.name.removeprefix(prefix)
         return self.kind.name.removeprefix(f"{self.around.kind.name}.")
 
-    def inner(self) -> Iterator[Layers]:
-        """The layers that they call."""
-        return _folded((child for node in self.nodes for child in node.children), self)
-
-
-def _time(phase: Phase) -> Callable[[Layers], int]:
-    return lambda layers: sum(node.phases[phase].cumulative_ns for node in layers.nodes)
-
-
-def _device(layers: Layers) -> int:
-    every = (totals for node in layers.nodes for totals in node.phases.values())
-    return sum(totals.device_cumulative_ns for totals in every)
-
 
 _COLUMNS: Final = (
-    Column("forward", _time("forward"), is_kept=True),
-    Column("backward", _time("backward")),
-    Column("recompute", _time("recompute")),
-    Column("device", _device),
-    Column[Layers]("total", lambda layers: layers.total_ns),
+    Column("forward", inclusive_time("forward"), is_kept=True),
+    Column("backward", inclusive_time("backward")),
+    Column("recompute", inclusive_time("recompute")),
+    Column("device", inclusive_device_time),
+    Column[Row]("total", lambda row: row.cumulative_ns),
 )
 #: Columns that are left out where there is no room for names, the first first.
 _DISPENSABLE: Final = (("calls",), ("recompute",), ("device",), ("forward", "backward"))
@@ -122,12 +100,12 @@ def module_lines(
     shown = _chosen(tree, hot.kind if hot else None, max_rows, profile.wall_ns)
     if not shown:
         return
-    times = filled_columns(_COLUMNS, shown, lambda ns: format_times(ns, "auto"))
-    own = share_column((layers.self_ns for layers in shown), profile.wall_ns)
+    nodes = [layers.node for layers in shown]
+    own = share_column((node.self_ns for node in nodes), profile.wall_ns)
     columns = [
-        count_column("calls", (sum(n.calls for n in each.nodes) for each in shown)),
-        *times,
-        share_column((layers.total_ns for layers in shown), profile.wall_ns),
+        count_column("calls", (node.calls for node in nodes)),
+        *filled_columns(_COLUMNS, nodes, lambda ns: format_times(ns, "auto")),
+        share_column((node.cumulative_ns for node in nodes), profile.wall_ns),
         TextColumn("own %", own.texts),
     ]
     labels = ["module", *(layers.label for layers in shown)]
@@ -150,17 +128,18 @@ def _chosen(tree: Node, hot: Kind | None, max_rows: int, wall_ns: int) -> list[L
         for layers in inner:
             order += 1  # equal ones stay in the order of their calls
             is_cold = hot is None or not _is_around(layers.kind, hot)
-            rank = (*place, -layers.total_ns, order)
-            heapq.heappush(waiting, (is_cold, -layers.total_ns, order, layers, rank))
+            total_ns = layers.node.cumulative_ns
+            rank = (*place, -total_ns, order)
+            heapq.heappush(waiting, (is_cold, -total_ns, order, layers, rank))
 
     add(_folded(tree.children, None), ())
     chosen: list[tuple[tuple[int, ...], Layers]] = []
     while waiting and len(chosen) < max_rows:
         is_cold, _, _, layers, place = heapq.heappop(waiting)
-        if is_cold and layers.total_ns < _LEAST_SHARE * wall_ns:
+        if is_cold and layers.node.cumulative_ns < _LEAST_SHARE * wall_ns:
             break
         chosen.append((place, layers))
-        add(layers.inner(), place)
+        add(_folded(layers.node.children, layers), place)
     return [layers for _, layers in sorted(chosen, key=lambda each: each[0])]
 
 
@@ -169,9 +148,12 @@ def _is_around(kind: Kind, hot: Kind) -> bool:
 
 
 def _folded(nodes: Iterable[Node], around: Layers | None) -> Iterator[Layers]:
-    kinds: dict[Kind, list[Node]] = {}
-    for node in nodes:
-        if node.kind in _SHOWN_KINDS:
-            kinds.setdefault(kind_of(node), []).append(node)
+    kinds = by_kind(node for node in nodes if node.kind in _SHOWN_KINDS)
     for kind, alike in kinds.items():
-        yield Layers(kind, alike, around)
+        together = replace(
+            alike[0],
+            compiled=any(node.compiled for node in alike),
+            phases=summed_phases(alike),
+            children=tuple(child for node in alike for child in node.children),
+        )
+        yield Layers(kind, together, len({node.name for node in alike}), around)
