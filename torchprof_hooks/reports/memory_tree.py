@@ -103,7 +103,7 @@ def peak_text(profile: Profile, memory: MemorySummary) -> str:
     """``peak 1.25GB in Net.head (backward)``."""
     at_least = "at least " * memory.peaks_are_lower_bounds
     peak = best_byte_format(memory.peak_bytes)
-    return f"peak {at_least}{peak} {_place(profile, memory)}"
+    return f"peak {at_least}{peak} in {peak_owner(profile, memory)}"
 
 
 def _source(memory: MemorySummary) -> str:
@@ -116,12 +116,11 @@ def _source(memory: MemorySummary) -> str:
     return f"{memory.source} ({net})"
 
 
-def _place(profile: Profile, memory: MemorySummary) -> str:
-    """Where the peak was."""
+def peak_owner(profile: Profile, memory: MemorySummary) -> str:
+    """Who was at work when the memory in use was highest: ``Net.head (backward)``."""
     path = memory.peak_path
     if not path:
-        return f"in {OUTSIDE_NAME}"
+        return OUTSIDE_NAME
     infos = {name: profile.modules.get(name, ModuleInfo()) for name in path}
-    place = f"in {call_site(path, infos)}"
     is_call = infos[path[-1]].kind in ("module", "function")
-    return f"{place} ({memory.peak_phase})" if is_call else place
+    return call_site(path, infos) + f" ({memory.peak_phase})" * is_call

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from torchprof_hooks.profiles.cells import call_site
 from torchprof_hooks.profiles.memory import MemorySummary
-from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import OUTSIDE_NAME
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.trace.memory_levels import Level
 from torchprof_hooks.profiles.trace.memory_replay import DeviceReplay, MemoryReplay
 from torchprof_hooks.reports.html.escaping import escaped
 from torchprof_hooks.reports.html.numbers import bytes_text, time_text
+from torchprof_hooks.reports.memory_tree import peak_owner
 from torchprof_hooks.reports.source import Source
 
 #: Pixels.
@@ -41,8 +40,8 @@ def _peak(profile: Profile, summary: MemorySummary) -> Iterator[str]:
         yield f"Memory was not measured: {summary.unavailable}."
         return
     at_least = " at least" if summary.peaks_are_lower_bounds else ""
-    peak = bytes_text(summary.peak_bytes)
-    yield f"Peak on {summary.source}:{at_least} {peak}, in {peak_owner(profile)}."
+    peak, owner = bytes_text(summary.peak_bytes), peak_owner(profile, summary)
+    yield f"Peak on {summary.source}:{at_least} {peak}, in {owner}."
     if summary.peaks_are_lower_bounds:
         yield (
             "Levels are read where calls begin and end: between them, it may have been "
@@ -50,18 +49,6 @@ def _peak(profile: Profile, summary: MemorySummary) -> Iterator[str]:
         )
     if summary.unavailable:
         yield f"In a part of the run it was not measured: {summary.unavailable}."
-
-
-def peak_owner(profile: Profile) -> str:
-    """Who was at work when the memory in use was highest."""
-    summary = profile.memory or MemorySummary()
-    path = summary.peak_path
-    if not path:
-        return OUTSIDE_NAME
-    infos = {name: profile.modules.get(name, ModuleInfo()) for name in path}
-    is_call = infos[path[-1]].kind in ("module", "function")
-    phase = f" ({summary.peak_phase})" if is_call else ""
-    return call_site(path, infos) + phase
 
 
 def _time_line(replay: MemoryReplay, device: DeviceReplay) -> str:
