@@ -10,6 +10,7 @@ from torchprof_hooks.profiles.program.compilation import (
     CacheUse,
     CompilationSummary,
     CompiledGraph,
+    Reasons,
 )
 from torchprof_hooks.profiles.program.compile_stages import CompileStage
 from torchprof_hooks.reports.table import plural
@@ -135,29 +136,15 @@ def _cache(use: CacheUse) -> str:
     return f"{use.name}: {', '.join(filter(None, counts))}"
 
 
-class _Item(NamedTuple):
-    """An event that happened `times` times at a place."""
-
-    times: int
-    function: str
-    place: str
-    reasons: Sequence[str]
-
-
 def _reason_lists(summary: CompilationSummary, max_lines: int | None) -> Iterator[str]:
+    breaks = sorted(summary.graph_breaks, key=lambda each: -each.times)
     lists = {
-        "Recompiled": [
-            _Item(each.times, each.function, each.place, each.reasons)
-            for each in summary.recompiles
-        ],
+        "Recompiled": summary.recompiles,
         "Graph breaks": [
-            _Item(each.times, each.function, each.place, (each.reason,))
-            for each in sorted(summary.graph_breaks, key=lambda each: -each.times)
+            Reasons(each.function, each.place, each.times, (each.reason,))
+            for each in breaks
         ],
-        "Not compiled, and run as written": [
-            _Item(each.times, each.function, each.place, each.reasons)
-            for each in summary.failures
-        ],
+        "Not compiled, and run as written": summary.failures,
     }
     for title, items in lists.items():
         if items:
@@ -170,7 +157,7 @@ def _reason_lists(summary: CompilationSummary, max_lines: int | None) -> Iterato
         yield f"   (torch has dropped its records of the first {unrecorded})"
 
 
-def _item_line(item: _Item) -> str:
+def _item_line(item: Reasons) -> str:
     code = _code(item.function, item.place) or "(at a place unknown)"
     line = f"     {item.times} * {code}: {item.reasons[0]}"
     more = len(item.reasons) - 1

@@ -7,7 +7,6 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from torchprof_hooks.profiles.program.program_profile import ProgramProfile
-from torchprof_hooks.profiles.trace.device_idle import DeviceIdle
 from torchprof_hooks.reports.program.compilation import compilation_section
 from torchprof_hooks.reports.program.device_idle import idle_section
 from torchprof_hooks.reports.program.groups import Tables, group_section
@@ -85,19 +84,15 @@ def _sections(program: ProgramProfile, layout: Layout) -> Iterator[Section]:
         yield "Sum", partial(sum_section, program, large)
     yield from _tables(program, layout)
     if not program.compilation.is_empty:
+        found, every_pass = program.compilation, layout.every_pass
         yield (
             "Compilation",
-            partial(
-                compilation_section,
-                program.compilation,
-                layout.width,
-                layout.every_pass,
-            ),
+            lambda: compilation_section(found, layout.width, every_pass),
         )
     if program.whole.collectives:
         yield "Communication", partial(_communication, program, layout.width)
-    if program.device_idle is not None:
-        yield "Device", partial(_idle, program.device_idle, layout)
+    if idle := program.device_idle:
+        yield "Device", lambda: idle_section(idle, layout.n_apply, layout.width)
     if layout.with_memory:
         yield "Memory Profile", partial(_memory, program, layout)
     yield "Tips", partial(tips_section, program)
@@ -125,10 +120,6 @@ def _communication(program: ProgramProfile, width: int) -> str:
     found = measured or program.whole.collectives
     lines = collective_lines(found, min(width, _WIDEST))
     return "\n".join(["Communication", "---", *lines])
-
-
-def _idle(idle: DeviceIdle, layout: Layout) -> str:
-    return idle_section(idle, layout.n_apply, layout.width)
 
 
 def _memory(program: ProgramProfile, layout: Layout) -> str:
