@@ -70,23 +70,26 @@ class Source:
         return {}
 
 
-def source_of(
-    profile: Profile, *, corrected: bool = True, apart: bool = True
-) -> Source:
+def source_of(profile: Profile, *, corrected: bool = True) -> Source:
     """A page about one profile, or about its loop, with what came before that apart.
 
     corrected: see `Profile.corrected`.
-    apart: whether the start-up is kept apart.
     """
-    parts = [profile]
-    if apart and 0 < profile.first.steps < profile.steps:
+    shown, start_up = profile, None
+    if 0 < profile.first.steps < profile.steps:
         loop = profile.loop
-        parts = [profile] if loop.is_empty else [loop, profile.start_up]
+        if not loop.is_empty:
+            shown, start_up = loop, profile.start_up
     if corrected:
-        parts = [part.corrected() for part in parts]
-    shown = parts[0]
-    source = Source(_outermost(shown), profile, shown, shown, _as_program(shown))
-    return replace(source, start_up=parts[1]) if len(parts) > 1 else source
+        shown = shown.corrected()
+        start_up = start_up and start_up.corrected()
+    return replace(source_of_all(shown), measured=profile, start_up=start_up)
+
+
+def source_of_all(profile: Profile) -> Source:
+    """A page about one profile as it is, with its start-up."""
+    name, program = _outermost(profile), _as_program(profile)
+    return Source(name, profile, profile, profile, program)
 
 
 def source_of_loop(program: ProgramProfile) -> Source:

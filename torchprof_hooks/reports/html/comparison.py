@@ -11,7 +11,7 @@ from torchprof_hooks.profiles.compare import RISK, Change, Comparison, compare
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.tree import Node
 from torchprof_hooks.reports.html.answers import Answer, answer_cards
-from torchprof_hooks.reports.html.document import NO_DATA, Section, document
+from torchprof_hooks.reports.html.document import Section, document
 from torchprof_hooks.reports.html.facts import facts
 from torchprof_hooks.reports.html.numbers import count_text, share_text, time_text
 from torchprof_hooks.reports.html.page import KEYS, picture, rows
@@ -22,7 +22,7 @@ from torchprof_hooks.reports.html.static_table import (
     definition_list,
     html_table,
 )
-from torchprof_hooks.reports.source import source_of
+from torchprof_hooks.reports.source import source_of_all
 from torchprof_hooks.reports.table import plural
 
 #: A change of more than so much of the old time is a strong one.
@@ -41,7 +41,7 @@ def comparison_page(comparison: Comparison) -> str:
     subtitle = f"{_steps(comparison.old)} before, {_steps(comparison.new)} now"
     if comparison.new.is_empty:
         nothing = Section("", "<p>No module was called in the new profile.</p>")
-        return document("Comparison", subtitle, [nothing], NO_DATA)
+        return document("Comparison", subtitle, [nothing])
     sections = _sections(comparison, of_modules)
     return document("Comparison", subtitle, sections, _data(comparison, of_modules))
 
@@ -64,9 +64,7 @@ def _sections(comparison: Comparison, of_modules: Comparison) -> Iterator[Sectio
     if only:
         yield Section("Only in one of them", definition_list(only))
     for title, profile in (("before", comparison.old), ("now", comparison.new)):
-        measured = definition_list(
-            facts(source_of(profile, corrected=False, apart=False))
-        )
+        measured = definition_list(facts(source_of_all(profile)))
         yield Section(f"What was measured, {title}", measured)
 
 
@@ -178,7 +176,7 @@ def _data(comparison: Comparison, of_modules: Comparison) -> dict[str, Any]:
     changes = _packed(packed, comparison.changes)
     in_picture = _packed(packed, of_modules.changes)
     added = [packed.text(name) for name in sorted(_names_only_now(of_modules))]
-    source = source_of(comparison.new, corrected=False, apart=False)
+    source = source_of_all(comparison.new)
     content = packed.content(source)
     content |= {"changes": changes, "added": added}
     if of_modules is not comparison:

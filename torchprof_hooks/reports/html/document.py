@@ -15,7 +15,7 @@ _PACKAGE: Final = "torchprof_hooks.reports.html"
 
 
 #: For the script, of a page without anything that it could draw.
-NO_DATA: Final[Mapping[str, object]] = {
+_NO_DATA: Final[Mapping[str, object]] = {
     "texts": (),
     "records": (),
     "trees": {},
@@ -30,7 +30,12 @@ class Section(NamedTuple):
     content: str
 
 
-def document(title: str, subtitle: str, sections: Iterable[Section], data: Any) -> str:
+def document(
+    title: str,
+    subtitle: str,
+    sections: Iterable[Section],
+    data: Mapping[str, Any] = _NO_DATA,
+) -> str:
     """The whole page, in ASCII, so that no encoding can spoil it.
 
     The policy in it has the browser run the one script that we put there, whatever

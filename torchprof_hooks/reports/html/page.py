@@ -10,7 +10,7 @@ from torchprof_hooks.profiles.files.writing import replaced_file
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.program.program_profile import ProgramProfile
 from torchprof_hooks.reports.html.answers import answer_cards, answers
-from torchprof_hooks.reports.html.document import NO_DATA, Section, document
+from torchprof_hooks.reports.html.document import Section, document
 from torchprof_hooks.reports.html.escaping import escaped
 from torchprof_hooks.reports.html.facts import facts, headline
 from torchprof_hooks.reports.html.memory import memory_section
@@ -80,7 +80,7 @@ def _page(source: Source) -> str:
     title = f"Profile of {source.title}" if source.title else "Profile"
     if source.modules.is_empty:
         nothing = Section("", "<p>No module was called: there is nothing to show.</p>")
-        return document(title, "", [nothing, _measured(source)], NO_DATA)
+        return document(title, "", [nothing, _measured(source)])
     data = PageData().content(source)
     return document(title, headline(source), _sections(source), data)
 

@@ -15,8 +15,8 @@ it.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
-from typing import Any, Final, Generic, TypeVar
+from collections.abc import Mapping
+from typing import Any, Final
 
 from torchprof_hooks.profiles.names import GROUPINGS, MODULE_GROUPINGS, Grouping, Phase
 from torchprof_hooks.profiles.rows import NOTHING, Row
@@ -29,30 +29,20 @@ from torchprof_hooks.reports.source import Source
 #: slow, and the tables have them all.
 _LARGEST_TREE: Final = 30_000
 
-K = TypeVar("K", bound=Hashable)
 Item = list[int]
 
 
-class _Pool(Generic[K]):
-    """Values that are known by their positions, each there once."""
-
-    def __init__(self) -> None:
-        self.positions: dict[K, int] = {}
-
-    def position(self, value: K) -> int:
-        return self.positions.setdefault(value, len(self.positions))
-
-
 class PageData:
-    """Packs the rows of profiles."""
+    """Packs the rows of profiles. Texts and records have the positions in which they
+    came, each once."""
 
     def __init__(self) -> None:
-        self._texts = _Pool[str]()
-        self._records = _Pool[tuple[tuple[int, ...], ...]]()
+        self._texts: dict[str, int] = {}
+        self._records: dict[tuple[tuple[int, ...], ...], int] = {}
 
     def text(self, text: str) -> int:
         """The position of a text."""
-        return self._texts.position(text)
+        return self._texts.setdefault(text, len(self._texts))
 
     def content(self, source: Source) -> dict[str, Any]:
         """Everything about a run."""
@@ -64,14 +54,8 @@ class PageData:
             if len(tree) <= _LARGEST_TREE:
                 trees["functions"] = tree
         rows = {by: [self._item(row) for row in source.rows(by)] for by in kinds}
-        return {**self.pools(), "trees": trees, "rows": rows}
-
-    def pools(self) -> dict[str, Any]:
-        """The texts and records that others refer to by their positions."""
-        return {
-            "texts": list(self._texts.positions),
-            "records": list(self._records.positions),
-        }
+        pools = {"texts": list(self._texts), "records": list(self._records)}
+        return {**pools, "trees": trees, "rows": rows}
 
     def _tree(self, top: Node) -> list[Item]:
         """The places, each with the position of the one that it is called from."""
@@ -94,7 +78,7 @@ class PageData:
             self.text(row.class_name),
             self.text(row.kind),
             self.text(" ".join(kind_of(row))),
-            self._records.position(record),
+            self._records.setdefault(record, len(self._records)),
             row.calls,
             self.text(_marks(row)),
         ]

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from torchprof_hooks.profiles.names import Grouping, Phase
 from torchprof_hooks.profiles.ranks.exchanged import RankCollective
 from torchprof_hooks.profiles.ranks.peers import coordinates, dimensions
 from torchprof_hooks.profiles.ranks.rank import Rank
+from torchprof_hooks.profiles.ranks.ranks import Ranks
 from torchprof_hooks.profiles.ranks.skew import RANK_PHASES, RankPhase, phase_times
 from torchprof_hooks.profiles.ranks.verdict import Reason, Verdict
 from torchprof_hooks.reports.html.answers import Answer, answer_cards
-from torchprof_hooks.reports.html.document import NO_DATA, Section, document
+from torchprof_hooks.reports.html.document import Section, document
 from torchprof_hooks.reports.html.escaping import escaped
 from torchprof_hooks.reports.html.numbers import count_text, share_text, time_text
 from torchprof_hooks.reports.html.static_table import Column, html_table
@@ -27,9 +28,6 @@ from torchprof_hooks.reports.ranks.sentences import (
 )
 from torchprof_hooks.reports.ranks.text import shown_ranks, skewed_rows
 from torchprof_hooks.reports.table import plural
-
-if TYPE_CHECKING:
-    from torchprof_hooks.profiles.ranks.ranks import Ranks
 
 #: Rows in which ranks differ, unless more are asked for.
 _ROWS: Final = 40
@@ -52,7 +50,7 @@ def ranks_page(
     ]
     title = f"Ranks of {command}" if command else "Ranks"
     sections = _sections(ranks, by, max_rows or _ROWS)
-    return document(title, " \N{MIDDLE DOT} ".join(subtitle), sections, NO_DATA)
+    return document(title, " \N{MIDDLE DOT} ".join(subtitle), sections)
 
 
 def _sections(ranks: Ranks, by: Grouping, max_rows: int) -> Iterator[Section]:
