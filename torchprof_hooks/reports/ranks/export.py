@@ -6,18 +6,16 @@ import csv
 import json
 from collections.abc import Iterable
 from io import StringIO
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from torchprof_hooks.profiles.names import Grouping
+from torchprof_hooks.profiles.ranks.exchanged import RankCollective
 from torchprof_hooks.profiles.ranks.peers import coordinates
+from torchprof_hooks.profiles.ranks.rank import Rank
+from torchprof_hooks.profiles.ranks.ranks import Ranks
 from torchprof_hooks.profiles.ranks.skew import SkewRow, phase_times
 from torchprof_hooks.reports.ranks.sentences import verdict_text
 from torchprof_hooks.reports.ranks.text import ROWS, ranks_report
-
-if TYPE_CHECKING:
-    from torchprof_hooks.profiles.ranks.exchanged import RankCollective
-    from torchprof_hooks.profiles.ranks.rank import Rank
-    from torchprof_hooks.profiles.ranks.ranks import Ranks
 
 _FIELDS: Final = (
     *("name", "kind", "phase", "least_ns", "median_ns", "most_ns", "worst_rank"),

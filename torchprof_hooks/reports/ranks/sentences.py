@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from torchprof_hooks.profiles.ranks.ranks import Ranks
 from torchprof_hooks.profiles.ranks.run import StaleRank
 from torchprof_hooks.profiles.ranks.verdict import Reason, Verdict
 from torchprof_hooks.reports.characters import shorten
 from torchprof_hooks.reports.table import percent, plural
 from torchprof_hooks.reports.units import best_time
-
-if TYPE_CHECKING:
-    from torchprof_hooks.profiles.ranks.ranks import Ranks
 
 #: Characters of a command in titles.
 _LONGEST_COMMAND: Final = 60

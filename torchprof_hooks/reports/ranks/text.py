@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from torchprof_hooks.profiles.names import Grouping
 from torchprof_hooks.profiles.ranks.peers import coordinates, dimensions
 from torchprof_hooks.profiles.ranks.rank import WAITING_PHASES, Rank
+from torchprof_hooks.profiles.ranks.ranks import Ranks
 from torchprof_hooks.profiles.ranks.skew import RANK_PHASES, SkewRow, phase_times
 from torchprof_hooks.reports.ranks.collectives import collective_table
 from torchprof_hooks.reports.ranks.sentences import (
@@ -23,9 +24,6 @@ from torchprof_hooks.reports.table import (
     time_columns,
     wrap,
 )
-
-if TYPE_CHECKING:
-    from torchprof_hooks.profiles.ranks.ranks import Ranks
 
 #: Rows of the table of skews, unless more are asked for.
 ROWS: Final = 10
