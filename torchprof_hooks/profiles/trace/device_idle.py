@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Annotated, Final, NamedTuple
 
 from torchprof_hooks.profiles.files.fields import OPTIONAL, Count
 from torchprof_hooks.profiles.names import Phase
-from torchprof_hooks.profiles.trace.module_places import OUTSIDE, Place
-from torchprof_hooks.profiles.trace.step_trace import (
-    DeviceActivity,
-    ModuleSpan,
-    StepTrace,
-)
+from torchprof_hooks.profiles.trace.module_places import Place, Places
+from torchprof_hooks.profiles.trace.step_trace import DeviceActivity, StepTrace
 
 #: The host had launched the work already, and the device had not begun it: the latency
 #: of a launch, the gaps between the kernels of a graph, and what waits for another
@@ -108,7 +101,7 @@ def find_device_idle(trace: StepTrace) -> DeviceIdle:
     by_device: dict[str, list[DeviceActivity]] = {}
     for activity in trace.activities:
         by_device.setdefault(activity.device, []).append(activity)
-    places = _Places(trace.modules)
+    places = Places(trace.modules)
     uses = (
         _use(device, found, trace, places)
         for device, found in sorted(by_device.items())
@@ -118,7 +111,7 @@ def find_device_idle(trace: StepTrace) -> DeviceIdle:
 
 
 def _use(
-    device: str, activities: list[DeviceActivity], trace: StepTrace, places: _Places
+    device: str, activities: list[DeviceActivity], trace: StepTrace, places: Places
 ) -> DeviceUse:
     idle: Counter[Place] = Counter()
     now_ns, busy_ns = trace.start_ns, 0
@@ -153,7 +146,7 @@ def _book(
     begin_ns: int,
     end_ns: int,
     launch_ns: int | None,
-    places: _Places,
+    places: Places,
 ) -> None:
     """Book one gap, whose end was launched at `launch_ns`."""
     if launch_ns is None:
@@ -163,43 +156,3 @@ def _book(
     for place, host_ns in places.during(begin_ns, launch_ns):
         idle[place] += host_ns
     idle[_LAUNCHED] += end_ns - launch_ns
-
-
-class _Places:
-    """Where the host was, at any time."""
-
-    def __init__(self, modules: Iterable[ModuleSpan]) -> None:
-        changes = sorted(_changes(modules), key=lambda change: change[0])
-        self._times = [time_ns for time_ns, _ in changes]
-        self._places = [place for _, place in changes]
-
-    def during(self, begin_ns: int, end_ns: int) -> Iterator[tuple[Place, int]]:
-        """The places from one moment to another, and how long each lasted."""
-        if begin_ns >= end_ns:
-            return
-        first = bisect_right(self._times, begin_ns)
-        last = bisect_right(self._times, end_ns)
-        bounds = [begin_ns, *self._times[first:last], end_ns]
-        for number, (from_ns, to_ns) in enumerate(pairwise(bounds), first):
-            yield self._places[number - 1] if number else OUTSIDE, to_ns - from_ns
-
-
-def _changes(modules: Iterable[ModuleSpan]) -> Iterator[tuple[int, Place]]:
-    """When the innermost module changes, and to what."""
-    running: list[ModuleSpan] = []
-    for span in sorted(modules, key=lambda span: (span.start_ns, -span.end_ns)):
-        yield from _ended(running, span.start_ns)
-        running.append(span)
-        yield span.start_ns, Place(span.name, span.phase)
-    if running:
-        yield from _ended(running, max(span.end_ns for span in running))
-
-
-def _ended(running: list[ModuleSpan], now_ns: int) -> Iterator[tuple[int, Place]]:
-    """The changes at the ends of what is over."""
-    while running and running[-1].end_ns <= now_ns:
-        ended_ns = running.pop().end_ns
-        while running and running[-1].end_ns <= ended_ns:
-            running.pop()
-        outer = Place(running[-1].name, running[-1].phase) if running else OUTSIDE
-        yield ended_ns, outer
