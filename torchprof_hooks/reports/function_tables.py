@@ -11,16 +11,13 @@ from torchprof_hooks.profiles.names import (
     MODULES_NAME,
     SortBy,
 )
+from torchprof_hooks.profiles.operations.roofline import Roofline, roofline_of
 from torchprof_hooks.profiles.operations.shape_ranges import with_ranges
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.rows import Row
+from torchprof_hooks.reports.flop_tree import peak_text
 from torchprof_hooks.reports.hottest import summed_phases
 from torchprof_hooks.reports.memory_tree import AT_LEAST, format_each
-from torchprof_hooks.reports.operations.roofline_columns import (
-    ROOFLINE_LEGENDS,
-    roofline_columns,
-    roofline_legend,
-)
 from torchprof_hooks.reports.row_table import (
     OWN_TIMES,
     hidden_line,
@@ -30,12 +27,14 @@ from torchprof_hooks.reports.row_table import (
 )
 from torchprof_hooks.reports.table import (
     Column,
+    TextColumn,
     filled_columns,
     fit_columns,
     format_table,
     wrap,
 )
 from torchprof_hooks.reports.time_tree import without_numbers
+from torchprof_hooks.reports.units import best_byte_format, counted
 
 #: Rows that are shown unless the user says how many.
 _FUNCTIONS_SHOWN: Final = 20
@@ -70,6 +69,14 @@ _DISPENSABLE: Final = (
 )
 
 
+#: By header; {per}: "per step"; {roof}: what the device can do.
+_ROOFLINE_LEGENDS: Final = {
+    "moved": "moved: bytes read and written{per}, in phases where shapes tell",
+    "FLOP/byte": "FLOP/byte: operations per byte moved",
+    "roof": "roof: what bounds it, and how much of that is reached{roof}",
+}
+
+
 class _Heading(NamedTuple):
     corner: str
     title: str
@@ -82,7 +89,7 @@ _FUNCTIONS: Final = _Heading(
     {
         "used": "used: own bytes per forward call",
         "peak": "peak: highest rise in a call",
-        **ROOFLINE_LEGENDS,
+        **_ROOFLINE_LEGENDS,
     },
 )
 _CALL_SITES: Final = _Heading(
@@ -141,15 +148,68 @@ def _table(
     labels = [heading.corner, *map(label, rows)]
     columns = number_columns(profile, rows, _TIMES, unit)
     columns += filled_columns(_BYTES, rows, format_each)
-    columns += roofline_columns(profile, rows)
+    columns += _roofline_columns(profile, rows)
     fitting = fit_columns(labels, columns, width, _DISPENSABLE)
     explained = heading.legends
     legends = [explained[c.header] for c in fitting if c.header in explained]
     if profile.memory and profile.memory.peaks_are_lower_bounds:
         legends = [t + f", {AT_LEAST}" * t.startswith("peak") for t in legends]
-    legends = [roofline_legend(text, profile) for text in legends]
+    legends = [_roofline_legend(text, profile) for text in legends]
     missing = [c.header for c in columns if c not in fitting]
     if missing:
         legends.append(f"no room for {', '.join(missing)}")
     yield wrap("; ".join([heading.title, *legends]), width)
     yield format_table(labels, fitting, width)
+
+
+def _roofline_columns(profile: Profile, rows: Sequence[Row]) -> Iterator[TextColumn]:
+    """Bytes per step, intensity and roof of each row, without columns of which nothing
+    is known. What is not known is left blank; a view moves ``0.00B``.
+
+    Example::
+
+        function  ...     moved  FLOP/byte         roof
+        linear    ...  262.14KB       42.7  compute 81%
+        add       ...    1.50MB              memory 64%
+    """
+    found = [roofline_of(profile, row.phases.values()) for row in rows]
+    steps = profile.steps or 1
+    for header, text in (
+        ("moved", lambda each: _moved(each, steps)),
+        ("FLOP/byte", _intensity),
+        ("roof", _roof),
+    ):
+        texts = [text(each) if each else "" for each in found]
+        if any(texts):
+            yield TextColumn(header, texts)
+
+
+def _roofline_legend(text: str, profile: Profile) -> str:
+    """One of the legends, for this profile."""
+    per = " per step" if profile.steps else ""
+    return text.format(per=per, roof=_roof_text(profile))
+
+
+def _roof_text(profile: Profile) -> str:
+    """``, of 58.20 GFLOP/s (...) and 10.40 GB/s (...)``; "" if it is not known."""
+    peak = profile.peak
+    if peak is None or peak.bandwidth is None:
+        return ""
+    number, prefix = counted(peak.bandwidth.bytes_per_second)
+    speed = f"{number} {prefix}B/s ({peak.bandwidth.source})"
+    return f", of {peak_text(peak)} and {speed}"
+
+
+def _moved(found: Roofline, steps: int) -> str:
+    moved = found.read_bytes + found.written_bytes
+    return best_byte_format(round(moved / steps))
+
+
+def _intensity(found: Roofline) -> str:
+    return "" if found.intensity is None else f"{found.intensity:.1f}"
+
+
+def _roof(found: Roofline) -> str:
+    if not found.bound or found.reached is None:
+        return found.bound
+    return f"{found.bound} {100 * found.reached:.0f} %"

@@ -1,7 +1,9 @@
-"""The look of the tables of the text report."""
+"""The look of the tables of the text report, on terminals where some characters take
+two columns, and some end the line."""
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -10,12 +12,13 @@ from typing import Final, Generic, NamedTuple, TypeVar
 
 from tabulate import tabulate
 
-from torchprof_hooks.reports.characters import display_width, pad, printable, shorten
 from torchprof_hooks.reports.units import format_times
 
 R = TypeVar("R")
 
 _NARROWEST_NAME: Final = 12
+#: Of East Asian characters, those that take two columns: wide, and full width.
+_WIDE = ("W", "F")
 
 
 @dataclass(frozen=True)
@@ -125,7 +128,7 @@ def table_lines(
     widest = max(map(display_width, names))
     numbers = aligned([[c.header, *c.texts] for c in columns]).split("\n")
     return [
-        f"{pad(name, widest)}  {texts}".rstrip()
+        f"{_pad(name, widest)}  {texts}".rstrip()
         for name, texts in zip(names, numbers, strict=True)
     ]
 
@@ -155,6 +158,43 @@ def plural(count: int, noun: str, nouns: str = "") -> str:
 def percent(part: float, whole: float) -> str:
     """``12.3 %``."""
     return f"{100 * part / whole:.1f} %" if whole else "0.0 %"
+
+
+def printable(text: str) -> str:
+    """The text in one line: a character that is no sign (a line's end, an escape that
+    could give orders to a terminal) is written as Python would write it."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def display_width(text: str) -> int:
+    """How many columns of a terminal the text takes."""
+    return len(text) if text.isascii() else sum(map(_columns, text))
+
+
+def shorten(text: str, room: int) -> str:
+    """The text, or its beginning and ``...``, in at most `room` columns."""
+    if display_width(text) <= room:
+        return text
+    kept, left = "", room - 3
+    for character in text:
+        left -= _columns(character)
+        if left < 0:
+            break
+        kept += character
+    return kept + "..."[: max(room, 0)]
+
+
+def _pad(text: str, width: int) -> str:
+    """The text with spaces behind it, `width` columns wide."""
+    return text + " " * (width - display_width(text))
+
+
+def _columns(character: str) -> int:
+    if unicodedata.combining(character):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in _WIDE else 1
 
 
 def _room(columns: Sequence[TextColumn], width: int) -> int:

@@ -9,10 +9,10 @@ from typing import Final, NamedTuple, TextIO
 from torchprof_hooks.profiles.names import SORT_KEYS, SortBy
 from torchprof_hooks.profiles.options import check_choice, check_flag, check_whole
 from torchprof_hooks.profiles.profile import Profile
+from torchprof_hooks.reports.flop_tree import flop_tree
 from torchprof_hooks.reports.function_tables import call_site_table, function_table
 from torchprof_hooks.reports.header import header, nothing_text
 from torchprof_hooks.reports.memory_tree import memory_tree
-from torchprof_hooks.reports.operations.flop_tree import flop_tree
 from torchprof_hooks.reports.ranks.collectives import collective_lines
 from torchprof_hooks.reports.screen.screen import profile_screen
 from torchprof_hooks.reports.screen.terminal import takes_colour

@@ -24,9 +24,9 @@ from torchprof_hooks.profiles.program.strata import Strata
 from torchprof_hooks.profiles.program.stratum import Stratum
 from torchprof_hooks.profiles.step_times import Bucket, StepTimes
 from torchprof_hooks.profiles.totals import Totals
-from torchprof_hooks.reports.characters import display_width
 from torchprof_hooks.reports.screen.screen import profile_screen, program_screen
 from torchprof_hooks.reports.screen.terminal import takes_colour, width_of
+from torchprof_hooks.reports.table import display_width
 
 MS = 10**6
 #: Kinds of rows that are no calls, each with a phase of its name.

@@ -9,8 +9,7 @@ from typing import Final
 from torchprof_hooks.profiles.ranks.ranks import Ranks
 from torchprof_hooks.profiles.ranks.run import StaleRank
 from torchprof_hooks.profiles.ranks.verdict import Reason, Verdict
-from torchprof_hooks.reports.characters import shorten
-from torchprof_hooks.reports.table import percent, plural
+from torchprof_hooks.reports.table import percent, plural, shorten
 from torchprof_hooks.reports.units import best_time
 
 #: Characters of a command in titles.

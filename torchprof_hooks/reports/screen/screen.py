@@ -10,7 +10,7 @@ from typing import Final
 from torchprof_hooks.profiles.names import MODULE_PHASES
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.program.program_profile import ProgramProfile
-from torchprof_hooks.reports.characters import display_width, printable, shorten
+from torchprof_hooks.reports.flop_tree import utilisation_text
 from torchprof_hooks.reports.header import (
     cost_texts,
     measured_text,
@@ -19,7 +19,6 @@ from torchprof_hooks.reports.header import (
 )
 from torchprof_hooks.reports.hottest import Hottest, hottest
 from torchprof_hooks.reports.memory_tree import peak_text
-from torchprof_hooks.reports.operations.flop_tree import utilisation_text
 from torchprof_hooks.reports.program.device_idle import idle_lines
 from torchprof_hooks.reports.program.part import OTHER, PHASE_TITLES, shown_times_ns
 from torchprof_hooks.reports.program.totals import sample_text
@@ -29,7 +28,13 @@ from torchprof_hooks.reports.screen.modules import module_lines
 from torchprof_hooks.reports.screen.phases import phase_bars
 from torchprof_hooks.reports.screen.terminal import WIDTH
 from torchprof_hooks.reports.source import Source, source_of, source_of_loop
-from torchprof_hooks.reports.table import percent, plural
+from torchprof_hooks.reports.table import (
+    display_width,
+    percent,
+    plural,
+    printable,
+    shorten,
+)
 from torchprof_hooks.reports.units import best_count_format, best_time
 
 #: Lines of a screen.

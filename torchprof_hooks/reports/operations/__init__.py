@@ -1,1 +1,0 @@
-"""Floating-point operations in text."""
