@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import Final
 
 from torchprof_hooks.profiles.names import (
     BACKWARD_PHASES,
@@ -68,35 +68,11 @@ _DISPENSABLE: Final = (
     ("forward", "backward"),
 )
 
-
-#: By header; {per}: "per step"; {roof}: what the device can do.
-_ROOFLINE_LEGENDS: Final = {
-    "moved": "moved: bytes read and written{per}, in phases where shapes tell",
-    "FLOP/byte": "FLOP/byte: operations per byte moved",
-    "roof": "roof: what bounds it, and how much of that is reached{roof}",
+_TITLES: Final = {
+    "function": "functions: own time, without the calls that they make",
+    "call site": "call sites: own time of functions, by module (*: layers of a kind) "
+    "and shapes",
 }
-
-
-class _Heading(NamedTuple):
-    corner: str
-    title: str
-    legends: Mapping[str, str]  # of columns that have to be explained
-
-
-_FUNCTIONS: Final = _Heading(
-    "function",
-    "functions: own time, without the calls that they make",
-    {
-        "used": "used: own bytes per forward call",
-        "peak": "peak: highest rise in a call",
-        **_ROOFLINE_LEGENDS,
-    },
-)
-_CALL_SITES: Final = _Heading(
-    "call site",
-    "call sites: own time of functions, by module (*: layers of a kind) and shapes",
-    {},  # the columns are those of the table above
-)
 
 
 def function_table(
@@ -108,7 +84,7 @@ def function_table(
     functions = [row for row in rows if row.kind == "function"]
     functions = largest_first(functions, sort_by, _TIMES)
     shown = functions[: max_rows or _FUNCTIONS_SHOWN]
-    lines = _table(_FUNCTIONS, [*shown, *modules], profile, unit, width)
+    lines = _table("function", [*shown, *modules], profile, unit, width)
     rest = hidden_line("more function", functions[len(shown) :], profile)
     return "\n".join([*lines, *rest])
 
@@ -121,7 +97,7 @@ def call_site_table(
     functions = (row for row in called if row.kind == "function")
     sites = largest_first(_layers_together(functions), sort_by, _TIMES)
     shown = sites[: max_rows or _CALL_SITES_SHOWN]
-    lines = _table(_CALL_SITES, shown, profile, unit, width)
+    lines = _table("call site", shown, profile, unit, width)
     rest = hidden_line("more call site", sites[len(shown) :], profile)
     return "\n".join([*lines, *rest])
 
@@ -139,27 +115,36 @@ def _layers_together(rows: Iterable[Row]) -> Iterator[Row]:
 
 
 def _table(
-    heading: _Heading,
-    rows: Sequence[Row],
-    profile: Profile,
-    unit: str,
-    width: int,
+    corner: str, rows: Sequence[Row], profile: Profile, unit: str, width: int
 ) -> Iterator[str]:
-    labels = [heading.corner, *map(label, rows)]
+    labels = [corner, *map(label, rows)]
     columns = number_columns(profile, rows, _TIMES, unit)
     columns += filled_columns(_BYTES, rows, format_each)
     columns += _roofline_columns(profile, rows)
     fitting = fit_columns(labels, columns, width, _DISPENSABLE)
-    explained = heading.legends
-    legends = [explained[c.header] for c in fitting if c.header in explained]
-    if profile.memory and profile.memory.peaks_are_lower_bounds:
-        legends = [t + f", {AT_LEAST}" * t.startswith("peak") for t in legends]
-    legends = [_roofline_legend(text, profile) for text in legends]
+    # The columns of call sites are those of the table above.
+    explained = _legends(profile) if corner == "function" else {}
+    legends = [
+        f"{c.header}: {explained[c.header]}" for c in fitting if c.header in explained
+    ]
     missing = [c.header for c in columns if c not in fitting]
     if missing:
         legends.append(f"no room for {', '.join(missing)}")
-    yield wrap("; ".join([heading.title, *legends]), width)
+    yield wrap("; ".join([_TITLES[corner], *legends]), width)
     yield format_table(labels, fitting, width)
+
+
+def _legends(profile: Profile) -> dict[str, str]:
+    """What columns mean that have to be explained, by their headers."""
+    is_bound = profile.memory and profile.memory.peaks_are_lower_bounds
+    per = " per step" if profile.steps else ""
+    return {
+        "used": "own bytes per forward call",
+        "peak": "highest rise in a call" + (f", {AT_LEAST}" if is_bound else ""),
+        "moved": f"bytes read and written{per}, in phases where shapes tell",
+        "FLOP/byte": "operations per byte moved",
+        "roof": "what bounds it, and how much of that is reached" + _roofs(profile),
+    }
 
 
 def _roofline_columns(profile: Profile, rows: Sequence[Row]) -> Iterator[TextColumn]:
@@ -184,13 +169,7 @@ def _roofline_columns(profile: Profile, rows: Sequence[Row]) -> Iterator[TextCol
             yield TextColumn(header, texts)
 
 
-def _roofline_legend(text: str, profile: Profile) -> str:
-    """One of the legends, for this profile."""
-    per = " per step" if profile.steps else ""
-    return text.format(per=per, roof=_roof_text(profile))
-
-
-def _roof_text(profile: Profile) -> str:
+def _roofs(profile: Profile) -> str:
     """``, of 58.20 GFLOP/s (...) and 10.40 GB/s (...)``; "" if it is not known."""
     peak = profile.peak
     if peak is None or peak.bandwidth is None:
