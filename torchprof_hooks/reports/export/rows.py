@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
 from io import StringIO
@@ -84,10 +84,15 @@ def render_csv(profile: Profile, by: Grouping = "module") -> str:
     The column `self_ns` adds up to the wall time. Columns of device times, bytes and
     operations are there if they were measured.
     """
+    return csv_text(flat_fields(profile), flat_records(profile, by))
+
+
+def csv_text(fields: Sequence[str], records: Iterable[dict[str, Any]]) -> str:
+    """A line for each record, below one of the fields."""
     text = StringIO()
-    writer = csv.DictWriter(text, flat_fields(profile), lineterminator="\n")
+    writer = csv.DictWriter(text, fields, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(flat_records(profile, by))
+    writer.writerows(records)
     return text.getvalue().removesuffix("\n")
 
 

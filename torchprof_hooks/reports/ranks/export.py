@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Iterable
-from io import StringIO
 from typing import Any, Final
 
 from torchprof_hooks.profiles.names import Grouping
@@ -14,6 +12,7 @@ from torchprof_hooks.profiles.ranks.peers import coordinates
 from torchprof_hooks.profiles.ranks.rank import Rank
 from torchprof_hooks.profiles.ranks.ranks import Ranks
 from torchprof_hooks.profiles.ranks.skew import SkewRow, phase_times
+from torchprof_hooks.reports.export.rows import csv_text
 from torchprof_hooks.reports.ranks.sentences import verdict_text
 from torchprof_hooks.reports.ranks.text import ROWS, ranks_report
 
@@ -100,11 +99,7 @@ def ranks_csv(
         name,kind,phase,least_ns,median_ns,most_ns,worst_rank,skew_ns
         Net.head,module,forward,850000,870000,31020000,2,30150000
     """
-    text = StringIO()
-    writer = csv.DictWriter(text, _FIELDS, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(_row_records(ranks, by, max_rows))
-    return text.getvalue().removesuffix("\n")
+    return csv_text(_FIELDS, _row_records(ranks, by, max_rows))
 
 
 def _rank_record(rank: Rank) -> dict[str, Any]:
