@@ -60,12 +60,11 @@ def placed_nodes(profile: Profile, sort_by: SortBy | None) -> list[PlacedNode]:
     sort_by: the column by which the nodes below one node are sorted, the largest first;
         None for the order of calls.
     """
-    tree = profile.tree()
     if sort_by is None:
-        return list(tree.walk())[1:]
+        return list(profile.tree().walk())[1:]
     value = sort_value(sort_by, _COLUMNS)
     nodes: list[PlacedNode] = []
-    coming = [(0, tree)]  # no recursion: calls can be as deep as Python goes
+    coming = [(0, profile.tree())]  # no recursion: calls can be as deep as Python goes
     while coming:
         depth, node = coming.pop()
         nodes.append((depth, node))
@@ -144,18 +143,17 @@ def tree_labels(shown: Sequence[PlacedNode]) -> Iterator[str]:
     """The labels of the lines."""
     names: list[str] = [""]  # of the nodes around, by depth
     for depth, node in shown:
-        yield _label(depth, node, names[depth - 1])
+        marks = " [compiled]" * node.compiled + " [shared]" * bool(node.aliases)
+        yield "  " * (depth - 1) + short_label(node, names[depth - 1]) + marks
         names[depth:] = [node.name]
 
 
-def _label(depth: int, node: Node, parent_name: str) -> str:
-    """The name, without what the line of the parent shows already, and the class."""
-    indent = "  " * (depth - 1)
-    marks = " [compiled]" * node.compiled + " [shared]" * bool(node.aliases)
+def short_label(node: Node, parent_name: str) -> str:
+    """The name, without what is shown of the parent already, and the class."""
     name = node.name.removeprefix(parent_name + ".")
     if node.kind != "module" or name == node.class_name:
-        return indent + name + marks
-    return f"{indent}{name}: {node.class_name}{marks}"
+        return name
+    return f"{name}: {node.class_name}"
 
 
 def footnotes(

@@ -9,6 +9,7 @@ from torchprof_hooks.profiles.tree import Node
 from torchprof_hooks.reports.hottest import COLD, Kind, by_kind, kind_of
 from torchprof_hooks.reports.html.escaping import escaped
 from torchprof_hooks.reports.html.numbers import share_text, time_text
+from torchprof_hooks.reports.time_tree import short_label
 
 #: Pixels from one level to the next; levels that are drawn.
 _LEVEL: Final = 26
@@ -26,14 +27,6 @@ class _Frame(NamedTuple):
     left: float
     level: int
     around: str
-
-    def label(self) -> str:
-        """The name, without what the frame above shows already, and the class."""
-        node = self.node
-        name = node.name.removeprefix(f"{self.around}.") or "everything"
-        if node.kind != "module" or name == node.class_name:
-            return name
-        return f"{name}: {node.class_name}"
 
 
 #: The class of a frame that gives it its colour.
@@ -91,7 +84,8 @@ def _drawn(frame: _Frame, colour: Colour, whole_ns: int) -> str:
     share = share_text(node.cumulative_ns, whole_ns)
     kind = colour(node) if frame.level else "whole"
     own_share = max(node.self_ns, 0) / (node.cumulative_ns or 1)
-    text = escaped(f"{frame.label()}  {share}") if width >= _NARROWEST_NAMED else ""
+    label = short_label(node, frame.around) or "everything"
+    text = escaped(f"{label}  {share}") if width >= _NARROWEST_NAMED else ""
     title = escaped(
         f"{node.name or 'everything'}: {time_text(node.cumulative_ns)}, {share}; "
         f"own {time_text(node.self_ns)}; {node.calls} calls"
