@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import exp, inf, sqrt
 from statistics import NormalDist
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from torchprof_hooks.profiles.names import Grouping, Phase
 from torchprof_hooks.profiles.profile import Profile
@@ -65,12 +65,19 @@ class Change:
         return abs(self.difference_ns) > least_ns
 
     @property
+    def verdict(self) -> Literal["slower", "faster", ""]:
+        """What it became, "" if that does not matter."""
+        if not self.matters:
+            return ""
+        return "slower" if self.difference_ns > 0 else "faster"
+
+    @property
     def is_slower(self) -> bool:
-        return self.matters and self.difference_ns > 0
+        return self.verdict == "slower"
 
     @property
     def is_faster(self) -> bool:
-        return self.matters and self.difference_ns < 0
+        return self.verdict == "faster"
 
 
 @dataclass(frozen=True, slots=True)

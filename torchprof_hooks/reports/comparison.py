@@ -115,7 +115,7 @@ def _texts(change: Change) -> tuple[str, ...]:
         f"{100 * change.difference_ns / old_ns:+.1f}" if old_ns else "",
         "unknown" if isinf(change.noise_ns) else format_time(change.noise_ns, unit),
         _counts(change.old.calls, change.new.calls),
-        "slower" * change.is_slower + "faster" * change.is_faster,
+        change.verdict,
     )
 
 

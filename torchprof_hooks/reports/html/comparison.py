@@ -101,10 +101,6 @@ def _difference(change: Change) -> str:
     return f"{sign}{time_text(change.difference_ns)} ({sign}{share})"
 
 
-def _verdict(change: Change) -> int:
-    return change.is_slower - change.is_faster
-
-
 def _by_change(comparison: Comparison) -> Colour:
     """The colour of the largest change of a module that matters (main.ts has the
     same)."""
@@ -122,7 +118,7 @@ def _by_change(comparison: Comparison) -> Colour:
         if change is None:
             return "new" if node.name in added else "same"
         is_strong = abs(change.difference_ns) > _STRONG * change.old.mean_ns
-        return f"{'slower' if change.is_slower else 'faster'}{1 + is_strong}"
+        return f"{change.verdict}{1 + is_strong}"
 
     return colour
 
@@ -135,7 +131,6 @@ def _names_only_now(comparison: Comparison) -> set[str]:
 def _table(comparison: Comparison) -> str:
     ranked = sorted(comparison.changes, key=lambda change: -change.difference_ns)
     shown = ranked[:_ROWS]
-    verdicts = {1: "slower", 0: "", -1: "faster"}
     columns = [
         Column(comparison.by, [change.name for change in shown], is_text=True),
         Column("phase", [change.phase for change in shown], is_text=True),
@@ -144,9 +139,7 @@ def _table(comparison: Comparison) -> str:
         Column("change", [_difference(change) for change in shown]),
         Column("noise", [_noise(change) for change in shown]),
         Column("calls", [_calls(change) for change in shown]),
-        Column(
-            "verdict", [verdicts[_verdict(change)] for change in shown], is_text=True
-        ),
+        Column("verdict", [change.verdict for change in shown], is_text=True),
     ]
     return html_table(f"Changes: {len(shown)} of {len(ranked)} rows", columns)
 
@@ -192,7 +185,7 @@ def _packed(packed: PageData, changes: Sequence[Change]) -> list[list[Any]]:
             round(change.old.mean_ns),
             round(change.new.mean_ns),
             None if isinf(change.noise_ns) else round(change.noise_ns),
-            _verdict(change),
+            change.is_slower - change.is_faster,
             _calls(change),
         ]
         for change in changes
