@@ -17,7 +17,7 @@ from torchprof_hooks.profiles.trace.memory_levels import (
     without_inplace_peaks,
 )
 from torchprof_hooks.profiles.trace.module_places import OUTSIDE, Place, find_places
-from torchprof_hooks.profiles.trace.step_outputs import CREATED, Output, StepOutputs
+from torchprof_hooks.profiles.trace.step_outputs import Output, StepOutputs
 from torchprof_hooks.profiles.trace.step_trace import Operation, StepTrace
 
 #: Prefixes that torch adds to the name of an autograd node.
@@ -47,14 +47,6 @@ class OutputRow(NamedTuple):
     def total_bytes(self) -> int:
         """Bytes of the outputs of all of them."""
         return self.times * self.size_bytes
-
-    @property
-    def created_bytes(self) -> int:
-        """Bytes that all of them have allocated: views and writes in place allocate
-        none."""
-        return self.times * sum(
-            output.size_bytes for output in self.outputs if output.kind == CREATED
-        )
 
 
 class DeviceReplay(NamedTuple):
