@@ -9,6 +9,7 @@ from typing import NamedTuple
 from torchprof_hooks.profiles.names import BACKWARD_PHASES, Phase
 from torchprof_hooks.profiles.program.program_profile import ProgramProfile
 from torchprof_hooks.profiles.rows import Row
+from torchprof_hooks.reports.row_table import device_time
 from torchprof_hooks.reports.table import plural
 
 #: Where inputs are that no device but the CPU works on ("?": nobody knows).
@@ -103,7 +104,7 @@ class Evidence:
         on the device that they use, if that was measured."""
         profile = self.program.by_function
         if any(map(uses_device, rows)):
-            part_ns = sum(map(_device_ns, rows))
+            part_ns = sum(map(device_time, rows))
             whole_ns = sum(t.device_self_ns for t in profile.cells.values())
             if part_ns:
                 return Share(part_ns, whole_ns, profile.devices)
@@ -142,7 +143,3 @@ def modules_text(names: Sequence[str], class_names: Sequence[str]) -> str:
         return names[0]
     classes = ", ".join(sorted(set(class_names)))
     return f"{plural(len(names), 'module')} ({classes})"
-
-
-def _device_ns(row: Row) -> int:
-    return sum(totals.device_self_ns for totals in row.phases.values())
