@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Final, NamedTuple
 
 from torchprof_hooks.profiles.rows import Row
+from torchprof_hooks.reports import table
 from torchprof_hooks.reports.html.escaping import escaped
 from torchprof_hooks.reports.html.numbers import count_text, share_text, time_text
 from torchprof_hooks.reports.row_table import inclusive_device_time, inclusive_time
 
+_TIMES: Final = (
+    table.Column("forward", inclusive_time("forward")),
+    table.Column("backward", inclusive_time("backward")),
+    table.Column("recompute", inclusive_time("recompute")),
+    table.Column[Row]("total", lambda row: row.cumulative_ns),
+    table.Column[Row]("own", lambda row: row.self_ns),
+    table.Column("device", inclusive_device_time),
+)
 #: Rows that are shown where no script shows as many as one asks for.
 _ROWS: Final = 50
 
@@ -47,32 +56,15 @@ def module_table(all_rows: Sequence[Row], wall_ns: int) -> str:
     """Rows of modules, optimizers, data and so on, by falling own time."""
     rows = sorted(all_rows, key=lambda row: (-row.self_ns, row.name))
     shown = rows[:_ROWS]
+    times = table.filled_columns(_TIMES, shown, lambda ns: [*map(time_text, ns)])
     columns = [
         Column("module", [row.name for row in shown], is_text=True),
         Column("class", [row.class_name or row.kind for row in shown], is_text=True),
         Column("calls", [count_text(row.calls) for row in shown]),
-        *_times(shown),
+        *(Column(*column) for column in times),
         Column("own %", [share_text(row.self_ns, wall_ns) for row in shown]),
     ]
     return html_table(f"Modules: {len(shown)} of {len(rows)} rows", columns)
-
-
-def _times(rows: Sequence[Row]) -> Iterable[Column]:
-    """The columns of times, without those that are 0 in all rows."""
-    values: dict[str, Callable[[Row], int]] = {
-        "forward": inclusive_time("forward"),
-        "backward": inclusive_time("backward"),
-        "recompute": inclusive_time("recompute"),
-        "total": lambda row: row.cumulative_ns,
-        "own": lambda row: row.self_ns,
-        "device": inclusive_device_time,
-    }
-    found = {header: list(map(value, rows)) for header, value in values.items()}
-    return [
-        Column(header, [time_text(each) if each else "" for each in numbers])
-        for header, numbers in found.items()
-        if any(numbers)
-    ]
 
 
 def _cell(tag: str, text: str, is_text: bool, scope: str = "") -> str:

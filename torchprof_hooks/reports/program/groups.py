@@ -40,25 +40,20 @@ class Tables(NamedTuple):
     part: str = ""
     width: int = 512
 
-    def profile(self, by: Grouping) -> Profile:
-        """The profile that is grouped."""
-        if by == "class":
-            return self._only(self.program.by_module)
-        return self._with_functions(by)
+    def profile(self, by: Grouping, *, of_functions: bool) -> Profile:
+        """All steps, as if modules, or functions, had been measured in each."""
+        program = self.program
+        profile = program.by_function if of_functions else program.by_module
+        if self.part:
+            profile = part_of(profile, self.part)
+        return with_ranges(profile) if by == "call" else profile
 
     def function_rows(self, by: Grouping) -> tuple[Row, ...]:
-        """Rows of all steps, as if functions had been measured in each."""
-        profile = self._with_functions(by)
+        """The rows of that, made once for all of the program."""
+        profile = self.profile(by, of_functions=True)
         if profile is self.program.by_function:
             return self.program.function_rows(by)
         return profile.rows(by)
-
-    def _with_functions(self, by: Grouping) -> Profile:
-        profile = self._only(self.program.by_function)
-        return with_ranges(profile) if by == "call" else profile
-
-    def _only(self, profile: Profile) -> Profile:
-        return part_of(profile, self.part) if self.part else profile
 
 
 class Item(NamedTuple):
@@ -114,7 +109,8 @@ def group_section(tables: Tables, by: Grouping, max_rows: int) -> str:
 
 def items_of(tables: Tables, by: Grouping) -> Iterator[Item]:
     """All lines of one grouping, in no order."""
-    profile, rows = tables.profile(by), tables.function_rows(by)
+    profile = tables.profile(by, of_functions=by != "class")
+    rows = tables.function_rows(by)
     rates = _rates(rows)
     applies = _places(profile, by)
     implementations = _implementations(profile, by)
