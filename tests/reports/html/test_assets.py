@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from torchprof_hooks.reports.program.part import PHASE_TITLES
+
 ROOT = Path(__file__).parents[3]
 ASSETS = ROOT / "torchprof_hooks" / "reports" / "html" / "assets"
 SOURCES = ROOT / "page"
@@ -20,6 +22,12 @@ def test_the_bundle_is_small_and_can_stand_in_a_page() -> None:
     assert bundle.isascii()
     assert "</script" not in bundle.lower()
     assert "<!--" not in bundle
+
+
+def test_all_phases_have_colours() -> None:
+    style = (ASSETS / "page.css").read_text()
+    for phase in PHASE_TITLES:
+        assert f".phase-{phase} {{" in style
 
 
 def test_licences_name_all_that_is_in_the_bundle() -> None:
