@@ -27,17 +27,14 @@ class Source:
 
     title: what was run, "" if that is not known.
     measured: what is said about measuring.
-    modules, functions: where the rows of these come from. They are one, unless only
-        some of the steps were looked into: then they are estimates for all.
-    program: what tips are found in.
-    is_estimate: whether they are.
+    program: what rows and tips come from.
+    is_estimate: whether only some of the steps were looked into, so that rows are
+        estimates for all.
     start_up: what came before the loop that all this is about, with the first step.
     """
 
     title: str
     measured: Profile
-    modules: Profile
-    functions: Profile
     program: ProgramProfile
     is_estimate: bool = False
     start_up: Profile | None = None
@@ -46,6 +43,17 @@ class Source:
     def step_times(self) -> StepTimes:
         """Durations of all steps, with the first ones, but without traced ones."""
         return (self.program if self.is_estimate else self.measured).step_times
+
+    @property
+    def modules(self) -> Profile:
+        """Where rows of modules come from."""
+        return self.program.by_module
+
+    @property
+    def functions(self) -> Profile:
+        """Where rows of functions come from; if there are none, those of modules."""
+        found = self.program.by_function
+        return found if found.has_functions else self.modules
 
     @cached_property
     def tree(self) -> Node:
@@ -88,8 +96,7 @@ def source_of(profile: Profile, *, corrected: bool = True) -> Source:
 
 def source_of_all(profile: Profile) -> Source:
     """A page about one profile as it is, with its start-up."""
-    name, program = _outermost(profile), _as_program(profile)
-    return Source(name, profile, profile, profile, program)
+    return Source(_outermost(profile), profile, _as_program(profile))
 
 
 def source_of_loop(program: ProgramProfile) -> Source:
@@ -105,12 +112,7 @@ def source_of_loop(program: ProgramProfile) -> Source:
 
 def source_of_program(program: ProgramProfile) -> Source:
     """A page about all steps of a program."""
-    modules, functions = program.by_module, program.by_function
-    if not functions.has_functions:
-        functions = modules
-    return Source(
-        program.message, program.whole, modules, functions, program, is_estimate=True
-    )
+    return Source(program.message, program.whole, program, is_estimate=True)
 
 
 def _outermost(profile: Profile) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
-from torchprof_hooks.profiles.names import MODULE_PHASES, Phase
+from torchprof_hooks.profiles.names import MODULE_PHASES
 from torchprof_hooks.profiles.profile import Profile
 
 #: What would end a name or a line: readers differ in what they take for a line's end.
@@ -46,11 +46,8 @@ def own_time_stacks(profile: Profile) -> Iterator[Stack]:
         names[max(depth - 1, 0) :] = [node.name]
         for phase, totals in node.phases.items():
             if totals.self_ns > 0:
-                yield Stack(tuple(names), _group(phase), totals.self_ns)
-
-
-def _group(phase: Phase) -> str:
-    return phase if phase in MODULE_PHASES else OTHER
+                group = phase if phase in MODULE_PHASES else OTHER
+                yield Stack(tuple(names), group, totals.self_ns)
 
 
 def render_collapsed(profile: Profile) -> str:
@@ -95,7 +92,8 @@ def render_speedscope(profile: Profile) -> str:
          ...}
     """
     stacks = list(own_time_stacks(profile))
-    frames = {name: i for i, name in enumerate(_names(stacks))}
+    names = dict.fromkeys(name for stack in stacks for name in stack.names)
+    frames = {name: i for i, name in enumerate(names)}
     taken = {stack.group for stack in stacks}
     # The viewer does not open a file without any graph.
     groups = [group for group in STACK_GROUPS if group in taken] or STACK_GROUPS[:1]
@@ -108,11 +106,6 @@ def render_speedscope(profile: Profile) -> str:
         "profiles": [_flame_graph(group, stacks, frames) for group in groups],
     }
     return json.dumps(content)
-
-
-def _names(stacks: Sequence[Stack]) -> dict[str, None]:
-    """Every name once, in order."""
-    return dict.fromkeys(name for stack in stacks for name in stack.names)
 
 
 def _flame_graph(

@@ -148,13 +148,10 @@ def _title(content: _Content, width: int) -> Iterator[Line]:
     else:
         yield Line(shorten(f"torchprof_hooks: {name}", width), "title")
         yield Line(shorten(times, width))
-    steps = ", ".join(step_texts(_with_steps(content)))
+    # What was measured, maybe in a few steps, with the durations of all steps.
+    of_all = replace(source.measured, step_times=source.step_times)
+    steps = ", ".join(step_texts(of_all))
     yield from (Line(text) for text in wrap(steps, width, subsequent_indent="  "))
-
-
-def _with_steps(content: _Content) -> Profile:
-    """What was measured, maybe in a few steps, with the durations of all steps."""
-    return replace(content.source.measured, step_times=content.source.step_times)
 
 
 def _answers(content: _Content, hot: Hottest | None, width: int) -> Iterator[Line]:
