@@ -12,6 +12,7 @@ from torchprof_hooks.profiles.trace.memory_levels import Level
 from torchprof_hooks.profiles.trace.memory_replay import DeviceReplay, MemoryReplay
 from torchprof_hooks.reports.html.escaping import escaped
 from torchprof_hooks.reports.html.numbers import bytes_text, time_text
+from torchprof_hooks.reports.html.phases import chart
 from torchprof_hooks.reports.memory_tree import peak_owner
 from torchprof_hooks.reports.source import Source
 
@@ -82,17 +83,13 @@ def _curve(levels: Sequence[Level], owner: str) -> str:
     at = 100 * x(peak) / _WIDTH
     label = escaped(f"{bytes_text(peak.size_bytes)}, {owner}")
     anchor, side = ("end", -6) if at > 60 else ("start", 6)
-    return (
-        f'<svg class="chart" width="100%" height="{_HEIGHT + 20}" role="img" '
-        f'aria-label="Memory during one step">'
+    drawn = (
         f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" width="100%" height="{_HEIGHT}" '
         f'preserveAspectRatio="none"><path class="level" '
         f'd="M0,{_HEIGHT}{line}V{_HEIGHT}Z"/></svg>'
         f'<line x1="{at:.2f}%" x2="{at:.2f}%" y1="0" y2="{_HEIGHT}" class="peak"/>'
         f'<svg x="{at:.2f}%" y="0" overflow="visible" width="1" height="20">'
         f'<text x="{side}" y="14" text-anchor="{anchor}">{label}</text></svg>'
-        f'<line x1="0" x2="100%" y1="{_HEIGHT}" y2="{_HEIGHT}"/>'
-        f'<text x="0" y="{_HEIGHT + 15}">begin of the step</text>'
-        f'<text x="100%" y="{_HEIGHT + 15}" text-anchor="end">'
-        f"{escaped(time_text(last_ns))}</text></svg>"
     )
+    low, high = "begin of the step", time_text(last_ns)
+    return chart("Memory during one step", _HEIGHT, drawn, low, high)

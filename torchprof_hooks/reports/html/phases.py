@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
@@ -61,19 +61,26 @@ def _phase_bar(found: Sequence[tuple[str, int]], wall_ns: int) -> str:
         (phase, f"{PHASE_TITLES[phase]} {share_text(ns, wall_ns)}", ns)
         for phase, ns in found
     ]
-    segments = "".join(
-        f'<span class="phase-{phase}" style="flex-grow:{ns}" '
-        f'title="{escaped(text)}"></span>'
-        for phase, text, ns in parts
-    )
-    legend = "".join(
-        f'<li><span class="dot phase-{phase}"></span>{escaped(text)}</li>'
-        for phase, text, _ in parts
-    )
+    segments = "".join(segment(phase, text, ns) for phase, text, ns in parts)
+    legend = phase_legend((phase, text) for phase, text, _ in parts)
+    return f'<div class="phases" aria-hidden="true">{segments}</div>{legend}'
+
+
+def segment(phase: str, text: str, phase_ns: float) -> str:
+    """A part of a bar, as wide as the phase is long."""
     return (
-        f'<div class="phases" aria-hidden="true">{segments}</div>'
-        f'<ul class="legend">{legend}</ul>'
+        f'<span class="phase-{phase}" style="flex-grow:{round(phase_ns)}" '
+        f'title="{escaped(text)}"></span>'
     )
+
+
+def phase_legend(phases: Iterable[tuple[str, str]]) -> str:
+    """What the colours of phases mean."""
+    items = "".join(
+        f'<li><span class="dot phase-{phase}"></span>{escaped(text)}</li>'
+        for phase, text in phases
+    )
+    return f'<ul class="legend">{items}</ul>'
 
 
 def _steps(profile: Profile) -> Iterator[str]:
@@ -147,16 +154,19 @@ def _durations(times: StepTimes) -> str:
             f'width="{90 / _BARS:.2f}%" height="{height}">'
             f"<title>{escaped(title)}</title></rect>"
         )
-    low, high = (
-        escaped(time_text(bars[0].least_ns)),
-        escaped(time_text(bars[-1].most_ns)),
-    )
+    low, high = time_text(bars[0].least_ns), time_text(bars[-1].most_ns)
+    return chart("How many steps took how long", _HEIGHT, "".join(drawn), low, high)
+
+
+def chart(label: str, height: int, drawn: str, low: str, high: str) -> str:
+    """What is drawn above an axis, of which both ends are named."""
     return (
-        f'<svg class="chart" width="100%" height="{_HEIGHT + 20}" role="img" '
-        f'aria-label="How many steps took how long">{"".join(drawn)}'
-        f'<line x1="0" x2="100%" y1="{_HEIGHT}" y2="{_HEIGHT}"/>'
-        f'<text x="0" y="{_HEIGHT + 15}">{low}</text>'
-        f'<text x="100%" y="{_HEIGHT + 15}" text-anchor="end">{high}</text></svg>'
+        f'<svg class="chart" width="100%" height="{height + 20}" role="img" '
+        f'aria-label="{label}">{drawn}'
+        f'<line x1="0" x2="100%" y1="{height}" y2="{height}"/>'
+        f'<text x="0" y="{height + 15}">{escaped(low)}</text>'
+        f'<text x="100%" y="{height + 15}" text-anchor="end">{escaped(high)}</text>'
+        "</svg>"
     )
 
 

@@ -16,6 +16,7 @@ from torchprof_hooks.reports.html.answers import Answer, answer_cards
 from torchprof_hooks.reports.html.document import Section, document
 from torchprof_hooks.reports.html.escaping import escaped
 from torchprof_hooks.reports.html.numbers import count_text, share_text, time_text
+from torchprof_hooks.reports.html.phases import phase_legend, segment
 from torchprof_hooks.reports.html.static_table import Column, html_table
 from torchprof_hooks.reports.program.part import PHASE_TITLES
 from torchprof_hooks.reports.ranks.collectives import bytes_a_call, label, rate
@@ -123,10 +124,7 @@ def _steps(ranks: Ranks) -> str:
         _bar(rank, each, kept, longest_ns, is_slow=rank.number in slow)
         for rank, each in zip(shown, times, strict=True)
     )
-    legend = "".join(
-        f'<li><span class="dot phase-{_colour(phase)}"></span>{_title(phase)}</li>'
-        for phase in kept
-    )
+    legend = phase_legend((_colour(phase), _title(phase)) for phase in kept)
     more = f"<p>{left_out} more ranks wait neither least nor most.</p>" * bool(left_out)
     if compared := compared_text(ranks):
         more += f"<p>{escaped(compared)}.</p>"
@@ -145,8 +143,8 @@ def _steps(ranks: Ranks) -> str:
     ]
     table = html_table("A step on average; own times by phase", columns)
     return (
-        f'<div class="ranks" aria-hidden="true">{bars}</div><ul class="legend">{legend}'
-        f'</ul>{more}<div class="scroll">{table}</div>'
+        f'<div class="ranks" aria-hidden="true">{bars}</div>{legend}{more}'
+        f'<div class="scroll">{table}</div>'
     )
 
 
@@ -159,8 +157,9 @@ def _bar(
     is_slow: bool,
 ) -> str:
     segments = "".join(
-        f'<span class="phase-{_colour(phase)}" style="flex-grow:{times[phase]:.0f}" '
-        f'title="{_title(phase)} {escaped(time_text(times[phase]))}"></span>'
+        segment(
+            _colour(phase), f"{_title(phase)} {time_text(times[phase])}", times[phase]
+        )
         for phase in phases
         if times[phase] > 0
     )
@@ -177,7 +176,6 @@ def _name(rank: Rank, is_slow: bool) -> str:
 
 
 def _title(phase: RankPhase) -> str:
-    """What a phase is called; also in places where nothing is escaped."""
     return "all else" if phase == "other" else PHASE_TITLES[phase]
 
 

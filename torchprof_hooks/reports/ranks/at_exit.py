@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -20,7 +20,7 @@ _PAUSE_S: Final = 0.05
 
 
 def final_report(
-    path: Path, provenance: Provenance, patience_s: float = PATIENCE_S, width: int = 120
+    path: Path, provenance: Provenance, patience_s: float = PATIENCE_S
 ) -> str:
     """The report of ranks, for rank 0 to print at its end; "" for others, and if there
     is one process only. The others are given some time to write their last files.
@@ -33,10 +33,11 @@ def final_report(
     """
     if provenance.rank or provenance.world_size == 1:
         return ""
-    files = list(_other_files(path, provenance))
+    others = range(1, provenance.world_size)
+    files = [rank_path(path, provenance._replace(rank=number)) for number in others]
     _wait(files, provenance, time.monotonic() + patience_s)
     if any(_is_there(file, provenance) for file in files):
-        return ranks_report(load_ranks(path.parent), width=width)
+        return ranks_report(load_ranks(path.parent))
     return (
         f"torchprof_hooks: no files of other ranks in {path.parent}. When they are "
         f"together in a folder: python -m torchprof_hooks ranks FOLDER"
@@ -64,11 +65,6 @@ def _written_ns(file: Path) -> int:
     with suppress(OSError):
         return file.stat().st_mtime_ns
     return 0
-
-
-def _other_files(path: Path, provenance: Provenance) -> Iterator[Path]:
-    for number in range(1, provenance.world_size):
-        yield rank_path(path, provenance._replace(rank=number))
 
 
 def _is_there(file: Path, own: Provenance, *, at_end: bool = False) -> bool:
