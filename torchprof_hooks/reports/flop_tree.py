@@ -45,16 +45,7 @@ _COLUMNS: Final = (
 
 def flop_tree(profile: Profile, shown: Sequence[PlacedNode], width: int) -> str:
     """A heading, and the table of the nodes that are shown, in a measured step; ""
-    where nothing was counted.
-
-    Example::
-
-        floating-point operations per step, with inner calls; self: without; ...
-        module          forward  backward   total  FLOP/s  no formula
-        --------------------------------------------------------------
-        Net               2.10M     4.19M   6.29M   41.20G      12.5 %
-          fc1: Linear     2.10M     4.19M   6.29M   52.01G       3.0 %
-    """
+    where nothing was counted."""
     nodes = [(depth, node) for depth, node in shown if node.flops_cumulative]
     if not nodes:
         return ""

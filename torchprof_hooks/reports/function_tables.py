@@ -149,14 +149,7 @@ def _legends(profile: Profile) -> dict[str, str]:
 
 def _roofline_columns(profile: Profile, rows: Sequence[Row]) -> Iterator[TextColumn]:
     """Bytes per step, intensity and roof of each row, without columns of which nothing
-    is known. What is not known is left blank; a view moves ``0.00B``.
-
-    Example::
-
-        function  ...     moved  FLOP/byte         roof
-        linear    ...  262.14KB       42.7  compute 81%
-        add       ...    1.50MB              memory 64%
-    """
+    is known. What is not known is left blank; a view moves ``0.00B``."""
     found = [roofline_of(profile, row.phases.values()) for row in rows]
     steps = profile.steps or 1
     for header, text in (

@@ -83,15 +83,6 @@ def render(
 
     Raises:
         ValueError: unknown `by`, unit or `sort_by`.
-
-    Example::
-
-        2.00sec wall, by class: own time; total: with the calls that they make
-        class              calls  forward  backward     self    total     %
-        -------------------------------------------------------------------
-        Linear                20  0.50sec   1.00sec  1.50sec  1.50sec  75.0
-        (outside modules)                            0.30sec  0.30sec  15.0
-        ... 3 more rows, 10.0 %
     """
     rows = largest_first(profile.rows(by), sort_by or "self", _COLUMNS)
     shown = rows[: max_rows or 40]

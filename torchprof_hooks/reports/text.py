@@ -64,20 +64,10 @@ def render(
     Raises:
         ValueError: unknown unit or order, or no rows to show.
 
-    Example::
-
-        torchprof_hooks: 2.00sec wall, 10 steps of 180.00ms (median 180.00ms,
-      90 % within 185.00ms) after the first of 0.38sec, 97.5 % in modules and ...
-
-        module            calls  forward     self  backward      self    total      %
-        ----------------------------------------------------------------------------
-        Net                  10  1.00sec  50.00ms  500.00ms   10.00ms  1.50sec   75.0
-          body: Linear       10 ...
-
-    Below that, if functions were recorded, tables of functions, of the places where
-    they are called, and of floating-point operations (`flop_tree`); if there are other
-    processes, what was exchanged with them; if memory was measured, the same tree with
-    bytes.
+    Below the tree of modules, if functions were recorded, tables of functions, of the
+    places where they are called, and of floating-point operations (`flop_tree`); if
+    there are other processes, what was exchanged with them; if memory was measured, the
+    same tree with bytes.
     """
     layout = TableLayout(unit, width, max_rows, sort_by).checked()
     lines = [header(profile), *map("not measured: {}".format, profile.not_measured)]

@@ -32,30 +32,6 @@ def compilation_section(
     width: characters in a line; what is longer is cut.
     every_pass: whether parts of stages are shown down to single passes, together with
         all else that torch times, and lists in full.
-
-    Example::
-
-        Compilation
-        ---
-           Time in torch.compile: 12.000s in 6 compilations
-        <% time>     <time> <#call>  <stage>
-           75.0%     9.000s       5  Inductor
-           50.0%     6.000s       5    loading compiled modules
-           20.8%     2.500s       5    generating code
-            4.2%     0.500s            other
-           25.0%     3.000s       4  Dynamo
-           ...
-           Caches: FX graphs: 1 hit, 4 misses; AOTAutograd: 4 misses
-           Recompiled: 2 times
-             2 * forward, train.py:31: tensor 'x' size mismatch at index 0. expected ...
-           Graph breaks: 3 times
-             3 * forward, train.py:35: Data-dependent branching ...
-           Not compiled, and run as written: 1 time
-             1 * loss, train.py:50: Dynamo recompile limit exceeded: ...
-           Slowest of 6 compilations:
-            <time>  <#op> <cache>  <code>
-            5.125s     12    miss  forward, train.py:31 (forward 0/0)
-           ...
     """
     lines = [_TITLE, "---", *_lines(summary, every_pass)]
     return "\n".join(line[:width].rstrip() for line in lines)

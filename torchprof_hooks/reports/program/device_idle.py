@@ -13,17 +13,7 @@ from torchprof_hooks.reports.units import best_time
 
 
 def idle_section(idle: DeviceIdle, max_rows: int, width: int) -> str:
-    """The section of the report.
-
-    Example::
-
-        Device
-        ---
-        cuda:0: busy 61.8 % of step 5 (84.20ms), idle 32.20ms while the host was in:
-            12.10ms  14.4 %  Net.layers.*.mlp, forward
-             9.00ms  10.7 %  (data loading)
-            11.10ms  13.2 %  (8 other places)
-    """
+    """The section of the report."""
     lines = ["Device", "---", *idle_lines(idle, max_rows)]
     return "\n".join(line[:width].rstrip() for line in lines)
 

@@ -77,14 +77,6 @@ def group_section(tables: Tables, by: Grouping, max_rows: int) -> str:
     """One section, the most expensive lines first.
 
     by: "class", "function" or "call".
-
-    Example::
-
-        Class
-        ---
-        <% time> <sum %> <apply time> <time per call>   <type>   <#call> <#apply> ...
-           52.3%   52.3%       5.234s      1.026e-03s       Py      5100       51 ...
-           ... (remaining 14 rows account for 3.10% (0.310s) of the runtime)
     """
     title, kind = _TITLES[by]
     items = sorted(items_of(tables, by), key=lambda item: (-item.self_ns, item.name))

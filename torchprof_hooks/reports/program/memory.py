@@ -53,22 +53,6 @@ def memory_section(
     max_rows: lines of the table, at most.
     min_size: bytes below which outputs are not shown.
     reason: why there is no replay.
-
-    Example::
-
-        Memory Profile
-        ---
-           Peak of the allocator: 1.25GB on cuda:0, in Net.head (backward)
-           Peak of the outputs of operations in step 3, replayed:
-             cuda:0: 4.01MB as it ran, set by Net.head: aten::sum (forward)
-                     4.01MB if writes in place made new tensors
-                     8.02MB if nothing was freed
-        <sum of outputs> <#call> <outputs>            <created/inplace/view> <phase> ...
-                  4.00MB       2 float32[1024, 1024]  c                      forward ...
-                  4.00KB       1 float32[64], int64[] c, v                   forward ...
-           ... (remaining 3 operations account for 12.00KB of outputs)
-           Left out of the replay: what was there before the step, and ...
-           c: created, i: written in place, v: view, as torch declares; ...
     """
     lines = [_TITLE, "---", "   " + _measured(summary)]
     if replay is None:

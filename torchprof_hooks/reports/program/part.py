@@ -33,18 +33,7 @@ PHASE_TITLES: dict[str, str] = {
 
 
 def part_section(program: ProgramProfile, name: str) -> str:
-    """The section as text.
-
-    Example::
-
-        Function profiling
-        ==================
-          Message: GPT2LMHeadModel, called first at train.py:31
-          Time in 300 calls to GPT2LMHeadModel: 6.500s (0.021667s per call)
-            forward: 4.300s (66.2%)
-            backward: 2.200s (33.8%)
-          Time in functions: 5.200s (80.0%), outside of them (Python, calling): 1.300s
-    """
+    """The section as text."""
     title = "Function profiling"
     return "\n".join([title, "=" * len(title), *_part_lines(program, name)])
 

@@ -52,20 +52,6 @@ def program_report(program: ProgramProfile, layout: Layout = DEFAULT) -> str:
     """The report as text. A section that fails says so in its place; the others are not
     lost with it.
 
-    Example::
-
-        Program profiling
-        =================
-          Message: train.py
-          Time since torchprof_hooks was loaded: 12.340s
-          ...
-
-        Class
-        ---
-        <% time> <sum %> <apply time> <time per call> <type> <#call> <#apply> ...
-           52.3%   52.3%       5.230s       1.020e-03s     Py   5100       51 ... Linear
-        ...
-
     See the page on the report in docs/ for all of one.
     """
     return "\n\n".join(

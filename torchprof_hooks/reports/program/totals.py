@@ -12,25 +12,7 @@ from torchprof_hooks.reports.table import plural
 
 
 def totals_section(program: ProgramProfile) -> str:
-    """The section as text.
-
-    Example::
-
-        Program profiling
-        =================
-          Message: train.py
-          Time since torchprof_hooks was loaded: 12.340s
-          Time measured: 10.000s
-            forward: 3.000s (30.0%)
-            backward: 6.000s (60.0%)
-            ...
-          Steps: 100 of 0.098000s (10.20 per s); the first took 0.298000s
-            median 0.097000s, 90th percentile 0.110000s
-          Evaluation calls: 20 of 0.030000s
-          Phases were timed in 80 of 120 steps and evaluation calls, modules looked into
-            in 62, functions in 15; times of phases and the tables are estimates for all
-          Measuring took about 0.150s (1.5%)
-    """
+    """The section as text."""
     title = "Program profiling"
     return "\n".join([title, "=" * len(title), *_lines(program)])
 
@@ -117,13 +99,7 @@ def sample_text(program: ProgramProfile) -> Iterator[str]:
 
 
 def global_stats(program: ProgramProfile) -> str:
-    """One line for the process.
-
-    Example::
-
-        Global stats: 12.340s since torchprof_hooks was loaded, 9.500s in modules,
-        functions and optimizers, 0.000s in torch.compile
-    """
+    """One line for the process."""
     seconds, inside = program.program_ns / 1e9, program.by_module.attributed_ns / 1e9
     compiling = program.compilation.total_ns / 1e9
     return (

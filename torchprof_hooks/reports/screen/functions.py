@@ -37,14 +37,7 @@ _DISPENSABLE: Final = (("recompute",), ("device",), ("forward", "backward"))
 
 
 def function_lines(source: Source, width: int) -> Iterator[Line]:
-    """The functions with the most own time, if functions were measured.
-
-    Example::
-
-        function                       calls  forward  backward    total     %
-        linear                           850  1.74sec   2.85sec  4.59sec  33.4
-        scaled_dot_product_attention     200  0.35sec   0.56sec  0.91sec   6.6
-    """
+    """The functions with the most own time, if functions were measured."""
     rows = [row for row in source.rows("function") if row.kind == "function"]
     shown = largest_first(rows, "self", _COLUMNS)[:_FUNCTIONS_SHOWN]
     if not shown:
@@ -59,14 +52,7 @@ def function_lines(source: Source, width: int) -> Iterator[Line]:
 def place_lines(source: Source, width: int) -> Iterator[Line]:
     """The lines of the program whose calls took most, with all that these do: calls of
     models, and of functions outside of them. A function that is called at several
-    places is known by the first.
-
-    Example::
-
-        line of the program           total     %
-        train.py:139 CharLM        14.90sec  82.0
-        train.py:140 cross_entropy  0.21sec   1.2
-    """
+    places is known by the first."""
     profile = source.functions
     times, names = _places(profile)
     shown = times.most_common(_PLACES_SHOWN)

@@ -88,15 +88,7 @@ def module_lines(
     profile: Profile, tree: Node, hot: Hottest | None, max_rows: int, width: int
 ) -> Iterator[Line]:
     """The most expensive layers, each below those that call them; the hottest ones are
-    there in any case, and marked.
-
-    Example::
-
-        module                calls  forward  backward    total     %  own %
-        CharLM                  110  5.59sec   9.31sec 14.90sec  82.0    0.2
-          blocks: Sequential    110  5.43sec   9.11sec 14.54sec  80.0    0.1
-            *: 4 Block          440  5.41sec   9.08sec 14.49sec  79.8    1.3
-    """
+    there in any case, and marked."""
     shown = _chosen(tree, hot.kind if hot else None, max_rows, profile.wall_ns)
     if not shown:
         return

@@ -28,13 +28,6 @@ def phase_bars(loop: Profile, start_up: Profile | None, width: int) -> Iterator[
     """The phases, the longest first.
 
     start_up: what came before the loop, which has a column of its own then.
-
-    Example::
-
-        phase               start-up     loop     %
-        backward             0.07sec  8.62sec  43.9  ##################
-        forward              0.20sec  8.01sec  40.8  #################
-        outside of modules   6.00sec  2.10sec  10.7  #####
     """
     times, before = _times(loop), _times(start_up) if start_up else {}
     titles = sorted({**times, **before}, key=lambda title: -times.get(title, 0))

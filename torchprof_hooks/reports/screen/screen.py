@@ -69,19 +69,7 @@ def profile_screen(
     width: int = WIDTH,
     colour: bool = False,
 ) -> str:
-    """The screen of one profile; for the parameters see `Reportable.report`.
-
-    Example::
-
-        torchprof_hooks: CharLM, 18.16sec wall
-        100 steps of 155.17ms (median 155.64ms, 90 % within 169.21ms) after the ...
-        Hottest module: CharLM.blocks.*.mlp.expand, 18.2 %: 4 Linear, forward ...
-        Forward or backward: backward, 51.7 %
-
-        phase                      time     %
-        backward                9.39sec  51.7  ########################...
-        ...
-    """
+    """The screen of one profile; for the parameters see `Reportable.report`."""
     source = source_of(profile, corrected=corrected)
     costs = list(cost_texts(profile))
     more = "report(full=True), to_html(path)"

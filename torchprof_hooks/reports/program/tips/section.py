@@ -69,14 +69,6 @@ def tips_section(program: ProgramProfile) -> str:
     """The section as text; a tip is there only if its condition holds.
 
     Times by function are estimates for all steps, and so are called "about".
-
-    Example::
-
-        Tips
-        ---
-          - The loop waits for data 45.0% of the time (4.500s): try more workers ...
-          - AdamW takes 12.0% of the time (1.200s) for 150 tensors on cpu: AdamW(...,
-            fused=True) does the same faster.
     """
     lines = [_item(tip) for tip in find_tips(program)] or [
         "  None: nothing that is looked for was found."
