@@ -10,7 +10,6 @@ from typing import Annotated, Any, Final
 
 from torchprof_hooks.profiles.files.fields import (
     DERIVED,
-    INLINE,
     OPTIONAL,
     BigCount,
     Count,
@@ -67,14 +66,14 @@ class Totals:
     squares_ns2: BigCount = 0
     device_self_ns: Annotated[Signed, OPTIONAL] = 0
     device_cumulative_ns: Annotated[int, DERIVED] = 0
-    memory: Annotated[MemoryTotals, OPTIONAL, INLINE] = NO_MEMORY
+    memory: Annotated[MemoryTotals, OPTIONAL] = NO_MEMORY
     memory_cumulative: Annotated[MemoryTotals, DERIVED] = NO_MEMORY
     flops: Annotated[BigCount, OPTIONAL] = 0
     overhead_ns: Annotated[Count, OPTIONAL] = 0
     flops_cumulative: Annotated[int, DERIVED] = 0
     counted_ns: Annotated[int, DERIVED] = 0
     counted_cumulative_ns: Annotated[int, DERIVED] = 0
-    traffic: Annotated[Traffic, OPTIONAL, INLINE] = NO_TRAFFIC
+    traffic: Annotated[Traffic, OPTIONAL] = NO_TRAFFIC
 
     @property
     def mean_ns(self) -> float:

@@ -7,13 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from torchprof_hooks.profiles.errors import ProfileFileError
-from torchprof_hooks.profiles.files.codec import (
-    DamageError,
-    RepeatedFields,
-    checked_object,
-)
+from torchprof_hooks.profiles.files.codec import checked_object
 from torchprof_hooks.profiles.files.fields import Count
+from torchprof_hooks.profiles.files.reading import content_of, read_json
 from torchprof_hooks.profiles.files.schema import Schema
 from torchprof_hooks.profiles.files.writing import replaced_file
 
@@ -109,25 +105,18 @@ def load(kind: Any, path: Path) -> Any:
         ProfileFileError: it is something else, is damaged, or of a newer version.
         OSError: it cannot be read.
     """
-    try:
-        text = path.read_text("utf-8")
-        read = json.loads(text, object_pairs_hook=RepeatedFields.dict_of)
+    read = read_json(path)
+    with content_of(path):
         content = {**checked_object(read)}
-        _check_header({name: content.pop(name, None) for name in _HEADER}, path)
+        _check_header({name: content.pop(name, None) for name in _HEADER})
         return Schema({}).of(kind).decode(content)
-    except DamageError as damage:
-        raise ProfileFileError(f"{path} is damaged: {damage}") from None
-    except ProfileFileError:
-        raise
-    except (ValueError, RecursionError) as error:
-        raise ProfileFileError(f"{path} is not a whole JSON file: {error}") from None
 
 
-def _check_header(header: Mapping[str, Any], path: Path) -> None:
+def _check_header(header: Mapping[str, Any]) -> None:
     if header["format"] != _HEADER["format"]:
-        raise ProfileFileError(f"{path} is not a baseline of torchprof_hooks")
+        raise ValueError("is not a baseline of torchprof_hooks")
     if header["version"] != _HEADER["version"]:
-        raise ProfileFileError(
-            f"{path} has version {header['version']!r}; this release reads version "
+        raise ValueError(
+            f"has version {header['version']!r}; this release reads version "
             f"{_HEADER['version']}"
         )

@@ -1,23 +1,24 @@
-"""The cells of a profile as a table, with each name once."""
+"""The cells of a profile as a table: an object with a list for each field of their
+`Totals`, of the records in these, too; and with each name once."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from itertools import chain
-from typing import Annotated, Any, Final, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import MISSING
+from typing import Any, Final
 
 from torchprof_hooks.profiles.cells import CellKey
 from torchprof_hooks.profiles.files.codec import (
     Codec,
     DamageError,
     checked_object,
-    have_type,
+    of_lists,
+    of_numbers,
+    one_by_one,
     remembering,
     wrong,
 )
-from torchprof_hooks.profiles.files.fields import Length
-from torchprof_hooks.profiles.files.schema import Record, Schema
-from torchprof_hooks.profiles.files.table import of_tables
+from torchprof_hooks.profiles.files.schema import Field, Record, Schema, refuse_others
 from torchprof_hooks.profiles.names import Phase
 from torchprof_hooks.profiles.totals import Totals
 
@@ -25,24 +26,15 @@ from torchprof_hooks.profiles.totals import Totals
 #: modules, unless it was told otherwise; nothing that reads a profile calls itself.
 _DEEPEST: Final = 10_000
 
-#: The field of a table of cells that has the names in their paths.
+#: The field that has the names in paths.
 _NAMES: Final = "names"
+#: The fields that say which cells these are.
+_KEY_FIELDS: Final = (_NAMES, "path", "phase")
 #: Fields that have nothing of times.
 _NOT_TIMES: Final = {
     *("flops", "used_bytes", "acquired_bytes", "retained_bytes", "peak_bytes"),
     *("traffic_calls", "read_bytes", "written_bytes"),
 }
-
-
-class _Key(NamedTuple):
-    """Which cell this is, as a record of its own."""
-
-    path: Annotated[tuple[str, ...], Length(1, _DEEPEST)]
-    phase: Phase
-
-
-#: The fields of a table of cells that say which cells these are.
-_KEY_FIELDS: Final = (_NAMES, *_Key._fields)
 
 
 def without_all_but_times(content: dict[str, Any]) -> None:
@@ -52,13 +44,13 @@ def without_all_but_times(content: dict[str, Any]) -> None:
 
 
 def of_cells(schema: Schema) -> Codec:
-    """Cells as a table, with each name once."""
-    keys, totals = _of_keys(schema), of_tables(Record(schema, Totals))
+    """Cells as a table."""
+    keys, totals = _of_keys(schema), Record(schema, Totals)
 
     def decode(content: Any) -> dict[CellKey, Totals]:
         columns = {**checked_object(content)}
         of_keys = {n: columns.pop(n) for n in _KEY_FIELDS if n in columns}
-        found, numbers = keys.decode(of_keys), totals.decode(columns)
+        found, numbers = keys.decode(of_keys), _totals(totals, columns)
         if len(found) != len(numbers):
             lengths = {name: len(items) for name, items in columns.items()}
             problem = f"has lists of different lengths: {lengths}, path: {len(found)}"
@@ -66,71 +58,112 @@ def of_cells(schema: Schema) -> Codec:
         return dict(zip(found, numbers, strict=True))
 
     def encode(value: Mapping[CellKey, Totals]) -> Any:
-        return {**keys.encode(value), **totals.encode(value.values())}
+        return {**keys.encode(value), **dict(_columns(totals, list(value.values())))}
 
-    return Codec(encode, decode)
+    return Codec(encode, one_by_one(decode))
+
+
+def _columns(record: Record, values: list[Any]) -> Iterator[tuple[str, list[Any]]]:
+    """What records hold, by column; without those whose field is optional and has its
+    default in all."""
+    for name, codec, default in record.fields:
+        held = [getattr(value, name) for value in values]
+        if isinstance(codec, Record):
+            yield from _columns(codec, held)
+        elif default is MISSING or set(held) - {default}:
+            yield name, list(map(codec.encode, held))
+
+
+def _totals(record: Record, content: dict[str, Any]) -> list[Any]:
+    inner = {f.name: f.codec for f in record.fields if isinstance(f.codec, Record)}
+    columns = [field for field in record.fields if field.name not in inner]
+    for each in inner.values():
+        columns += each.fields
+    refuse_others(content, {field.name for field in columns})
+    lists, count = _lists(columns, content)
+    records = {
+        name: each.made_of(lists, count)
+        for name, each in inner.items()
+        if any(field.name in lists for field in each.fields)
+    }
+    try:
+        return record.made_of({**lists, **records}, count)
+    except DamageError as damage:
+        raise damage.inside(f"[{damage.item}]") from None
+
+
+def _lists(
+    columns: Iterable[Field], content: Mapping[str, Any]
+) -> tuple[dict[str, list[Any]], int]:
+    """What is in the columns, by name, and how many lines they have."""
+    lists: dict[str, list[Any]] = {}
+    for name, codec, default in columns:
+        if name in content:
+            lists[name] = _list(name, codec, content[name])
+        elif default is MISSING:
+            raise DamageError(f"has no field {name!r}")
+    lengths = {name: len(items) for name, items in lists.items()}
+    if len(set(lengths.values())) > 1:
+        raise DamageError(f"has lists of different lengths: {lengths}")
+    return lists, next(iter(lengths.values()))
+
+
+def _list(name: str, codec: Codec, content: Any) -> list[Any]:
+    if type(content) is not list:
+        raise wrong(content, "a list").inside(f".{name}")
+    try:
+        return codec.decode_all(content)
+    except DamageError as damage:
+        raise damage.inside(f"[{damage.item}].{name}") from None
 
 
 def _of_keys(schema: Schema) -> Codec:
     """Paths and phases of cells. They are remembered: ranks of a run have the same."""
-    table = of_tables(Record(schema, _Key))
-    texts = schema.of(tuple[str, ...])
+    texts, phases = schema.of(tuple[str, ...]), schema.of(Phase)
 
     def decode(content: Any) -> tuple[CellKey, ...]:
-        columns = {**content}
-        if _NAMES in columns:
+        paths = texts  # as files of old versions have them
+        if _NAMES in content:
             try:
-                names = texts.decode(columns.pop(_NAMES))
+                paths = _of_places(texts.decode(content[_NAMES]))
             except DamageError as damage:
                 raise damage.inside(f".{_NAMES}") from None
-            columns["path"] = _with_names(names, columns.get("path"))
-        found: dict[CellKey, None] = {}
-        for number, (path, phase) in enumerate(table.decode(columns)):
-            if (path, phase) in found:
-                problem = "has the path and the phase of another cell"
-                raise DamageError(problem, f"[{number}]")
-            found[path, phase] = None
-        return tuple(found)
+        columns = (Field("path", paths, MISSING), Field("phase", phases, MISSING))
+        lists, _ = _lists(columns, content)
+        return _checked_keys(zip(*lists.values(), strict=True))
 
     def encode(keys: Iterable[CellKey]) -> Any:
-        columns = table.encode(_Key(*key) for key in keys)
         places: dict[str, int] = {}
-        columns["path"] = [
-            [places.setdefault(name, len(places)) for name in path]
-            for path in columns["path"]
-        ]
+        columns: dict[str, list[Any]] = {"path": [], "phase": []}
+        for path, phase in keys:
+            numbers = [places.setdefault(name, len(places)) for name in path]
+            columns["path"].append(numbers)
+            columns["phase"].append(phase)
         return {_NAMES: list(places), **columns}
 
-    return remembering(Codec(encode, decode))
+    return remembering(Codec(encode, one_by_one(decode)))
 
 
-def _are_paths(paths: list[Any], count: int) -> bool:
-    """Whether all are places of so many names: seen at once, for there are many."""
-    if not have_type(list, paths):
-        return False
-    places = list(chain.from_iterable(paths))
-    lengths = set(map(len, paths))
-    return (
-        have_type(int, places)
-        and min(places) >= 0
-        and max(places) < count
-        and min(lengths) >= 1
-        and max(lengths) <= _DEEPEST
-    )
+def _checked_keys(keys: Iterable[CellKey]) -> tuple[CellKey, ...]:
+    found: dict[CellKey, None] = {}
+    for number, key in enumerate(keys):
+        if not 1 <= len(key[0]) <= _DEEPEST:
+            problem = f"has {len(key[0])} items; it has to have 1 to {_DEEPEST}"
+            raise DamageError(problem, f"[{number}].path")
+        if key in found:
+            problem = "has the path and the phase of another cell"
+            raise DamageError(problem, f"[{number}]")
+        found[key] = None
+    return tuple(found)
 
 
-def _with_names(names: tuple[str, ...], paths: Any) -> list[Any]:
-    """Paths with names in the place of numbers; files of old versions have names."""
-    if type(paths) is not list:
-        raise wrong(paths, "a list").inside(".path")
-    count = len(names)
-    if _are_paths(paths, count):
-        return [tuple(map(names.__getitem__, path)) for path in paths]
-    for number, path in enumerate(paths):
-        if type(path) is not list:
-            raise wrong(path, "a list of places of names").inside(f"[{number}].path")
-        for place in path:
-            if type(place) is not int or not 0 <= place < count:
-                wanted = f"the place of one of {count} names"
-                raise wrong(place, wanted).inside(f"[{number}].path")
-    return [[names[place] for place in path] for path in paths]
+def _of_places(names: tuple[str, ...]) -> Codec:
+    """Paths that have the places of names instead of these."""
+    wanted = f"the place of one of {len(names)} names"
+    places = of_lists(of_numbers(0, len(names), wanted))
+
+    def decode_all(paths: list[Any]) -> list[Any]:
+        found = places.decode_all(paths)
+        return [tuple(map(names.__getitem__, path)) for path in found]
+
+    return Codec(places.encode, decode_all)

@@ -5,9 +5,7 @@ from __future__ import annotations
 import marshal
 import reprlib
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
-
-from torchprof_hooks.profiles.files.fields import Length, Whole
+from typing import Any, Final
 
 _REPR: Final = reprlib.Repr()
 _REPR.maxstring = _REPR.maxother = _REPR.maxlong = 60
@@ -16,24 +14,29 @@ short_repr: Final = _REPR.repr
 
 
 class DamageError(ValueError):
-    """A value that a file must not have, and its place: "cells[3].self_ns is -5"."""
+    """A value that a file must not have, and its place: "cells[3].self_ns is -5".
 
-    def __init__(self, problem: str, place: str = "") -> None:
+    item: in which of the contents that were decoded together it is.
+    """
+
+    def __init__(self, problem: str, place: str = "", item: int = 0) -> None:
         super().__init__(problem)
         self.problem = problem
         self.place = place
+        self.item = item
 
-    def inside(self, part: str) -> DamageError:
+    def inside(self, part: str, item: int = 0) -> DamageError:
         """The same error with the place of what contains the value."""
-        return DamageError(self.problem, part + self.place)
+        return DamageError(self.problem, part + self.place, item)
 
     def __str__(self) -> str:
         return f"{self.place.removeprefix('.') or 'it'} {self.problem}"
 
 
-def wrong(value: Any, wanted: str) -> DamageError:
+def wrong(value: Any, wanted: str, item: int = 0) -> DamageError:
     """An error for a value that is not what it has to be."""
-    return DamageError(f"is {short_repr(value)}; it has to be {wanted}")
+    problem = f"is {short_repr(value)}; it has to be {wanted}"
+    return DamageError(problem, item=item)
 
 
 class RepeatedFields(dict[str, Any]):
@@ -63,22 +66,55 @@ def checked_object(content: Any) -> dict[str, Any]:
     return content
 
 
-def _never(contents: list[Any]) -> None:
-    """Nothing is known of many at once."""
+class Codec:
+    """Turns values of one type into JSON types, and back.
 
-
-class Codec(NamedTuple):
-    """Turns values of one type into JSON types, and back; `decode` raises `DamageError`
-    if no value has this content.
-
-    at_once: the values of all contents of a list, if all can be seen at once to be
-        right, else None: files have thousands of numbers, and a call for each takes
-        long. `decode` finds what is wrong.
+    decode_all: makes the values of all contents of a list: files have thousands of
+        numbers, and a call for each takes long. Raises `DamageError` if no value has
+        one of these contents.
     """
 
-    encode: Callable[[Any], Any]
-    decode: Callable[[Any], Any]
-    at_once: Callable[[list[Any]], list[Any] | None] = _never
+    def __init__(
+        self,
+        encode: Callable[[Any], Any],
+        decode_all: Callable[[list[Any]], list[Any]],
+    ) -> None:
+        self.encode = encode
+        self.decode_all = decode_all
+
+    def decode(self, content: Any) -> Any:
+        """The value of one content."""
+        return self.decode_all([content])[0]
+
+
+def one_by_one(decode: Callable[[Any], Any]) -> Callable[[list[Any]], list[Any]]:
+    """Decodes all contents with a function that decodes one."""
+
+    def decode_all(contents: list[Any]) -> list[Any]:
+        found: list[Any] = []
+        try:
+            for content in contents:
+                found.append(decode(content))
+        except DamageError as damage:
+            raise damage.inside("", len(found)) from None
+        return found
+
+    return decode_all
+
+
+def decode_present(
+    codec: Codec, contents: list[Any], absent: object, default: Any
+) -> list[Any]:
+    """The values of contents; where one is `absent`, the default."""
+    places = [n for n, content in enumerate(contents) if content is not absent]
+    try:
+        found = codec.decode_all([contents[place] for place in places])
+    except DamageError as damage:
+        raise damage.inside("", places[damage.item]) from None
+    values = [default] * len(contents)
+    for place, value in zip(places, found, strict=True):
+        values[place] = value
+    return values
 
 
 #: Contents whose values a codec remembers (see `remembering`).
@@ -103,56 +139,46 @@ def remembering(codec: Codec) -> Codec:
             known[key] = found
         return known[key]
 
-    return codec._replace(decode=decode)
+    return Codec(codec.encode, one_by_one(decode))
 
 
-def of_plain(
-    is_one: Callable[[Any], bool],
-    wanted: str,
-    are_all: Callable[[list[Any]], bool],
-) -> Codec:
+def of_plain(are_right: Callable[[list[Any]], bool], wanted: str) -> Codec:
     """For what JSON has a type for.
 
-    is_one, are_all: whether a content is right, and all of a list are.
-    wanted: what it has to be, in words.
+    are_right: whether all of some contents are.
+    wanted: what they have to be, in words.
     """
 
-    def decode(content: Any) -> Any:
-        if not is_one(content):
-            raise wrong(content, wanted)
-        return content
+    def decode_all(contents: list[Any]) -> list[Any]:
+        if contents and not are_right(contents):
+            for item, content in enumerate(contents):
+                if not are_right([content]):
+                    raise wrong(content, wanted, item)
+        return contents
 
-    def at_once(contents: list[Any]) -> list[Any] | None:
-        return contents if are_all(contents) else None
-
-    return Codec(lambda value: value, decode, at_once)
+    return Codec(lambda value: value, decode_all)
 
 
 def have_type(kind: type, contents: list[Any]) -> bool:
-    """Whether that is the type of all of them, and there are some."""
+    """Whether that is the type of all of them."""
     return set(map(type, contents)) == {kind}
 
 
-def of_whole_numbers(allowed: Whole) -> Codec:
-    """For whole numbers that are not too large."""
-    least = -(2**allowed.bits) if allowed.is_signed else 0
-    end = 2**allowed.bits
-    low = f"-2^{allowed.bits}" if allowed.is_signed else "0"
+def of_numbers(least: int, end: int, wanted: str) -> Codec:
+    """For whole numbers from `least` on, below `end`."""
     return of_plain(
-        lambda content: type(content) is int and least <= content < end,
-        f"a whole number from {low} to 2^{allowed.bits}-1",
         lambda contents: (
             have_type(int, contents) and least <= min(contents) and max(contents) < end
         ),
+        wanted,
     )
 
 
 def of_choices(choices: tuple[str, ...]) -> Codec:
     """For one of a few texts."""
     return of_plain(
-        lambda content: isinstance(content, str) and content in choices,
-        f"one of {', '.join(map(repr, choices))}",
         lambda contents: have_type(str, contents) and set(contents) <= {*choices},
+        f"one of {', '.join(map(repr, choices))}",
     )
 
 
@@ -160,47 +186,37 @@ def or_none(inner: Codec) -> Codec:
     """For a value that may be missing: null."""
     return Codec(
         lambda value: None if value is None else inner.encode(value),
-        lambda content: None if content is None else inner.decode(content),
+        lambda contents: decode_present(inner, contents, None, None),
     )
 
 
-def of_lists(item: Codec, length: Length | None = None) -> Codec:
+def of_lists(item: Codec) -> Codec:
     """For tuples of values of one type."""
 
     def decode(content: Any) -> tuple[Any, ...]:
         if type(content) is not list:
             raise wrong(content, "a list")
-        if length and not length.least <= len(content) <= length.most:
-            count = f"{length.least} to {length.most}"
-            raise DamageError(f"has {len(content)} items; it has to have {count}")
-        values = item.at_once(content)
-        if values is not None:
-            return tuple(values)
-        decoded: list[Any] = []
         try:
-            for each in content:
-                decoded.append(item.decode(each))
+            return tuple(item.decode_all(content))
         except DamageError as damage:
-            raise damage.inside(f"[{len(decoded)}]") from None
-        return tuple(decoded)
+            raise damage.inside(f"[{damage.item}]") from None
 
-    def at_once(contents: list[Any]) -> list[Any] | None:
-        # There are no tuples in JSON: these have been decoded already.
-        return contents if have_type(tuple, contents) else None
-
-    return Codec(lambda value: [item.encode(each) for each in value], decode, at_once)
+    return Codec(
+        lambda value: [item.encode(each) for each in value], one_by_one(decode)
+    )
 
 
 def of_maps(item: Codec) -> Codec:
     """For values of one type by name."""
 
     def decode(content: Any) -> dict[str, Any]:
-        decoded = {}
-        for name, each in checked_object(content).items():
-            try:
-                decoded[name] = item.decode(each)
-            except DamageError as damage:
-                raise damage.inside(f"[{short_repr(name)}]") from None
-        return decoded
+        names = list(checked_object(content))
+        try:
+            values = item.decode_all(list(content.values()))
+        except DamageError as damage:
+            raise damage.inside(f"[{short_repr(names[damage.item])}]") from None
+        return dict(zip(names, values, strict=True))
 
-    return Codec(lambda value: {k: item.encode(v) for k, v in value.items()}, decode)
+    return Codec(
+        lambda value: {k: item.encode(v) for k, v in value.items()}, one_by_one(decode)
+    )

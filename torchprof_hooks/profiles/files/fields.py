@@ -25,13 +25,6 @@ class Whole(NamedTuple):
     is_signed: bool = False
 
 
-class Length(NamedTuple):
-    """So many items, in a list of a file."""
-
-    least: int
-    most: int
-
-
 class Mark(NamedTuple):
     """Another property of a field that matters for files."""
 
@@ -42,8 +35,6 @@ class Mark(NamedTuple):
 OPTIONAL: Final = Mark("optional")
 #: Never in a file: it follows from other fields.
 DERIVED: Final = Mark("derived")
-#: In tables: a record whose fields are columns of the table of the outer record.
-INLINE: Final = Mark("inline")
 
 #: A number of times, nanoseconds or bytes.
 Count = Annotated[int, Whole()]

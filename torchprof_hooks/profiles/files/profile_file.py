@@ -56,13 +56,13 @@ from torchprof_hooks.profiles.errors import ProfileFileError
 from torchprof_hooks.profiles.files.cell_table import of_cells, without_all_but_times
 from torchprof_hooks.profiles.files.codec import (
     Codec,
-    DamageError,
-    RepeatedFields,
     of_maps,
+    one_by_one,
     remembering,
     wrong,
 )
-from torchprof_hooks.profiles.files.schema import Schema
+from torchprof_hooks.profiles.files.reading import content_of, read_json
+from torchprof_hooks.profiles.files.schema import Record, Schema
 from torchprof_hooks.profiles.files.versions import HEADER, newest, settle_debts
 from torchprof_hooks.profiles.files.writing import replaced_file
 from torchprof_hooks.profiles.modules import ModuleInfo
@@ -182,18 +182,9 @@ def _write(path: str | Path, content: dict[str, Any]) -> None:
 
 def _read(path: str | Path) -> dict[str, Any]:
     """The content of a file, as the newest version has it, without its header."""
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-        content = json.loads(text, object_pairs_hook=RepeatedFields.dict_of)
-    # A wrong encoding raises ValueError too; brackets without end, RecursionError.
-    except (ValueError, RecursionError) as error:
-        raise ProfileFileError(f"{path} is not a whole JSON file: {error}") from error
-    try:
+    content = read_json(path)
+    with content_of(path):
         return newest(content)
-    except DamageError as damage:
-        raise ProfileFileError(f"{path} is damaged: {damage}") from None
-    except ValueError as error:
-        raise ProfileFileError(f"{path} {error}") from None
 
 
 def _program(
@@ -210,34 +201,29 @@ def _processes(path: str | Path, content: dict[str, Any]) -> Processes:
 
 def _decoded(kind: Any, path: str | Path, content: Any) -> Any:
     """A record from the content of the file at `path`."""
-    try:
-        record = SCHEMA.of(kind).decode(content)
-    except DamageError as damage:
-        raise ProfileFileError(f"{path} is damaged: {damage}") from None
-    except RecursionError:
-        raise ProfileFileError(f"{path} is damaged: it is nested too deep") from None
-    return record
+    with content_of(path):
+        return SCHEMA.of(kind).decode(content)
 
 
 def _of_outputs(schema: Schema) -> Codec:
     """An output as a list, ``["c", 12, "float32", [3]]``, or ``["v", 0]`` where its
     type is not known: there are many."""
-    record = schema.record(Output)
+    record = Record(schema, Output)
 
     def encode(value: Output) -> list[Any]:
         kind, tensor, size_bytes = value
         type_fields = [] if tensor is None else [tensor.dtype, list(tensor.shape)]
         return [kind, size_bytes, *type_fields]
 
-    def decode(content: Any) -> Any:
+    def with_names(content: Any) -> dict[str, Any]:
         if type(content) is not list or len(content) not in (2, 4):
             raise wrong(content, "a list of kind, bytes and, if known, dtype and shape")
         kind, size_bytes, *type_fields = content
         tensor = dict(zip(TensorType._fields, type_fields, strict=False))
-        fields = {"kind": kind, "size_bytes": size_bytes, "tensor": tensor or None}
-        return record.decode(fields)
+        return {"kind": kind, "size_bytes": size_bytes, "tensor": tensor or None}
 
-    return Codec(encode, decode)
+    objects = one_by_one(with_names)
+    return Codec(encode, lambda contents: record.decode_all(objects(contents)))
 
 
 #: The codecs of everything in files.
