@@ -2,23 +2,10 @@
 
 from __future__ import annotations
 
-from typing import cast
-
-import torch
-
 from torchprof_hooks.capture.attach.blocks import Block
 from torchprof_hooks.capture.tracking.callbacks import LinkCall
-from torchprof_hooks.capture.tracking.make_tracker import (
-    ask_again,
-    is_default,
-    make_tracker,
-)
-from torchprof_hooks.capture.tracking.module_tap import ModuleTap, module_taps
-from torchprof_hooks.capture.tracking.registry import (
-    blocks_of_thread,
-    check_free,
-    check_known,
-)
+from torchprof_hooks.capture.tracking.make_tracker import is_default, make_tracker
+from torchprof_hooks.capture.tracking.registry import blocks_of_thread
 from torchprof_hooks.capture.tracking.tracker import Tracker
 from torchprof_hooks.hooks.hook import Hook
 
@@ -76,33 +63,3 @@ class LinkHook(Hook):
 
     def _blocks_of_thread(self) -> dict[str, Block]:
         return blocks_of_thread()
-
-
-def add_to_module(module: torch.nn.Module, hook: LinkHook, name: str) -> None:
-    """Activate `hook` under `name` for calls of `module`, and of no other.
-
-    Raises:
-        KeyError: `module` has a hook of that name.
-    """
-    taps = module_taps(module)
-    check_free(name, taps.get(name))
-    hook.added(module)
-    threads = hook._target_threads
-    if any(tap.hook is hook for tap in taps.values()):
-        threads = hook._new_target_threads()  # each call is to be seen twice
-    ModuleTap(module, name, hook, threads)
-    ask_again(module)
-
-
-def delete_from_module(module: torch.nn.Module, name: str) -> None:
-    """Undo `add_to_module`.
-
-    Raises:
-        KeyError: `module` has no hook of that name.
-    """
-    taps = module_taps(module)
-    check_known(name, taps)
-    try:
-        cast("LinkHook", taps[name].hook).deleted(module)
-    finally:
-        taps[name].close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import torch
 
@@ -11,16 +11,17 @@ from torchprof_hooks.capture.record.seen_functions import as_seen, what_to_hook
 from torchprof_hooks.capture.tracking.function_targets import (
     ClassTap,
     NodeTap,
-    TargetTap,
     TorchFunctionTap,
     forget_node,
     taps_of_function,
     taps_of_node,
 )
 from torchprof_hooks.capture.tracking.make_tracker import ask_again
+from torchprof_hooks.capture.tracking.module_tap import ModuleTap, module_taps
 from torchprof_hooks.capture.tracking.registry import check_free, check_known
 from torchprof_hooks.function_hook import FunctionHook
-from torchprof_hooks.link_hook import LinkHook, add_to_module, delete_from_module
+from torchprof_hooks.hooks.hook import Hook
+from torchprof_hooks.link_hook import LinkHook
 from torchprof_hooks.profiles.options import check_text
 
 Target = TypeVar("Target")
@@ -53,17 +54,13 @@ def add_hook(
     """
     if name is not None:
         check_text("name", name)
-    if isinstance(target, torch.nn.Module):
-        _check_hook(hook, LinkHook)
-        link_hook = cast("LinkHook", hook)
-        add_to_module(target, link_hook, hook.name if name is None else name)
-        return target
     taps = _taps_of(target)
-    _check_hook(hook, FunctionHook)
+    is_module = isinstance(target, torch.nn.Module)
+    _check_hook(hook, LinkHook if is_module else FunctionHook)
     name = hook.name if name is None else name
     check_free(name, taps.get(name))
     hook.added(target)
-    _connect(target, name, cast("FunctionHook", hook))
+    _connect(target, name, hook)
     ask_again(target)
     return target
 
@@ -75,14 +72,11 @@ def delete_hook(target: object, name: str) -> None:
         KeyError: `target` has no hook of that name.
         TypeError: `target` cannot be hooked.
     """
-    if isinstance(target, torch.nn.Module):
-        delete_from_module(target, name)
-        return
     taps = _taps_of(target)
     check_known(name, taps)
     tap = taps[name]
     try:
-        cast("FunctionHook", tap.hook).deleted(target)
+        tap.hook.deleted(target)
     finally:
         taps.pop(name, None)
         tap.close()
@@ -91,11 +85,13 @@ def delete_hook(target: object, name: str) -> None:
             forget_node(target)
 
 
-def _connect(target: Any, name: str, hook: FunctionHook) -> None:
+def _connect(target: Any, name: str, hook: Hook) -> None:
     threads = hook._target_threads
     if any(tap.hook is hook for tap in _taps_of(target).values()):
         threads = hook._new_target_threads()  # each call is to be seen twice
-    if is_function_class(target):
+    if isinstance(target, torch.nn.Module):
+        ModuleTap(target, name, hook, threads)
+    elif is_function_class(target):
         ClassTap(target, name, hook, threads)
     elif isinstance(target, torch.autograd.graph.Node):
         NodeTap(target, name, hook, threads)
@@ -103,7 +99,10 @@ def _connect(target: Any, name: str, hook: FunctionHook) -> None:
         TorchFunctionTap(as_seen(target), name, hook, threads)
 
 
-def _taps_of(target: Any) -> dict[str, TargetTap]:
+def _taps_of(target: Any) -> dict[str, Any]:
+    """What is on the target already, by name; TypeError if nothing can be."""
+    if isinstance(target, torch.nn.Module):
+        return module_taps(target)
     if isinstance(target, torch.autograd.graph.Node):
         return taps_of_node(target)
     function = target if is_function_class(target) else as_seen(target)
