@@ -93,7 +93,7 @@ DEEP_CLASSES: set[str] = set()
 #: codecs that were made once.
 SINGLETONS = {
     "profiles/files/profile_file.py:SCHEMA",
-    "program/recorder.py:_running",
+    "program/startup.py:_running",
     "session/session_hook.py:_in_use",
     "session/session_hook.py:_lock",
 }

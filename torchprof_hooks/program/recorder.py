@@ -216,26 +216,3 @@ def make_sampler(flags: Flags) -> SampledSteps:
         levels.append(Level.FUNCTIONS)
     scheduler = Scheduler(flags.max_overhead, levels, flags.every)
     return SampledSteps(make, scheduler)
-
-
-def start(
-    flags: Flags,
-    beginning_ns: int = 0,
-    *,
-    is_bound: bool = True,
-    is_child: bool = False,
-) -> None:
-    """Begin to measure, unless the program is being measured already.
-
-    beginning_ns: what it has taken to come here, which the program would not have.
-    is_bound, is_child: see `Recorder`.
-    """
-    if not _running:
-        began_ns = time.perf_counter_ns()
-        recorder = Recorder(flags, is_bound=is_bound, is_child=is_child)
-        _running.append(recorder)
-        recorder.start()
-        recorder.beginning_ns = beginning_ns + time.perf_counter_ns() - began_ns
-
-
-_running: Final[list[Recorder]] = []

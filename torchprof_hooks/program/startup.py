@@ -8,7 +8,7 @@ from ast import literal_eval
 from collections.abc import Mapping
 from dataclasses import fields
 from time import perf_counter_ns
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from torchprof_hooks.program.after_import import AfterImport
 from torchprof_hooks.program.destination import settle
@@ -19,6 +19,9 @@ from torchprof_hooks.program.handover import (
     is_of_child,
     prepare,
 )
+
+if TYPE_CHECKING:
+    from torchprof_hooks.program.recorder import Recorder
 
 #: The environment variable that is read when the package is imported.
 VARIABLE: Final = "TORCHPROF_HOOKS_FLAGS"
@@ -125,7 +128,7 @@ def begin(
     is_bound: bool = False,
     is_child: bool = False,
 ) -> None:
-    """Begin now.
+    """Begin now, unless the program is being measured already.
 
     beginning_ns: what it has taken to come here, which the program would not have.
     is_bound: whether this thread is meant, and no other.
@@ -135,9 +138,15 @@ def begin(
 
     began_ns = perf_counter_ns()
     try:
-        from torchprof_hooks.program.recorder import start
+        from torchprof_hooks.program.recorder import Recorder
 
-        beginning_ns += perf_counter_ns() - began_ns
-        start(flags, beginning_ns, is_bound=is_bound, is_child=is_child)
+        if not _running:
+            recorder = Recorder(flags, is_bound=is_bound, is_child=is_child)
+            _running.append(recorder)
+            recorder.start()
+            recorder.beginning_ns = beginning_ns + perf_counter_ns() - began_ns
     except Exception as error:  # the program goes on, whatever it is
         complain(f"torchprof_hooks: cannot measure: {error!r}")
+
+
+_running: Final[list[Recorder]] = []
