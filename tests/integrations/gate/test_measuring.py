@@ -89,7 +89,7 @@ def rows_in_ms(
 
 
 def lows_of(step: Callable[[], None]) -> tuple[int, dict[str, dict[str, float]]]:
-    run = measure(step, 10).run
+    run = measure(step, 10).run()
     rows = rows_in_ms({name: low.phases for name, low in run.rows.items()})
     return run.arithmetic_ns, rows
 
@@ -128,7 +128,7 @@ def test_short_steps_are_made_several_times_in_a_round() -> None:
 def test_it_stops_when_three_blocks_agree() -> None:
     """Blocks of eight rounds, which take longer than half a second."""
     module = Busy(lambda _: 95)
-    assert measure(trained(module), 1000).disagreement == 0
+    assert measure(trained(module), 1000).disagreement() == 0
     assert module.calls == WARM_UP_CALLS + 6 * 8
 
 
@@ -136,7 +136,7 @@ def test_it_stops_when_its_time_is_over(clock: FakeClock) -> None:
     """On a machine that is slower all the time."""
     began_ns = clock.now_ns
     module = Busy(lambda call: 95 * (1 + call / 100))
-    assert measure(trained(module), 20).disagreement > 0.03
+    assert measure(trained(module), 20).disagreement() > 0.03
     warm_up_s, round_s = 0.5, 0.4
     assert 20 <= (clock.now_ns - began_ns) / 1e9 < 20 + warm_up_s + round_s
 

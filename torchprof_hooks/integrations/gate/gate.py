@@ -25,7 +25,7 @@ from torchprof_hooks.integrations.gate.fresh import (
     wanted,
 )
 from torchprof_hooks.integrations.gate.machine import short_name, this_machine
-from torchprof_hooks.integrations.gate.measuring import Measured, measure
+from torchprof_hooks.integrations.gate.measuring import measure
 from torchprof_hooks.integrations.gate.table import failure
 from torchprof_hooks.integrations.gate.verdict import judge
 from torchprof_hooks.profiles.errors import ProfileFileError
@@ -111,21 +111,23 @@ class PerformanceGate:
         if asked is None:
             self._check(step, name, tolerance, max_seconds)
         elif asked.check == name:
-            save(measure(step, max_seconds).run, asked.file)
+            save(measure(step, max_seconds).run(), asked.file)
 
     def _check(
         self, step: Callable[[], object], name: str, tolerance: float, seconds: float
     ) -> None:
         __tracebackhide__ = True
         measured = measure(step, seconds)
-        machine = _machine(measured)
+        profile, run = measured.profile, measured.run()
+        device = profile.devices[0] if profile.devices else "cpu"
+        machine = this_machine(device, profile.core)
         path = self._path(name, machine)
         if self._options.update or not path.is_file():
             self._without_baseline(path, name, machine)
             return
         old = self._load(path).runs
         wanted_runs = self._options.runs
-        verdict, runs = judge(old, [measured.run], tolerance, wanted_runs), list[Run]()
+        verdict, runs = judge(old, [run], tolerance, wanted_runs), list[Run]()
         while verdict.is_open and len(runs) < wanted_runs:
             runs.append(self._again(name))
             verdict = judge(old, runs, tolerance, wanted_runs)
@@ -174,9 +176,3 @@ class PerformanceGate:
 
 def _file_name(word: str) -> str:
     return re.sub(r"[^\w-]+", "_", word, flags=re.ASCII).strip("_")
-
-
-def _machine(measured: Measured) -> Machine:
-    profile = measured.profile
-    device = profile.devices[0] if profile.devices else "cpu"
-    return this_machine(device, profile.core)

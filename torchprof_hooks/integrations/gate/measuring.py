@@ -39,23 +39,7 @@ _AGREEMENT: Final = 0.03
 _Times = Counter[tuple[str, Phase]]
 
 
-class Measured:
-    """What `measure` has found.
-
-    run: shortest times.
-    profile: of the whole measurement.
-    disagreement: by how much, as a share, the shortest times of the best three blocks
-        of the measurement differ: they are shortest times of that many blocks only if
-        the machine was left alone in that many.
-    """
-
-    def __init__(self, run: Run, profile: Profile, disagreement: float) -> None:
-        self.run = run
-        self.profile = profile
-        self.disagreement = disagreement
-
-
-def measure(step: Callable[[], object], max_seconds: float) -> Measured:
+def measure(step: Callable[[], object], max_seconds: float) -> Rounds:
     """The shortest times of a step, and of the reference, which take turns.
 
     Whatever else a machine does makes a step slower, never faster. So the shortest of
@@ -75,13 +59,14 @@ def measure(step: Callable[[], object], max_seconds: float) -> Measured:
             if rounds.blocks and perf_counter_ns() >= until_ns:
                 break
             rounds.add_block(until_ns)
-    return Measured(rounds.run(), rounds.profile, rounds.disagreement())
+    return rounds
 
 
 class Rounds:
     """Rounds of the reference and a step, in blocks.
 
     repeats: how many steps are in a round.
+    profile: of all of them.
     """
 
     def __init__(self, step: Callable[[], object], repeats: int) -> None:
@@ -112,7 +97,9 @@ class Rounds:
         return len(self._ratios)
 
     def disagreement(self) -> float:
-        """See `Measured`."""
+        """By how much, as a share, the shortest times of the best three blocks differ:
+        they are shortest times of that many blocks only if the machine was left alone
+        in that many."""
         best = sorted(self._ratios)[:_AGREEING]
         return best[-1] / best[0] - 1 if best and best[0] else 0.0
 

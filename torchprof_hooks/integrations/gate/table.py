@@ -13,6 +13,11 @@ from torchprof_hooks.reports.units import best_time
 _WIDTH: Final = 88
 #: Rows that are not slower: the largest, to compare with.
 _OTHERS: Final = 5
+_NOTE: Final = (
+    "Shortest own times in a step, forward and backward; before: of the baseline, at "
+    "the speed that the machine has now; limit: what the tolerance and the differences "
+    "between processes allow. If it is meant to be slower: pytest --torchprof-update"
+)
 
 
 def failure(verdict: Verdict, path: Path, measured: int) -> str:
@@ -33,13 +38,14 @@ def failure(verdict: Verdict, path: Path, measured: int) -> str:
     slower = verdict.slower
     others = [row for row in verdict.rows if not row.is_slower][:_OTHERS]
     how = f"by the mean of {plural(measured, 'process', 'processes')}"
+    parts = (("only now", verdict.added), ("only before", verdict.gone))
+    notes = [f"{title}: {', '.join(found)}" for title, found in parts if found]
     lines = [
         f"slower than {path}, {how}",
         "",
         _table([*slower, *others]),
         "",
-        *_changed(verdict),
-        *_notes(),
+        *(wrap(note, _WIDTH) for note in (*notes, _NOTE)),
     ]
     return "\n".join(lines)
 
@@ -54,22 +60,3 @@ def _table(rows: Sequence[Row]) -> str:
         TextColumn("", ["slower" * row.is_slower for row in rows]),
     ]
     return format_table(labels, columns, _WIDTH)
-
-
-def _changed(verdict: Verdict) -> list[str]:
-    parts = (("only now", verdict.added), ("only before", verdict.gone))
-    return [
-        wrap(f"{title}: {', '.join(found)}", _WIDTH) for title, found in parts if found
-    ]
-
-
-def _notes() -> list[str]:
-    return [
-        wrap(
-            "Shortest own times in a step, forward and backward; before: of the "
-            "baseline, at the speed that the machine has now; limit: what the "
-            "tolerance and the differences between processes allow. If it is meant to "
-            "be slower: pytest --torchprof-update",
-            _WIDTH,
-        )
-    ]
