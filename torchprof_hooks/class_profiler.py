@@ -8,6 +8,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Final, TextIO, TypeVar, overload
 
 import torch
@@ -139,12 +140,7 @@ def profiled(
               fc: Linear     20  0.45sec   0.99sec  1.44sec  72.0   72.0  <- hottest
     """
     if cls is None:
-        return lambda decorated: profiled_with(decorated, unit, file)
-    return profiled_with(cls, unit, file)
-
-
-def profiled_with(cls: Class, unit: TimeUnit, file: TextIO | None) -> Class:
-    """`profiled` with all options given."""
+        return partial(profiled, unit=unit, file=file)
     if not (isinstance(cls, type) and issubclass(cls, torch.nn.Module)):
         raise TypeError(f"cls must be a class derived from nn.Module, not {cls!r}")
     check_unit(unit)

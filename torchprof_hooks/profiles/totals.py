@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import sqrt
-from types import MappingProxyType
 from typing import Annotated, Any, Final
 
 from torchprof_hooks.profiles.files.fields import (
@@ -19,12 +17,10 @@ from torchprof_hooks.profiles.memory import NO_MEMORY, MemoryTotals
 from torchprof_hooks.profiles.operations.traffic import NO_TRAFFIC, Traffic
 
 #: What a call has without its time and operations.
-_NO_WORK: Final[Mapping[str, Any]] = MappingProxyType(
-    {
-        **dict.fromkeys(("self_ns", "device_self_ns", "flops", "overhead_ns"), 0),
-        "traffic": NO_TRAFFIC,
-    }
-)
+_NO_WORK: Final[dict[str, Any]] = {
+    **dict.fromkeys(("self_ns", "device_self_ns", "flops", "overhead_ns"), 0),
+    "traffic": NO_TRAFFIC,
+}
 
 
 @dataclass(frozen=True, slots=True)
