@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.tracking.device_meter import DeviceMeter
 from torchprof_hooks.capture.tracking.make_tracker import make_function_tracker
-from torchprof_hooks.capture.tracking.meters import meters_of
 from torchprof_hooks.capture.tracking.tracker import Tracker
 from torchprof_hooks.function_hook import FunctionHook
 from torchprof_hooks.hooks.timer import CallTimes, TimerSummary
@@ -19,18 +18,12 @@ from torchprof_hooks.measure.device_clock import (
 )
 from torchprof_hooks.profiles.names import (
     FUNCTION_GROUPINGS,
+    MODULE_PHASES,
     FunctionGrouping,
-    Phase,
     check_grouping,
 )
 from torchprof_hooks.profiles.options import check_flag
 
-_PhaseField = Literal["forward_time", "backward_time", "recompute_time"]
-_PHASE_FIELDS: Final[dict[Phase, _PhaseField]] = {
-    "forward": "forward_time",
-    "backward": "backward_time",
-    "recompute": "recompute_time",
-}
 _COLUMNS: Final = {
     "elapsed_time": "ElapsedTime",
     "device_time": "DeviceTime",
@@ -90,6 +83,8 @@ class TimerHook(CallTimes, FunctionHook):
         super().__init__(history_size)
         self.by = by
         self.phases = phases
+        if phases:
+            self._phases = MODULE_PHASES
         self._clock = device_clock or default_device_clock()
 
     def added(self, function: Any) -> None:
@@ -126,9 +121,6 @@ class TimerHook(CallTimes, FunctionHook):
                 return True
         return False
 
-    def _has_name(self, tracker: Tracker, site: Site) -> bool:
-        return self._is_call(site)
-
     def _name(self, tracker: Tracker, site: Site) -> str:
         if self.by == "function":
             return site.function or ""
@@ -137,17 +129,6 @@ class TimerHook(CallTimes, FunctionHook):
         if self.by == "module":
             return where
         return site.name if module.module is None else f"{where}: {site.name}"
-
-    def _add_up(
-        self, sums: TimerSummary, seconds: float, tracker: Tracker, site: Site
-    ) -> None:
-        for phase, field in _PHASE_FIELDS.items() if self.phases else ():
-            before = sums.get(field, 0.0)
-            sums[field] = before + seconds * (site.phase == phase)
-        for meter in meters_of(tracker, DeviceMeter):
-            meter.settle()
-            before = sums.get("device_time", 0.0)
-            sums["device_time"] = before + meter.device_ns.get(site.code, 0) / 1e9
 
     def _columns(self, summary: Mapping[str, TimerSummary]) -> dict[str, str]:
         return {

@@ -5,12 +5,14 @@ from __future__ import annotations
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import TextIO, TypedDict
+from typing import Final, Literal, TextIO, TypedDict
 
 from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.tracking.call_records import CallRecords
+from torchprof_hooks.capture.tracking.device_meter import DeviceMeter
+from torchprof_hooks.capture.tracking.meters import meters_of
 from torchprof_hooks.capture.tracking.tracker import Tracker
-from torchprof_hooks.profiles.names import TimeUnit
+from torchprof_hooks.profiles.names import Phase, TimeUnit
 from torchprof_hooks.profiles.options import check_file, keyword_only
 
 
@@ -33,6 +35,14 @@ class TimerSummary(_Required, total=False):
     recompute_time: float
 
 
+_PhaseField = Literal["forward_time", "backward_time", "recompute_time"]
+_PHASE_FIELDS: Final[dict[Phase, _PhaseField]] = {
+    "forward": "forward_time",
+    "backward": "backward_time",
+    "recompute": "recompute_time",
+}
+
+
 class CallTimes(ABC):
     """Sums of the durations of calls, by name.
 
@@ -42,6 +52,8 @@ class CallTimes(ABC):
     #: The name of the hook, and the header of the names in its table.
     name: str
     _name_header: str
+    #: The phases whose times the summary has apart.
+    _phases: tuple[Phase, ...] = ()
 
     def __init__(self, history_size: int) -> None:
         self._records = CallRecords(history_size, self._is_call)
@@ -74,7 +86,15 @@ class CallTimes(ABC):
                 if self._is_call(site):
                     sums["elapsed_time"] += seconds
                     sums["occurrence"] += int(tracker.log.calls[site.code])
-                self._add_up(sums, seconds, tracker, site)
+                for phase in self._phases:
+                    field = _PHASE_FIELDS[phase]
+                    before = sums.get(field, 0.0)
+                    sums[field] = before + seconds * (site.phase == phase)
+                for meter in meters_of(tracker, DeviceMeter):
+                    meter.settle()
+                    before = sums.get("device_time", 0.0)
+                    device_ns = meter.device_ns.get(site.code, 0)
+                    sums["device_time"] = before + device_ns / 1e9
         return summary
 
     @keyword_only("unit", "file")
@@ -107,19 +127,13 @@ class CallTimes(ABC):
     def _is_nested(self, site: Site) -> bool:
         """Whether the time of calls at `site` is in that of an outer call."""
 
-    @abstractmethod
     def _has_name(self, tracker: Tracker, site: Site) -> bool:
         """Whether the summary has a row that the time at `site` belongs to."""
+        return self._is_call(site)
 
     @abstractmethod
     def _name(self, tracker: Tracker, site: Site) -> str:
         """The name of that row."""
-
-    @abstractmethod
-    def _add_up(
-        self, sums: TimerSummary, seconds: float, tracker: Tracker, site: Site
-    ) -> None:
-        """Add the time at `site` to what the summary has besides."""
 
     @abstractmethod
     def _columns(self, summary: Mapping[str, TimerSummary]) -> dict[str, str]:

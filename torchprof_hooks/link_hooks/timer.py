@@ -60,6 +60,8 @@ class TimerHook(CallTimes, LinkHook):
         super().__init__(history_size)
         self.backward = backward
         self.by = by
+        if backward:
+            self._phases = ("backward",)
 
     def _make_tracker(self, everywhere: bool) -> Tracker:
         tracker = make_tracker(self, everywhere, self.backward)
@@ -79,14 +81,6 @@ class TimerHook(CallTimes, LinkHook):
         if self.by == "module":
             return site.name
         return tracker.names.infos[site.name].class_name
-
-    def _add_up(
-        self, sums: TimerSummary, seconds: float, tracker: Tracker, site: Site
-    ) -> None:
-        if self.backward:
-            is_backward = site.phase == "backward"
-            before = sums.get("backward_time", 0.0)
-            sums["backward_time"] = before + seconds * is_backward
 
     def _columns(self, summary: Mapping[str, TimerSummary]) -> dict[str, str]:
         columns = {"elapsed_time": "ElapsedTime"}
