@@ -155,23 +155,10 @@ _OF_TABLES: Final = (
     "output_line_width",
     "min_memory_size",
 )
-#: Names that have no prefix in Theano either.
-_BARE: Final = {
-    "profile",
-    "full",
-    "profile_memory",
-    "device_idle",
-    "profile_optimizer",
-    "print_global_stats",
-    "every",
-    "max_overhead",
-    "save",
-    "html",
-    "flush_secs",
-    "peak_flops",
-    "items_per_step",
-    "children",
-    "ranks_report",
+#: Names that have a prefix in Theano.
+_PREFIXED: Final = {
+    *("n_ops", "n_apply", "output_line_width", "min_memory_size", "destination"),
+    *("debugprint", "ignore_first_call", "time_thunks"),
 }
 
 
@@ -182,7 +169,7 @@ def option(name: str) -> str:
 
 def full_name(name: str) -> str:
     """The name of a field with the prefix that Theano gives it."""
-    return name if name in _BARE else PREFIX + name
+    return PREFIX + name if name in _PREFIXED else name
 
 
 def parse_flags(text: str) -> Flags:
