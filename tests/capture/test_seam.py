@@ -105,6 +105,18 @@ def test_where_torch_has_no_such_place_there_are_hooks(without_place: None) -> N
     assert prof.profile.aborted_calls == 1
 
 
+def test_where_somebody_else_has_that_place_there_are_hooks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    other = property(lambda module: None)
+    monkeypatch.setattr(nn.Module, IMPLEMENTATION, other)
+    with profile() as prof:
+        assert in_place() is other
+        Net()(X)
+    assert in_place() is other
+    assert calls(prof.profile) == {"Net": 1, "Net.inner": 1}
+
+
 def test_a_budget_works_with_hooks_as_well(without_place: None) -> None:
     model = Net()
     optimizer = torch.optim.SGD(model.parameters(), 0.1)

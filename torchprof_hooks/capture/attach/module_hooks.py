@@ -81,7 +81,8 @@ MOST_CHANGES: Final = 64
 
 class _SeamInCalls(Attachment):
     """The seam that shows all module calls to the cursors of its users, `CursorHooks`,
-    while nobody hides them; or hooks that do, where torch has no place for it."""
+    while nobody hides them; or hooks that do, where torch has no place for it, or what
+    is there is somebody else's."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -102,9 +103,10 @@ class _SeamInCalls(Attachment):
         return self._place is not None
 
     def put_on(self) -> None:
-        if self._place is None:
+        found = None if self._place is None else self._place.read()
+        if self._place is None or found not in (None, self._seam):  # somebody else's
             self._hooks.put_on()
-        elif self._place.read() is None:
+        elif found is None:
             self._changes += 1
             self._place.write(self._seam)
 
