@@ -33,6 +33,7 @@ from torchprof_hooks.profiles.files.codec import (
     of_maps,
     of_numbers,
     of_plain,
+    one_by_one,
     or_none,
     short_repr,
 )
@@ -84,10 +85,6 @@ class Record(Codec):
             for field in fields(self._kind)
         }
 
-    @cached_property
-    def _names(self) -> set[str]:
-        return {field.name for field in self.fields}
-
     def _encoded(self, value: Any) -> dict[str, Any]:
         content: dict[str, Any] = {}
         for name, codec, default in self.fields:
@@ -97,11 +94,8 @@ class Record(Codec):
         return content
 
     def _decoded(self, contents: list[Any]) -> list[Any]:
-        for item, content in enumerate(contents):
-            try:
-                refuse_others(checked_object(content), self._names)
-            except DamageError as damage:
-                raise damage.inside("", item) from None
+        names = {field.name for field in self.fields}
+        one_by_one(lambda each: refuse_others(checked_object(each), names))(contents)
         columns = {}
         for name, codec, default in self.fields:
             column = [content.get(name, MISSING) for content in contents]
