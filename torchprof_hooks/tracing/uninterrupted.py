@@ -40,13 +40,12 @@ class _Delay:
     """Stands in for the handlers of a program.
 
     The delay begins and ends for all handlers at once, since an interrupt may come
-    after
-    any line: a stand-in that was not removed again passes signals on.
+    after any line: a stand-in that was not removed again passes signals on.
     """
 
     def __init__(self) -> None:
         self.is_on = False
-        self._waiting: deque[tuple[_Handler, int, FrameType | None]] = deque()
+        self.waiting: deque[tuple[_Handler, int, FrameType | None]] = deque()
         self._replaced: list[tuple[int, _Handler]] = []
 
     def begin(self) -> None:
@@ -65,15 +64,9 @@ class _Delay:
         finally:
             self._hand_on()
 
-    def arrive(self, handler: _Handler, number: int, frame: FrameType | None) -> None:
-        if self.is_on:
-            self._waiting.append((handler, number, frame))
-        else:
-            handler(number, frame)
-
     def _hand_on(self) -> None:
-        if self._waiting:
-            handler, number, frame = self._waiting.popleft()
+        if self.waiting:
+            handler, number, frame = self.waiting.popleft()
             try:
                 handler(number, frame)
             finally:
@@ -88,7 +81,10 @@ class _StandIn:
         self.delay = delay
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        self.delay.arrive(self.handler, number, frame)
+        if self.delay.is_on:
+            self.delay.waiting.append((self.handler, number, frame))
+        else:
+            self.handler(number, frame)
 
 
 def _meant(handler: Any) -> Any:
