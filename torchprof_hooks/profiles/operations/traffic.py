@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import add, sub
 from typing import Annotated, Final, NamedTuple
 
 from torchprof_hooks.profiles.files.fields import OPTIONAL, BigCount, Count
@@ -37,21 +38,13 @@ class Traffic(NamedTuple):
             return self
         if self is NO_TRAFFIC:
             return other
-        return Traffic(
-            self.traffic_calls + other.traffic_calls,
-            self.read_bytes + other.read_bytes,
-            self.written_bytes + other.written_bytes,
-        )
+        return Traffic(*map(add, self, other))
 
     def minus(self, other: Traffic) -> Traffic:
         """What is left without that of some of the calls."""
         if other == NO_TRAFFIC:
             return self
-        return Traffic(
-            self.traffic_calls - other.traffic_calls,
-            self.read_bytes - other.read_bytes,
-            self.written_bytes - other.written_bytes,
-        )
+        return Traffic(*map(sub, self, other))
 
     def scaled(self, factor: float) -> Traffic:
         """That of so many times the calls."""
