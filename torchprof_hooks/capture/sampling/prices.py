@@ -128,7 +128,7 @@ _FOR_NOTHING: Final = 0.5
 _FOR_EVALUATIONS: Final = 0.75
 #: Share of the budget that timing backward passes and optimizers may take in steps of
 #: which nothing else is seen.
-_FOR_PHASES: Final = 0.05
+_FOR_PHASES: Final = 0.25
 #: So many are as good as none: those of some hundred runs ago.
 _AS_GOOD_AS_NONE: Final = 0.1
 #: How far calls that are watched may be above the limit, not to go back and forth.
