@@ -204,7 +204,7 @@ def test_other_threads_are_not_timed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("step_ms", "times_phases"), [(0.0, False), (4.0, False), (6.0, True)]
+    ("step_ms", "times_phases"), [(0.0, False), (0.8, False), (1.2, True)]
 )
 def test_they_are_timed_where_that_is_a_small_part_of_the_budget(
     step_ms: float, times_phases: bool
@@ -212,6 +212,6 @@ def test_they_are_timed_where_that_is_a_small_part_of_the_budget(
     prices = Prices(CountedCosts(3000, 6000, 5000, 7000, 3000))
     counts = prices.counted_ns(Level.STEPS)
     prices.of(Ended(Run(Level.MODULES), round(step_ms * MS)))
-    prices.choose_watching(0.02)  # of 5 ms, a twentieth of the budget is 5 us
+    prices.choose_watching(0.02)  # of 1 ms, a quarter of the budget is 5 us
     assert prices.times_phases == times_phases
     assert prices.counted_ns(Level.STEPS) == counts + 5000 * times_phases
