@@ -32,6 +32,7 @@ MEMORY: Final = (
     *("-m", "not serial and not thorough", "-k", "not build and not compiler"),
     "tests/capture/test_cores.py",
     "tests/capture/test_exact_threads.py",
+    "tests/capture/test_seam.py",
     "tests/capture/test_unseen_passes.py",
     "tests/capture/test_tensor_memory.py",
     "tests/accelerator",

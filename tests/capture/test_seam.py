@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 
 from tests.cores import NATIVE_CORE
 from tests.fake_clock import MS, burn
-from torchprof_hooks import profile
+from torchprof_hooks import LinkHook, profile
 from torchprof_hooks.capture.attach import module_hooks
 from torchprof_hooks.capture.attach.module_hooks import MOST_CHANGES
 from torchprof_hooks.profiles.profile import Profile
@@ -163,6 +163,23 @@ def test_an_interrupt_closes_the_call_at_once() -> None:
             Interrupted()(X)
         burn(5)
     assert prof.profile.cells[("Interrupted",), "forward"].self_ns // MS == 3
+    assert prof.profile.aborted_calls == 1
+
+
+def test_a_hook_that_raises_at_the_begin_leaves_no_call_open() -> None:
+    class Raises(LinkHook):
+        name = "Raises"
+
+        def forward_preprocess(self, call: Any) -> None:
+            raise RuntimeError("a hook's own")
+
+    model = Net()
+    with profile() as prof:
+        with Raises(), pytest.raises(RuntimeError, match="a hook's own"):
+            model(X)
+        burn(5)
+        model(X)
+    assert prof.profile.cells[("Net",), "forward"].self_ns // MS == 2
     assert prof.profile.aborted_calls == 1
 
 

@@ -77,9 +77,9 @@ class Seam(property):
 
     def _call(self, module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
         shown = self._here()
-        for _, pre, _ in shown:
-            pre(module, args)
         try:
+            for _, pre, _ in shown:
+                pre(module, args)
             outputs = implementation_of(module)(*args, **kwargs)
         except BaseException:
             _show_failed(shown, module, args)

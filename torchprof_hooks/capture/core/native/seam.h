@@ -82,8 +82,7 @@ PyObject* seam_call_call(PyObject* self, PyObject* args, PyObject* kwargs) {
   SeamCall* call = reinterpret_cast<SeamCall*>(self);
   PyObject* module = call->module;
   ShownHere shown(seam_of(call->seam)->shown);
-  if (!shown.begin(module, args)) return nullptr;
-  PyObject* outputs = call_alone(module, args, kwargs);
+  PyObject* outputs = shown.begin(module, args) ? call_alone(module, args, kwargs) : nullptr;
   if (outputs == nullptr) {
     show_failed(shown, module, args);
     return nullptr;
