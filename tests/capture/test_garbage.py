@@ -24,6 +24,7 @@ from tests.planted import Work
 from torchprof_hooks import Profile, profile
 from torchprof_hooks.capture.attach import garbage
 from torchprof_hooks.capture.attach.attachments import attachments
+from torchprof_hooks.capture.record.module_names import ModuleNames
 from torchprof_hooks.capture.sampling.prices import Level
 from torchprof_hooks.profiles.names import GARBAGE_NAME, OUTSIDE_NAME
 from torchprof_hooks.profiles.totals import Totals
@@ -126,6 +127,24 @@ def test_in_backward_as_well() -> None:
         ("Layer", "backward"): 3,
         (GARBAGE_NAME, "garbage"): TAKES_MS,
     }
+
+
+def test_while_we_look_where_a_call_belongs_it_is_no_cost_of_ours(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    find, is_due = ModuleNames.get, [True]
+
+    def find_and_collect(names: ModuleNames, module: nn.Module) -> str | None:
+        if is_due:
+            is_due.clear()
+            gc.collect()
+        return find(names, module)
+
+    monkeypatch.setattr(ModuleNames, "get", find_and_collect)
+    with profile() as prof, long_collections():
+        nn.Identity()(torch.ones(1))
+    assert own_ms(prof.profile)[GARBAGE_NAME, "garbage"] >= TAKES_MS
+    assert prof.profile.overhead_ns < TAKES_MS * MS / 2
 
 
 def test_before_the_end_of_what_is_open() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from time import perf_counter_ns
 from typing import NamedTuple
 
 
@@ -36,11 +37,17 @@ class GarbageLog:
     def __init__(self) -> None:
         self.by_site: dict[int, int] = {}
         self.collections = Collections()
+        self._newest_ns = self._newest_took_ns = 0  # when it ended
 
     def add(self, code: int, took_ns: int) -> None:
         """A collection has ended, in the time of this site."""
         self.by_site[code] = self.by_site.get(code, 0) + took_ns
         self.collections = self.collections.and_one(took_ns)
+        self._newest_ns, self._newest_took_ns = perf_counter_ns(), took_ns
+
+    def since_ns(self, began_ns: int) -> int:
+        """What one took that has ended since then, which is some microseconds ago."""
+        return self._newest_took_ns if self._newest_ns > began_ns else 0
 
     def copy(self) -> GarbageLog:
         """What it is now; another thread may add meanwhile."""

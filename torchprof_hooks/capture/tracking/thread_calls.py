@@ -61,7 +61,8 @@ class ThreadCalls(Cursor):
 
     def __init__(self, names: ModuleNames | None, backward: Passes | None) -> None:
         super().__init__()
-        self.tree = CallTree(names or ModuleNames(), self.sites)
+        self.garbage = GarbageLog()
+        self.tree = CallTree(names or ModuleNames(), self.sites, self.garbage)
         self.names = self.tree.names
         self.outside = self.site = self.tree.new_site(None, (), "outside")
         self.backward = backward
@@ -72,7 +73,6 @@ class ThreadCalls(Cursor):
         if backward is not None and self.divides and not backward.looks_at_nodes:
             self.ties = self.ownership.ties  # records are the core's
         self.exchanges = Exchanges()
-        self.garbage = GarbageLog()
         self.aborted_calls = 0
         self.born_ns = perf_counter_ns()
         self.retired_ns: int | None = None
