@@ -407,8 +407,8 @@ def test_a_real_budget(
     found = prof.profile
     bare_ns = 300 * STEP_MS * MS
     took_ns = found.wall_ns + found.unmeasured_ns - bare_ns
-    # Two readings for each call that is only watched, and four for the backward pass and
-    # the optimizer's step, are more than is counted for that.
+    # Two readings for each call that is only watched, and four for a backward pass and
+    # an optimizer's step, are more than is counted for that.
     watching = 6 * clock.cost_per_reading_ns / (STEP_MS * MS)
     assert share / 2 < took_ns / bare_ns < 1.35 * share + watching
     assert 10 < calls(found, "Sequential") < 200
