@@ -73,7 +73,7 @@ def module_taps(module: torch.nn.Module) -> dict[str, ModuleTap]:
     return {h.tap.name: h.tap for h in hooks if isinstance(h, _PreHook)}
 
 
-class UncopiedHook:
+class _ModuleHook:
     """A hook in a module's own table, which goes along when the module is copied or
     pickled. The copy is not measured: what stands for the hook in it takes itself out
     of the tables of the copy. It is made of what Python and torch have: files of models
@@ -83,6 +83,10 @@ class UncopiedHook:
     """
 
     handle: RemovableHandle
+
+    def __init__(self, tap: ModuleTap, threads: ThreadTrackers) -> None:
+        self.tap = tap
+        self._threads = threads
 
     def __reduce__(self) -> tuple[Callable[..., object], tuple[object, int]]:
         # Called like a hook, the handle's `__exit__` removes it, too: should somebody
@@ -99,12 +103,6 @@ class _WhenCopied:
 
     def __reduce__(self) -> tuple[Callable[..., object], tuple[object, object]]:
         return weakref.finalize, (set(), self._handle.remove)
-
-
-class _ModuleHook(UncopiedHook):
-    def __init__(self, tap: ModuleTap, threads: ThreadTrackers) -> None:
-        self.tap = tap
-        self._threads = threads
 
 
 class _PreHook(_ModuleHook):
