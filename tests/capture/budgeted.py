@@ -36,11 +36,12 @@ class Fixed(Scheduler):
         self.ended: list[Ended] = []
         self._runs = runs
 
-    def next(self, ended: Ended, possible: Sequence[Level]) -> Run:
+    def next(self, ended: Ended, least: Level) -> Run:
         assert ended.spans > 0 or ended.run.level == Level.STEPS
         self.ended.append(ended)
         level, steps = self._runs[(len(self.ended) - 1) % len(self._runs)]
-        return Run(min(other for other in possible if other >= level), steps)
+        there = [least, *(other for other in self.levels if other > least)]
+        return Run(min(other for other in there if other >= level), steps)
 
 
 class Taking(Fixed):

@@ -61,7 +61,7 @@ class Loop:
         self.scheduler = scheduler
         self.runs: list[Run] = []
         self.levels: list[Level] = []  # of each step after the warm-up
-        self.possible: tuple[Level, ...] = scheduler.levels
+        self.least = Level.STEPS
         self.chance = Random(1)
         self.aside = 0.0  # of ours between runs, as a share of their time
         self._step_ns = step_ms * MS
@@ -109,7 +109,7 @@ class Loop:
             self._bare_ns += bare_ns
             self.levels += [run.level] * run.steps
             ended = self._ended(run, bare_ns + added_ns, self.aside * usual_ns)
-            self._run = self.scheduler.next(ended, self.possible)
+            self._run = self.scheduler.next(ended, self.least)
 
     def _ended(self, run: Run, duration_ns: float, aside_ns: float = 0.0) -> Ended:
         level, steps = run
@@ -227,7 +227,7 @@ def test_savings_are_limited() -> None:
     scheduler = Scheduler(0.01, TWO)
     run = Run(Level.STEPS)
     for _ in range(1000):
-        scheduler.next(Ended(run, 20 * MS), TWO)
+        scheduler.next(Ended(run, 20 * MS), Level.STEPS)
     # WHEN what there is gets spent
     run, steps = Run(Level.MODULES), 0
     while run.level == Level.MODULES or run.steps == 1:
@@ -235,7 +235,7 @@ def test_savings_are_limited() -> None:
         spans = (
             round(1.8 * MS / COUNTED.span) * run.steps * (run.level == Level.MODULES)
         )
-        run = scheduler.next(Ended(run, run.steps * 22 * MS, spans), TWO)
+        run = scheduler.next(Ended(run, run.steps * 22 * MS, spans), Level.STEPS)
     # THEN it is the share of some 50 steps
     assert 3 <= steps <= 10
 
@@ -295,10 +295,10 @@ def test_few_and_long_calls_are_watched() -> None:
 def test_a_level_that_is_not_possible_is_not_chosen() -> None:
     loop = run_program(0.0, 200, 10.0)
     assert loop.levels == [Level.FUNCTIONS] + [Level.STEPS] * (len(loop.levels) - 1)
-    loop.possible = ALL[2:]
+    loop.least = Level.MODULES
     loop.go_on(300)
     assert set(loop.levels[-100:]) == {Level.MODULES}
-    loop.possible = (Level.PHASES, *ALL[2:])
+    loop.least = Level.PHASES
     loop.go_on(300)
     assert loop.levels[-1] == Level.PHASES
 
@@ -360,7 +360,9 @@ def test_waiting_has_an_end() -> None:
     # and sees again now and then, whatever has been spent
     scheduler = Scheduler(0.001, TWO)
     scheduler.savings.spend(1e15)
-    assert 1 <= scheduler.next(Ended(Run(Level.MODULES), MS, 1), TWO).steps <= 128
+    assert (
+        1 <= scheduler.next(Ended(Run(Level.MODULES), MS, 1), Level.STEPS).steps <= 128
+    )
 
 
 @pytest.mark.parametrize("period", [2, 3, 5])
@@ -394,11 +396,13 @@ def test_steps_that_are_too_short_make_no_debts() -> None:
     scheduler = Scheduler(0.01, TWO)
     run = Run(Level.STEPS, 64)
     for _ in range(1000):  # of 0.1 ms
-        run = scheduler.next(Ended(run, run.steps * 100_000, aside_ns=30_000), TWO)
+        run = scheduler.next(
+            Ended(run, run.steps * 100_000, aside_ns=30_000), Level.STEPS
+        )
     steps = 0
     while run.level == Level.STEPS:  # of 50 ms
         steps += run.steps
-        run = scheduler.next(Ended(run, run.steps * 50_000_000), TWO)
+        run = scheduler.next(Ended(run, run.steps * 50_000_000), Level.STEPS)
     assert steps < 1000
 
 
@@ -420,7 +424,7 @@ def test_evaluation_calls_between_steps_of_many_calls_are_watched() -> None:
                 evaluations=not is_training,
                 calls=is_seen * pauses,
             ),
-            ALL,
+            Level.STEPS,
         )
         watched.append(scheduler.prices.watches)
     assert all(watched[100:])
@@ -497,7 +501,9 @@ def test_when_a_run_that_does_not_end_is_out_of_hand() -> None:
     assert not scheduler.is_out_of_hand(running(60, 11_000))  # which has earned more
     scheduler.begin(running(100, 11_000))
     assert not scheduler.is_out_of_hand(running(2, 11_000))
-    scheduler.next(running(3, 11_000), ALL)  # of the first step nothing is known
+    scheduler.next(
+        running(3, 11_000), Level.STEPS
+    )  # of the first step nothing is known
     assert not scheduler.is_out_of_hand(running(11, 20_000))
     assert scheduler.is_out_of_hand(running(13, 20_000))
     scheduler = Scheduler(1.0, ALL, 20, Prices(costs))

@@ -325,7 +325,7 @@ class SampledSteps:
         elif books.open is books.disturbed:
             self._run = Run(self._scheduler.top)
         else:
-            self._run = self._scheduler.next(ended, self._possible())
+            self._run = self._scheduler.next(ended, self._least())
         self._steps_left = self._run.steps
         return books.by_level[self._run.level]
 
@@ -335,11 +335,6 @@ class SampledSteps:
         if has_optimizer and not self._has_inner_steps:
             return Level.STEPS
         return Level.PHASES
-
-    def _possible(self) -> list[Level]:
-        """The levels that there are to choose from."""
-        least = self._least()
-        return [least, *(level for level in self._scheduler.levels if level > least)]
 
     # Hooks
 

@@ -127,10 +127,10 @@ class Scheduler:
         self._steps_to_top = self._draw_turn()
         return Run(self.top)
 
-    def next(self, ended: Ended, possible: Sequence[Level]) -> Run:
+    def next(self, ended: Ended, least: Level) -> Run:
         """How to go on.
 
-        possible: the levels that there are to choose from now; rising.
+        least: the lowest level that there is to choose now.
         """
         steps = ended.run.steps
         before_ns = self._longest_ns if self._steps else 0.0
@@ -138,7 +138,7 @@ class Scheduler:
         self._steps += steps
         self._steps_to_top -= steps
         income_ns = self._book(ended) / steps
-        bare = self._bare_level(possible, income_ns)
+        bare = self._bare_level(least, income_ns)
         self.prices.compare_with(bare)
         self.prices.choose_watching(self._max_overhead)
         if self._early and self._steps >= self._early[0]:
@@ -149,7 +149,7 @@ class Scheduler:
                 return Run(bare, self._steps_to_wait(income_ns, bare))
             if self._must_compare(bare, ended.is_training):
                 return Run(bare)
-        if self._is_turn_of_phases(bare, possible):
+        if self._is_turn_of_phases(bare):
             return Run(Level.PHASES, _LONGEST_RUN)
         return self._look(bare)
 
@@ -166,24 +166,23 @@ class Scheduler:
         earned_ns = self._max_overhead * running.duration_ns
         return self.prices.counted(running) - earned_ns > _MOST_AHEAD_NS
 
-    def _is_turn_of_phases(self, bare: Level, possible: Sequence[Level]) -> bool:
+    def _is_turn_of_phases(self, bare: Level) -> bool:
         """As much as for looking into modules goes into timing phases, if they are not
         timed in all steps: where nobody looks inside, time in outermost calls is what
         it is without us, and many steps cost no more than looking into one."""
-        if bare >= Level.PHASES or Level.PHASES not in possible:
-            return False
-        if self._max_overhead >= 1:
+        is_possible = bare < Level.PHASES and Level.PHASES in self.levels
+        if self._max_overhead >= 1 or not is_possible:
             return False
         return self._spent[Level.PHASES] < self._spent[self._looks[0]]
 
-    def _bare_level(self, possible: Sequence[Level], income_ns: float) -> Level:
+    def _bare_level(self, least: Level, income_ns: float) -> Level:
         """On which level steps are that are not looked into."""
-        found = possible[0]
-        for level in possible[1:]:
+        found = least
+        for level in self.levels:
             share = 0.5 if level <= Level.PHASES else 0.25
             is_known = level <= Level.PHASES or self._spent[level]
             fits = self.prices.counted_ns(level) <= share * income_ns
-            if level <= self._looks[0] and is_known and fits:
+            if least < level <= self._looks[0] and is_known and fits:
                 found = level
         return found
 
