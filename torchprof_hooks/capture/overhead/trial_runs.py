@@ -130,17 +130,20 @@ class MeasuredRuns(TrialRuns):
             if self._seam is not None:
                 self._seam.show_to((self._tracker,))
                 stack.callback(self._seam.show_to, ())
-            pre, post = hooks_of(self._tracker)
-            hooked = () if self._seam else (self.model, *self.model.layers)
-            for module in hooked:
-                for handle in (
-                    module.register_forward_pre_hook(pre),
-                    module.register_forward_hook(post, always_call=True),
-                ):
-                    stack.callback(handle.remove)
+            else:
+                self._put_hooks_on(stack)
             if self._sees_functions:
                 stack.enter_context(mode_of(self._tracker))
             yield
+
+    def _put_hooks_on(self, stack: ExitStack) -> None:
+        pre, post = hooks_of(self._tracker)
+        for module in (self.model, *self.model.layers):
+            for handle in (
+                module.register_forward_pre_hook(pre),
+                module.register_forward_hook(post, always_call=True),
+            ):
+                stack.callback(handle.remove)
 
     @contextmanager
     def _pass_from(self, output: torch.Tensor) -> Iterator[None]:

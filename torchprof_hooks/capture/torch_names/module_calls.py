@@ -93,12 +93,6 @@ class QuietModule(torch.nn.Module):
     """A module that is nobody's business: hooks on all modules do not see its calls,
     nor does what else a program has put in the way of calls, or we."""
 
-    _compiled_call_impl: Callable[..., Any] | None = None
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """As torch's own."""
-        if self._compiled_call_impl is not None:
-            return self._compiled_call_impl(*args, **kwargs)
-        return self._call_impl(*args, **kwargs)
-
+    __call__ = getattr(torch.nn.Module, "_wrapped_call_impl", torch.nn.Module.__call__)
+    _compiled_call_impl = None
     _call_impl = call_without_global_hooks()
