@@ -66,11 +66,11 @@ Node* ask(Cursor* cursor, PyObject* method, Node* around, PyObject* key) {
 }
 
 Node* backward_of(Cursor* cursor, Node* around, int64_t code) {
-  Node* known = around->backward.find(code);
+  Node* known = around->backward.by_code.find(uint64_t(code));
   if (known != nullptr) return known;
   WithPython with(cursor);
   known = ask(cursor, names.backward_site, around, PyLong_FromLongLong(code));
-  if (known != nullptr) around->backward.insert(code, known);
+  if (known != nullptr) around->backward.by_code.insert(uint64_t(code), known);
   return known;
 }
 

@@ -2,9 +2,10 @@
 
 #pragma once
 
-#include "children.h"
 #include "clock.h"
 #include "stamps.h"
+
+#include <c10/util/flat_hash_map.h>
 
 #include <string>
 #include <unordered_map>
@@ -13,18 +14,32 @@
 
 namespace {
 
-// Nodes of a backward pass inside of another one: by the code of the forward, or by the
-// name of the autograd node.
-class BackwardChildren {
+struct Node;
+
+// From a module's address, or the code of a forward, to a node. Nodes are borrowed: those
+// of a cursor live as long as it does.
+class Children {
  public:
-  Node* find(int64_t code) const { return by_code_.find(key(code)); }
-  void insert(int64_t code, Node* node) { by_code_.insert(key(code), node); }
-  std::unordered_map<std::string, Node*> by_name;
+  Node* find(uint64_t key) const {
+    auto found = nodes_.find(key);
+    return found == nodes_.end() ? nullptr : found->second;
+  }
+  void insert(uint64_t key, Node* node) { nodes_[key] = node; }
+  void erase(uint64_t key) { nodes_.erase(key); }
+  template <class Function>
+  void each(Function function) const {
+    for (const auto& [key, node] : nodes_) function(key, node);
+  }
 
  private:
-  // As spread as the addresses for which the table is made, and never 0.
-  static uint64_t key(int64_t code) { return (uint64_t(code) + 1) << 4; }
-  Children by_code_;
+  ska::flat_hash_map<uint64_t, Node*> nodes_;
+};
+
+// Nodes of a backward pass inside of another one: by the code of the forward, or by the
+// name of the autograd node.
+struct BackwardChildren {
+  Children by_code;
+  std::unordered_map<std::string, Node*> by_name;
 };
 
 struct Node {
