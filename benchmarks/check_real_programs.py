@@ -33,6 +33,7 @@ from statistics import median
 from typing import Final
 
 import results
+from real_programs import stopwatch
 from real_programs.data import write_digits, write_text
 from real_programs.programs import CLOCKS, PROGRAMS, Program
 from steady import STEADY
@@ -44,6 +45,8 @@ WATCH: Final = (
     "from pathlib import Path; from real_programs.stopwatch import start; "
     "start(Path({!r})); sys.path.pop()"
 )
+#: Where interpreters find that, and the clock of the stopwatch.
+FIRST: Final = "first"
 #: Lines of the totals in reports, by what the stopwatch calls the phase. For that one,
 #: computing again is a part of backward, and so is the planning that is done in it.
 PHASES: Final = {
@@ -92,8 +95,7 @@ def run(
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     environment = {**os.environ, **STEADY}
     if before_it:
-        first = folder.parent / "first"
-        first.mkdir(exist_ok=True)
+        first = folder.parent / FIRST
         (first / "sitecustomize.py").write_text("\n".join((*before_it, "")))
         paths = (str(first), environment.get("PYTHONPATH", ""))
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
@@ -295,6 +297,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         work = options.keep.absolute() if options.keep else Path(temporary)
         (work / "run" / "results").mkdir(parents=True, exist_ok=True)
+        (work / FIRST).mkdir(exist_ok=True)
+        stopwatch.build(work / FIRST)
         write_digits(work / "data")
         write_text(work / "run" / "text")
         for program in PROGRAMS:

@@ -5,7 +5,8 @@ Python imports it before the program (`sitecustomize` calls `start`), which then
 it does alone. Started by another script, the program's frames lay on top of others.
 Python keeps frames in blocks of 16 kB, and where a call of a hot loop falls on the end
 of one, each takes a new block from the system and gives it back: loading data took 9 %
-longer for that.
+longer for that. The clock itself is in C (`phase_clock.c`), for the same reason: what
+it takes must be little, also where the program has pushed it out of the caches.
 
 Forward is the time in outermost calls of modules, backward that in calls of the
 autograd engine, optimizer that in steps without their closures, data that in asking an
@@ -21,19 +22,32 @@ import atexit
 import functools
 import gc
 import json
-from collections import Counter
+import subprocess
+import sysconfig
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from statistics import median
-from threading import get_ident
 from time import perf_counter_ns
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch.utils.data import dataloader
 
-Result = TypeVar("Result")
+SOURCE: Final = Path(__file__).with_name("phase_clock.c")
+PHASES: Final = ("forward", "backward", "optimizer", "closure", "data", "garbage")
 _CALLS: Final = 100
+
+Function = Callable[..., Any]
+
+
+def build(folder: Path) -> None:
+    """Compile its clock for this Python, for processes that have `folder` in their
+    path. Raises `CalledProcessError` where that fails."""
+    built = folder / f"phase_clock{sysconfig.get_config_var('EXT_SUFFIX')}"
+    include = sysconfig.get_path("include")
+    options = ["-O2", "-shared", "-fPIC", f"-I{include}"]
+    subprocess.run(["cc", *options, str(SOURCE), "-o", str(built)], check=True)
 
 
 class Own(NamedTuple):
@@ -45,71 +59,44 @@ class Own(NamedTuple):
 
 
 class Stopwatch:
-    """Time by phase. Phases inside of phases interrupt them.
-
-    passed: how many calls were a part of the phase that was open.
-    opened: how many opened one.
-    """
+    """Time by phase. Phases inside of phases interrupt them. A process has one."""
 
     def __init__(self) -> None:
-        self.spent_ns: Counter[str] = Counter()
-        self.passed: Counter[str] = Counter()
-        self.opened: Counter[str] = Counter()
-        self._open: list[str] = []
-        self._since_ns = 0
-        self._thread = get_ident()
+        self._clock: Any = import_module("phase_clock")  # where `build` put it
 
     def around(
-        self, phase: str, function: Callable[..., Result], inside: tuple[str, ...] = ()
-    ) -> Callable[..., Result]:
+        self, phase: str, function: Function, inside: tuple[str, ...] = ()
+    ) -> Function:
         """`function`, with its time booked on `phase`, unless the innermost phase that
         is open is one of `inside`, to which it then belongs."""
-        within, opened, main = {phase, *inside}, self._open, self._thread
-        passed, entered = self.passed, self.opened
-
-        @functools.wraps(function)
-        def timed(*args: Any, **kwargs: Any) -> Result:
-            if opened and opened[-1] in within:
-                passed[opened[-1]] += 1
-                return function(*args, **kwargs)
-            if get_ident() != main:
-                return function(*args, **kwargs)
-            self._switch()
-            opened.append(phase)
-            entered[phase] += 1
-            try:
-                return function(*args, **kwargs)
-            finally:
-                self._switch()
-                opened.pop()
-
-        return timed
+        within = sum(1 << PHASES.index(each) for each in {phase, *inside})
+        timed = self._clock.around(function, PHASES.index(phase), within)
+        functools.update_wrapper(timed, function)
+        return timed  # type: ignore[no-any-return]
 
     def around_collections(self, moment: str, about: dict[str, Any]) -> None:
         """Python looks through all objects for garbage, or has."""
-        if about["generation"] < 2 or get_ident() != self._thread:
-            return
-        self._switch()
-        if moment == "start":
-            self._open.append("garbage")
-        elif self._open[-1:] == ["garbage"]:
-            self._open.pop()
+        if about["generation"] == 2:
+            is_start = moment == "start"
+            change = self._clock.open_phase if is_start else self._clock.close_phase
+            change(PHASES.index("garbage"))
+
+    def spent_ns(self, phase: str) -> int:
+        """In that phase until its last end."""
+        spent: int = self._clock.totals(PHASES.index(phase))[0]
+        return spent
+
+    def clear(self) -> None:
+        """Forget what was timed."""
+        self._clock.clear()
 
     def without_own(self, own: Own) -> dict[str, float]:
-        """Nanoseconds of the phases without what the stopwatch itself took in them: of
-        modules that take 20 us, it is a tenth."""
-        return {
-            phase: spent_ns
-            - self.passed[phase] * own.passing_ns
-            - self.opened[phase] * own.opening_ns
-            for phase, spent_ns in self.spent_ns.items()
-        }
-
-    def _switch(self) -> None:
-        now_ns = perf_counter_ns()
-        if self._open:
-            self.spent_ns[self._open[-1]] += now_ns - self._since_ns
-        self._since_ns = now_ns
+        """Nanoseconds of the phases without what the stopwatch itself took in them."""
+        found = {}
+        for place, phase in enumerate(PHASES):
+            spent_ns, passed, opened = self._clock.totals(place)
+            found[phase] = spent_ns - passed * own.passing_ns - opened * own.opening_ns
+        return found
 
 
 def watch_modules(watch: Stopwatch) -> Own:
@@ -120,11 +107,9 @@ def watch_modules(watch: Stopwatch) -> Own:
     inside = ("backward", "data")
     module.__call__ = watch.around("forward", module.__call__, inside)
     watched_ns = watch.around("forward", _call_ns)()
-    for counter in (watch.spent_ns, watch.passed, watch.opened):
-        counter.clear()
-    inside_ns = _call_ns(lambda: watch.spent_ns["forward"])
-    for counter in (watch.spent_ns, watch.opened):
-        counter.clear()
+    watch.clear()
+    inside_ns = _call_ns(lambda: watch.spent_ns("forward"))
+    watch.clear()
     return Own(max(watched_ns - alone_ns, 0.0), max(inside_ns - alone_ns, 0.0))
 
 
@@ -157,16 +142,20 @@ def install(watch: Stopwatch) -> None:
     iterator.__next__ = watch.around("data", iterator.__next__)
 
 
-def _around_step(watch: Stopwatch, step: Callable[..., Any]) -> Callable[..., Any]:
+def _around_step(watch: Stopwatch, step: Function) -> Function:
     """A step of an optimizer, without the closure that it is given: that is the
     program's."""
+    timed = watch.around("optimizer", step)
 
-    def timed(self: Any, closure: Any = None, *args: Any, **kwargs: Any) -> Any:
+    @functools.wraps(step)
+    def with_closure(self: Any, closure: Any = None, *args: Any, **kwargs: Any) -> Any:
         if closure is not None:
             closure = watch.around("closure", closure)
-        return step(self, closure, *args, **kwargs)
+        elif not args:  # not all of them take one
+            return timed(self, **kwargs)
+        return timed(self, closure, *args, **kwargs)
 
-    return watch.around("optimizer", functools.wraps(step)(timed))
+    return with_closure
 
 
 def _optimizers(kind: type[Any]) -> list[type[Any]]:
