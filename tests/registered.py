@@ -34,6 +34,7 @@ from torchprof_hooks.capture.torch_names.place import Place
 #: Functions of torch's that may be replaced: where they are.
 REPLACED: dict[str, tuple[Any, str]] = {
     "entry of the engine": (torch.autograd, "_engine_run_backward"),
+    "maker of gradients": (torch.autograd, "_make_grads"),
     "iterators over loaders": (DataLoader, "__iter__"),
     "recomputation": (checkpoint._recomputation_hook, "__init__"),
     "end of recomputation": (

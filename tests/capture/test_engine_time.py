@@ -104,6 +104,92 @@ def test_each_kind_of_pass_has_it(run: Backward) -> None:
     assert rows["(backward outside modules)", "backward"].own == 0
 
 
+@pytest.fixture
+def slow_gradients(clock: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before that, torch takes 4 ms to make the gradients that a pass starts from."""
+    make: Any = vars(torch.autograd)["_make_grads"]
+
+    def make_slowly(*args: Any, **kwargs: Any) -> Any:
+        made = make(*args, **kwargs)
+        burn(4)
+        return made
+
+    monkeypatch.setattr(torch.autograd, "_make_grads", make_slowly)
+
+
+@pytest.mark.parametrize("run", WAYS.values(), ids=WAYS)
+@each_option
+@pytest.mark.usefixtures("slow_engine", "slow_gradients")
+def test_the_gradients_that_it_starts_from_are_a_part(
+    options: Any, run: Backward
+) -> None:
+    net = Net(nothing)
+    with profile(**options) as prof:
+        burn(1)
+        run(net(LEAF).sum())
+        burn(1)
+    rows = found(prof.profile)
+    assert rows[ENGINE] == no_calls(9)
+    assert rows["(backward outside modules)", "backward"] == calls(21, own=0)
+    assert sum(row.own for (_, kind), row in rows.items() if kind == "outside") == 2
+
+
+class TakesTwo(torch.autograd.Function):
+    """A function that takes 2 ms."""
+
+    @staticmethod
+    def forward(ctx: Any, value: torch.Tensor) -> torch.Tensor:
+        burn(2)
+        return value.clone()
+
+
+@pytest.mark.usefixtures("slow_engine")
+def test_functions_that_make_them_keep_their_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    make: Any = vars(torch.autograd)["_make_grads"]
+
+    def make_with_a_function(*args: Any, **kwargs: Any) -> Any:
+        burn(1)
+        TakesTwo.apply(torch.ones(1))
+        made = make(*args, **kwargs)
+        burn(4)
+        return made
+
+    monkeypatch.setattr(torch.autograd, "_make_grads", make_with_a_function)
+    net = Net(nothing)
+    with profile(functions=True) as prof:
+        net(X).sum().backward()
+    rows = found(prof.profile)
+    (of_function,) = (
+        row
+        for (name, _), row in found(prof.profile, "function").items()
+        if "TakesTwo" in name
+    )
+    assert of_function.own == 2
+    assert rows[ENGINE] == no_calls(9)
+    assert rows["(outside modules)", "outside"].own == 1 + 2
+
+
+@pytest.mark.usefixtures("clock")
+def test_gradients_that_cannot_be_made_begin_no_pass() -> None:
+    net = Net(nothing)
+    with profile() as prof:
+        output = net(X)
+        with pytest.raises(RuntimeError, match="scalar outputs"):
+            output.backward()
+        burn(3)
+        enter: Any = vars(torch.autograd)["_engine_run_backward"]
+        gradients = (torch.ones_like(output),)
+        enter((output,), gradients, False, False, (), True, accumulate_grad=True)
+    assert found(prof.profile) == {
+        **NET_FORWARD,
+        **NET_BACKWARD,
+        **passes(12),
+        **outside(3),
+    }
+
+
 @pytest.mark.usefixtures("slow_engine")
 def test_a_second_pass_over_a_graph_has_its_own() -> None:
     net = Net(nothing)

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import wraps
+from threading import local
+from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import torch
@@ -30,6 +32,7 @@ from torchprof_hooks.capture.core import (
 from torchprof_hooks.capture.torch_names.autograd import (
     NO_SEQUENCE_NUMBER,
     engine_entry,
+    gradient_maker,
     node_of,
     sequence_number,
 )
@@ -62,8 +65,18 @@ class PassListener(Protocol):
     def hears_unseen_passes(self) -> bool: ...
     def works_here(self) -> bool: ...
     def begin_unseen_pass(self) -> None: ...
-    def begin_pass(self, request: PassRequest) -> None: ...
+    def begin_pass(self, request: PassRequest, since_ns: int) -> None: ...
     def end_pass(self, outputs: object, failed: bool) -> None: ...
+
+
+class _Asked(local):
+    """Of each thread.
+
+    since_ns: since when it has made the gradients of the pass that it enters next; 0
+        if it makes none.
+    """
+
+    since_ns: int = 0
 
 
 class EnginePatch(Patch):
@@ -71,21 +84,27 @@ class EnginePatch(Patch):
 
     torch has no hook for that, so while any of them listens, the function through which
     Python enters the engine is replaced by one that tells them and then does the same.
+    What torch does in Python before that counts as well: the function that it begins
+    with is replaced, too, by one that notes the time.
     Of passes that are started elsewhere, by TorchScript or an extension in C++, they
     are told when the first node runs, if the core hears of nodes.
     """
 
     def __init__(self) -> None:
         super().__init__(engine_entry, self._make_entry)
+        self._asked = _Asked()
+        self._beginning = Patch(gradient_maker, self._make_beginning)
 
     def put_on(self) -> None:
-        """Replace the function, if this torch has it."""
+        """Replace the functions, as far as this torch has them."""
         super().put_on()
+        self._beginning.put_on()
         self.users_changed()
 
     def take_off(self) -> bool:
-        """Put it back, unless it is somebody else's by now."""
+        """Put them back, unless they are somebody else's by now."""
         on_unseen_pass(None)
+        self._beginning.take_off()
         return super().take_off()
 
     def users_changed(self) -> None:
@@ -99,6 +118,22 @@ class EnginePatch(Patch):
                 if tracker.hears_unseen_passes:
                     tracker.begin_unseen_pass()
 
+    def _make_beginning(self, make_gradients: Function, layer: Layer) -> Function:
+        asked = self._asked
+
+        @wraps(make_gradients)
+        def make_gradients_of_pass(*args: Any, **kwargs: Any) -> Any:
+            if is_dynamo_compiling() or not layer.is_on:
+                return make_gradients(*args, **kwargs)
+            asked.since_ns = perf_counter_ns()
+            try:
+                return make_gradients(*args, **kwargs)
+            except BaseException:
+                asked.since_ns = 0
+                raise
+
+        return make_gradients_of_pass
+
     def _make_entry(self, run_backward: Function, layer: Layer) -> Function:
         def run_measured_backward(outputs: Any, *args: Any, **kwargs: Any) -> Any:
             if (
@@ -108,6 +143,7 @@ class EnginePatch(Patch):
                 or is_compiled_autograd_on()
             ):
                 return run_backward(outputs, *args, **kwargs)
+            since_ns, self._asked.since_ns = self._asked.since_ns, 0
             begun: list[tuple[PassListener, int]] = []
             results: Any = None
             failed = True
@@ -118,7 +154,7 @@ class EnginePatch(Patch):
                     passes = tracker.backward
                     looks = passes is not None and passes.looks_at_nodes
                     request = _request(outputs, *args) if looks else _without(*args)
-                    tracker.begin_pass(request)
+                    tracker.begin_pass(request, since_ns)
                 results = run_backward(outputs, *args, **kwargs)
                 failed = False
                 return results

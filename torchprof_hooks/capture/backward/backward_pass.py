@@ -92,6 +92,13 @@ class BackwardPass:
         self.nodes_ended_ns = self.entered_ns = 0
         self.resumed: TorchFunctionMode | None = None
 
+    def begin_earlier(self, by_ns: int) -> None:
+        """It has begun so long before it was entered: with what the engine does
+        itself, if that is told apart."""
+        self.base.start_ns -= by_ns
+        if self.engine_site is not None:
+            self.engine_site.start_ns -= by_ns
+
     def book_tail(self, tracker: Tracker, nodes_ended_ns: int, now_ns: int) -> None:
         """From the end of its last node on, a pass is the engine's own time, and that
         of what the engine was asked to do then."""

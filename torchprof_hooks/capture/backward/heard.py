@@ -24,6 +24,8 @@ class HeardPasses:
 
     #: Nobody walks through the graph.
     looks_at_nodes = False
+    #: A pass begins when torch began to prepare it.
+    dates_back = True
 
     def __init__(self, divides: bool = True) -> None:
         self.divides = divides

@@ -82,6 +82,8 @@ class PlannedPasses:
     ) -> None:
         self.divides = divides
         self._graphs = graphs
+        # In a timeline, planning lies between preparing a pass and running it.
+        self.dates_back = graphs is None
         self._callbacks = callbacks
         self._gives_gradients = gives_gradients
         self._hooks = NodeHookCarrier() if gives_gradients is None else NodePreHook()

@@ -155,6 +155,13 @@ def _engine_entry() -> Place:
     return Place(autograd, "_engine_run_backward")
 
 
+def gradient_maker() -> Place:
+    """The function with which ``torch.autograd.backward`` and ``torch.autograd.grad``
+    begin: it makes the gradients that the engine starts from. Without it, that time is
+    outside modules."""
+    return Place(autograd, "_make_grads")
+
+
 def passes_on_stack() -> int:
     """How many backward passes on this thread's Python stack have begun to run."""
     return sum(

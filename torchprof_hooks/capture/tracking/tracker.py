@@ -139,14 +139,21 @@ class Tracker(ThreadCalls):
             self.end_pass(None, failed=False)
             gradient_reduction.is_expected = False
 
-    def begin_pass(self, request: PassRequest, from_python: bool = True) -> None:
-        """A backward pass is about to begin."""
+    def begin_pass(
+        self, request: PassRequest, since_ns: int = 0, from_python: bool = True
+    ) -> None:
+        """The engine is about to begin a backward pass.
+
+        since_ns: when torch began to prepare it; 0 if it has not.
+        """
         if self.backward is None:
             return
         self.drop_dead_calls()
         if self.site.phase == "data" and not self.follows_loading:
             return  # all that is done there is loading
         began_ns, entered_ns = perf_counter_ns(), self.entered_ns
+        # What was called while it was prepared has its time already.
+        prepared_ns = began_ns - max(since_ns or began_ns, self.last_booked_ns())
         found = base = self.site
         read_before_ns = found.reading_ns
         passes_before = len(self.passes)
@@ -169,6 +176,7 @@ class Tracker(ThreadCalls):
             planning_ns = self.entered_ns - entered_ns  # has a site of its own
             took_ns = base.start_ns - began_ns - planning_ns
             found.reading_ns = read_before_ns + took_ns
+            started.begin_earlier(self.backward.dates_back * prepared_ns)
 
     def end_pass(self, outputs: object, failed: bool) -> None:
         """The backward pass that began last is over."""
