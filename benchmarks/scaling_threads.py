@@ -63,6 +63,7 @@ def compare_threads(threads: int, rounds: int) -> dict[str, float]:
         "profile_us": measured,
         "added_us": measured - bare,
         "ratio": measured / bare,
+        "bare_cpu_us": median(cpu["bare"]),
         "added_cpu_us": median(cpu["profile"]) - median(cpu["bare"]),
         "hooks_added_cpu_us": median(cpu["hooks"]) - median(cpu["bare"]),
     }

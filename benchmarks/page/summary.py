@@ -112,8 +112,8 @@ def _note(accuracy: _Figures) -> str:
         "the clock; torch.profiler is asked with `with_stack=True`, which costs more "
         "than what is shown here. **Owned**: share of the time of forward and backward "
         "that modules (or functions) own, of GPT-2 small, and in the model with the "
-        "smallest; of backward, without the planning of ours. A dash: there is no such "
-        "number, or it was not asked for."
+        "smallest; in backward, with the row of the autograd engine's own beginning. "
+        "A dash: there is no such number, or it was not asked for."
     )
 
 
