@@ -15,6 +15,7 @@ from torch.utils.checkpoint import checkpoint
 
 from tests.cores import NATIVE_CORE
 from tests.fake_clock import MS, burn
+from tests.programs import python
 from torchprof_hooks import LinkHook, profile
 from torchprof_hooks.capture.attach import module_hooks
 from torchprof_hooks.capture.attach.module_hooks import MOST_CHANGES
@@ -268,3 +269,27 @@ def test_calls_in_a_backward_pass_are_not_from_outside() -> None:
             optimizer.step()
     times = prof.profile.step_times
     assert (times.steps, times.evaluations) == (20, 0)
+
+
+WITHOUT_CODE = """
+import functools, torch
+
+class Callable:
+    # What an extension in C may put there.
+    def __init__(self, function):
+        self.function = function
+    def __get__(self, module, kind=None):
+        return self if module is None else functools.partial(self.function, module)
+
+torch.nn.Module.__call__ = Callable(torch.nn.Module.__call__)
+import torchprof_hooks
+layer = torch.nn.Linear(2, 2)
+with torchprof_hooks.profile() as profiler:
+    layer(torch.ones(2))
+print([row.name for row in profiler.profile.rows() if row.kind == "module"])
+"""
+
+
+def test_calls_may_be_somebody_elses_and_no_function() -> None:
+    ended = python("-c", WITHOUT_CODE)
+    assert (ended.stdout, ended.stderr) == ("['Linear']\n", "")

@@ -168,9 +168,9 @@ def _kind(frame: FrameType) -> tuple[str, str]:
 
 _PACKAGE: Final = __name__.partition(".")[0]
 
-_MODULE_FILE = torch.nn.Module.__call__.__code__.co_filename
-
-_OPTIMIZER_FILE = torch.optim.Optimizer.profile_hook_step.__code__.co_filename
+#: Not those of what is found there: a program may have put something else in its place.
+_MODULE_FILE: Final = torch.nn.modules.module.__file__
+_OPTIMIZER_FILE: Final = sys.modules[torch.optim.Optimizer.__module__].__file__
 
 _CALLING: Final = ("_call_impl", _MODULE_FILE)
 
