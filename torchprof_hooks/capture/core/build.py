@@ -78,7 +78,7 @@ def cached_path() -> Path:
 
 
 def _sources() -> list[Path]:
-    return [SOURCE, *sorted(_HEADERS.glob("*.h"))]
+    return [SOURCE, *sorted(_HEADERS.rglob("*.h"))]
 
 
 def build(path: Path) -> None:

@@ -8,11 +8,11 @@
 // calls us before and after each node (at::RecordFunction), with the number of the node
 // and the thread that made it, and without the interpreter's lock.
 
+#include "native/backward/passes.h"
+#include "native/calls/functions.h"
+#include "native/calls/seam.h"
 #include "native/collections.h"
-#include "native/functions.h"
-#include "native/passes.h"
 #include "native/reading.h"
-#include "native/seam.h"
 
 #include <torch/csrc/api/include/torch/version.h>
 

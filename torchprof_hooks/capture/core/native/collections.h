@@ -7,7 +7,7 @@
 #pragma once
 
 #include "clock.h"
-#include "names.h"
+#include "tools.h"
 
 #include <memory>
 #include <utility>

@@ -2,12 +2,12 @@
 
 #pragma once
 
-#include "device_meter.h"
+#include "backward/ownership.h"
 #include "log.h"
-#include "names.h"
+#include "meters/device_meter.h"
+#include "meters/tensor_meter.h"
 #include "node.h"
-#include "ownership.h"
-#include "tensor_meter.h"
+#include "tools.h"
 
 #include <ATen/record_function.h>
 #include <pthread.h>

@@ -3,7 +3,6 @@
 #pragma once
 
 #include "clock.h"
-#include "stamps.h"
 
 #include <c10/util/flat_hash_map.h>
 

@@ -2,7 +2,7 @@
 
 #pragma once
 
-#include "node.h"
+#include "../node.h"
 
 namespace {
 

@@ -2,7 +2,7 @@
 
 #pragma once
 
-#include "ties.h"
+#include "../backward/ties.h"
 
 namespace {
 

@@ -2,8 +2,8 @@
 
 #pragma once
 
-#include "backward.h"
-#include "calls.h"
+#include "../calls/calls.h"
+#include "nodes.h"
 
 #include <atomic>
 

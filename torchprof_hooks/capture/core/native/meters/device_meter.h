@@ -4,7 +4,7 @@
 
 #pragma once
 
-#include "log.h"
+#include "../log.h"
 #include "moves.h"
 
 #include <c10/core/impl/VirtualGuardImpl.h>

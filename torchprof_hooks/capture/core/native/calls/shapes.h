@@ -2,7 +2,7 @@
 
 #pragma once
 
-#include "tools.h"
+#include "../tools.h"
 
 #include <ATen/PythonTorchFunctionTLS.h>
 

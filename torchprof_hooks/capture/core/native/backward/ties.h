@@ -3,8 +3,8 @@
 
 #pragma once
 
-#include "cursor.h"
-#include "shapes.h"
+#include "../calls/shapes.h"
+#include "../cursor.h"
 
 namespace {
 

@@ -2,7 +2,7 @@
 
 #pragma once
 
-#include "log.h"
+#include "../log.h"
 #include "memory.h"
 #include "moves.h"
 

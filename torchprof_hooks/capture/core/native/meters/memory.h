@@ -18,7 +18,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "tools.h"
+#include "../tools.h"
 
 namespace memory {
 

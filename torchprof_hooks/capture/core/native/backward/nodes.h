@@ -2,7 +2,7 @@
 
 #pragma once
 
-#include "cursor.h"
+#include "../cursor.h"
 
 #include <ATen/record_function.h>
 #include <c10/util/ArrayRef.h>
