@@ -22,6 +22,7 @@ from torchprof_hooks.capture.backward.backward_pass import (
     NO_REQUEST,
     REQUEST_OF_GRAPH,
     PassRequest,
+    Preparation,
 )
 from torchprof_hooks.capture.backward.gradient_reduction import gradient_reduction
 from torchprof_hooks.capture.core import (
@@ -65,7 +66,7 @@ class PassListener(Protocol):
     def hears_unseen_passes(self) -> bool: ...
     def works_here(self) -> bool: ...
     def begin_unseen_pass(self) -> None: ...
-    def begin_pass(self, request: PassRequest, since_ns: int) -> None: ...
+    def begin_pass(self, request: PassRequest, prepared: Preparation) -> None: ...
     def end_pass(self, outputs: object, failed: bool) -> None: ...
 
 
@@ -143,7 +144,8 @@ class EnginePatch(Patch):
                 or is_compiled_autograd_on()
             ):
                 return run_backward(outputs, *args, **kwargs)
-            since_ns, self._asked.since_ns = self._asked.since_ns, 0
+            prepared = Preparation(self._asked.since_ns, perf_counter_ns())
+            self._asked.since_ns = 0
             begun: list[tuple[PassListener, int]] = []
             results: Any = None
             failed = True
@@ -154,7 +156,7 @@ class EnginePatch(Patch):
                     passes = tracker.backward
                     looks = passes is not None and passes.looks_at_nodes
                     request = _request(outputs, *args) if looks else _without(*args)
-                    tracker.begin_pass(request, since_ns)
+                    tracker.begin_pass(request, prepared)
                 results = run_backward(outputs, *args, **kwargs)
                 failed = False
                 return results

@@ -33,6 +33,24 @@ NO_REQUEST: Final = PassRequest([], keeps_graph=False, makes_graph=False, stop=-
 REQUEST_OF_GRAPH: Final = NO_REQUEST._replace(makes_graph=True)
 
 
+class Preparation(NamedTuple):
+    """What torch did in Python before it entered the engine.
+
+    since_ns, until_ns: when; 0, if it did nothing, and when the engine is entered.
+    """
+
+    since_ns: int = 0
+    until_ns: int = 0
+
+    def ns_after(self, booked_ns: int) -> int:
+        """How long it took, after that moment."""
+        return max(self.until_ns - max(self.since_ns or self.until_ns, booked_ns), 0)
+
+
+#: Of passes that are not started from Python.
+NOT_PREPARED: Final = Preparation()
+
+
 class BackwardPass:
     """One run of the autograd engine.
 

@@ -12,7 +12,7 @@ from torchprof_hooks.capture.attach.attachments import attachments
 from torchprof_hooks.capture.attach.engine import engine_patch
 
 if TYPE_CHECKING:
-    from torchprof_hooks.capture.backward.backward_pass import PassRequest
+    from torchprof_hooks.capture.backward.backward_pass import PassRequest, Preparation
 
 
 class PhaseTimes:
@@ -53,9 +53,9 @@ class PhaseTimes:
         """Whether the running thread is the one that is followed."""
         return get_ident() == self._thread
 
-    def begin_pass(self, request: PassRequest, since_ns: int = 0) -> None:
-        """A backward pass is about to begin, or has since `since_ns`."""
-        self.passes.append(since_ns or perf_counter_ns())
+    def begin_pass(self, request: PassRequest, prepared: Preparation) -> None:
+        """A backward pass is about to begin, or has when it was prepared."""
+        self.passes.append(prepared.since_ns or perf_counter_ns())
 
     def end_pass(self, outputs: object, failed: bool) -> None:
         """It is over."""

@@ -12,9 +12,11 @@ from torch.compiler import is_dynamo_compiling
 
 from torchprof_hooks.capture.backward.backward_pass import (
     NO_REQUEST,
+    NOT_PREPARED,
     REQUEST_OF_GRAPH,
     BackwardPass,
     PassRequest,
+    Preparation,
 )
 from torchprof_hooks.capture.backward.gradient_reduction import gradient_reduction
 from torchprof_hooks.capture.record.module_names import ModuleNames
@@ -140,20 +142,21 @@ class Tracker(ThreadCalls):
             gradient_reduction.is_expected = False
 
     def begin_pass(
-        self, request: PassRequest, since_ns: int = 0, from_python: bool = True
+        self,
+        request: PassRequest,
+        prepared: Preparation = NOT_PREPARED,
+        from_python: bool = True,
     ) -> None:
-        """The engine is about to begin a backward pass.
-
-        since_ns: when torch began to prepare it; 0 if it has not.
-        """
+        """The engine is about to begin a backward pass."""
         if self.backward is None:
             return
         self.drop_dead_calls()
         if self.site.phase == "data" and not self.follows_loading:
             return  # all that is done there is loading
-        began_ns, entered_ns = perf_counter_ns(), self.entered_ns
+        began_ns = prepared.until_ns or perf_counter_ns()
+        entered_ns = self.entered_ns
         # What was called while it was prepared has its time already.
-        prepared_ns = began_ns - max(since_ns or began_ns, self.last_booked_ns())
+        prepared_ns = prepared.ns_after(self.last_booked_ns())
         found = base = self.site
         read_before_ns = found.reading_ns
         passes_before = len(self.passes)
