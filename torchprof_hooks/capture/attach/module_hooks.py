@@ -120,9 +120,15 @@ class _SeamInCalls(Attachment):
 
     def users_changed(self) -> None:
         """Show modules to their cursors."""
+        shown: tuple[Cursor, ...] | None = None
+        while shown != (to_show := self._cursors()):  # other threads change them, too
+            self._seam.show_to(to_show)
+            shown = to_show
+
+    def _cursors(self) -> tuple[Cursor, ...]:
         users = () if self._hiding else self.users
         cursors = (user.cursor for user in users)
-        self._seam.show_to(tuple(cursor for cursor in cursors if cursor is not None))
+        return tuple(cursor for cursor in cursors if cursor is not None)
 
     def hide(self, hider: object) -> None:
         """Show modules to nobody, until `show`."""

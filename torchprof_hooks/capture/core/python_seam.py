@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from _thread import get_ident
 from collections.abc import Callable
@@ -11,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 from torchprof_hooks.capture.core.python import Hook, hooks_of
 from torchprof_hooks.capture.torch_names.autograd import current_graph_task
 from torchprof_hooks.capture.torch_names.module_calls import (
+    ASKING,
     compiled_implementation_of,
     implementation_of,
+    last_question,
     set_compiled_implementation,
 )
 
@@ -34,6 +37,7 @@ class Seam(property):
     def __init__(self, getter: Callable[[Any], None]) -> None:
         super().__init__(getter)
         self._shown: tuple[tuple[Cursor, Hook, Hook], ...] = ()
+        self._last_question = last_question()
 
     def show_to(self, cursors: tuple[Cursor, ...]) -> None:
         """Show all calls to these, in this order."""
@@ -52,9 +56,15 @@ class Seam(property):
     def __get__(self, module: Any, kind: type | None = None) -> Any:
         if module is None:
             return None
+        frame = sys._getframe(1)
+        if frame.f_code.co_name != ASKING:
+            return compiled_implementation_of(module)
         for cursor, _, _ in self._shown:  # in whatever thread: each call asks twice
             if _is_seen_by(cursor):
-                return _SeamCall(self._call, module)
+                return partial(self._call, module)
+        # What it is told then, it calls; other threads may have changed it meanwhile.
+        if frame.f_lasti == self._last_question:
+            return implementation_of(module)
         return compiled_implementation_of(module)
 
     def __set__(self, module: Any, implementation: Any) -> None:
@@ -76,25 +86,17 @@ class Seam(property):
         return found
 
     def _call(self, module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
-        shown = self._here()
+        begun: list[tuple[Cursor, Hook, Hook]] = []
         try:
-            for _, pre, _ in shown:
-                pre(module, args)
+            for each in self._here():
+                begun.append(each)
+                each[1](module, args)
             outputs = implementation_of(module)(*args, **kwargs)
         except BaseException:
-            _show_failed(shown, module, args)
+            _show_failed(begun, module, args)
             raise
-        for _, _, post in _in_order_of_ends(shown):
-            post(module, args, outputs)
+        _show_end(_in_order_of_ends(begun), module, args, outputs)
         return outputs
-
-
-class _SeamCall(partial[Any]):
-    """What a module is to be called by."""
-
-    def __bool__(self) -> bool:
-        """A program that asks whether a module is compiled is not asking for us."""
-        return bool(compiled_implementation_of(self.args[0]))
 
 
 def _is_seen_by(cursor: Cursor) -> bool:
@@ -110,6 +112,21 @@ def _in_order_of_ends(
 ) -> list[tuple[Cursor, Hook, Hook]]:
     """Those that are told of pauses last: they may end the steps of others."""
     return sorted(shown, key=lambda each: each[0].on_pause is not None)
+
+
+def _show_end(
+    shown: list[tuple[Cursor, Hook, Hook]],
+    module: torch.nn.Module,
+    args: Any,
+    outputs: Any,
+) -> None:
+    """To all of them, whatever one of them raises."""
+    for place, (_, _, post) in enumerate(shown):
+        try:
+            post(module, args, outputs)
+        except BaseException:
+            _show_failed(shown[place + 1 :], module, args)
+            raise
 
 
 def _show_failed(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
-from types import FunctionType
+from types import FrameType, FunctionType
 from typing import Any, Final, cast
 
 import torch
@@ -13,6 +14,8 @@ from torchprof_hooks.capture.torch_names.place import Place
 #: What torch calls in place of a module's own implementation of calls, if it is not
 #: None: that which `torch.nn.Module.compile` has made.
 _IMPLEMENTATION: Final = "_compiled_call_impl"
+#: The function of torch's that asks what it is to call.
+ASKING: Final = "_wrapped_call_impl"
 
 
 def seam_in_calls() -> Any:
@@ -25,16 +28,40 @@ def place_of_implementation() -> Place | None:
     """Where torch looks for what it calls in place of a module's own implementation of
     calls; None where it does not: then there are hooks on all modules instead."""
     called: list[object] = []
-
-    class Probe(torch.nn.Module):
-        _compiled_call_impl = property(lambda self: called.append)
-
     try:
-        Probe()(0)
+        is_asked = all(is_for_torch for is_for_torch, _ in _questions(called.append))
     except Exception:  # whatever a torch that nobody has tried yet does instead
         return None
-    is_asked = called == [0] and vars(torch.nn.Module).get(_IMPLEMENTATION, 0) is None
+    is_asked &= called == [0] and vars(torch.nn.Module).get(_IMPLEMENTATION, 0) is None
     return Place(torch.nn.Module, _IMPLEMENTATION) if is_asked else None
+
+
+def last_question() -> int:
+    """At which instruction torch asks for the last time, and calls what it is told."""
+    return _questions(lambda value: None)[-1][1]
+
+
+def _questions(answer: Callable[[int], None]) -> list[tuple[bool, int]]:
+    """How torch asks before it calls a module: whether it is known for asking, and at
+    which instruction. The module is called with 0, and `answer` in its place."""
+    asked: list[tuple[bool, int]] = []
+
+    def implementation(module: Any) -> Callable[[int], None]:
+        frame = sys._getframe(1)
+        asked.append((is_asking(frame), frame.f_lasti))
+        return answer
+
+    class Probe(torch.nn.Module):
+        _compiled_call_impl = property(implementation)
+
+    Probe()(0)
+    return asked
+
+
+def is_asking(frame: FrameType) -> bool:
+    """Whether a frame is torch's that asks what it is to call. A program may ask, too,
+    whether a module is compiled, or keep what it finds."""
+    return frame.f_code.co_name == ASKING
 
 
 def compiled_implementation_of(module: torch.nn.Module) -> Callable[..., Any] | None:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import torch
 
-from torchprof_hooks.capture.torch_names.module_calls import seam_in_calls
+from torchprof_hooks.capture.torch_names.module_calls import is_asking, seam_in_calls
 
 
 class _OpenRegions(threading.local):
@@ -95,6 +95,26 @@ def owners_on_stack() -> list[int]:
     """Ids of the modules, optimizers, data loaders and iterators of these whose call is
     on this thread's Python stack, outermost first."""
     return [id(owner) for owner in _owners_on_stack()]
+
+
+def owners_around(beginning: object) -> list[int]:
+    """The same, without the one whose call is about to be shown to hooks: its frame may
+    be there already."""
+    owners = owners_on_stack()
+    if owners and owners[-1] == id(beginning) and not _is_call_still_to_begin():
+        owners.pop()
+    return owners
+
+
+def _is_call_still_to_begin() -> bool:
+    """Whether a call is shown before torch's implementation of it runs: by a seam. Then
+    the frame of one around it, of the same module, may look like its own."""
+    for frame in frames_from(sys._getframe(2)):
+        if is_asking(frame):
+            return True
+        if _kind(frame) in _OWNERS or frame.f_code is begin_region.__code__:
+            return False
+    return False
 
 
 def modules_on_stack() -> list[torch.nn.Module]:

@@ -31,7 +31,7 @@ from torchprof_hooks.capture.torch_names.compiler import (
 )
 from torchprof_hooks.capture.torch_names.modules import (
     error_of_call,
-    owners_on_stack,
+    owners_around,
 )
 from torchprof_hooks.capture.torch_names.torch_utils import STOPS_RECOMPUTATION
 from torchprof_hooks.profiles.names import CALLED_PHASES, Phase
@@ -165,16 +165,13 @@ class ThreadCalls(Cursor):
         """Close calls that are no longer on the Python stack. torch calls no post-hook
         when a forward is left by KeyboardInterrupt or another BaseException.
 
-        beginning: the module or optimizer, or what loads data, whose call is on the
-            stack already, but not open yet.
+        beginning: the module or optimizer, or what loads data, whose call may be on the
+            stack already, but is not open yet.
         """
         if self.site is self.outside:
             return
-        stack = owners_on_stack()
-        if beginning is not None and stack and stack[-1] == id(beginning):
-            stack.pop()
         calls = list(self._calls_on_stack())
-        frames = iter(stack)
+        frames = iter(owners_around(beginning))
         # Frames of calls that are not followed may lie in between.
         alive = 0
         while alive < len(calls) and calls[-1 - alive].key in frames:

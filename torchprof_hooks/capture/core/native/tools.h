@@ -74,6 +74,17 @@ struct WithPart : PyObject, Part {
   }
 };
 
+// Tells of an exception that cannot pass here, as Python does; an interrupt comes again.
+// about: what raised it.
+inline void tell_unraisable(PyObject* about) {
+  if (PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) {
+    PyErr_Clear();
+    PyErr_SetInterrupt();
+  } else {
+    PyErr_WriteUnraisable(about);
+  }
+}
+
 // Names of what is called in Python, interned.
 #define EACH_NAME(DO)                                                                  \
   DO(_call_impl) DO(_compiled_call_impl) DO(_sequence_nr)                              \
@@ -82,7 +93,7 @@ struct WithPart : PyObject, Part {
   DO(forget_oldest) DO(generation)                                                     \
   DO(grad_fn) DO(keep_intervals) DO(keep_loose) DO(look_for_devices) DO(metadata)      \
   DO(moved) DO(opened) DO(returned) DO(returns_to) DO(shaped) DO(site_of_node)         \
-  DO(sites) DO(tell_of_pause) DO(unwind_to) DO(works_here)
+  DO(sites) DO(tell_of_pause) DO(unwind_to) DO(works_here) DO(_wrapped_call_impl)
 
 namespace {
 

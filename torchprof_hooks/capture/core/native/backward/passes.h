@@ -25,13 +25,7 @@ bool tell_of_unseen_pass() {
   if (PyObject* callback = unseen; callback != nullptr) {
     Owned called(Py_NewRef(callback));
     Owned done(PyObject_CallNoArgs(called.get()));
-    // No exception can pass here: an interrupt comes again.
-    if (!done && PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) {
-      PyErr_Clear();
-      PyErr_SetInterrupt();
-    } else if (!done) {
-      PyErr_WriteUnraisable(called.get());
-    }
+    if (!done) tell_unraisable(called.get());
   }
   PyGILState_Release(state);
   return true;

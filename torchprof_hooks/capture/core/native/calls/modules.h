@@ -131,7 +131,7 @@ class Shown {
     // is not called from outside, whether or not anybody follows the pass.
     bool is_in_pass = torch::autograd::get_current_graph_task_id() != -1;
     for (size_t place = 0; place < cursors_.size(); place++) {
-      if (threads_[place] != thread && !(is_in_pass && running_count != 0)) continue;
+      if (threads_[place] != thread && !is_in_pass) continue;
       Cursor* cursor = cursors_[place];
       if (cursor->thread != thread && PyList_GET_SIZE(cursor->passes) == 0) continue;
       bool is_seen = !cursor->sees_outer_alone || (cursor->site->is_outer && !is_in_pass) ||
@@ -160,29 +160,36 @@ class ShownHere {
       return true;
     });
   }
-  bool begin(PyObject* module, PyObject* args) const {
+  // Both return false with an exception. The call has begun for those that were told of
+  // it, the one that raised included.
+  bool begin(PyObject* module, PyObject* args) {
     PyObject* arguments[] = {module, args};
-    return each(forward_pre, arguments, 2, [](Cursor*) { return true; });
+    for (size_t place = 0; place < here_.size(); place++)
+      if (!is_done(forward_pre(reinterpret_cast<PyObject*>(here_[place]), arguments, 2))) {
+        here_.resize(place + 1);
+        return false;
+      }
+    return true;
   }
+  // For all of them, whatever one of them raises: the first exception counts.
   bool end(PyObject* module, PyObject* args, PyObject* outputs) const {
     PyObject* arguments[] = {module, args, outputs};
-    auto is_told = [](Cursor* cursor) { return cursor->on_pause != Py_None; };
-    return each(forward_post, arguments, 3, [&](Cursor* cursor) { return !is_told(cursor); }) &&
-           each(forward_post, arguments, 3, is_told);
+    PyObject *kind = nullptr, *error, *traceback;
+    for (bool is_told : {false, true})
+      for (Cursor* cursor : here_) {
+        if ((cursor->on_pause != Py_None) != is_told) continue;
+        if (is_done(forward_post(reinterpret_cast<PyObject*>(cursor), arguments, 3))) continue;
+        if (kind != nullptr) {
+          tell_unraisable(reinterpret_cast<PyObject*>(Py_TYPE(module)));
+        } else {
+          PyErr_Fetch(&kind, &error, &traceback);
+        }
+      }
+    if (kind != nullptr) PyErr_Restore(kind, error, traceback);
+    return kind == nullptr;
   }
 
  private:
-  // False: an exception.
-  template <class Which>
-  bool each(PyObject* (*hook)(PyObject*, PyObject* const*, Py_ssize_t), PyObject* const* args, Py_ssize_t count,
-            Which which) const {
-    for (Cursor* cursor : here_) {
-      if (!which(cursor)) continue;
-      if (!is_done(hook(reinterpret_cast<PyObject*>(cursor), args, count))) return false;
-    }
-    return true;
-  }
-
   std::shared_ptr<Shown> shown_;  // keeps the cursors
   c10::SmallVector<Cursor*, 4> here_;
 };

@@ -19,9 +19,10 @@ PyObject* call_alone(PyObject* module, PyObject* args, PyObject* kwargs) {
   Owned held(new_dict_of(module));
   if (!held) return nullptr;
   PyObject* own = own_implementation(held.get());
-  if (own == nullptr && !PyErr_Occurred()) own = PyDict_GetItemWithError(held.get(), names._call_impl);
+  if ((own == nullptr || own == Py_None) && !PyErr_Occurred())
+    own = PyDict_GetItemWithError(held.get(), names._call_impl);
   if (PyErr_Occurred()) return nullptr;
-  if (own != nullptr && own != Py_None) {
+  if (own != nullptr) {
     Owned kept(Py_NewRef(own));
     return PyObject_Call(own, args, kwargs);
   }
@@ -57,16 +58,24 @@ Py_ssize_t seam_offset;  // how long a property is, nobody says before it runs
 Seam* seam_of(PyObject* self) { return reinterpret_cast<Seam*>(reinterpret_cast<char*>(self) + seam_offset); }
 
 // Shows the end of a call that has failed while its exception is being handled, as it
-// is where torch calls hooks. What is raised meanwhile does not take its place.
+// is where torch calls hooks: on top of what is being handled around it, as in a
+// generator of Python's. What is raised meanwhile does not take its place.
 void show_failed(const ShownHere& shown, PyObject* module, PyObject* args) {
-  PyObject *kind, *error, *traceback, *before_kind, *before, *before_traceback;
+  PyObject *kind, *error, *traceback;
   PyErr_Fetch(&kind, &error, &traceback);
   PyErr_NormalizeException(&kind, &error, &traceback);
   if (traceback != nullptr) PyException_SetTraceback(error, traceback);
-  PyErr_GetExcInfo(&before_kind, &before, &before_traceback);
-  PyErr_SetExcInfo(Py_XNewRef(kind), Py_XNewRef(error), Py_XNewRef(traceback));
-  if (!shown.end(module, args, Py_None)) PyErr_WriteUnraisable(module);
-  PyErr_SetExcInfo(before_kind, before, before_traceback);
+  PyThreadState* thread = PyThreadState_Get();
+  _PyErr_StackItem handled{};
+  handled.exc_value = error;
+#if PY_VERSION_HEX < 0x030B0000
+  handled.exc_type = kind;
+  handled.exc_traceback = traceback;
+#endif
+  handled.previous_item = thread->exc_info;
+  thread->exc_info = &handled;
+  if (!shown.end(module, args, Py_None)) tell_unraisable(reinterpret_cast<PyObject*>(Py_TYPE(module)));
+  thread->exc_info = handled.previous_item;
   PyErr_Restore(kind, error, traceback);
 }
 
@@ -91,13 +100,6 @@ PyObject* seam_call_call(PyObject* self, PyObject* args, PyObject* kwargs) {
   return outputs;
 }
 
-// A program that asks whether a module is compiled is not asking for us.
-int seam_call_bool(PyObject* self) {
-  Owned held(new_dict_of(reinterpret_cast<SeamCall*>(self)->module));
-  PyObject* own = own_implementation(held.get());
-  return PyErr_Occurred() ? -1 : own != nullptr && PyObject_IsTrue(own);
-}
-
 void seam_call_dealloc(PyObject* self) {
   PyTypeObject* type = Py_TYPE(self);
   Py_DECREF(reinterpret_cast<SeamCall*>(self)->seam);
@@ -106,10 +108,18 @@ void seam_call_dealloc(PyObject* self) {
   Py_DECREF(type);
 }
 
+// Whether torch asks what it is to call, and not a program whether a module is compiled.
+bool is_torch_asking() {
+  PyFrameObject* frame = PyEval_GetFrame();
+  if (frame == nullptr) return false;
+  Owned code(reinterpret_cast<PyObject*>(PyFrame_GetCode(frame)));
+  return reinterpret_cast<PyCodeObject*>(code.get())->co_name == names._wrapped_call_impl;
+}
+
 PyObject* seam_get(PyObject* self, PyObject* module, PyObject*) {
   if (module == nullptr || module == Py_None) Py_RETURN_NONE;
   const std::shared_ptr<Shown>& shown = seam_of(self)->shown;
-  if (shown != nullptr && shown->is_any_here()) {
+  if (shown != nullptr && shown->is_any_here() && is_torch_asking()) {
     SeamCall* call = PyObject_New(SeamCall, seam_call_type);
     if (call == nullptr) return nullptr;
     call->seam = Py_NewRef(self);
@@ -193,7 +203,6 @@ PyType_Spec seam_spec = {MODULE "Seam", 0, 0, Py_TPFLAGS_DEFAULT, seam_slots};
 
 PyType_Slot seam_call_slots[] = {SLOT(Py_tp_dealloc, seam_call_dealloc),
                                  SLOT(Py_tp_call, seam_call_call),
-                                 SLOT(Py_nb_bool, seam_call_bool),
                                  {0, nullptr}};
 PyType_Spec seam_call_spec = {MODULE "SeamCall", sizeof(SeamCall), 0, Py_TPFLAGS_DEFAULT, seam_call_slots};
 
