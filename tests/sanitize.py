@@ -33,6 +33,7 @@ MEMORY: Final = (
     "tests/capture/test_cores.py",
     "tests/capture/test_exact_threads.py",
     "tests/capture/test_seam.py",
+    "tests/capture/test_seam_meets_programs.py",
     "tests/capture/test_unseen_passes.py",
     "tests/capture/test_tensor_memory.py",
     "tests/accelerator",
