@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from types import FrameType, FunctionType
 from typing import Any, Final, cast
 
@@ -28,21 +29,19 @@ def place_of_implementation() -> Place | None:
     """Where torch looks for what it calls in place of a module's own implementation of
     calls; None where it does not: then there are hooks on all modules instead."""
     called: list[object] = []
-    try:
-        is_asked = all(is_for_torch for is_for_torch, _ in _questions(called.append))
-    except Exception:  # whatever a torch that nobody has tried yet does instead
-        return None
+    is_asked = all(is_known for is_known, _ in _questions(called.append))
     is_asked &= called == [0] and vars(torch.nn.Module).get(_IMPLEMENTATION, 0) is None
     return Place(torch.nn.Module, _IMPLEMENTATION) if is_asked else None
 
 
 def last_question() -> int:
-    """At which instruction torch asks for the last time, and calls what it is told."""
-    return _questions(lambda value: None)[-1][1]
+    """At which instruction torch asks for the last time, and calls what it is told; -1
+    where it does not ask."""
+    return max((at for _, at in _questions(lambda value: None)), default=-1)
 
 
 def _questions(answer: Callable[[int], None]) -> list[tuple[bool, int]]:
-    """How torch asks before it calls a module: whether it is known for asking, and at
+    """How torch asks before it calls a module: whether what asks is known, and at
     which instruction. The module is called with 0, and `answer` in its place."""
     asked: list[tuple[bool, int]] = []
 
@@ -54,7 +53,8 @@ def _questions(answer: Callable[[int], None]) -> list[tuple[bool, int]]:
     class Probe(torch.nn.Module):
         _compiled_call_impl = property(implementation)
 
-    Probe()(0)
+    with suppress(Exception):  # whatever a torch that nobody has tried yet does instead
+        Probe()(0)
     return asked
 
 
