@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, reduce
@@ -41,12 +41,20 @@ class Division:
         compares a thousand ranks needs their sums alone.
     seen: of those that were seen closely; it is among the parts.
     ratio: how many steps there are for each that was seen.
+    weights: see `backward_weights`; {} if calls are not known in all steps.
     """
 
-    def __init__(self, parts: Sequence[Profile], seen: Profile, ratio: float) -> None:
+    def __init__(
+        self,
+        parts: Sequence[Profile],
+        seen: Profile,
+        ratio: float,
+        weights: Mapping[str, float],
+    ) -> None:
         self._parts = parts
         self._seen = seen
         self._ratio = ratio
+        self._weights = weights
         self._measured = own_times(seen.cells)
         self._infos = {PROFILER_NAME: ModuleInfo(kind="profiler"), **seen.modules}
         self._groups = {key: self._group(key) for key in self._measured}
@@ -57,7 +65,7 @@ class Division:
     def own_ns(self) -> Mapping[CellKey, int]:
         """The own times of cells. They add up to the wall time of all steps."""
         times = {
-            key: round(own_ns * self._factors[group])
+            key: round(own_ns * self._weight(key) * self._factors[group])
             for key, own_ns in self._measured.items()
             if (group := self._groups[key]) in self._factors
         }
@@ -74,8 +82,9 @@ class Division:
         for key, totals in pattern.cells.items():
             group = self._groups[key]
             if group in self._factors:
-                factor, share = self._factors[group], self._shares[group[0]]
-                cells[key] = scaled(totals, factor, share)
+                weight = self._weight(key)
+                share = weight * self._shares[group[0]]
+                cells[key] = scaled(totals, weight * self._factors[group], share)
         for key, totals in self._seen_as_a_whole.items():
             add_cell(cells, key, totals)
         for key, own_ns in self.own_ns.items():
@@ -111,11 +120,16 @@ class Division:
         is_function = self._infos[key[0][-1]].kind == "function"
         return _part(key, self._infos), is_function
 
+    def _weight(self, key: CellKey) -> float:
+        """Of a cell among others of its part."""
+        path, phase = key
+        return self._weights.get(path[0], 1.0) if phase in BACKWARD_PHASES else 1.0
+
     def _find_factors(self) -> tuple[dict[_Group, float], dict[Part, float]]:
         """Factors for times (see `_time_factors`), and for the calls of parts."""
-        found: Counter[_Group] = Counter()
+        found: defaultdict[_Group, float] = defaultdict(float)
         for key, own_ns in self._measured.items():
-            found[self._groups[key]] += own_ns
+            found[self._groups[key]] += own_ns * self._weight(key)
         shares = {part: self._share_of_calls(part) for part, _ in found}
         factors: dict[_Group, float] = {}
         for part, share in shares.items():
@@ -188,7 +202,7 @@ def _part(key: CellKey, infos: Infos) -> Part:
 
 
 def _time_factors(
-    wanted_ns: int, found_ns: int, functions_ns: int, share_of_calls: float
+    wanted_ns: int, found_ns: float, functions_ns: float, share_of_calls: float
 ) -> tuple[float, float]:
     """Factors for the times of a part: for cells that are not functions, and for
     functions. Measuring functions takes time between them, not in them. So functions

@@ -10,6 +10,7 @@ from typing import Annotated, Final
 
 from torchprof_hooks.profiles.files.fields import OPTIONAL
 from torchprof_hooks.profiles.profile import Profile
+from torchprof_hooks.profiles.program.backward_weights import backward_weights
 from torchprof_hooks.profiles.program.division import Division, Part, parts_of
 from torchprof_hooks.profiles.program.pattern import usual, usual_ns
 from torchprof_hooks.profiles.program.steps_by_nodes import imagined_by_nodes
@@ -96,7 +97,10 @@ class Strata:
         others = (each for each in later if not any(each is one for one in close))
         parts = [seen, *(each for each in others if each != _NO_STEPS)]
         ratio = sum(each.steps for each in parts) / max(seen.steps, 1)
-        return Division([each.profile for each in parts], seen.profile, ratio)
+        profiles = [each.profile for each in parts]
+        knows_calls = self.counted.knows_calls or not self.counted.profile.wall_ns
+        weights = backward_weights(seen.profile, profiles) if knows_calls else {}
+        return Division(profiles, seen.profile, ratio, weights)
 
     @property
     def steps_in_phases(self) -> int:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, NamedTuple
+from typing import Annotated, Final, NamedTuple
 
 from torchprof_hooks.profiles.files.fields import OPTIONAL, Count
 from torchprof_hooks.profiles.profile import Profile
+
+#: In which part of the time calls of modules may be unknown, to be taken for known.
+_MOST_UNWATCHED: Final = 1 / 8
 
 
 class Stratum(NamedTuple):
@@ -34,6 +37,13 @@ class Stratum(NamedTuple):
     def is_unwatched(self) -> bool:
         """Whether evaluation calls were not told apart, mostly."""
         return 2 * self.unwatched_ns > self.profile.wall_ns
+
+    @property
+    def knows_calls(self) -> bool:
+        """Whether calls of modules from outside were watched nearly all of the time."""
+        has_calls = any(phase == "forward" for _, phase in self.profile.cells)
+        most_ns = _MOST_UNWATCHED * self.profile.wall_ns
+        return has_calls and self.unwatched_ns <= most_ns
 
     @property
     def is_of_training(self) -> bool:

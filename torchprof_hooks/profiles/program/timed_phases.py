@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import ClassVar, Final
+from typing import Final
 
 from torchprof_hooks.profiles.cells import CellKey
 from torchprof_hooks.profiles.names import BACKWARD_PHASES, Phase
@@ -23,9 +23,6 @@ class TimedPhases:
         of them, as they were; or as many as in all of the time, if in a part of it they
         were not.
     """
-
-    #: Up to which part of the time that may be.
-    _MOST_UNWATCHED: ClassVar[float] = 1 / 8
 
     def __init__(self, counted: Stratum, pattern: Mapping[CellKey, Totals]) -> None:
         self.factors: dict[Phase, float] = {}
@@ -51,13 +48,11 @@ class TimedPhases:
         return sum(totals.self_ns for totals in self.watched.values())
 
     def _watched_in(self, counted: Stratum) -> dict[CellKey, Totals]:
-        wall_ns = counted.profile.wall_ns
-        if counted.unwatched_ns > self._MOST_UNWATCHED * wall_ns:
+        if not counted.knows_calls:
             return {}
         cells = counted.profile.corrected().cells.items()
         watched = {key: t for key, t in cells if key[1] in _WATCHED}
-        if not any(phase == "forward" for _, phase in watched):
-            return {}
+        wall_ns = counted.profile.wall_ns
         ratio = wall_ns / max(wall_ns - counted.unwatched_ns, 1)
         return {key: scaled(t, ratio, ratio) for key, t in watched.items()}
 

@@ -1,0 +1,56 @@
+"""How much backward there is for what was seen of it, by outermost modules."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from torchprof_hooks.profiles.names import Phase
+from torchprof_hooks.profiles.profile import Profile
+
+
+def backward_weights(seen: Profile, parts: Sequence[Profile]) -> dict[str, float]:
+    """How many training calls of each outermost module there are in `parts`, which are
+    all steps, for each in those that were looked into; in proportion to the mean.
+
+    Only looking into modules shows whose a backward is, and the longer steps are, the
+    more of them are looked into. Empty where one module has all of it.
+    """
+    untrained: dict[str, int] = {}
+    trained = set()
+    for (path, phase), totals in seen.cells.items():
+        if phase == "forward" and not path[1:] and _is_module(seen, path[0]):
+            with_backward = min(_calls(seen, path[0], "backward"), totals.calls)
+            untrained[path[0]] = totals.calls - with_backward
+            if with_backward:
+                trained.add(path[0])
+    if len(trained) < 2:
+        return {}
+    # Of calls without a backward, some are in training steps, the rest evaluations.
+    all_untrained = max(sum(untrained.values()), seen.step_times.evaluations, 1)
+    shares = {name: untrained[name] / all_untrained for name in sorted(trained)}
+    known = _training_calls([seen], shares)
+    found = _training_calls(parts, shares)
+    whole = {name: max(found[name], known[name]) for name in known}
+    mean = sum(whole.values()) / sum(known.values())
+    return {name: whole[name] / known[name] / mean for name in known}
+
+
+def _is_module(profile: Profile, name: str) -> bool:
+    return profile.modules[name].kind == "module"
+
+
+def _calls(profile: Profile, name: str, phase: Phase = "forward") -> int:
+    """Calls of a module from outside of all others."""
+    totals = profile.cells.get(((name,), phase))
+    return totals.calls if totals else 0
+
+
+def _training_calls(
+    profiles: Sequence[Profile], shares: Mapping[str, float]
+) -> dict[str, float]:
+    """Calls of modules, without the `shares` of evaluations that are theirs."""
+    evaluations = sum(profile.step_times.evaluations for profile in profiles)
+    return {
+        name: sum(_calls(profile, name) for profile in profiles) - share * evaluations
+        for name, share in shares.items()
+    }
