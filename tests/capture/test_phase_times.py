@@ -26,6 +26,7 @@ from torchprof_hooks.capture.sampling.prices import (
     Run,
 )
 from torchprof_hooks.capture.sampling.sampled_steps import SampledSteps
+from torchprof_hooks.profiles.program.strata import Strata
 
 pytestmark = pytest.mark.usefixtures("clock")
 
@@ -89,6 +90,43 @@ def test_what_comes_after_the_last_step_has_none() -> None:
     assert counted.profile.wall_ns == (11 * 12 + 10_000) * MS
     assert counted.backward_ns == 11 * 5 * MS
     assert counted.optimizers_ns == 11 * 4 * MS
+
+
+def slower_at_first(slow: int, steps: int) -> Strata:
+    """A program that takes ten times as long in its first steps, where phases are
+    timed, as in the others: of each four, three are only counted."""
+    model = Work()
+    with sampled(Level.MODULES, *[Level.STEPS] * 3) as sampler:
+        optimizer = Optimizer(model, 0)
+        for step in range(steps):
+            unit = 10 if step < slow else 1
+            sampler._scheduler.prices.times_phases = step < slow
+            model.forward_ms, model.backward_ms = 2 * unit, 5 * unit
+            optimizer.takes_ms = 4 * unit
+            train(model, optimizer, 1)
+        return sampler.strata()
+
+
+def test_nodes_that_take_longer_where_they_are_timed() -> None:
+    """Steps that are timed are long ones."""
+    strata = slower_at_first(slow=9, steps=13)
+    counted = strata.counted
+    assert counted.profile.wall_ns == (6 * 111 + 3 * 12) * MS
+    timed_ns = counted.backward_ns, counted.optimizers_ns
+    assert timed_ns == pytest.approx((63 * 5 * MS, 63 * 4 * MS), rel=0.01)
+
+
+def test_few_steps_that_were_timed_do_not_stand_for_all() -> None:
+    """Those that were looked into are from all of the program."""
+    strata = slower_at_first(slow=5, steps=61)
+    counted = strata.counted
+    assert (counted.backward_ns, counted.optimizers_ns) == (0, 0)
+    found = strata.estimate(of_functions=False, warm_up=False)
+    assert sum(totals.self_ns for totals in found.cells.values()) == found.wall_ns
+    times = found.phase_times_ns()
+    units = 4 * 10 + 56
+    assert times["backward"] == pytest.approx(units * 5 * MS, rel=0.03)
+    assert times["optimizer"] == pytest.approx(units * 4 * MS, rel=0.03)
 
 
 def test_an_estimate_has_them_as_they_were_timed() -> None:

@@ -260,6 +260,21 @@ def test_estimates_add_up_to_the_nanosecond(of_functions: bool) -> None:
     assert sum(totals.self_ns for totals in found.cells.values()) == found.wall_ns
 
 
+def test_rounding_takes_no_cell_below_zero() -> None:
+    """Of 15 ns for ten cells, each has 1.5: if all are rounded up, 5 ns are missing."""
+    names = ["Net", *(f"Net.{place}" for place in range(9))]
+    paths = [("Net",), *(("Net", name) for name in names[1:])]
+    infos = {**INFOS, **{name: ModuleInfo("Net") for name in names}}
+    seen = Profile({(path, "forward"): calls(1, 1) for path in paths}, infos, 10)
+    strata = Strata(
+        phases=stratum(1, {(("Net",), "forward"): calls(1, 5)}),
+        modules=Stratum(seen, 1),
+    )
+    found = strata.estimate(of_functions=False)
+    assert found.wall_ns == own_sum(found) == 15
+    assert {totals.self_ns for totals in found.cells.values()} == {1, 2}
+
+
 def evaluating(steps: int, evaluations: int, overhead_ns: int) -> Stratum:
     """Training steps of 10 us: 2 in forward, 6 in backward; evaluations of 2 us in
     forward. In each call, measuring takes so long besides."""

@@ -47,6 +47,9 @@ class Pace(NamedTuple):
 NO_PACE: Final = Pace()
 #: How much of earlier steps counts beside those that were seen last: these may be few.
 _KEPT: Final = 0.5
+#: Phases that were timed in some steps are taken to be alike in up to so many times as
+#: many: steps that were looked into are from all of the program, and tell more.
+_MOST_TIMES_TIMED: Final = 2
 
 
 class Book:
@@ -136,7 +139,9 @@ class Books:
         self.open = self.warm_up
         self.aside_ns = 0
         self._phase_times = phase_times
-        self._timed_nodes = 0  # that were made while these were
+        # Steps of which only the ends are seen, in which these are timed, and all; time
+        # of runs that have ended alone: what comes after the last step is in none.
+        self._timed = self._counted = NO_PACE
         self._began_ns = 0  # what comes after is not booked yet; 0: not running
         self._thread, self._first_node = get_ident(), 0  # the same of nodes
         self._pace = NO_PACE  # where only the ends of steps are seen, lately
@@ -158,25 +163,32 @@ class Books:
         self._first_node = next_sequence_number()
         self._began_ns = perf_counter_ns()
 
-    def book_time(self) -> int:
-        """Book the nanoseconds that have passed, return them, and go on."""
+    def book_time(self, *, is_end: bool = True) -> int:
+        """Book the nanoseconds that have passed, return them, and go on.
+
+        is_end: whether a step has just ended.
+        """
         now_ns = perf_counter_ns()
         passed_ns = now_ns - self._began_ns if self._began_ns else 0
         self.open.wall_ns += passed_ns
         self.open.unwatched_ns += passed_ns * (not self.open.is_watched)
         self._began_ns = now_ns
-        self._book_nodes(passed_ns)
+        self._book_nodes(passed_ns, is_end)
         return passed_ns
 
-    def _book_nodes(self, passed_ns: int) -> None:
+    def _book_nodes(self, passed_ns: int, is_end: bool) -> None:
         book, nodes = self.open, self._new_nodes()
         book.nodes += nodes
-        self._timed_nodes += nodes * self._phase_times.is_on
         if book.level > Level.STEPS:
             if self._is_fresh and book.level > Level.PHASES:
                 book.unseen = book.unseen.then(*self._pace.of(nodes))
             self._is_fresh = False
             return
+        # Evaluations alone make none, and have none of what is timed.
+        passed = nodes, passed_ns * (is_end and nodes > 0)
+        self._counted = self._counted.then(*passed)
+        if self._phase_times.is_on:
+            self._timed = self._timed.then(*passed)
         before_ns, now_ns = self._garbage_ns, book.tracker.garbage.collections.total_ns
         self._garbage_ns = now_ns
         kept = Pace(*(_KEPT * each for each in self._pace))
@@ -212,7 +224,7 @@ class Books:
     def stop(self) -> int:
         """Book the nanoseconds that have passed, and return them. What follows is not
         the program's time."""
-        passed_ns = self.book_time() if self._began_ns else 0
+        passed_ns = self.book_time(is_end=False) if self._began_ns else 0
         self._began_ns = 0
         return passed_ns
 
@@ -290,14 +302,21 @@ class Books:
 
     def _phases_ns(self, book: Book, nodes: int, running: int) -> tuple[int, int]:
         """What backward passes, and steps of optimizers, took, where nothing else is
-        seen of steps: of all of them, also if they were timed in some alone.
+        seen of steps: of all of them, also if they were timed in some alone. Then it is
+        in proportion to nodes, but to no more than the time: steps that are timed are
+        long ones, and so may be what each node takes in them. 0, which is not known,
+        if they were not timed in most.
 
         nodes: how many were made in all of them; what comes after the last step may
             take long, and makes none. running: how many of these are not booked yet.
         """
         times = self._phase_times
-        timed = self._timed_nodes + running * times.is_on
-        if book.level > Level.STEPS or not timed:
+        timed_nodes, timed_ns = self._timed.then(running * times.is_on, 0)
+        if book.level > Level.STEPS or not timed_nodes:
             return 0, 0
-        share = nodes / timed
+        share = nodes / timed_nodes
+        if self._counted.took_ns:
+            share = min(share, self._counted.took_ns / max(timed_ns, 1))
+        if share > _MOST_TIMES_TIMED:
+            return 0, 0
         return round(share * times.passes_ns), round(share * times.optimizers_ns)

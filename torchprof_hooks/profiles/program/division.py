@@ -64,11 +64,14 @@ class Division:
     @cached_property
     def own_ns(self) -> Mapping[CellKey, int]:
         """The own times of cells. They add up to the wall time of all steps."""
-        times = {
-            key: round(own_ns * self._weight(key) * self._factors[group])
-            for key, own_ns in self._measured.items()
-            if (group := self._groups[key]) in self._factors
-        }
+        times: dict[CellKey, int] = {}
+        lost: defaultdict[Part, float] = defaultdict(float)  # by rounding
+        for key, own_ns in self._measured.items():
+            group = self._groups[key]
+            if group in self._factors:
+                exact = own_ns * self._weight(key) * self._factors[group]
+                times[key] = round(exact + lost[group[0]])
+                lost[group[0]] += exact - times[key]
         self._add_rounding(times)
         for key, totals in self._seen_as_a_whole.items():
             times[key] = times.get(key, 0) + totals.self_ns

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -73,3 +74,13 @@ def scaled(totals: Totals, time: float, calls: float) -> Totals:
         totals.overhead_ns,
         traffic=totals.traffic.scaled(calls),
     )
+
+
+def cut(cells: Mapping[CellKey, Totals], most_ns: int) -> dict[CellKey, Totals]:
+    """Cells whose times are in the same proportions, and no more than that together;
+    they were more."""
+    all_ns = sum(totals.self_ns for totals in cells.values())
+    return {
+        key: replace(totals, self_ns=totals.self_ns * most_ns // all_ns)
+        for key, totals in cells.items()
+    }

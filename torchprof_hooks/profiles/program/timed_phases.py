@@ -8,7 +8,7 @@ from typing import Final
 
 from torchprof_hooks.profiles.cells import CellKey
 from torchprof_hooks.profiles.names import BACKWARD_PHASES, Phase
-from torchprof_hooks.profiles.program.pattern import scaled
+from torchprof_hooks.profiles.program.pattern import fixed_cells, scaled
 from torchprof_hooks.profiles.program.stratum import Stratum
 from torchprof_hooks.profiles.totals import Totals
 
@@ -19,6 +19,7 @@ class TimedPhases:
     """Which phases of a pattern were timed in the steps that are to be like it.
 
     factors: by what the times of their cells are to be multiplied.
+    left_ns: what all of that leaves of the time of the steps; never more than that.
     watched: calls of modules from outside, and batches, where these were watched: all
         of them, as they were; or as many as in all of the time, if in a part of it they
         were not.
@@ -26,7 +27,7 @@ class TimedPhases:
 
     def __init__(self, counted: Stratum, pattern: Mapping[CellKey, Totals]) -> None:
         self.factors: dict[Phase, float] = {}
-        self._total_ns = 0
+        self._total_ns = 0.0
         self._steps_ns = counted.profile.step_times.steps_ns
         seen_ns: Counter[Phase] = Counter()
         for (_, phase), totals in pattern.items():
@@ -36,6 +37,7 @@ class TimedPhases:
             self._add(BACKWARD_PHASES, counted.backward_ns, seen_ns)
         self._add(("optimizer",), counted.optimizers_ns, seen_ns)
         self.watched = self._watched_in(counted)
+        self.left_ns = self._fit(counted)
 
     @property
     def watched_phases(self) -> tuple[Phase, ...]:
@@ -59,6 +61,18 @@ class TimedPhases:
     def within_ns(self, steps_ns: int) -> float:
         """What they took in so much of the time of the steps."""
         return self._total_ns * min(steps_ns / max(self._steps_ns, 1), 1.0)
+
+    def _fit(self, counted: Stratum) -> float:
+        """Cut what was timed in some steps, and is an estimate for all, to what these
+        have room for; what that leaves."""
+        times = counted.profile.step_times
+        known_ns = sum(t.self_ns for t in fixed_cells(counted.profile).values())
+        known_ns += self.watched_ns
+        room_ns = max(times.steps_ns + times.evaluation_ns - known_ns, 0)
+        share = min(room_ns / max(self._total_ns, 1), 1.0)
+        self._total_ns *= share
+        self.factors = {phase: share * f for phase, f in self.factors.items()}
+        return room_ns - self._total_ns
 
     def _add(
         self, phases: tuple[Phase, ...], took_ns: int, seen_ns: Counter[Phase]

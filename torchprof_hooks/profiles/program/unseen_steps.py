@@ -17,6 +17,7 @@ from torchprof_hooks.profiles.names import (
 )
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.program.pattern import (
+    cut,
     fixed_cells,
     ns_of_few_steps,
     scaled,
@@ -192,15 +193,15 @@ def _like(
     training = found.steps_ns / max(training_ns, least_ns, 1)
     rest_ns = found.all_ns - timed.within_ns(found.steps_ns)
     rest_ns -= found.share_of_all * timed.watched_ns
-    others_ns = 0
+    rest_ns = max(min(rest_ns, timed.left_ns), 0.0)
+    untimed_ns = others_ns = 0
     for (_, phase), totals in pattern.items():
-        if phase in timed.watched_phases:
-            continue
-        if phase in _OF_TRAINING:
-            rest_ns -= (phase not in timed.factors) * training * totals.self_ns
-        else:
-            others_ns += totals.self_ns
-    others = max(rest_ns, 0.0) / others_ns if others_ns else 0.0
+        if phase not in (*timed.factors, *timed.watched_phases):
+            untimed_ns += (phase in _OF_TRAINING) * totals.self_ns
+            others_ns += (phase not in _OF_TRAINING) * totals.self_ns
+    training = min(training, rest_ns / max(untimed_ns, 1))
+    rest_ns -= training * untimed_ns
+    others = rest_ns / others_ns if others_ns else 0.0
     calls = found.share_of(seen)
     of_steps = found.steps / seen.steps if seen.steps else 0.0
     return {
@@ -216,9 +217,11 @@ def with_rest(counted: Profile, cells: dict[CellKey, Totals], infos: Infos) -> P
     """The profile with these cells, and what they are, and whatever is missing of its
     wall time, to the nanosecond."""
     rest_ns = counted.wall_ns - sum(totals.self_ns for totals in cells.values())
-    key = UNSEEN
-    if cells and rest_ns <= len(cells):  # rounded
-        key = max(cells, key=lambda key: cells[key].self_ns)
+    largest = max(cells, key=lambda key: cells[key].self_ns, default=UNSEEN)
+    if cells and rest_ns < -min(len(cells), cells[largest].self_ns):
+        cells = cut(cells, counted.wall_ns)
+        rest_ns = counted.wall_ns - sum(totals.self_ns for totals in cells.values())
+    key = largest if rest_ns <= len(cells) else UNSEEN  # rounded
     known = cells.get(key, Totals())
     cells[key] = replace(known, self_ns=known.self_ns + rest_ns)
     modules = {**counted.modules, **infos, **UNSAMPLED_INFOS}
