@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from math import sqrt
 from random import Random
@@ -201,6 +201,39 @@ def test_durations_tell_more_than_spans_in_programs_too(of_true: float) -> None:
     loop.go_on(5000)
     spent = loop.overhead * loop.whole_ns - spent_before
     assert spent / (loop.whole_ns - whole_before) < 0.023
+
+
+def test_one_stall_does_not_make_measuring_look_dear() -> None:
+    usual = run_program(0.02, 1500, 100.0)
+    for steps in range(1, 32):
+        # GIVEN a program whose data is late, once
+        loop = Loop(Scheduler(0.02, ALL, 20), PRICES, step_ms=100.0)
+        loop.go_on(steps)
+        loop.go_on(1, slower=30)
+        # WHEN it goes on THEN as much is looked into as without
+        loop.go_on(1500 - steps)
+        assert loop.share_looked_into > 0.7 * usual.share_looked_into
+        believed = loop.scheduler.savings.spent_ns / loop.whole_ns
+        assert believed == pytest.approx(loop.overhead, rel=0.15)
+
+
+def price_by(longer_ms: Sequence[float]) -> float:
+    """Of the last of steps that took so much longer than those before, of 20 ms."""
+    prices = Prices(COUNTED)
+    for longer in longer_ms:
+        prices.of(Ended(Run(Level.STEPS), 20 * MS))
+        looked = Ended(Run(Level.MODULES), round((20 + longer) * MS), 100)
+        price_ns = prices.of(looked)
+    return price_ns / MS
+
+
+@pytest.mark.parametrize("longer_ms", [(3000, 1, 1), (-19, 1, 1), (1, 3000, 1, 1)])
+def test_an_outlier_of_three_does_not_set_the_price(longer_ms: Sequence[float]) -> None:
+    assert price_by(longer_ms) == pytest.approx(1, rel=0.1)
+
+
+def test_no_look_costs_more_than_the_steps_have_taken() -> None:
+    assert price_by((3000, 3000, 3000, 1)) == 21
 
 
 def test_chance_does_not_make_measuring_look_free() -> None:

@@ -144,7 +144,8 @@ class Prices:
     The price is the difference of its duration and that of the last step without, in
     the median, and the standard error of that: otherwise, the lower chance makes the
     estimate, the more is measured. As long as this is not known, the price is the
-    counted one; it is never taken to be less than half of that.
+    counted one; it is never taken to be less than half of that, nor, by durations, to
+    be more than the run has taken.
 
     counted: what things cost on this machine; by default it is timed, again and again:
         other programs come and go.
@@ -240,7 +241,9 @@ class Prices:
         if known < _FEW or level <= self.bare:
             return counted_ns
         seen_ns = steps * (_at_most(longer_ns) + self.counted_ns(self.bare))
-        return max(seen_ns, counted_ns / 2 if known >= ENOUGH else counted_ns)
+        least_ns = counted_ns / 2 if known >= ENOUGH else counted_ns
+        # What was longer than the whole run is the chance of others.
+        return max(min(seen_ns, duration_ns), least_ns)
 
     def _time_machine(self, times: int = 1) -> None:
         if self._is_timed:
@@ -292,7 +295,14 @@ class Prices:
 
 def _at_most(values: Collection[float]) -> float:
     """The median and its standard error, which is 1.253 times that of the mean if
-    values are spread normally, with 1.349 standard deviations between the quartiles."""
-    ordered, count = sorted(values), len(values)
-    between_quartiles = ordered[3 * count // 4] - ordered[count // 4]
-    return ordered[count // 2] + 1.253 * between_quartiles / 1.349 / sqrt(count)
+    values are spread normally. The standard deviation is 1.483 times the median
+    absolute one then, which is too low where values are few (Croux and Rousseeuw 1992).
+    It takes half of the values to set that; with three, the quartiles are extremes."""
+    middle, count = _median(values), len(values)
+    deviation = 1.483 * _median([abs(value - middle) for value in values])
+    return middle + 1.253 * deviation * count / (count - 0.8) / sqrt(count)
+
+
+def _median(values: Collection[float]) -> float:
+    """The upper one of two."""
+    return sorted(values)[len(values) // 2]
