@@ -35,6 +35,53 @@ def test_ranks_that_a_program_spawns(tmp_path: Path) -> None:
         assert rows["Linear"].calls == 6
 
 
+FORKS = """
+import multiprocessing, threading, time
+import torch
+from torchprof_hooks.capture.attach.optimizer_steps import optimizer_hooks
+
+model = torch.nn.Linear(4, 4)
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+def train(steps):
+    for _ in range(steps):
+        time.sleep(0.002)
+        model(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
+
+def evaluate(calls):
+    for _ in range(calls):
+        time.sleep(0.002)
+        with torch.no_grad():
+            model(torch.ones(2, 4))
+
+def in_child(work):
+    work(150)
+    print(len(optimizer_hooks.users), [each.name for each in threading.enumerate()])
+    time.sleep(0.2)  # whoever writes has time for it
+
+train(3)
+for work in (train, evaluate):
+    child = multiprocessing.get_context("fork").Process(target=in_child, args=(work,))
+    child.start()
+    child.join()
+    print(child.exitcode)
+train(2)
+"""
+
+
+def test_forks_write_nothing_and_are_soon_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "profile.json"
+    save = ("--save", str(path), "--flush-secs=0.05")
+    run = profiled(*save, written(tmp_path, FORKS))
+    in_child = "0 ['MainThread']"
+    assert run.out.splitlines() == [in_child, "0"] * 2, run.err
+    assert (run.code, run.reports, run.before_report) == (0, 1, "")
+    assert list(tmp_path.glob("*.json")) == [path]
+    times = Profile.load(path).step_times
+    assert (times.steps, times.evaluations) == (5, 0)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("is_by_variable", [False, True], ids=["enable", "variable"])
 def test_ranks_of_a_program_that_begins_to_measure_itself(

@@ -126,7 +126,10 @@ class Recorder:
 
     def _at_step(self, steps: int) -> bool:
         """Between two steps: write the file if that is due, and begin or end a trace.
-        Returns whether the next step is traced."""
+        In a fork, measure nothing any more. Returns whether the next step is traced."""
+        if os.getpid() != self._pid:  # a fork: it has our hooks, and all numbers so far
+            self._sampler.stop()
+            return False
         if self._traced is not None:
             self._traced.end(steps)
         if not self._is_left_out():

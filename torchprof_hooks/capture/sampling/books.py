@@ -163,6 +163,11 @@ class Books:
         self._first_node = next_sequence_number()
         self._began_ns = perf_counter_ns()
 
+    @property
+    def is_running(self) -> bool:
+        """Whether it is, since `start`."""
+        return self._began_ns > 0
+
     def book_time(self, *, is_end: bool = True) -> int:
         """Book the nanoseconds that have passed, return them, and go on.
 

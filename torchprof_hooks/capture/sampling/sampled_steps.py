@@ -46,6 +46,7 @@ class SampledSteps:
 
     at_step: called now and then between steps, with the number of those that ended;
         whether the one that begins is disturbed, and should be kept apart from others.
+        It may call `stop`.
     """
 
     def __init__(self, make_tracker: MakeTracker, scheduler: Scheduler) -> None:
@@ -275,7 +276,10 @@ class SampledSteps:
         chosen = self._next_book()
         if self.at_step is not None:
             self._aside_ns += books.leave_out()
-            if self.at_step(self.steps):
+            is_disturbed = self.at_step(self.steps)
+            if not books.is_running:
+                return
+            if is_disturbed:
                 self._run, self._steps_left = Run(Level.PHASES), 1
                 chosen = books.disturbed
             self._detector.leave_out(books.leave_out())  # not paid from the budget
