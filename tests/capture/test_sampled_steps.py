@@ -22,10 +22,15 @@ from tests.helpers import in_thread
 from tests.planted import Work
 from torchprof_hooks import profile, profile_function
 from torchprof_hooks.capture.attach.function_mode import FunctionMode
+from torchprof_hooks.capture.sampling import steps_without_optimizer
 from torchprof_hooks.capture.sampling.prices import CountedCosts, Level, Prices
 from torchprof_hooks.capture.sampling.scheduler import Scheduler
 from torchprof_hooks.capture.torch_names.functions import function_modes
-from torchprof_hooks.profiles.names import OUTSIDE_NAME, UNSAMPLED_NAME
+from torchprof_hooks.profiles.names import (
+    AFTER_BACKWARD_NAME,
+    OUTSIDE_NAME,
+    UNSAMPLED_NAME,
+)
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.program.strata import Strata
 
@@ -272,6 +277,30 @@ def test_what_is_done_between_steps_is_in_no_book(
     assert whole.wall_ns < 50 * MS
     assert 0 <= whole.overhead_ns < 50 * MS
     assert all(totals.overhead_ns >= 0 for totals in whole.cells.values())
+
+
+def test_what_is_done_between_steps_is_none_of_what_comes_after_backward(
+    clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without an optimizer, a pass ends the step."""
+    monkeypatch.setattr(steps_without_optimizer, "any_optimizer_made", lambda: False)
+
+    def save(steps: int) -> bool:
+        burn(50)
+        return False
+
+    with sampled(Level.MODULES, Level.PHASES) as sampler:
+        sampler.at_step = save
+        work = Work()
+        for _ in range(6):
+            y = work(torch.ones(2)).sum()
+            burn(100)
+            y.backward()
+            burn(7)
+        work(torch.ones(2))
+        cells = sampler.strata().whole.cells
+    after_ns = cells[(AFTER_BACKWARD_NAME,), "outside"].self_ns
+    assert after_ns == pytest.approx(6 * 7 * MS, rel=0.01)
 
 
 def test_a_program_of_many_models_is_looked_at_in_phases() -> None:

@@ -126,6 +126,7 @@ class StepDetector:
     def leave_out(self, duration_ns: int) -> None:
         """Of the step that is running, measuring took so much: it is not counted."""
         self._began_ns += duration_ns
+        self._without_optimizer.leave_out(duration_ns)
 
     def counted(
         self, stamps: Sequence[int] = (), evaluations: int = 0, last_ns: int = 0

@@ -68,6 +68,10 @@ class StepsWithoutOptimizer:
         """
         self._pass_ended_ns, self._interruptions_ns = end_ns, interruptions_ns
 
+    def leave_out(self, duration_ns: int) -> None:
+        """Since that pass, measuring took so much: it is not counted."""
+        self._pass_ended_ns += duration_ns
+
     def tracker_changed(self, difference_ns: int) -> None:
         """Interruptions are counted by another tracker, whose sum is so much larger."""
         self._interruptions_ns += difference_ns
