@@ -9,6 +9,7 @@ import pytest
 from torchprof_hooks.capture.sampling.optimizer_rounds import (
     LEAST_PATIENCE,
     OptimizerRounds,
+    RoundEnd,
 )
 
 
@@ -18,7 +19,14 @@ class Optimizer:
 
 def ended(rounds: OptimizerRounds, *optimizers: object) -> list[int]:
     """How many training steps end with each step."""
-    return [rounds.stepped(optimizer).steps for optimizer in optimizers]
+    return [end(rounds, optimizer).steps for optimizer in optimizers]
+
+
+def end(rounds: OptimizerRounds, *optimizers: object) -> RoundEnd:
+    """What ends with these, which step at once."""
+    for optimizer in optimizers:
+        rounds.stepped(optimizer)
+    return rounds.ended()
 
 
 def test_one_optimizer() -> None:
@@ -30,9 +38,9 @@ def test_whether_an_optimizer_is_alone() -> None:
     rounds = OptimizerRounds()
     first, second = Optimizer(), Optimizer()
     assert rounds.only_optimizer == 0
-    rounds.stepped(first)
+    end(rounds, first)
     assert rounds.only_optimizer == id(first)
-    rounds.stepped(second)
+    end(rounds, second)
     assert rounds.only_optimizer == 0
     del second
     assert rounds.only_optimizer == id(first)
@@ -40,8 +48,8 @@ def test_whether_an_optimizer_is_alone() -> None:
 
 def test_optimizers_that_take_turns_are_one_step() -> None:
     rounds, critic, generator = OptimizerRounds(), Optimizer(), Optimizer()
-    assert rounds.stepped(critic) == (1, True)
-    assert rounds.stepped(generator) == (1, True)  # nobody could know
+    assert end(rounds, critic) == (1, True)
+    assert end(rounds, generator) == (1, True)  # nobody could know
     assert ended(rounds, *[critic, generator] * 4) == [0, 1] * 4
 
 
@@ -54,8 +62,40 @@ def test_the_rarest_of_optimizers_ends_the_step() -> None:
 
 def test_one_for_each_parameter() -> None:
     rounds, each = OptimizerRounds(), [Optimizer() for _ in range(4)]
-    assert [rounds.stepped(one).is_new for one in each] == [True] * 4
+    assert [end(rounds, one).is_new for one in each] == [True] * 4
     assert ended(rounds, *each[::-1], *each[::-1]) == [0, 0, 0, 1] * 2
+
+
+MANY = (62, 161, 300)
+
+
+@pytest.mark.parametrize("count", MANY)
+def test_many_in_one_step(count: int) -> None:
+    rounds, each = OptimizerRounds(), [Optimizer() for _ in range(count)]
+    ended(rounds, *each)
+    for _ in range(5):
+        assert ended(rounds, *each[::-1]) == [0] * (count - 1) + [1]
+
+
+@pytest.mark.parametrize("count", MANY)
+def test_those_that_step_at_once_end_one_step(count: int) -> None:
+    rounds, each = OptimizerRounds(), [Optimizer() for _ in range(count)]
+    late, rest = each[:40], each[40:]
+    assert [end(rounds, *each[20:]).steps for _ in range(5)] == [1] * 5
+    assert [end(rounds, *each) for _ in range(2)] == [(1, True), (1, False)]
+    # Some are given up, and come back.
+    given_up = [end(rounds, *rest).steps for _ in range(100)]
+    assert (sum(given_up), given_up[-1]) == (100, 1)
+    assert [end(rounds, *each).steps for _ in range(5)] == [1] * 5
+    assert end(rounds, *late).steps == 0  # one part of a step
+    assert end(rounds, *rest).steps == 1  # and the other
+
+
+def test_many_that_take_turns_with_others() -> None:
+    rounds, critics = OptimizerRounds(), [Optimizer() for _ in range(62)]
+    generators = [Optimizer() for _ in range(62)]
+    found = [end(rounds, *each).steps for each in [critics, generators] * 5]
+    assert found == [1, 1] + [0, 1] * 4  # nobody could know
 
 
 def test_one_that_is_not_used_any_more_is_given_up() -> None:

@@ -232,6 +232,79 @@ def test_optimizers_that_share_a_step(follow: Follow) -> None:
     assert found.step_times.evaluations == 9
 
 
+class Many(nn.Module):
+    """Each parameter has an optimizer that steps inside of the backward pass; those of
+    `resting` are not used."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        made = (nn.Parameter(torch.ones(1)) for _ in range(count))
+        self.each = nn.ParameterList(made)
+        self.resting = 0
+        for parameter in self.each:
+            optimizer = torch.optim.SGD([parameter], 0.1)
+            parameter.register_post_accumulate_grad_hook(
+                lambda _, optimizer=optimizer: optimizer.step()
+            )
+
+    def forward(self) -> torch.Tensor:
+        burn(4)
+        return torch.cat(list(self.each)[self.resting :])
+
+    def train_steps(self, steps: int) -> None:
+        for _ in range(steps):
+            burn(1)
+            self().sum().backward()
+
+
+@pytest.mark.parametrize("count", [62, 161, pytest.param(300, marks=THOROUGH)])
+def test_optimizers_that_step_inside_of_backward(follow: Follow, count: int) -> None:
+    many = Many(count)
+    with follow() as read:
+        many.train_steps(12)
+        found = read()
+    assert all_steps(found) == 12
+    assert found.step_times.first_ns == 5 * MS
+    assert durations(found.step_times) == [(11, 5)]
+    assert not found.step_times.evaluations
+
+
+def test_optimizers_inside_of_backward_that_come_and_go(follow: Follow) -> None:
+    """Layers are frozen, and not any more."""
+    many = Many(62)
+    with follow() as read:
+        for resting in (20, 0, 40, 0):
+            many.resting = resting
+            many.train_steps(20)
+        found = read()
+    assert all_steps(found) == 80
+    assert found.step_times.later_ns == 79 * 5 * MS
+
+
+def test_an_optimizer_after_those_inside_of_backward(follow: Follow) -> None:
+    many, work = Many(62), Work(1, 2)
+    optimizer = sgd(work)
+    with follow() as read:
+        for _ in range(12):
+            (many().sum() + work(torch.ones(2)).sum()).backward()
+            burn(3)
+            optimizer.step()
+        found = read()
+    assert all_steps(found) == 12
+    assert durations(found.step_times) == [(11, 10)]
+
+
+def test_passes_with_optimizers_inside_of_a_function(follow: Follow) -> None:
+    many = Many(62)
+    epoch = profile_function(many.train_steps)
+    with follow() as read:
+        for _ in range(4):
+            epoch(5)
+        found = read()
+    assert all_steps(found) == 20
+    assert durations(found.step_times) == [(19, 5)]
+
+
 class Outer(torch.optim.Optimizer):
     """Has another optimizer do a part of its work, as ZeroRedundancyOptimizer does."""
 

@@ -6,8 +6,8 @@ import weakref
 from collections import Counter
 from typing import Any, Final, NamedTuple
 
-#: Steps of optimizers after which the rest of a round is not waited for any more: at
-#: first, and at most.
+#: Steps of one optimizer after which the rest of a round is not waited for any more: at
+#: first, and at most. Not of all: there may be one optimizer for each parameter.
 LEAST_PATIENCE: Final = 16
 MOST_PATIENCE: Final = 256
 
@@ -31,9 +31,13 @@ class OptimizerRounds:
     again, more patience is had from then on, unless it then steps as often itself, with
     none of the others: they take turns by epochs.
 
+    Those that step before anybody asks whether the round has ended do so at once, as
+    one for each parameter does in a backward pass: together they end one round at most.
+
     Optimizers that others call in their steps do not count.
 
     living: those that have stepped and are not forgotten, by their ids.
+    latest: the ids of those that have stepped since somebody asked for the end.
     """
 
     def __init__(self) -> None:
@@ -42,8 +46,9 @@ class OptimizerRounds:
         self._awaited: set[int] = set()
         self._resting: set[int] = set()
         self._stepped: Counter[int] = Counter()  # in this round
+        self.latest: set[int] = set()
         self._patience = LEAST_PATIENCE
-        self._returned = 0  # the id of one after which no other has stepped; or 0
+        self._returned: set[int] = set()  # ids of some after which no other has stepped
 
     def knows(self, optimizer: Any) -> bool:
         """Whether `optimizer` has stepped, in another one's steps or not, and is not
@@ -56,28 +61,32 @@ class OptimizerRounds:
         living = list(self.living)  # others may die in between
         return living[0] if len(living) == 1 else 0
 
-    def stepped(self, optimizer: Any) -> RoundEnd:
+    def stepped(self, optimizer: Any) -> None:
         """`optimizer` has made a step."""
         key = id(optimizer)
         self._inner.pop(key, None)
-        is_new = key not in self.living
-        self._stepped[key] += 1
-        if is_new:
+        if key not in self.living:
             self.living[key] = weakref.ref(optimizer, lambda _: self._remove(key))
-        if self._returned not in {0, key}:
-            self._returned = 0
+        self._stepped[key] += 1
+        self.latest.add(key)
+
+    def ended(self) -> RoundEnd:
+        """What has ended with the optimizers that have stepped since this was asked."""
+        latest, self.latest = self.latest, set()
+        is_new = not latest <= self._awaited | self._resting
+        if self._returned and not latest <= self._returned:
+            self._returned = set()
             self._patience = min(2 * self._patience, MOST_PATIENCE)
-        is_back = key in self._resting
-        if is_back:
-            self._resting.discard(key)
-            self._returned = key
-        if is_new or is_back:
+        if back := latest & self._resting:
+            self._resting -= back
+            self._returned = back
+        if is_new or back:
             self._awaited |= self._stepped.keys()
         elif self._awaited <= self._stepped.keys():
             self._awaited = set(self._stepped)
-        elif self._stepped.total() > self._patience:
+        elif max(self._stepped.values(), default=0) > self._patience:
             self._resting |= self._awaited - self._stepped.keys()
-            self._returned = 0
+            self._returned = set()
             self._awaited = set(self._stepped)
             return self._end(min(self._stepped.values()), is_new)
         else:
@@ -109,7 +118,5 @@ class OptimizerRounds:
         """Ids are used again."""
         self.living.pop(key, None)
         self._stepped.pop(key, None)
-        self._awaited.discard(key)
-        self._resting.discard(key)
-        if self._returned == key:
-            self._returned = 0
+        for kept in (self._awaited, self._resting, self.latest, self._returned):
+            kept.discard(key)

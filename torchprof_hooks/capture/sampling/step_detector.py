@@ -45,6 +45,7 @@ class StepDetector:
     It is told of optimizers' steps and of whatever ends that was called from outside of
     all. A call in which a graph was made begins a training step, or is a part of the
     one that runs; a call without, while no training step runs, is an evaluation.
+    Optimizers that step inside of a backward pass do so together, at its end.
 
     Without an optimizer of torch's: see `StepsWithoutOptimizer`.
 
@@ -165,7 +166,13 @@ class StepDetector:
 
     def optimizer_stepped(self, optimizer: Any, inside_call: bool, now_ns: int) -> None:
         """`optimizer` has made a step of its own."""
-        ended = self.rounds.stepped(optimizer)
+        assert self._tracker is not None
+        self.rounds.stepped(optimizer)
+        if not self._tracker.passes:  # in one, others may follow
+            self._round_may_end(inside_call, now_ns)
+
+    def _round_may_end(self, inside_call: bool, now_ns: int) -> None:
+        ended = self.rounds.ended()
         if not ended.steps:
             return
         duration_ns = now_ns - self._began_ns + self._without_optimizer.held_ns
@@ -246,9 +253,13 @@ class StepDetector:
             self._give_up()
 
     def _pass_ended(self, site: Site, end_ns: int) -> None:
+        assert self._tracker is not None
         self._passes += 1
-        if site.caller is not site.caller.caller:
-            self._has_inner_passes = True
+        is_inside = site.caller is not site.caller.caller
+        self._has_inner_passes |= is_inside
+        if self.rounds.latest and not self._tracker.passes:
+            self._round_may_end(True, end_ns)  # the boundary comes below
+        if is_inside:
             return
         if self._boundary_is_due:
             self._boundary_is_due = False
@@ -258,7 +269,6 @@ class StepDetector:
             if self._passes > 4 * self._longest:
                 self._give_up()
         else:
-            assert self._tracker is not None
             without = self._without_optimizer
             without.pass_ended(end_ns, self._tracker.entered_ns)
             is_usual = self._passes == without.usual_passes
