@@ -66,6 +66,20 @@ def test_rates(script: Path, tmp_path: Path) -> None:
     assert f"\nThroughput: {speed} items per second\n" in run.err
 
 
+def test_an_evaluation_before_training_is_a_part_of_the_start(tmp_path: Path) -> None:
+    saved, train = tmp_path / "profile.json", TRAIN.split("for ")
+    sanity_check = "with torch.no_grad():\n    model(torch.ones(2, 4))\n"
+    program = train[0] + 2 * sanity_check + "for " + train[1]
+
+    run = profiled("--save", str(saved), "-c", program)
+
+    assert (run.code, run.out, run.reports) == (0, "trained\n", 1)
+    strata = ProgramProfile.load(saved).strata
+    times = strata.warm_up.profile.step_times
+    assert (strata.warm_up.steps, strata.steps) == (3, 2 + 5)
+    assert (times.first_steps, times.evaluations) == (1, 2)
+
+
 def test_all_tables(script: Path) -> None:
     run = profiled("--full", str(script))
     assert (run.code, run.out, run.reports) == (0, "trained\n", 1)

@@ -111,8 +111,8 @@ def _coarse_tracker(names: ModuleNames) -> Tracker:
 
 class Books:
     """One for each level, one for the first step, in which much is done for the first
-    time, and one for steps that something of ours takes part in. Time is booked in the
-    open one.
+    time, with evaluations before it, and one for steps that something of ours takes
+    part in. Time is booked in the open one.
 
     levels: those that steps are looked at on; where these are too close, the end of a
         step may be all that is seen, or phases.
@@ -150,6 +150,11 @@ class Books:
 
     def __iter__(self) -> Iterator[Book]:
         return iter((self.warm_up, *self.by_level.values(), self.disturbed))
+
+    @property
+    def is_at_start(self) -> bool:
+        """Whether no step has ended that could be compared with others."""
+        return not any(book.steps for book in self.by_level.values())
 
     def renewed(self, phase_times: PhaseTimes) -> Books:
         """The same without anything in them."""

@@ -324,6 +324,9 @@ class SampledSteps:
         """Have the run that has ended booked, and choose how to go on."""
         books, ended = self._books, self._ended()
         self._aside_ns = 0
+        if books.is_at_start and self._start_goes_on(ended):
+            self._run, self._steps_left = Run(self._scheduler.top), 1
+            return books.warm_up
         if books.open is books.warm_up:
             self._run = self._scheduler.begin(ended)
         elif books.open is books.disturbed:
@@ -332,6 +335,12 @@ class SampledSteps:
             self._run = self._scheduler.next(ended, self._least())
         self._steps_left = self._run.steps
         return books.by_level[self._run.level]
+
+    def _start_goes_on(self, ended: Ended) -> bool:
+        if not self._detector.expects_first_step():
+            return False
+        is_disturbed = self._books.open is self._books.disturbed
+        return is_disturbed or self._scheduler.lets_wait(ended)
 
     def _least(self) -> Level:
         """The lowest level that is possible now."""

@@ -25,7 +25,8 @@ _LONGEST_WAIT: Final = 64
 #: little. What they cost is saved afterwards.
 _EARLY: Final = tuple(4**n for n in range(1, 12))
 #: How much more than it has earned a run may cost that is not over, although it is so
-#: many times as long as the longest step: nobody knows when it will be.
+#: many times as long as the longest step: nobody knows when it will be. The same of
+#: evaluations before the first step.
 _MOST_AHEAD_NS: Final = 1_000_000_000
 _MUCH_LONGER: Final = 4
 
@@ -46,7 +47,11 @@ class Savings:
     @property
     def is_overdrawn(self) -> bool:
         """Whether more has been spent than earned."""
-        return self._left_ns < 0
+        return self.is_overdrawn_by(0)
+
+    def is_overdrawn_by(self, amount_ns: float) -> bool:
+        """Whether so much more has been spent than earned."""
+        return self._left_ns < -amount_ns
 
     def earn(self, income_ns: float, steps: int = 1) -> None:
         """So many steps earn that together."""
@@ -152,6 +157,15 @@ class Scheduler:
         if self._is_turn_of_phases(bare):
             return Run(Level.PHASES, _LONGEST_RUN)
         return self._look(bare)
+
+    def lets_wait(self, ended: Ended) -> bool:
+        """An evaluation has ended that came before the first step. Whether what follows
+        may be looked at as closely: until that is too far ahead of what was earned."""
+        if self._max_overhead < 1 and self.savings.is_overdrawn_by(_MOST_AHEAD_NS):
+            return False
+        self.savings.earn(self._max_overhead * ended.duration_ns)
+        self.savings.spend(self.prices.counted(ended) + ended.aside_ns)
+        return True
 
     def is_out_of_hand(self, running: Ended) -> bool:
         """Whether a run that is not over should cost no more: otherwise, what is long

@@ -16,12 +16,16 @@ from torchprof_hooks.capture.sampling.steps_without_optimizer import (
     StepsWithoutOptimizer,
 )
 from torchprof_hooks.capture.torch_names.autograd import next_sequence_number
+from torchprof_hooks.capture.torch_names.modules import any_optimizer_made
 from torchprof_hooks.capture.tracking.tracker import Tracker
 
 #: Calls that made a graph of which no backward pass was seen, or passes that no
 #: optimizer came after, until they are taken for something else than one training step:
 #: so many, or four times those of the longest step so far.
 LEAST_LONG: Final = 1024
+#: Evaluations after which no training is expected any more, although an optimizer was
+#: made: reinforcement learning plays for some thousands before it learns.
+MOST_EVALUATIONS: Final = 10_000
 
 
 def _nothing(is_training: bool) -> None:
@@ -80,6 +84,7 @@ class StepDetector:
         self._has_inner_passes = self._has_steps_in_calls = False
         self._boundary_is_due = False
         self._without_optimizer = StepsWithoutOptimizer()
+        self._is_in_fresh_thread = next_sequence_number() == 0  # made no graph so far
         self._tracker: Tracker | None = None
         self._sees_waiting = True
         self._waited_ns = 0  # before the step that is running
@@ -198,6 +203,15 @@ class StepDetector:
             self._count(duration_ns)
 
     # Calls
+
+    def expects_first_step(self) -> bool:
+        """Whether what is done for the first time in training seems to be still to
+        come, after evaluations: an optimizer was made, and nothing was trained, also
+        not before time counted."""
+        has_trained = self._steps or self._without_optimizer.held_steps
+        is_first = self._is_in_fresh_thread and not has_trained
+        is_early = self.counter.evaluations < MOST_EVALUATIONS
+        return is_first and is_early and any_optimizer_made()
 
     @property
     def is_idle(self) -> bool:

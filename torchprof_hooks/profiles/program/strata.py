@@ -28,9 +28,10 @@ _NO_STEPS: Final = Stratum()
 class Strata:
     """All steps of a program, and its evaluation calls, which count as steps here.
 
-    warm_up: the first one. phases, modules, functions: those after it, by how closely
-        they were looked at; of modules called from outside of all others, and of
-        optimizers and backward passes, all in these are known.
+    warm_up: the first one, with evaluation calls before it. phases, modules, functions:
+        those after it, by how closely they were looked at; of modules called from
+        outside of all others, and of optimizers and backward passes, all in these are
+        known.
     disturbed: steps that something of ours took part in; they say nothing of others.
     counted: those of which only the end was seen.
     """
