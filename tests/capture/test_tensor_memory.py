@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,9 +19,11 @@ from tests.capture.random_programs import Program
 from tests.cores import NATIVE_CORE
 from tests.fake_clock import FakeClock
 from tests.helpers import in_thread
+from tests.programs import python
 from torchprof_hooks import Profile, add_hook, delete_hook, profile
 from torchprof_hooks.capture.attach.attachments import attachments
 from torchprof_hooks.capture.core import CORE
+from torchprof_hooks.capture.core.build import compile_extension
 from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.tracking.meters import AllocatorMeter
 from torchprof_hooks.capture.tracking.tensor_memory import (
@@ -345,6 +348,40 @@ def test_what_a_thread_has_taken_another_may_free() -> None:
         tensors.clear()
         Takes()(X)
     assert memory_of(prof.profile, "Takes").used_bytes == 7 * KIB
+
+
+def test_what_another_thread_frees_is_not_kept_by_the_one_that_took_it() -> None:
+    with profile(memory=True) as prof:
+        for _ in range(20):
+            tensors = [Takes()(X), taken(64)]
+            in_thread(tensors.clear)
+    found = prof.profile.memory
+    assert found is not None
+    assert found.peak_bytes < 2 * 64 * KIB
+
+
+WRAPPED = """
+import ctypes, sys, torch
+from torchprof_hooks import profile
+module = torch.nn.Linear(2, 8)
+def measured():
+    with profile(memory=True) as prof:
+        module(torch.ones(4, 2))
+    return prof.profile.cells[("Linear",), "forward"].memory.used_bytes
+before = measured()
+with profile(memory=True):
+    ctypes.CDLL(sys.argv[1]).put_on()
+    module(torch.ones(4, 2))
+print(before == measured() == measured() > 0)
+"""
+
+
+@pytest.mark.slow
+def test_somebody_else_comes_in_front_and_asks_us_in_turn(tmp_path: Path) -> None:
+    library = tmp_path / "wrapping.so"
+    compile_extension(Path(__file__).with_name("wrapping_allocator.cpp"), library)
+    ended = python("-c", WRAPPED, str(library))
+    assert (ended.returncode, ended.stdout) == (0, "True\n"), ended.stderr
 
 
 def test_threads_that_come_and_go() -> None:

@@ -1,4 +1,4 @@
-// Bytes of tensors on the CPU, to the byte, by the thread that takes and frees them.
+// Bytes of tensors on the CPU, to the byte, by the thread that takes them.
 //
 // While anybody wants to know, torch's allocator is asked through one of ours, which
 // counts. torch reports what it allocates as well, but to one listener for each thread,
@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <mutex>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "../tools.h"
@@ -24,7 +25,7 @@ namespace memory {
 
 struct Reading {
   int64_t used;   // handed out since counting began
-  int64_t level;  // of that, what has not been given back, by this thread
+  int64_t level;  // of that, what has not been given back, by whichever thread
   int64_t peak;   // the highest level since the reader's last reading
 };
 
@@ -36,16 +37,16 @@ struct Reader {
   int64_t peak = 0;
 };
 
-// What one thread has taken and given back. Written by that thread alone, but for the
-// list of readers.
+// What one thread has taken, and what of that has been given back. Written by that thread
+// alone, but for what others give back, and the list of readers.
 class Account {
  public:
   void took(int64_t bytes) {
-    add(used_, bytes);
-    add(level_, bytes);
-    if (get(level_) > get(peak_)) set(peak_, get(level_));
+    set(used_, get(used_) + bytes);
+    int64_t level = level_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
+    if (level > get(peak_)) set(peak_, level);
   }
-  void gave(int64_t bytes) { add(level_, -bytes); }
+  void gave(int64_t bytes) { level_.fetch_sub(bytes, std::memory_order_relaxed); }
 
   void add_reader(Reader* reader) {
     Locked locked(lock_);
@@ -58,9 +59,10 @@ class Account {
     Locked locked(lock_);
     readers_.erase(std::remove(readers_.begin(), readers_.end(), reader), readers_.end());
   }
-  bool is_read() {
+  // Whether another thread can have it: nobody reads it, and all has been given back.
+  bool is_free() {
     Locked locked(lock_);
-    return !readers_.empty();
+    return readers_.empty() && get(level_) == 0;
   }
 
   Reading read(Reader* reader) {
@@ -84,19 +86,18 @@ class Account {
     set(peak_, get(level_));
   }
 
-  // Not read-modify-write: only its own thread writes. Others see whole numbers.
+  // Others see whole numbers.
   using Number = std::atomic<int64_t>;
   static int64_t get(const Number& number) { return number.load(std::memory_order_relaxed); }
   static void set(Number& number, int64_t value) { number.store(value, std::memory_order_relaxed); }
-  static void add(Number& number, int64_t value) { set(number, get(number) + value); }
 
   Number used_{0}, level_{0}, peak_{0};
   SpinLock lock_;
   std::vector<Reader*> readers_;
 };
 
-// All there are. Those of threads that have ended are given to others, unless somebody
-// reads them. None is ever freed: blocks are given back until the very end of a process.
+// All there are. Those of threads that have ended are given to others as soon as they are
+// free. None is ever freed: blocks are given back until the very end of a process.
 class Accounts {
  public:
   static Account& here() {
@@ -119,7 +120,7 @@ class Accounts {
   static void open() {
     {
       std::lock_guard<std::mutex> locked(mutex());
-      auto free = std::find_if(unused().begin(), unused().end(), [](Account* a) { return !a->is_read(); });
+      auto free = std::find_if(unused().begin(), unused().end(), [](Account* a) { return a->is_free(); });
       if (free != unused().end()) {
         mine_ = *free;
         unused().erase(free);
@@ -141,10 +142,12 @@ class Accounts {
   static inline thread_local Account* mine_ = nullptr;
 };
 
-// Blocks that are handed out, by address: how large they are, and how they are freed.
+// Blocks that are handed out, by address: how large they are, how they are freed, and who
+// has taken them.
 struct Block {
   int64_t bytes;
   c10::DeleterFnPtr free;
+  Account* taker;
 };
 
 class Blocks {
@@ -189,33 +192,38 @@ inline Blocks& blocks() {
 inline c10::DeleterFnPtr taken_without_us();
 
 inline void give_back(void* address) {
-  Block block{0, nullptr};
+  Block block{0, nullptr, nullptr};
   // Out of the table first: as soon as it is free, the address may come again.
   if (blocks().take(address, &block)) {
-    Accounts::here().gave(block.bytes);
+    block.taker->gave(block.bytes);
   } else {  // taken without us
     block.free = taken_without_us();
   }
   block.free(address);
 }
 
+// Asks the allocator behind it. That may be somebody else's by now, who came in front of
+// us, and asks us in turn: then what was there first of all is asked.
 class CountingAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t bytes) override {
-    c10::DataPtr data = inner()->allocate(bytes);
+    Turn turn(this);
+    if (turn.is_second) return turn.inner->allocate(bytes);
+    c10::DataPtr data = turn.inner->allocate(bytes);
     void* address = data.get();
     c10::DeleterFnPtr free = data.get_deleter();
     if (address == nullptr || data.get_context() != address || free == &give_back) return data;
-    blocks().insert(address, {int64_t(bytes), free});
+    Account& taker = Accounts::here();
+    blocks().insert(address, {int64_t(bytes), free, &taker});
     (void)data.compare_exchange_deleter(free, &give_back);
-    Accounts::here().took(int64_t(bytes));
+    taker.took(int64_t(bytes));
     return data;
   }
-  bool is_simple_data_ptr(const c10::DataPtr& data) const override { return inner()->is_simple_data_ptr(data); }
-  c10::DeleterFnPtr raw_deleter() const override { return inner()->raw_deleter() ? &give_back : nullptr; }
-  c10::DeleterFnPtr raw_deleter_of_inner() const { return inner()->raw_deleter(); }
+  bool is_simple_data_ptr(const c10::DataPtr& data) const override { return Turn(this).inner->is_simple_data_ptr(data); }
+  c10::DeleterFnPtr raw_deleter() const override { return Turn(this).inner->raw_deleter() ? &give_back : nullptr; }
+  c10::DeleterFnPtr raw_deleter_of_first() const { return first_.load(std::memory_order_relaxed)->raw_deleter(); }
   void copy_data(void* target, const void* source, size_t bytes) const override {
-    inner()->copy_data(target, source, bytes);
+    Turn(this).inner->copy_data(target, source, bytes);
   }
 
   bool is_counting() const { return c10::GetCPUAllocator() == this; }
@@ -225,17 +233,29 @@ class CountingAllocator final : public c10::Allocator {
     std::lock_guard<std::mutex> locked(mutex_);
     c10::Allocator* there = c10::GetCPUAllocator();
     if (does && there != this) {
+      c10::Allocator* none = nullptr;
+      first_.compare_exchange_strong(none, there);
       inner_.store(there);
       c10::SetCPUAllocator(this);
     } else if (!does && there == this) {
-      c10::SetCPUAllocator(inner());
+      c10::SetCPUAllocator(inner_.load());
     }
     return is_counting();
   }
 
  private:
-  c10::Allocator* inner() const { return inner_.load(std::memory_order_relaxed); }
-  std::atomic<c10::Allocator*> inner_{nullptr};
+  // While this thread asks the allocator behind us.
+  struct Turn {
+    explicit Turn(const CountingAllocator* ours)
+        : is_second(std::exchange(is_asking, true)),
+          inner((is_second ? ours->first_ : ours->inner_).load(std::memory_order_relaxed)) {}
+    Turn(const Turn&) = delete;
+    ~Turn() { is_asking = is_second; }
+    const bool is_second;
+    c10::Allocator* const inner;
+    static inline thread_local bool is_asking = false;
+  };
+  std::atomic<c10::Allocator*> first_{nullptr}, inner_{nullptr};
   std::mutex mutex_;
 };
 
@@ -255,6 +275,6 @@ inline CountingAllocator& allocator() {
   return one;
 }
 
-inline c10::DeleterFnPtr taken_without_us() { return allocator().raw_deleter_of_inner(); }
+inline c10::DeleterFnPtr taken_without_us() { return allocator().raw_deleter_of_first(); }
 
 }  // namespace memory
