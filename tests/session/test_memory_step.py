@@ -211,7 +211,8 @@ def test_interrupts_leave_nothing_running_after_a_drop() -> None:
         for _ in range(40):
             memory = MemoryStep()
             try:
-                signal.setitimer(signal.ITIMER_REAL, chance.uniform(0.0005, 0.02))
+                # Again, if Python could not let it pass: from a weakref's callback, say.
+                signal.setitimer(signal.ITIMER_REAL, chance.uniform(0.0005, 0.02), 1)
                 while True:
                     memory.begin()
                     train()
