@@ -680,7 +680,7 @@ signal.signal(signal.SIGALRM, interrupt)
 random.seed(0)
 for _ in range(int(sys.argv[2])):
     try:
-        signal.setitimer(signal.ITIMER_REAL, random.uniform(0.0005, 0.02))
+        signal.setitimer(signal.ITIMER_REAL, random.uniform(0.0005, 0.02), 1)
         with ProfilerHook(1, output_dir=sys.argv[1], trace_first=True) as hook:
             while True:
                 loop.step()
