@@ -26,6 +26,7 @@ from torchprof_hooks.capture.attach import garbage
 from torchprof_hooks.capture.attach.attachments import attachments
 from torchprof_hooks.capture.record.module_names import ModuleNames
 from torchprof_hooks.capture.sampling.prices import Level
+from torchprof_hooks.capture.sampling.step_detector import StepDetector
 from torchprof_hooks.profiles.names import GARBAGE_NAME, OUTSIDE_NAME
 from torchprof_hooks.profiles.totals import Totals
 
@@ -280,3 +281,25 @@ def test_no_other_thread_comes_in_while_torch_goes_through_its_hooks() -> None:
         thread.join()
     assert kept
     assert not errors
+
+
+@pytest.mark.parametrize("options", [{}, {"max_overhead": 0.5}], ids=str)
+def test_collections_while_measuring_begins_or_ends_leave_no_time_below_zero(
+    options: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("start", "stop"):
+        monkeypatch.setattr(StepDetector, name, collecting(vars(StepDetector)[name]))
+    with profile(**options) as prof:
+        burn(1)
+    found = prof.profile
+    assert min(totals.self_ns for totals in found.cells.values()) >= 0
+    assert sum(totals.self_ns for totals in found.cells.values()) == found.wall_ns
+
+
+def collecting(method: Callable[..., Any]) -> Callable[..., Any]:
+    def collect(self: Any) -> Any:
+        with long_collections():
+            gc.collect()
+        return method(self)
+
+    return collect

@@ -211,7 +211,7 @@ def test_interrupts_leave_nothing_running_after_a_drop() -> None:
         for _ in range(40):
             memory = MemoryStep()
             try:
-                # Again, if Python could not let it pass: from a weakref's callback, say.
+                # Again, if Python could not let it pass (from a weakref's callback).
                 signal.setitimer(signal.ITIMER_REAL, chance.uniform(0.0005, 0.02), 1)
                 while True:
                     memory.begin()

@@ -62,11 +62,11 @@ class EveryStep:
     def start(self) -> None:
         """Begin; or go on after `stop`."""
         attachments.attach(optimizer_hooks, self)
-        attachments.attach(garbage_callback, self)
         self.tracker.on_pause = self._detector.call_ended
         self._tap.open()
         self._detector.start()
         self._start_ns = perf_counter_ns()
+        attachments.attach(garbage_callback, self)  # whose time is measured now
 
     def stop(self, by_exception: bool = False) -> None:
         """End, maybe in the middle of a step."""

@@ -77,11 +77,11 @@ class SampledSteps:
         """Begin; or go on after `stop`."""
         called_ns = perf_counter_ns()
         attachments.attach(optimizer_hooks, self)
-        attachments.attach(garbage_callback, self)
         self._taps.start()
         self._open(self._books.open)
         self._detector.start()
         self._books.start()
+        attachments.attach(garbage_callback, self)  # whose time is now in a book
         self._aside_ns += perf_counter_ns() - called_ns
 
     def renew(self) -> None:
@@ -111,9 +111,9 @@ class SampledSteps:
         """End, maybe in the middle of a step."""
         self._tell_of_untold()
         self._detector.stop()
+        attachments.detach(garbage_callback, self)
         self._run_ns += self._books.stop()
         ended_ns = perf_counter_ns()
-        attachments.detach(garbage_callback, self)
         attachments.detach(optimizer_hooks, self)
         self._books.open.hidden.end()
         self._taps.close(by_exception)
