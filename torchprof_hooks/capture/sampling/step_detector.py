@@ -23,9 +23,10 @@ from torchprof_hooks.capture.tracking.tracker import Tracker
 #: optimizer came after, until they are taken for something else than one training step:
 #: so many, or four times those of the longest step so far.
 LEAST_LONG: Final = 1024
-#: Evaluations after which no training is expected any more, although an optimizer was
-#: made: reinforcement learning plays for some thousands before it learns.
-MOST_EVALUATIONS: Final = 10_000
+#: Evaluations after which the first training step is not waited for any more, although
+#: an optimizer was made: they are looked at closely. Reinforcement learning plays for
+#: thousands before it learns, which would cost a short program several per cent.
+MOST_EVALUATIONS: Final = 256
 
 
 def _nothing(is_training: bool) -> None:
