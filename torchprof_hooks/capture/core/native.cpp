@@ -45,6 +45,7 @@ PyMemberDef cursor_members[] = {
     {"last_evaluation_ns", T_LONGLONG, offsetof(Cursor, last_evaluation_ns), 0, nullptr},
     {"hooks_ns", T_LONGLONG, offsetof(Cursor, hooks_ns), 0, nullptr},
     {"hooks_timed", T_PYSSIZET, offsetof(Cursor, hooks_timed), 0, nullptr},
+    {"owner_steps", T_LONGLONG, offsetof(Cursor, owner_steps), READONLY, nullptr},
     {nullptr, 0, 0, 0, nullptr}};
 
 PyGetSetDef cursor_getset[] = {

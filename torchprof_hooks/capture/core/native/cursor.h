@@ -79,6 +79,7 @@ struct Cursor {
   Nanoseconds last_evaluation_ns;
   Nanoseconds hooks_ns;  // how long some hooks took
   Py_ssize_t hooks, hooks_timed;  // all of them; and those
+  int64_t owner_steps;  // what was gone through to find whose nodes are; tests ask for it
   std::vector<int64_t> intervals;
   std::unordered_map<uint64_t, Records> records;  // by the thread that made the nodes
   std::shared_ptr<Running> running;  // its mutex is that of the records, too

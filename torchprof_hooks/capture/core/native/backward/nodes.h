@@ -150,7 +150,7 @@ bool may_hold(const std::shared_ptr<Intervals>& intervals, int64_t number) {
 std::shared_ptr<Intervals> intervals_of(Cursor* cursor, Pass& pass, int64_t number, uint64_t thread) {
   if (thread == pass.made_by && may_hold(pass.calls, number)) return pass.calls;
   auto found = cursor->records.find(thread);
-  return found == cursor->records.end() ? nullptr : found->second.find(number);
+  return found == cursor->records.end() ? nullptr : found->second.find(number, &cursor->owner_steps);
 }
 
 void node_begins(Cursor* cursor, Pass& pass, const at::RecordFunction& node) {

@@ -133,28 +133,55 @@ size_t bytes_of(PyObject* record) {
 
 PyObject* record_size(PyObject* self, void*) { return PyLong_FromSize_t(bytes_of(self)); }
 
-// The records of the calls of one thread, by rising number. They may be gone.
-struct Records {
-  std::vector<std::weak_ptr<Intervals>> all;
-  size_t prune_at = 128;
-
+// The records of the calls of one thread, mostly by rising number: those that loose calls
+// and passes leave may come late. They may be gone.
+class Records {
+ public:
   void add(const std::shared_ptr<Intervals>& intervals) {
-    all.push_back(intervals);
-    if (all.size() < prune_at) return;
-    all.erase(std::remove_if(all.begin(), all.end(), [](const auto& one) { return one.expired(); }),
-              all.end());
-    prune_at = 2 * std::max<size_t>(all.size(), 64);
+    all_.push_back({intervals, intervals->low});
+    lower_from(all_.size() - 1);
+    if (all_.size() < prune_at_) return;
+    prune();
+    prune_at_ = 2 * std::max<size_t>(all_.size(), 64);
   }
 
-  std::shared_ptr<Intervals> find(int64_t number) const {
-    for (auto one = all.rbegin(); one != all.rend(); ++one) {
-      std::shared_ptr<Intervals> intervals = one->lock();
-      if (intervals == nullptr || intervals->low > number) continue;
-      if (intervals->high <= number) return nullptr;
-      return intervals;
+  // The newest one that begins at `number` or before, if that is in it.
+  // steps: how many were gone through for that.
+  std::shared_ptr<Intervals> find(int64_t number, int64_t* steps) {
+    // A pass goes over to other records at almost each node of a loop, all along: no scan.
+    auto is_before = [&](int64_t value, const Kept& one) { return ++*steps, value < one.lowest; };
+    auto place = std::upper_bound(all_.begin(), all_.end(), number, is_before);
+    std::shared_ptr<Intervals> found;
+    while (place != all_.begin() && found == nullptr) {
+      --place;
+      ++*steps;
+      found = place->intervals.lock();
+      gone_met_ += found == nullptr;
+      if (found != nullptr && found->low > number) found = nullptr;
     }
-    return nullptr;
+    if (gone_met_ > all_.size()) prune();  // else they are met again and again
+    return found != nullptr && found->high > number ? found : nullptr;
   }
+
+ private:
+  struct Kept {
+    std::weak_ptr<Intervals> intervals;
+    int64_t lowest;  // `low` of this and of all newer ones: rises from each to the next
+  };
+
+  // Tells older ones how low that at `place` goes.
+  void lower_from(size_t place) {
+    for (; place > 0 && all_[place - 1].lowest > all_[place].lowest; place--)
+      all_[place - 1].lowest = all_[place].lowest;
+  }
+
+  void prune() {
+    std::erase_if(all_, [](const Kept& one) { return one.intervals.expired(); });
+    gone_met_ = 0;
+  }
+
+  std::vector<Kept> all_;
+  size_t prune_at_ = 128, gone_met_ = 0;
 };
 
 PyGetSetDef record_getset[] = {
