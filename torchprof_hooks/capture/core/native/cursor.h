@@ -43,7 +43,7 @@ struct Pass {
   uint64_t made_by;  // the number of that thread by which nodes say who made them
   int task = -1;
   bool divides, makes_graph, names_nodes;
-  std::shared_ptr<Intervals> calls;  // those that are open around the pass, or null
+  std::shared_ptr<CallsAround> calls;  // null if none are open around the pass
   std::shared_ptr<Intervals> current;
   uint64_t current_of = 0;  // by which thread those nodes were made
   std::vector<OpenBackward> open;

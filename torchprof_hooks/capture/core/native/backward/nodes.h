@@ -148,9 +148,20 @@ bool may_hold(const std::shared_ptr<Intervals>& intervals, int64_t number) {
 // The intervals that tell whose the node with this number is, which `thread` has made, if
 // the current ones of the pass do not.
 std::shared_ptr<Intervals> intervals_of(Cursor* cursor, Pass& pass, int64_t number, uint64_t thread) {
-  if (thread == pass.made_by && may_hold(pass.calls, number)) return pass.calls;
+  if (thread == pass.made_by && pass.calls && may_hold(pass.calls->tree(), number)) return pass.calls->tree();
   auto found = cursor->records.find(thread);
   return found == cursor->records.end() ? nullptr : found->second.find(number, &cursor->owner_steps);
+}
+
+// If it is one of the calls around the pass that tells whose the node with this number
+// is, it is in their tree from now on.
+void look_back_to(Cursor* cursor, Pass& pass, int64_t number) {
+  std::shared_ptr<Intervals> before = pass.calls->tree();
+  int added = pass.calls->look_back_to(number, &cursor->owner_steps);
+  if (added == 0 || pass.current != before) return;
+  pass.current = pass.calls->tree();
+  for (OpenBackward& one : pass.open)
+    if (one.interval >= 0) one.interval += added;
 }
 
 void node_begins(Cursor* cursor, Pass& pass, const at::RecordFunction& node) {
@@ -160,6 +171,7 @@ void node_begins(Cursor* cursor, Pass& pass, const at::RecordFunction& node) {
     return;
   }
   uint64_t thread = node.forwardThreadId();  // each counts its nodes by itself
+  if (pass.calls && thread == pass.made_by) look_back_to(cursor, pass, number);
   bool is_current = thread == pass.current_of && may_hold(pass.current, number);
   std::shared_ptr<Intervals> others;
   if (!is_current) others = intervals_of(cursor, pass, number, thread);

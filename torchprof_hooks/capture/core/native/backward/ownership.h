@@ -30,30 +30,21 @@ struct Intervals {
   int roots = 0;
   int64_t low = 0, high = 0;
 
-  // flat: code, low, high of each, in the order in which the calls ended.
-  explicit Intervals(const std::vector<int64_t>& flat) {
-    for (size_t place = 0; place + 2 < flat.size(); place += 3)
+  // flat: code, low, high of each, in the order in which the calls ended; those from
+  // `first` on.
+  explicit Intervals(const std::vector<int64_t>& flat, size_t first = 0) {
+    all.reserve((flat.size() - first) / 3);
+    for (size_t place = first; place + 2 < flat.size(); place += 3)
       all.push_back({flat[place], flat[place + 1], flat[place + 2]});
     std::vector<int> open;
-    std::vector<std::vector<int>> inside(all.size() + 1);
     for (int number = int(all.size()) - 1; number >= 0; number--) {
       Interval& one = all[size_t(number)];
       while (!open.empty() && !contains(all[size_t(open.back())], one)) open.pop_back();
       one.parent = open.empty() ? -1 : open.back();
-      inside[size_t(one.parent + 1)].push_back(number);
+      (one.parent < 0 ? roots : all[size_t(one.parent)].kids)++;
       open.push_back(number);
     }
-    for (size_t place = 0; place < inside.size(); place++) {
-      std::reverse(inside[place].begin(), inside[place].end());
-      if (place == 0) {
-        roots = int(inside[0].size());
-      } else {
-        all[place - 1].first_kid = int(kids.size());
-        all[place - 1].kids = int(inside[place].size());
-      }
-      kids.insert(kids.end(), inside[place].begin(), inside[place].end());
-    }
-    for (size_t place = 0; place < kids.size(); place++) all[size_t(kids[place])].place = int(place);
+    put_kids();
     if (!all.empty()) {
       low = INT64_MAX;
       for (const Interval& one : all) {
@@ -80,6 +71,22 @@ struct Intervals {
   }
 
  private:
+  // Once it is known how many there are inside of each.
+  void put_kids() {
+    kids.resize(all.size());
+    int next = roots, next_root = 0;
+    for (Interval& one : all) {
+      one.first_kid = next;
+      next += one.kids;
+    }
+    std::vector<int> put(all.size());
+    for (size_t number = 0; number < all.size(); number++) {
+      Interval& one = all[number];
+      size_t parent = size_t(one.parent);
+      one.place = one.parent < 0 ? next_root++ : all[parent].first_kid + put[parent]++;
+      kids[size_t(one.place)] = int(number);
+    }
+  }
   // The one inside of `around` (-1: of none) with `number` in it, or -1.
   // left: one that is there, but has it not, or -1.
   int kid_with(int64_t number, int around, int left) const {
@@ -101,6 +108,49 @@ struct Intervals {
     const Interval& one = all[size_t(place)];
     return one.low <= number && number < one.high;
   }
+};
+
+// The calls that are open around a pass, and all that ended inside of them. These may be
+// many, and most passes run nodes of the last few: no more are put into a tree than that.
+class CallsAround {
+ public:
+  // steps: of intervals that were put into a tree.
+  CallsAround(std::vector<int64_t> flat, int64_t* steps) : flat_(std::move(flat)), first_(flat_.size()) {
+    if (!flat_.empty()) low_ = INT64_MAX;
+    for (size_t place = 0; place + 2 < flat_.size(); place += 3) {
+      low_ = std::min(low_, flat_[place + 1]);
+      high_ = std::max(high_, flat_[place + 2]);
+    }
+    put_newest(kAtFirst, steps);
+  }
+
+  const std::shared_ptr<Intervals>& tree() const { return tree_; }
+
+  // Has the tree tell whose the node `number` is: how many intervals came in front of
+  // those that it had.
+  int look_back_to(int64_t number, int64_t* steps) {
+    size_t before = first_;
+    while (low_ <= number && number < older_reach_) put_newest((flat_.size() - first_) / 3 * 2, steps);
+    return int(before - first_) / 3;
+  }
+
+ private:
+  static constexpr size_t kAtFirst = 64;
+
+  void put_newest(size_t count, int64_t* steps) {
+    first_ = flat_.size() - std::min(flat_.size(), 3 * count);
+    older_reach_ = INT64_MIN;
+    for (size_t place = 0; place < first_; place += 3) older_reach_ = std::max(older_reach_, flat_[place + 2]);
+    tree_ = std::make_shared<Intervals>(flat_, first_);
+    tree_->low = low_;
+    tree_->high = high_;
+    *steps += int64_t(tree_->all.size());
+  }
+
+  std::vector<int64_t> flat_;
+  size_t first_;  // that is in the tree
+  int64_t older_reach_ = INT64_MIN, low_ = 0, high_ = 0;
+  std::shared_ptr<Intervals> tree_;
 };
 
 // Keeps the intervals of one outermost call. The graph that the call made holds it.

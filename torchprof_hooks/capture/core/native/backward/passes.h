@@ -133,7 +133,7 @@ PyObject* enter_pass(PyObject* self, PyObject* args, PyObject* keywords) {
   if (calls != Py_None) {
     std::vector<int64_t> numbers = cursor->intervals;  // of those that ended inside
     if (!from_list(calls, &numbers)) return nullptr;
-    pass.calls = std::make_shared<Intervals>(numbers);
+    pass.calls = std::make_shared<CallsAround>(std::move(numbers), &cursor->owner_steps);
   }
   PassLock locked(cursor);
   // Here, for an interrupt that came in between would leave a pass that nobody ends.
