@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -188,6 +189,59 @@ def test_a_loop_in_a_region_is_bounded(functions: bool) -> None:
     calls = {key: each.calls for key, each in prof.profile.cells.items()}
     inner = ("training", "step", "Sequential", "Sequential.1", "Sequential.1.0")
     assert calls[inner, "backward"] == calls[inner, "forward"] == 300
+
+
+class Trainer(nn.Module):
+    """Trains inside of its forward; graphs of before, and some of each time, wait."""
+
+    def __init__(self, waiting: int, every: int) -> None:
+        super().__init__()
+        self.model = new_model()
+        self.waiting = waiting
+        self.every = every
+
+    def forward(self, x: torch.Tensor, each: Callable[[], object]) -> Any:
+        kept = [self.model(x) for _ in range(self.waiting)]
+        for step in range(300):
+            self.model(x).sum().backward()
+            if step % self.every == 0:
+                kept.append(self.model(x))
+            each()
+        for y in kept[::2]:
+            y.backward()
+        return kept[1::2]
+
+
+@pytest.mark.usefixtures("few_kept")
+@pytest.mark.parametrize("functions", [False, True])
+def test_a_loop_in_a_forward_is_bounded(functions: bool) -> None:
+    trainer = nn.Sequential(Trainer(waiting=0, every=1_000))
+    trainer.forward = trainer[0].__call__  # type: ignore[method-assign]
+    x = torch.ones(1, requires_grad=True)
+    counts = []
+    with torchprof_hooks.profile(functions=functions) as prof:
+        for _ in range(2):
+            trainer(x, lambda: counts.append(tracker_of(prof).interval_count))
+    assert max(counts) < 200
+    calls = {key: each.calls for key, each in prof.profile.cells.items()}
+    inner = [key for key in calls if key[0][-1] == "Sequential.0.model.1.0"]
+    assert [calls[key] for key in inner] == [2 * 301, 2 * 301]  # and of the last, kept
+
+
+@pytest.mark.usefixtures("few_kept")
+@pytest.mark.parametrize("region", [False, True])
+def test_graphs_that_a_forward_keeps_have_their_owners(region: bool) -> None:
+    trainer = Trainer(waiting=100, every=10)
+    x = torch.ones(1, requires_grad=True)
+    with torchprof_hooks.profile() as prof:
+        for _ in range(3):
+            with torchprof_hooks.region("all") if region else nullcontext():
+                kept = trainer(x, lambda: None)
+            for y in kept:
+                y.backward()
+    calls = {key: each.calls for key, each in prof.profile.cells.items()}
+    found = {p: n for (path, p), n in calls.items() if path[-1] == "Trainer.model.1.0"}
+    assert found == {"forward": 3 * 430, "backward": 3 * 430}
 
 
 @pytest.mark.usefixtures("few_kept")

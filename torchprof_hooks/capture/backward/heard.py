@@ -42,6 +42,7 @@ class HeardPasses:
             return
         calls = None
         if tracker.is_inside_call():
+            tracker.open_frames()
             as_they_end = reversed([*tracker.open_intervals()])
             calls = [*chain.from_iterable(as_they_end)]
         elif not tracker.passes:

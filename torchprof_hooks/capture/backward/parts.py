@@ -1,4 +1,5 @@
-"""What is kept of calls in a profiled function that goes on: a loop of many steps."""
+"""What is kept of calls in one that goes on: a loop of many steps, in a profiled
+function or in the forward of a module."""
 
 from __future__ import annotations
 
@@ -13,14 +14,20 @@ from torchprof_hooks.capture.backward.ownership import FIELDS, NEWEST_RECORDS
 #: Intervals kept in any case, the newest ones: graphs may be reached by other ways than
 #: by what their call returned.
 INTERVALS_KEPT: Final = 1024
-#: Intervals kept of functions that no module is around, which nothing tells the end of:
-#: the newest ones. Each pass goes through them.
-LOOSE_KEPT: Final = 2048
+#: Intervals kept of functions that are in no part, which nothing tells the end of: the
+#: newest ones.
+LOOSE_KEPT: Final = 1 << 14
+
+
+def are_many(count: int) -> bool:
+    """Whether so many intervals in calls that are open are enough to tell parts apart,
+    which takes longer."""
+    return count > INTERVALS_KEPT
 
 
 class Part:
-    """Lives as long as the graph of a call that ended in a profiled function, or
-    interrupted it: the nodes with numbers in ``[low, high)``."""
+    """Lives as long as the graph of a call that ended in a frame, or interrupted it:
+    the nodes with numbers in ``[low, high)``."""
 
     __slots__ = ("__weakref__", "high", "low")
 
@@ -30,8 +37,8 @@ class Part:
 
 
 class Parts:
-    """Tells which intervals are still asked for while a profiled function runs. They
-    stay with it until it ends, but not those of graphs that are gone: a loop would
+    """Tells which intervals are still asked for while a frame (see `Node`) is open.
+    They stay with it until it ends, but not those of graphs that are gone: a loop would
     leave some behind in every step.
 
     look_at: so many intervals are enough to look for those that can go.
@@ -39,18 +46,20 @@ class Parts:
 
     def __init__(self) -> None:
         self._untied: deque[Part] = deque(maxlen=NEWEST_RECORDS)
+        self._held: deque[Part] = deque(maxlen=NEWEST_RECORDS)
         self._begin(since=-1)
 
     def _begin(self, since: int) -> None:
         self._since = since
         self.look_at = 2 * INTERVALS_KEPT
         self._untied.clear()
+        self._held.clear()
         # With the numbers of each, for those that die.
         self._parts: list[tuple[int, int, weakref.ref[Part]]] = []
         self._count = 0
 
     def add(self, part: Part, since: int, count: int, is_tied: bool) -> None:
-        """One more of the outermost function that runs.
+        """One more of the outermost frame.
 
         since: number of the first node that this can own.
         count: of intervals that are there now.
@@ -65,26 +74,37 @@ class Parts:
             self._untied.append(part)
         self._parts.append((part.low, part.high, weakref.ref(part)))
 
+    def hold(self, part: Part, since: int) -> None:
+        """Let nothing of that go: what ended before it was known that it is in a frame.
+
+        since: see `add`.
+        """
+        if since != self._since:
+            self._begin(since)
+        self._held.append(part)
+        self._parts.append((part.low, part.high, weakref.ref(part)))
+
     def living(self, intervals: list[int]) -> list[int]:
         """Without those in parts that are dead, and the oldest that are in none."""
         known = _Ranges([(low, high) for low, high, _ in self._parts])
         living = [part for part in self._parts if part[2]() is not None]
         alive = _Ranges([(low, high) for low, high, _ in living])
-        kept: list[list[int]] = []
+        kept: list[int] = []  # backwards; no lists, which have Python look for garbage
         left, loose = INTERVALS_KEPT, LOOSE_KEPT
         newest = intervals[-FIELDS * left :][1::FIELDS]
         since = min(newest, default=0)  # the next time, too, these are in dead parts
         self._parts = [p for p in self._parts if p[1] > since or p[2]() is not None]
         for end in range(len(intervals), 0, -FIELDS):
-            _, low, high = interval = intervals[end - FIELDS : end]
+            code, low, high = intervals[end - FIELDS : end]
             is_loose = not known.contain(low, high)
             if left > 0 or (is_loose and loose > 0) or alive.meet(low, high):
-                kept.append(interval)
+                kept += (high, low, code)
             left -= 1
             loose -= is_loose
-        self._count = len(kept)
-        self.look_at = 2 * max(len(kept), INTERVALS_KEPT)
-        return [number for interval in reversed(kept) for number in interval]
+        self._count = len(kept) // FIELDS
+        self.look_at = 2 * max(self._count, INTERVALS_KEPT)
+        kept.reverse()
+        return kept
 
 
 class _Ranges:

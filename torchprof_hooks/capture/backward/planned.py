@@ -197,6 +197,7 @@ class PlannedPasses:
         intervals = chain.from_iterable(newest_first(r.intervals) for r in records)
         plan = Plan(base, tracker.names_nodes)
         if is_inside_call:
+            tracker.open_frames()
             open_intervals = chain(tracker.intervals_of_open_calls(), intervals)
             plan.make(numbers, nodes, open_intervals, tracker)
             return plan

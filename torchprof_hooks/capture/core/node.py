@@ -19,8 +19,9 @@ class Node:
     key: the module that is called here, or what else is known by its id; or 0.
     is_entry: whether a call here interrupts its caller instead of being a part of it.
     is_called: whether it is the forward or the recompute of a module or a function.
-    is_frame: whether it is that of a profiled function that no module is around.
-    is_part: whether it is that of a module, called right from such a function.
+    is_frame: whether it is that of a profiled function that no module is around, or of
+        one that trains in a loop.
+    is_part: whether it is that of a module, called right from a frame.
     is_outer: whether modules that are called from here are called from outside of all
         others, and no part of something else.
     is_function: whether it is that of a function.

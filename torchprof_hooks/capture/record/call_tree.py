@@ -139,6 +139,16 @@ class CallTree:
         for site in self.sites:
             site.children.pop(id(module), None)
 
+    def make_frame(self, site: Site) -> None:
+        """What modules do that are called right from `site` is a part of it, as in a
+        profiled function, from now on."""
+        site.is_frame = True
+        for child in site.children.values():
+            if isinstance(child.living_module(), ProfiledFunction):
+                self.make_frame(child)
+            else:
+                child.is_part = True
+
     # Entries: calls that interrupt their caller instead of being a part of it
 
     def entry_site(

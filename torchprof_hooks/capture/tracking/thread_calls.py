@@ -16,7 +16,7 @@ from torchprof_hooks.capture.backward.ownership import (
     Ownership,
     newest_first,
 )
-from torchprof_hooks.capture.backward.parts import Part, Parts
+from torchprof_hooks.capture.backward.parts import Part, Parts, are_many
 from torchprof_hooks.capture.core import Cursor
 from torchprof_hooks.capture.core.span_log import Times
 from torchprof_hooks.capture.record.call_tree import CallTree
@@ -280,12 +280,11 @@ class ThreadCalls(Cursor):
         self.ownership.forget_oldest()
 
     def _keep_part(self, low: int, outputs: object) -> bool:
-        """Whether what has ended was a part of a profiled function: its intervals stay
-        with that, which owns what is around them, for as long as they are needed."""
-        frames = [site for site in self.open_sites() if site.is_frame]
-        if not frames:
+        """Whether what has ended was a part of a frame: its intervals stay with that,
+        which owns what is around them, for as long as they are needed."""
+        since, high = self._low_of_frames(), next_sequence_number()
+        if since is None:
             return False
-        since, high = frames[-1].low, next_sequence_number()
         if high != low:
             part = Part(low, high)
             is_tied = self.ownership.tie(part, outputs)
@@ -293,6 +292,23 @@ class ThreadCalls(Cursor):
         if self.interval_count > self.parts.look_at and not self.passes:
             self.own(self.parts.living(self.take_intervals(since)))
         return True
+
+    def _low_of_frames(self) -> int | None:
+        """The number of the first node that the outermost open frame can own."""
+        frames = [site for site in self.open_sites() if site.is_frame]
+        return frames[-1].low if frames else None
+
+    def open_frames(self) -> None:
+        """A pass begins inside of open calls. If many have ended in there, these train
+        in a loop, maybe for as long as the program: they are frames from now on."""
+        if self.passes or not are_many(self.interval_count):
+            return  # what is computed again in a pass soon ends
+        found = [s for s in self.open_sites() if s.is_called and not s.is_frame]
+        for site in found:
+            self.tree.make_frame(site)
+        since = self._low_of_frames()
+        if found and since is not None:
+            self.parts.hold(Part(found[-1].low, next_sequence_number()), since)
 
     def keep_loose(self) -> None:
         """Make a record of the intervals of calls that were no entries."""
