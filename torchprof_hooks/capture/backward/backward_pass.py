@@ -66,11 +66,16 @@ class BackwardPass:
     from_python: whether it was started there.
     ran_nodes: whether the engine is known to have run all nodes.
     nodes_ended_ns, entered_ns: when it had, and what entries had taken by then.
+    elsewhere: intervals of the nodes that others than the followed thread have made in
+        this pass and in those inside of it, by the thread: each counts for itself.
+    counts_in, number: the thread whose counter was read last, and what it was.
     resumed: the mode that was put back in place for as long as the pass runs.
     """
 
     __slots__ = (
         "base",
+        "counts_in",
+        "elsewhere",
         "engine",
         "engine_site",
         "entered_ns",
@@ -79,6 +84,7 @@ class BackwardPass:
         "makes_graph",
         "moves",
         "nodes_ended_ns",
+        "number",
         "opened_base",
         "owner",
         "ran_nodes",
@@ -104,7 +110,9 @@ class BackwardPass:
         self.engine: Owner | None = None
         self.engine_site: Site | None = None
         self.moves: dict[int, Move] = {}
-        self.thread = get_ident()
+        self.thread = self.counts_in = get_ident()
+        self.number = -1
+        self.elsewhere: dict[int, list[int]] = {}
         self.task = -1
         self.ran_nodes = False
         self.nodes_ended_ns = self.entered_ns = 0

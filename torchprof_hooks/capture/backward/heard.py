@@ -94,6 +94,9 @@ class HeardPasses:
     def rest(self) -> None:
         """No pass is running any more."""
 
-    def record_of(self, tracker: Cursor, intervals: list[int], low: int) -> Any:
-        """What is kept of intervals, from number `low` on."""
-        return tracker.add_record(intervals, low)
+    def record_of(
+        self, tracker: Cursor, intervals: list[int], low: int, thread: int = 0
+    ) -> Any:
+        """What is kept of intervals, from number `low` on; thread: that has made the
+        nodes, if it is not the running one."""
+        return tracker.add_record(intervals, low, thread)

@@ -14,7 +14,7 @@ import weakref
 from _thread import get_ident
 from array import array
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final
 
@@ -58,12 +58,18 @@ class Record:
     """The intervals of one outermost call and of all calls inside it, each behind
     those that it contains (the order in which calls end)."""
 
-    __slots__ = ("__weakref__", "high", "intervals", "low")
+    __slots__ = ("__weakref__", "high", "intervals", "low", "tied")
 
     def __init__(self, intervals: list[int], low: int) -> None:
         self.intervals = array("q", intervals)
         self.low = low  # given: a pass has no interval around all others
         self.high = intervals[-1]
+        self.tied: list[int] = []  # numbers of the nodes that hold it
+
+    @property
+    def range(self) -> range:
+        """The numbers that nodes of these calls may have."""
+        return range(self.low, self.high)
 
     @property
     def size_bytes(self) -> int:
@@ -88,6 +94,9 @@ class Ownership:
     def __init__(self) -> None:
         # By the thread that made the nodes: each counts for itself, by rising number.
         self._records: dict[int, list[weakref.ref[Record]]] = {}
+        # Of what other threads have made in passes.
+        self._elsewhere: weakref.WeakSet[Record] = weakref.WeakSet()
+        self.knows_other_threads = False
         self._newest: deque[Any] = deque(maxlen=NEWEST_RECORDS)
         self._loose: deque[Any] = deque()
         self._loose_bytes = 0
@@ -99,22 +108,30 @@ class Ownership:
         the newest records."""
         return (_METADATA_KEY, id(self)), self._newest
 
-    def add(self, record: Any, outputs: Any) -> None:
+    def add(self, record: Any, outputs: Any, thread: int = 0) -> None:
         """Remember what an outermost call owns that has just ended.
 
         record: a `Record`, or one of the native core, which finds its own.
+        thread: that has made the nodes, if it is not the running one. In Python, such
+            a record lives as long as its graph: while it does, nodes may be of that.
         """
+        if thread and isinstance(record, Record):
+            self._elsewhere.add(record)
+            self.knows_other_threads = True
+            record.tied = self.tie(record, outputs)
+            return
         self._newest.append(record)
         if record.size_bytes > BIG_RECORD_BYTES:
             self.forget_oldest()
+        tied = self.tie(record, outputs)
         if isinstance(record, Record):
+            record.tied = tied
             self._refer_to(record)
-        self.tie(record, outputs)
 
-    def tie(self, record: Any, outputs: Any) -> bool:
+    def tie(self, record: Any, outputs: Any) -> list[int]:
         """Have the graph behind `outputs` hold a record, or a `Part`, as far as it is
-        of that; whether any of it does."""
-        is_tied = False
+        of that; the numbers of the nodes that do."""
+        tied: list[int] = []
         key, _ = self.ties
         if issubclass(type(outputs), torch.Tensor):  # of most calls
             nodes = [node_of(outputs)]
@@ -123,10 +140,11 @@ class Ownership:
         for node in nodes:
             if node is None:
                 continue
-            if record.low <= sequence_number(node) < record.high:
+            number = sequence_number(node)
+            if record.low <= number < record.high:
                 node.metadata[key] = record
-                is_tied = True
-        return is_tied
+                tied += [number]
+        return tied
 
     def forget_oldest(self) -> None:
         """A big record has come to the newest ones: they may be too much together."""
@@ -156,6 +174,45 @@ class Ownership:
                 return
             yield record
 
+    def with_elsewhere(
+        self,
+        records: list[Record],
+        nodes: Mapping[int, Any],
+        numbers: list[int],
+        since: int,
+    ) -> list[Record] | None:
+        """Those of the running thread, and of others, that nodes may be of, newest
+        first; None if it is not clear for one of them which thread has made it.
+
+        nodes: by their numbers, which descend.
+        since: the first number of the calls that are open.
+        """
+        low, high = numbers[-1], numbers[0] + 1
+        reaching = [one for one in self._elsewhere if one.low < high and one.high > low]
+        elsewhere = [one for one in reaching if self._is_behind(nodes, one)]
+        if not elsewhere:
+            return records
+        taken = [range(since, high)]
+        for record in elsewhere:
+            shared = [one for one in records if _is_in_both(record, one.range, numbers)]
+            # Of a graph that is not in this pass: its numbers are those of others here.
+            strange = [o for o in shared if o.tied and not self._is_behind(nodes, o)]
+            others = taken + [one.range for one in shared if one not in strange]
+            if any(_is_in_both(record, other, numbers) for other in others):
+                return None
+            taken.append(record.range)
+            records = [one for one in records if one not in strange]
+        return sorted(records + elsewhere, key=lambda one: one.high, reverse=True)
+
+    def _is_behind(self, nodes: Mapping[int, Any], record: Record) -> bool:
+        """Whether what a call has returned is there, by what holds its record."""
+        key, _ = self.ties
+        return any(
+            nodes[number].metadata.get(key) is record
+            for number in record.tied
+            if number in nodes
+        )
+
     def _refer_to(self, record: Record) -> None:
         """On devices, what a reentrant checkpoint computes again in a backward pass is
         made in a thread of the engine's, and so is the pass over that."""
@@ -164,6 +221,12 @@ class Ownership:
         if len(records) > self._prune_at:
             records[:] = [ref for ref in records if ref() is not None]
             self._prune_at = 2 * max(len(records), NEWEST_RECORDS)
+
+
+def _is_in_both(record: Record, others: range, numbers: list[int]) -> bool:
+    """Whether any of the numbers is one of the record's and one of the others."""
+    both = range(max(record.low, others.start), min(record.high, others.stop))
+    return bool(both) and any(number in both for number in numbers)
 
 
 def nodes_behind(outputs: object) -> list[Any]:

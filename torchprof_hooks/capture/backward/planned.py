@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from torchprof_hooks.capture.backward.backward_pass import BackwardPass, PassRequest
 from torchprof_hooks.capture.backward.gradient_reduction import gradient_reduction
+from torchprof_hooks.capture.backward.made import own_made_nodes
 from torchprof_hooks.capture.backward.ownership import Record, newest_first
 from torchprof_hooks.capture.backward.plan import (
     Move,
@@ -148,7 +149,9 @@ class PlannedPasses:
         """No pass is running any more."""
         self._hooks.callbacks.clear()
 
-    def record_of(self, tracker: Cursor, intervals: list[int], low: int) -> Record:
+    def record_of(
+        self, tracker: Cursor, intervals: list[int], low: int, thread: int = 0
+    ) -> Record:
         """What is kept of intervals, from number `low` on."""
         return Record(intervals, low)
 
@@ -167,9 +170,10 @@ class PlannedPasses:
         numbers = sorted(nodes, reverse=True)
         if request.stop >= 0:
             numbers = [number for number in numbers if number > request.stop]
-        if not numbers:
+        base = started.base
+        plan = self._plan_for(tracker, base, numbers, nodes) if numbers else None
+        if plan is None:
             return False
-        plan = self._plan_for(tracker, started.base, numbers, nodes)
         started.follow(plan, numbers)
         hooked = set(started.moves)
         if started.opened_base:
@@ -188,12 +192,20 @@ class PlannedPasses:
         base: Site,
         numbers: list[int],
         nodes: Mapping[int, Any],
-    ) -> Plan:
+    ) -> Plan | None:
         is_inside_call = tracker.is_inside_call()
         if not tracker.passes and not is_inside_call:
             tracker.keep_loose()
         newest, oldest = numbers[0], numbers[-1]
         records = list(tracker.ownership.newest_records(oldest, newest + 1))
+        if tracker.ownership.knows_other_threads:
+            opened = (low for _, low, _ in tracker.open_intervals())
+            since = min(opened, default=newest + 1)
+            found = tracker.ownership.with_elsewhere(records, nodes, numbers, since)
+            if found is None:
+                tracker.undivided_passes += 1
+                return None
+            records = found
         intervals = chain.from_iterable(newest_first(r.intervals) for r in records)
         plan = Plan(base, tracker.names_nodes)
         if is_inside_call:
@@ -268,7 +280,7 @@ class PlannedPasses:
         running.owner, tracker.site = move.owner, move.owner.site
         tracker.site.arrivals += 1
         if running.makes_graph:
-            _own_made_nodes(tracker, move)
+            own_made_nodes(tracker, running, move)
         if tracker.reads_meters:
             tracker.meters.moved(move.closes, move.opens)  # type: ignore[union-attr]
         if self._callbacks is not None:
@@ -281,17 +293,6 @@ def _engine_begins(tracker: Tracker, started: BackwardPass) -> None:
     """Last of all that is done before a pass: none of that is its time."""
     started.engine_site = site = tracker.tree.engine_site(started.base)
     started.owner = started.engine = Owner(site, -1, started.whole)
-    site.low = next_sequence_number()
+    site.low = started.number = next_sequence_number()
     started.base.start_ns = site.start_ns = perf_counter_ns()
     tracker.site = site
-
-
-def _own_made_nodes(tracker: Tracker, move: Move) -> None:
-    """In a pass that makes a graph of its own (``create_graph=True``), the nodes that a
-    module's backward makes belong to that module's backward in turn."""
-    number = next_sequence_number()
-    for site in move.closes:
-        if number != site.low:
-            tracker.own((site.code, site.low, number))
-    for site in move.opens:
-        site.low = number

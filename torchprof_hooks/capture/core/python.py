@@ -364,7 +364,7 @@ class Cursor:
         """Whether the engine calls one of the passes that run by this number."""
         return False
 
-    def add_record(self, intervals: list[int], low: int) -> Any:
+    def add_record(self, intervals: list[int], low: int, thread: int = 0) -> Any:
         """What is to live as long as the graph of the calls with these intervals."""
         raise NotImplementedError
 

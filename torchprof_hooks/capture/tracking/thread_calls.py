@@ -287,7 +287,7 @@ class ThreadCalls(Cursor):
             return False
         if high != low:
             part = Part(low, high)
-            is_tied = self.ownership.tie(part, outputs)
+            is_tied = bool(self.ownership.tie(part, outputs))
             self.parts.add(part, since, self.interval_count, is_tied)
         if self.interval_count > self.parts.look_at and not self.passes:
             self.own(self.parts.living(self.take_intervals(since)))
@@ -316,6 +316,19 @@ class ThreadCalls(Cursor):
         if own and self.backward is not None:
             lowest = min(own[1::FIELDS])
             self.ownership.add_loose(self.backward.record_of(self, own, lowest))
+
+    def keep_elsewhere(self, elsewhere: dict[int, list[int]], outputs: object) -> None:
+        """Make records of what other threads have made in a pass that has ended. What
+        is open around it owns all of that."""
+        assert self.backward is not None  # there are passes
+        around = [code for code, _, _ in self.open_intervals()]
+        for thread, made in elsewhere.items():
+            low, high = min(made[1::FIELDS]), max(made[2::FIELDS])
+            own = [*made]
+            for code in reversed(around):
+                own += code, low, high
+            record = self.backward.record_of(self, own, low, thread)
+            self.ownership.add(record, outputs, thread)
 
     def is_inside_call(self) -> bool:
         """Whether a module call is open, however far out."""

@@ -193,8 +193,7 @@ class Tracker(ThreadCalls):
         ended = self.passes[-1]
         base, of_base_ns = ended.base, ended.base.reading_ns
         ended.failed = failed
-        if failed:
-            self.aborted_calls += self.backward.open_calls(self, ended)
+        self.aborted_calls += failed and self.backward.open_calls(self, ended)
         self.fold_if_due()
         self.abort_down_to(self.backward.owner_of(self, ended), now_ns)
         try:
@@ -205,6 +204,8 @@ class Tracker(ThreadCalls):
                 self.backward.rest()
                 if gradient_reduction.is_expected and not failed:
                     self.exchanges.add_pass(gradient_reduction.buckets)
+            if ended.elsewhere:
+                self.keep_elsewhere(ended.elsewhere, outputs)
             if ended.opened_base:  # what we do here is no part of the pass
                 base.reading_ns = of_base_ns
                 if not self.reads_meters and self.device is None:  # else it is timed

@@ -47,6 +47,9 @@ struct Pass {
   std::shared_ptr<Intervals> current;
   uint64_t current_of = 0;  // by which thread those nodes were made
   std::vector<OpenBackward> open;
+  uint64_t counts_in;  // the thread whose counter of nodes was read last
+  int64_t number;      // and what it was
+  std::unordered_map<uint64_t, std::vector<int64_t>> elsewhere;  // see `made_in`
   Nanoseconds ended_ns = 0;    // of the last node
   Nanoseconds entered_ns = 0;  // by then
   Node* owner() const { return open.empty() ? base : open.back().node; }

@@ -2,7 +2,7 @@
 
 #pragma once
 
-#include "../cursor.h"
+#include "made.h"
 
 #include <ATen/record_function.h>
 #include <c10/util/ArrayRef.h>
@@ -116,15 +116,13 @@ void move(Cursor* cursor, Pass& pass, size_t kept, c10::ArrayRef<OpenBackward> o
     stamp = device->stamp();
     reading_ns = clock_ns() - began_ns;
   }
-  int64_t number = pass.makes_graph ? next_number() : 0;
+  if (pass.makes_graph) own_before_move(cursor, pass, kept);
   while (pass.open.size() > kept) {
     Node* node = pass.open.back().node;
     pass.open.pop_back();
     cursor->log->book(node->code, node->start_ns, now_ns);
     if (tensors != nullptr) tensors->closed(node, bytes);
     if (device != nullptr) device->closed(node, stamp);
-    if (pass.makes_graph && number != node->low)
-      cursor->intervals.insert(cursor->intervals.end(), {node->code, node->low, number});
     if (cursor->reads_meters) closed.push_back(node);
   }
   pass.owner()->reading_ns += reading_ns;
@@ -132,7 +130,7 @@ void move(Cursor* cursor, Pass& pass, size_t kept, c10::ArrayRef<OpenBackward> o
     one.node->start_ns = now_ns + reading_ns;
     if (tensors != nullptr) tensors->opened(one.node, bytes);
     if (device != nullptr) device->opened(one.node, stamp);
-    if (pass.makes_graph) one.node->low = number;
+    if (pass.makes_graph) one.node->low = pass.number;
     pass.open.push_back(one);
     if (cursor->reads_meters) opened.push_back(one.node);
   }
@@ -165,6 +163,7 @@ void look_back_to(Cursor* cursor, Pass& pass, int64_t number) {
 }
 
 void node_begins(Cursor* cursor, Pass& pass, const at::RecordFunction& node) {
+  if (pass.makes_graph) count_here(cursor, pass);
   int64_t number = node.seqNr();
   if (number < 0) {  // accumulates a gradient: belongs to the node before, if there is one
     if (!pass.has_begun()) move(cursor, pass, 0, {}, clock_ns());

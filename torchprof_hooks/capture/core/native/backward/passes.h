@@ -42,6 +42,7 @@ std::unique_ptr<at::ObserverContext> at_node_start(const at::RecordFunction& nod
 void at_node_end(const at::RecordFunction& node, at::ObserverContext*) {
   each_running(node, [&](Cursor* cursor, Pass& pass) {
     pass.ended_ns = clock_ns();
+    if (pass.makes_graph) count_after_node(pass);
     pass.entered_ns = cursor->entered_ns;
     cursor->site->heard += 1;
   });
@@ -87,7 +88,7 @@ PyObject* seen_pass_ends(PyObject*, PyObject* before) {
 // Last of all that is done before a pass, which begins here: none of that is its time.
 void engine_begins(Cursor* cursor, Pass& pass, Node* engine) {
   pass.open.push_back({kEngine, engine});
-  engine->low = next_number();
+  engine->low = pass.number;
   pass.base->start_ns = engine->start_ns = clock_ns();
   cursor->site = engine;
 }
@@ -126,7 +127,8 @@ PyObject* enter_pass(PyObject* self, PyObject* args, PyObject* keywords) {
   pass.started = started == Py_None ? nullptr : started;
   pass.base = reinterpret_cast<Node*>(base);
   pass.thread = pthread_self();
-  pass.made_by = at::RecordFunction::currentThreadId();
+  pass.made_by = pass.counts_in = at::RecordFunction::currentThreadId();
+  pass.number = next_number();
   pass.divides = divides;
   pass.makes_graph = makes_graph;
   pass.names_nodes = names_nodes;
@@ -169,6 +171,19 @@ void forget_pass(Cursor* cursor) {
   watch_nodes();
 }
 
+// Gives Python what others than the followed thread have made in passes, of which the
+// outermost ends: in a dict of the pass's. False: an exception.
+bool give_elsewhere(const Pass& pass) {
+  if (pass.elsewhere.empty() || pass.started == nullptr) return true;
+  Owned given(PyObject_GetAttr(pass.started, names.elsewhere));
+  for (const auto& [thread, numbers] : pass.elsewhere) {
+    Owned key(PyLong_FromUnsignedLongLong(thread));
+    Owned list(as_list(numbers.data(), numbers.data() + numbers.size()));
+    if (!given || !key || !list || PyObject_SetItem(given.get(), key.get(), list.get()) < 0) return false;
+  }
+  return true;
+}
+
 // Whether the pass that began last is that one.
 bool is_last(Cursor* cursor, PyObject* started) {
   const std::deque<Pass>& running = cursor->running->passes;
@@ -189,9 +204,10 @@ PyObject* leave_pass(PyObject* self, PyObject* args) {
   if (pass.ended_ns != 0)
     end_ns = failed ? clock_ns() : pass.ended_ns + cursor->entered_ns - pass.entered_ns;
   if (!pass.open.empty()) move(cursor, pass, 0, {}, end_ns ? end_ns : clock_ns());
+  bool is_given = give_elsewhere(pass);
   forget_pass(cursor);
   Py_DECREF(self);  // the caller has another one
-  if (raise_again(cursor)) return nullptr;
+  if (!is_given || raise_again(cursor)) return nullptr;
   if (end_ns == 0) Py_RETURN_NONE;
   return PyLong_FromLongLong(end_ns);
 }

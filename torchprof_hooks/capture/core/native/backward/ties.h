@@ -40,14 +40,16 @@ std::vector<int64_t> take_from(Cursor* cursor, int64_t low) {
 
 // What is to live as long as the graph of the calls with these intervals. A new
 // reference, or null for an exception.
-PyObject* make_record(Cursor* cursor, const std::vector<int64_t>& numbers, int64_t low) {
+// thread: that has made the nodes.
+PyObject* make_record(Cursor* cursor, const std::vector<int64_t>& numbers, int64_t low,
+                      uint64_t thread = at::RecordFunction::currentThreadId()) {
   PyObject* made = record_type->tp_alloc(record_type, 0);
   if (made == nullptr) return nullptr;
   Record* record = reinterpret_cast<Record*>(made);
   new (&record->intervals) std::shared_ptr<Intervals>(std::make_shared<Intervals>(numbers));
   record->intervals->low = std::min<int64_t>(record->intervals->low, low);
   PassLock locked(cursor);
-  cursor->records[at::RecordFunction::currentThreadId()].add(record->intervals);
+  cursor->records[thread].add(record->intervals);
   return made;
 }
 

@@ -249,9 +249,10 @@ PyObject* interval_count(PyObject* self, void*) {
 PyObject* add_record(PyObject* self, PyObject* args) {
   PyObject* flat;
   long long low;
+  unsigned long long thread = 0;
   std::vector<int64_t> numbers;
-  if (!PyArg_ParseTuple(args, "OL", &flat, &low) || !from_list(flat, &numbers)) return nullptr;
-  return make_record(cursor_of(self), numbers, low);
+  if (!PyArg_ParseTuple(args, "OL|K", &flat, &low, &thread) || !from_list(flat, &numbers)) return nullptr;
+  return make_record(cursor_of(self), numbers, low, thread ? thread : at::RecordFunction::currentThreadId());
 }
 
 }  // namespace
