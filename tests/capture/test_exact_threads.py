@@ -220,6 +220,33 @@ def test_nodes_of_another_thread_with_the_same_number_are_its_own() -> None:
     assert rows["(backward outside modules)"].phases["backward"].self_ns == 16 * MS
 
 
+class DearBackward(nn.Module):
+    def __init__(self, ms: int) -> None:
+        super().__init__()
+        self.ms = ms
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = DoesInBackward.apply(x, lambda: burn(self.ms))
+        return result
+
+
+def test_a_pass_of_another_thread_over_our_graph_is_not_ours() -> None:
+    """It runs its nodes when a pass of ours has begun, and before the first of that."""
+    of_others, of_ours = DearBackward(4), DearBackward(8)
+    x = torch.ones(1, requires_grad=True)
+
+    def come_between(grad: torch.Tensor) -> None:
+        in_thread(lambda: torch.autograd.grad(theirs, x))
+
+    with profile() as prof:
+        theirs, ours = of_others(x), of_ours(x)
+        ours.register_hook(come_between)
+        ours.backward()
+    modules = [row for row in prof.profile.rows() if row.kind == "module"]
+    backward = [row.phases["backward"].self_ns / MS for row in modules]
+    assert sorted(backward) == [0, 8]
+
+
 @NATIVE_CORE
 def test_a_fork_while_another_thread_is_in_a_pass() -> None:
     """What that has locked is not locked in the child."""

@@ -200,6 +200,8 @@ void node_begins(Cursor* cursor, Pass& pass, const at::RecordFunction& node) {
   pass.current_of = thread;
 }
 
+thread_local int seen_passes = 0;  // that run in this thread, and came from Python
+
 // The node of autograd that begins or ends in this thread.
 class NodeHere {
  public:
@@ -213,7 +215,9 @@ class NodeHere {
     if (running.passes.empty()) return false;  // ended meanwhile
     Pass& pass = running.passes.back();
     bool is_here = pthread_equal(pass.thread, thread_);
-    bool may_be_its = is_here || (is_elsewhere && node_.forwardThreadId() == pass.made_by);
+    // Who has begun a pass here may have it run nodes that the other thread has made.
+    bool is_of_engine = is_elsewhere && seen_passes == 0;
+    bool may_be_its = is_here || (is_of_engine && node_.forwardThreadId() == pass.made_by);
     if (pass.task == -1 && may_be_its) pass.task = task();
     if (!is_here && pass.task != task()) return false;
     function(running.cursor, pass);

@@ -12,7 +12,6 @@ namespace {
 // Passes that others start than Python: `unseen` is told of each, once. Threads of the
 // engine look whether there is one before they wait for the interpreter's lock.
 std::atomic<PyObject*> unseen{nullptr};
-thread_local int seen_passes = 0;     // that run in this thread, and came from Python
 thread_local int last_told_task = -1;
 
 // Whether anybody was told just now.
