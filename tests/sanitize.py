@@ -35,6 +35,8 @@ MEMORY: Final = (
     "tests/capture/test_seam.py",
     "tests/capture/test_seam_meets_programs.py",
     "tests/capture/test_unseen_passes.py",
+    "tests/capture/test_device_graphs.py",
+    "tests/capture/test_owner_search.py",
     "tests/capture/test_tensor_memory.py",
     "tests/accelerator",
 )
