@@ -26,7 +26,7 @@ LEAST_LONG: Final = 1024
 #: Evaluations after which the first training step is not waited for any more, although
 #: an optimizer was made: they are looked at closely. Reinforcement learning plays for
 #: thousands before it learns, which would cost a short program several per cent.
-MOST_EVALUATIONS: Final = 256
+MOST_EVALUATIONS: Final = 64
 
 
 def _nothing(is_training: bool) -> None:
