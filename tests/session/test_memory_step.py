@@ -200,6 +200,8 @@ class Interrupt(BaseException):
     pass
 
 
+# Python lets none pass from callbacks of its garbage collector, such as hypothesis's.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_interrupts_leave_nothing_running_after_a_drop() -> None:
     def interrupt(number: int, frame: FrameType | None) -> NoReturn:
         raise Interrupt
@@ -211,7 +213,7 @@ def test_interrupts_leave_nothing_running_after_a_drop() -> None:
         for _ in range(40):
             memory = MemoryStep()
             try:
-                # Again, if Python could not let it pass (from a weakref's callback).
+                # Again, if it came in one of these.
                 signal.setitimer(signal.ITIMER_REAL, chance.uniform(0.0005, 0.02), 1)
                 while True:
                     memory.begin()
