@@ -36,11 +36,9 @@ class HookTimer {
 PyObject* forward_pre(PyObject* self, PyObject* const* args, Py_ssize_t count) {
   if (!check_count(count, 2)) return nullptr;
   Cursor* cursor = cursor_of(self);
-  if (long(PyThread_get_thread_ident()) != cursor->thread) {
-    int is_here = works_here(self);
-    if (is_here < 0) return nullptr;
-    if (!is_here) Py_RETURN_NONE;
-  }
+  int is_here = works_here(self);
+  if (is_here < 0) return nullptr;
+  if (!is_here) Py_RETURN_NONE;
   HookTimer timer(cursor);
   Node* node = cursor->site->children.find(reinterpret_cast<uint64_t>(args[0]));
   if (node == nullptr) {
@@ -74,11 +72,9 @@ bool goes_untold(Cursor* cursor, Node* node, PyObject* outputs, Nanoseconds end_
 PyObject* forward_post(PyObject* self, PyObject* const* args, Py_ssize_t count) {
   if (!check_count(count, 3)) return nullptr;
   Cursor* cursor = cursor_of(self);
-  if (long(PyThread_get_thread_ident()) != cursor->thread) {
-    int is_here = works_here(self);
-    if (is_here < 0) return nullptr;
-    if (!is_here) Py_RETURN_NONE;
-  }
+  int is_here = works_here(self);
+  if (is_here < 0) return nullptr;
+  if (!is_here) Py_RETURN_NONE;
   HookTimer timer(cursor);
   Nanoseconds end_ns = clock_ns();
   Node* node = cursor->site;
