@@ -124,20 +124,21 @@ PYTHON_CALLS_PER_STEP = {
     "profile() in another thread": Costs(10, 19),
 }
 
-#: The same with the native core. Passes are not planned, and records are its own.
+#: The same with the native core. Passes are not planned, and most begin and end in it;
+#: records are its own.
 NATIVE_CALLS_PER_STEP = {
-    "profile()": Costs(24, 68),
-    "profile() beside a device": Costs(28, 72),
-    "profile(memory=True)": Costs(24, 68),
-    "profile(memory=True) beside a device": Costs(28, 72),
-    "profile(memory='cuda')": Costs(40, 104),
-    "profile(functions=True)": Costs(24, 91),
-    "profile(functions=True) beside a device": Costs(28, 95),
+    "profile()": Costs(24, 38),
+    "profile() beside a device": Costs(28, 42),
+    "profile(memory=True)": Costs(24, 38),
+    "profile(memory=True) beside a device": Costs(28, 42),
+    "profile(memory='cuda')": Costs(40, 75),
+    "profile(functions=True)": Costs(24, 63),
+    "profile(functions=True) beside a device": Costs(28, 67),
     "link timer": Costs(0, 0),
-    "link timer with backward": Costs(2, 61),
+    "link timer with backward": Costs(2, 34),
     "link timer on each module": Costs(13, 0),
     "link callbacks": Costs(32, 147),
-    "function timer": Costs(0, 84),
+    "function timer": Costs(0, 59),
     "function callbacks": Costs(0, 192),
     "profile() in another thread": Costs(0, 19),
 }

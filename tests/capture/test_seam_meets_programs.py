@@ -20,6 +20,7 @@ from torchprof_hooks import LinkHook, profile
 from torchprof_hooks.capture.attach.module_hooks import CursorHooks, hooks_on_all
 from torchprof_hooks.capture.backward import planned
 from torchprof_hooks.capture.backward.backward_pass import BackwardPass
+from torchprof_hooks.capture.backward.plan import Owner
 from torchprof_hooks.capture.backward.planned import PlannedPasses
 from torchprof_hooks.capture.core import python_seam
 from torchprof_hooks.capture.tracking.tap import hide_modules, show_modules
@@ -163,6 +164,7 @@ def test_what_a_planned_pass_calls_in_a_thread_of_a_devices() -> None:
     base = tracker.tree.entry_site(tracker.site, BACKWARD_NAME, "backward")
     tracker.open_entry(base)
     running = BackwardPass(base, opened_base=True, makes_graph=False)
+    running.owner = Owner(base, -1, None)
     tracker.passes.append(running)
 
     def call_in_pass(gradient: torch.Tensor) -> None:

@@ -44,11 +44,24 @@ class Preparation(NamedTuple):
 
     def ns_after(self, booked_ns: int) -> int:
         """How long it took, after that moment."""
-        return max(self.until_ns - max(self.since_ns or self.until_ns, booked_ns), 0)
+        since_ns = max(self.since_ns or self.until_ns, booked_ns)
+        return (since_ns < self.until_ns) * (self.until_ns - since_ns)
 
 
 #: Of passes that are not started from Python.
 NOT_PREPARED: Final = Preparation()
+
+
+class OuterPasses(NamedTuple):
+    """How those are followed that begin outside of everything, as most do.
+
+    base, engine: where they, and what the engine does itself, are booked.
+    names_nodes: whether nodes without a function are functions of their own.
+    """
+
+    base: Site
+    engine: Site
+    names_nodes: bool
 
 
 class BackwardPass:
@@ -67,32 +80,23 @@ class BackwardPass:
     ran_nodes: whether the engine is known to have run all nodes.
     nodes_ended_ns, entered_ns: when it had, and what entries had taken by then.
     elsewhere: intervals of the nodes that others than the followed thread have made in
-        this pass and in those inside of it, by the thread: each counts for itself.
+        this pass and in those inside of it, by the thread: each counts for itself. The
+        native core gives them when the pass has ended.
     counts_in, number: the thread whose counter was read last, and what it was.
     resumed: the mode that was put back in place for as long as the pass runs.
     """
 
-    __slots__ = (
-        "base",
-        "counts_in",
-        "elsewhere",
-        "engine",
-        "engine_site",
-        "entered_ns",
-        "failed",
-        "from_python",
-        "makes_graph",
-        "moves",
-        "nodes_ended_ns",
-        "number",
-        "opened_base",
-        "owner",
-        "ran_nodes",
-        "resumed",
-        "task",
-        "thread",
-        "whole",
-    )
+    owner: Owner
+    whole: Owner
+    engine: Owner | None = None
+    engine_site: Site | None = None
+    moves: dict[int, Move]
+    elsewhere: dict[int, list[int]] | None = None
+    counts_in: int
+    number = task = -1
+    failed = ran_nodes = False
+    nodes_ended_ns = entered_ns = 0
+    resumed: TorchFunctionMode | None = None
 
     def __init__(
         self,
@@ -105,18 +109,7 @@ class BackwardPass:
         self.opened_base = opened_base
         self.makes_graph = makes_graph
         self.from_python = from_python
-        self.failed = False
-        self.whole = self.owner = Owner(base, -1, None)
-        self.engine: Owner | None = None
-        self.engine_site: Site | None = None
-        self.moves: dict[int, Move] = {}
-        self.thread = self.counts_in = get_ident()
-        self.number = -1
-        self.elsewhere: dict[int, list[int]] = {}
-        self.task = -1
-        self.ran_nodes = False
-        self.nodes_ended_ns = self.entered_ns = 0
-        self.resumed: TorchFunctionMode | None = None
+        self.thread = get_ident()
 
     def begin_earlier(self, by_ns: int) -> None:
         """It has begun so long before it was entered: with what the engine does

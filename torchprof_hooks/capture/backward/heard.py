@@ -5,7 +5,11 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from torchprof_hooks.capture.backward.backward_pass import BackwardPass, PassRequest
+from torchprof_hooks.capture.backward.backward_pass import (
+    BackwardPass,
+    OuterPasses,
+    PassRequest,
+)
 from torchprof_hooks.capture.backward.gradient_reduction import gradient_reduction
 from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.profiles.names import WAITING_NAME
@@ -49,7 +53,10 @@ class HeardPasses:
             tracker.keep_loose()
         # What was heard late has begun to run its nodes.
         if started.opened_base and started.from_python:
-            started.engine_site = tracker.tree.engine_site(started.base)
+            started.engine_site = engine = tracker.tree.engine_site(started.base)
+            if started.base.caller is tracker.outside:
+                names_nodes = tracker.names_nodes
+                tracker.outer_passes = OuterPasses(started.base, engine, names_nodes)
         tracker.enter_pass(
             started.base,
             True,

@@ -44,6 +44,7 @@ def _own(tracker: Tracker, running: BackwardPass, sites: Iterable[Site]) -> None
             tracker.own((site.code, site.low, high))
         else:
             elsewhere = tracker.passes[0].elsewhere
+            assert elsewhere is not None  # of passes that are planned
             elsewhere.setdefault(thread, []).extend((site.code, site.low, high))
 
 

@@ -100,6 +100,9 @@ class PlannedPasses:
         self, tracker: Tracker, started: BackwardPass, request: PassRequest
     ) -> None:
         """A pass of `tracker` is about to begin."""
+        started.whole = started.owner = Owner(started.base, -1, None)
+        started.moves, started.elsewhere = {}, {}
+        started.counts_in = started.thread
         if self.divides:
             read_before_ns = started.base.reading_ns
             planning = tracker.entry_site(PROFILER_NAME, "profiler")

@@ -8,7 +8,7 @@
 // calls us before and after each node (at::RecordFunction), with the number of the node
 // and the thread that made it, and without the interpreter's lock.
 
-#include "native/backward/passes.h"
+#include "native/backward/outer_passes.h"
 #include "native/calls/functions.h"
 #include "native/calls/seam.h"
 #include "native/collections.h"
@@ -81,6 +81,8 @@ PyMethodDef cursor_methods[] = {
     {"take_intervals", take_intervals, METH_VARARGS, nullptr},
     {"add_record", add_record, METH_VARARGS, nullptr},
     {"enter_pass", FASTCALL(enter_pass), METH_VARARGS | METH_KEYWORDS, nullptr},
+    {"begin_outer_pass", begin_outer_pass, METH_VARARGS, nullptr},
+    {"end_outer_pass", end_outer_pass, METH_VARARGS, nullptr},
     {"engine_ends", engine_ends, METH_NOARGS, nullptr},
     {"leave_pass", leave_pass, METH_VARARGS, nullptr},
     {"drop_pass", drop_pass, METH_O, nullptr},

@@ -20,6 +20,15 @@ from torchprof_hooks.capture.core.python_functions import (
     function_returned,
     measured,
 )
+from torchprof_hooks.capture.core.python_passes import (
+    begin_outer_pass,
+    drop_pass,
+    end_outer_pass,
+    engine_ends,
+    enter_pass,
+    leave_pass,
+    runs_task,
+)
 from torchprof_hooks.capture.core.python_told import told_forward_post, told_forward_pre
 from torchprof_hooks.capture.core.span_log import FOLD_AT, SpanLog, times_of
 from torchprof_hooks.capture.torch_names.autograd import next_sequence_number
@@ -327,42 +336,13 @@ class Cursor:
         """How many calls are open in it."""
         return 0
 
-    def enter_pass(
-        self,
-        base: Site,
-        divides: bool = True,
-        makes_graph: bool = False,
-        names_nodes: bool = False,
-        calls: list[int] | None = None,
-        *,
-        engine: Site | None = None,
-        started: BackwardPass | None = None,
-    ) -> None:
-        """A pass begins that is booked on `base`, where nobody owns it.
-
-        divides: whether nodes are to be booked on their owners.
-        names_nodes: whether nodes without a function are functions of their own.
-        calls: intervals of calls that are open around it, as they end.
-        engine: where the time until the first node runs is booked, if not on `base`,
-            whose own begins with that.
-        started: goes into `passes`; no interrupt comes in between.
-        """
-
-    def engine_ends(self) -> None:
-        """The first node of the pass is about to run, if none has."""
-
-    def leave_pass(self, started: BackwardPass, failed: bool = False) -> int | None:
-        """It has ended: closes what is open in it when its last node ended, and tells
-        that moment; None if no node has run, or the core does not have it. It is in
-        `passes` no more."""
-        return None
-
-    def drop_pass(self, started: BackwardPass) -> None:
-        """It is dead, and closed. If the core had it, it is in `passes` no more."""
-
-    def runs_task(self, task: int) -> bool:
-        """Whether the engine calls one of the passes that run by this number."""
-        return False
+    enter_pass = enter_pass
+    engine_ends = engine_ends
+    leave_pass = leave_pass
+    drop_pass = drop_pass
+    begin_outer_pass = begin_outer_pass
+    end_outer_pass = end_outer_pass
+    runs_task = runs_task
 
     def add_record(self, intervals: list[int], low: int, thread: int = 0) -> Any:
         """What is to live as long as the graph of the calls with these intervals."""

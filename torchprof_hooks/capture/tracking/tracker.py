@@ -15,6 +15,7 @@ from torchprof_hooks.capture.backward.backward_pass import (
     NOT_PREPARED,
     REQUEST_OF_GRAPH,
     BackwardPass,
+    OuterPasses,
     PassRequest,
     Preparation,
 )
@@ -76,6 +77,8 @@ class Tracker(ThreadCalls):
         self.follows_modules = follows_modules
         self.follows_loading = callbacks is not None  # who asks to be told is told
         self.undivided_passes = 0
+        #: Known after the first one, if the core can begin and end them at once.
+        self.outer_passes: OuterPasses | None = None
         self.hears_unseen_passes = self.divides
         self.has_unseen_passes = False
         if meters:
@@ -150,6 +153,10 @@ class Tracker(ThreadCalls):
         """The engine is about to begin a backward pass."""
         if self.backward is None:
             return
+        outer = self.outer_passes
+        if outer and from_python and self.site is self.outside and not self.passes:
+            self._begin_at_once(outer, request.makes_graph, prepared)
+            return
         self.drop_dead_calls()
         if self.site.phase == "data" and not self.follows_loading:
             return  # all that is done there is loading
@@ -169,28 +176,49 @@ class Tracker(ThreadCalls):
             )
             self.backward.begin(self, started, request)
         except BaseException:  # an interrupt: leave nothing open, and pass it on
-            while len(self.passes) > passes_before:
-                self._drop_pass()
+            self._drop_passes_after(passes_before)
             self.abort_down_to(found, perf_counter_ns())
             raise
         if self.functions is not None:
             self.functions.pass_begins(started)
         if started.opened_base:
-            planning_ns = self.entered_ns - entered_ns  # has a site of its own
-            took_ns = base.start_ns - began_ns - planning_ns
-            found.reading_ns = read_before_ns + took_ns
+            began_ns += self.entered_ns - entered_ns  # planning has a site of its own
+            found.reading_ns = read_before_ns + base.start_ns - began_ns
             started.begin_earlier(self.backward.dates_back * prepared_ns)
+
+    def _begin_at_once(
+        self, outer: OuterPasses, makes_graph: bool, prepared: Preparation
+    ) -> None:
+        """The core does all that is to be done."""
+        started = BackwardPass(outer.base, True, makes_graph)
+        started.engine_site = outer.engine
+        self.begin_outer_pass(started, *outer, makes_graph, *prepared)
+        if self.functions is not None:
+            self.functions.pass_begins(started)
+
+    def _ends_at_once(self, ended: BackwardPass, outputs: object) -> bool:
+        """Whether the core has done all that is to be done at the end of a pass."""
+        engine = ended.engine_site
+        if engine is None or gradient_reduction.is_expected:
+            return False
+        try:
+            return self.end_outer_pass(ended, engine, outputs)
+        finally:
+            if ended not in self.passes and self.functions is not None:
+                self.functions.pass_is_over(ended, is_last=not self.passes)
 
     def end_pass(self, outputs: object, failed: bool) -> None:
         """The backward pass that began last is over."""
         if not self.passes or self.backward is None:  # measuring was stopped in it
+            return
+        ended = self.passes[-1]
+        if self.outer_passes and not failed and self._ends_at_once(ended, outputs):
             return
         if self.site.phase == "waiting" and not failed:
             began_ns = self.site.start_ns
             self.close_entry(self.site)
             self.exchanges.waited_ns += self.last_end_ns() - began_ns
         now_ns = perf_counter_ns()
-        ended = self.passes[-1]
         base, of_base_ns = ended.base, ended.base.reading_ns
         ended.failed = failed
         self.aborted_calls += failed and self.backward.open_calls(self, ended)
@@ -201,9 +229,7 @@ class Tracker(ThreadCalls):
         finally:  # a callback may raise in there, and an interrupt come before it
             self._forget_pass(ended)
             if not self.passes:
-                self.backward.rest()
-                if gradient_reduction.is_expected and not failed:
-                    self.exchanges.add_pass(gradient_reduction.buckets)
+                self._all_passes_ended(failed)
             if ended.elsewhere:
                 self.keep_elsewhere(ended.elsewhere, outputs)
             if ended.opened_base:  # what we do here is no part of the pass
@@ -211,6 +237,12 @@ class Tracker(ThreadCalls):
                 if not self.reads_meters and self.device is None:  # else it is timed
                     base.caller.reading_ns += perf_counter_ns() - now_ns
                 self.close_entry(base, outputs, now_ns)
+
+    def _all_passes_ended(self, failed: bool) -> None:
+        assert self.backward is not None  # there were passes
+        self.backward.rest()
+        if gradient_reduction.is_expected and not failed:
+            self.exchanges.add_pass(gradient_reduction.buckets)
 
     def drop_dead_calls(self, beginning: object = None) -> None:
         """Also ends passes that an interrupt kept from being ended."""
@@ -234,12 +266,15 @@ class Tracker(ThreadCalls):
     def abort_all(self, by_exception: bool) -> None:
         """Close whatever is open (see the parent class)."""
         super().abort_all(by_exception)
-        while self.passes:
-            self._drop_pass()
+        self._drop_passes_after(0)
         if self.backward is not None:
             self.backward.rest()
         if self.functions is not None:
             self.functions.drop_open_calls()
+
+    def _drop_passes_after(self, count: int) -> None:
+        while len(self.passes) > count:
+            self._drop_pass()
 
     def _drop_pass(self) -> BackwardPass:
         """The pass that began last is not heard of any more."""

@@ -111,6 +111,39 @@ void forget_ended_here() {
   if (running_here != nullptr) std::erase_if(*running_here, is_over);
 }
 
+Pass new_pass(PyObject* started, Node* base, bool divides, bool makes_graph, bool names_nodes) {
+  Pass pass;
+  pass.started = started == Py_None ? nullptr : started;
+  pass.base = base;
+  pass.thread = pthread_self();
+  pass.made_by = pass.counts_in = at::RecordFunction::currentThreadId();
+  pass.number = next_number();
+  pass.divides = divides;
+  pass.makes_graph = makes_graph;
+  pass.names_nodes = names_nodes;
+  return pass;
+}
+
+// engine: null if what it does is not told apart. False: an exception.
+bool begin(PyObject* self, Pass pass, Node* engine) {
+  Cursor* cursor = cursor_of(self);
+  PassLock locked(cursor);
+  // Here, for an interrupt that came in between would leave a pass that nobody ends.
+  if (pass.started != nullptr && PyList_Append(cursor->passes, pass.started) < 0) return false;
+  Py_INCREF(self);  // for as long as it runs
+  cursor->running->passes.push_back(std::move(pass));
+  if (cursor->running->passes.size() == 1) {
+    forget_ended_here();
+    make_running_here().push_back(cursor->running);
+    std::lock_guard<std::mutex> registering(running_mutex);
+    all_running.push_back(cursor->running);
+    running_count = all_running.size();
+    watch_nodes();
+  }
+  if (engine != nullptr) engine_begins(cursor, cursor->running->passes.back(), engine);
+  return true;
+}
+
 PyObject* enter_pass(PyObject* self, PyObject* args, PyObject* keywords) {
   static const char* parameters[] = {"base",        "divides", "makes_graph",
                                      "names_nodes", "calls",   "engine",
@@ -122,34 +155,14 @@ PyObject* enter_pass(PyObject* self, PyObject* args, PyObject* keywords) {
       !is_node(base) || (engine != Py_None && !is_node(engine)))
     return nullptr;
   Cursor* cursor = cursor_of(self);
-  Pass pass;
-  pass.started = started == Py_None ? nullptr : started;
-  pass.base = reinterpret_cast<Node*>(base);
-  pass.thread = pthread_self();
-  pass.made_by = pass.counts_in = at::RecordFunction::currentThreadId();
-  pass.number = next_number();
-  pass.divides = divides;
-  pass.makes_graph = makes_graph;
-  pass.names_nodes = names_nodes;
+  Pass pass = new_pass(started, reinterpret_cast<Node*>(base), divides, makes_graph, names_nodes);
   if (calls != Py_None) {
     std::vector<int64_t> numbers = cursor->intervals;  // of those that ended inside
     if (!from_list(calls, &numbers)) return nullptr;
     pass.calls = std::make_shared<CallsAround>(std::move(numbers), &cursor->owner_steps);
   }
-  PassLock locked(cursor);
-  // Here, for an interrupt that came in between would leave a pass that nobody ends.
-  if (started != Py_None && PyList_Append(cursor->passes, started) < 0) return nullptr;
-  Py_INCREF(self);  // for as long as it runs
-  cursor->running->passes.push_back(std::move(pass));
-  if (cursor->running->passes.size() == 1) {
-    forget_ended_here();
-    make_running_here().push_back(cursor->running);
-    std::lock_guard<std::mutex> registering(running_mutex);
-    all_running.push_back(cursor->running);
-    running_count = all_running.size();
-    watch_nodes();
-  }
-  if (engine != Py_None) engine_begins(cursor, cursor->running->passes.back(), reinterpret_cast<Node*>(engine));
+  Node* itself = engine == Py_None ? nullptr : reinterpret_cast<Node*>(engine);
+  if (!begin(self, std::move(pass), itself)) return nullptr;
   Py_RETURN_NONE;
 }
 
@@ -171,16 +184,16 @@ void forget_pass(Cursor* cursor) {
 }
 
 // Gives Python what others than the followed thread have made in passes, of which the
-// outermost ends: in a dict of the pass's. False: an exception.
+// outermost ends. False: an exception.
 bool give_elsewhere(const Pass& pass) {
   if (pass.elsewhere.empty() || pass.started == nullptr) return true;
-  Owned given(PyObject_GetAttr(pass.started, names.elsewhere));
+  Owned given(PyDict_New());
   for (const auto& [thread, numbers] : pass.elsewhere) {
     Owned key(PyLong_FromUnsignedLongLong(thread));
     Owned list(as_list(numbers.data(), numbers.data() + numbers.size()));
-    if (!given || !key || !list || PyObject_SetItem(given.get(), key.get(), list.get()) < 0) return false;
+    if (!given || !key || !list || PyDict_SetItem(given.get(), key.get(), list.get()) < 0) return false;
   }
-  return true;
+  return PyObject_SetAttr(pass.started, names.elsewhere, given.get()) == 0;
 }
 
 // Whether the pass that began last is that one.
@@ -189,8 +202,22 @@ bool is_last(Cursor* cursor, PyObject* started) {
   return !running.empty() && running.back().started == started;
 }
 
-// Ends a pass: closes what is open of it when its last node ended, and returns that
-// moment; None if no node has run, or if it was over.
+// Closes what is open of the pass that began last when its last node ended, and returns
+// that moment; 0 if no node has run. The reference to the cursor is the caller's to give
+// back, who has another one; and what was raised meanwhile, to raise again.
+Nanoseconds end(Cursor* cursor, bool failed, bool* is_given) {
+  Pass& pass = cursor->running->passes.back();
+  Nanoseconds end_ns = 0;
+  if (pass.ended_ns != 0)
+    end_ns = failed ? clock_ns() : pass.ended_ns + cursor->entered_ns - pass.entered_ns;
+  if (!pass.open.empty()) move(cursor, pass, 0, {}, end_ns ? end_ns : clock_ns());
+  *is_given = give_elsewhere(pass);
+  forget_pass(cursor);
+  return end_ns;
+}
+
+// Ends a pass, and returns when its last node ended; None if no node has run, or if it
+// was over.
 PyObject* leave_pass(PyObject* self, PyObject* args) {
   PyObject* started;
   int failed = 0;
@@ -198,14 +225,9 @@ PyObject* leave_pass(PyObject* self, PyObject* args) {
   Cursor* cursor = cursor_of(self);
   PassLock locked(cursor);
   if (!is_last(cursor, started)) Py_RETURN_NONE;
-  Pass& pass = cursor->running->passes.back();
-  Nanoseconds end_ns = 0;
-  if (pass.ended_ns != 0)
-    end_ns = failed ? clock_ns() : pass.ended_ns + cursor->entered_ns - pass.entered_ns;
-  if (!pass.open.empty()) move(cursor, pass, 0, {}, end_ns ? end_ns : clock_ns());
-  bool is_given = give_elsewhere(pass);
-  forget_pass(cursor);
-  Py_DECREF(self);  // the caller has another one
+  bool is_given;
+  Nanoseconds end_ns = end(cursor, failed, &is_given);
+  Py_DECREF(self);
   if (!is_given || raise_again(cursor)) return nullptr;
   if (end_ns == 0) Py_RETURN_NONE;
   return PyLong_FromLongLong(end_ns);

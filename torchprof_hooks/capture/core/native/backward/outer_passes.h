@@ -1,0 +1,92 @@
+// Backward passes that begin outside of everything else and go well, which nearly all do:
+// what `Tracker.begin_pass` and `Tracker.end_pass` do for others.
+
+#pragma once
+
+#include "passes.h"
+
+namespace {
+
+// began_ns: when torch began to prepare the pass; 0: it did nothing. until_ns: when the
+// engine was to be entered. What was called meanwhile has its time already.
+Nanoseconds prepared_ns(Cursor* cursor, Nanoseconds began_ns, Nanoseconds until_ns) {
+  if (began_ns == 0) return 0;
+  return std::max<Nanoseconds>(until_ns - std::max(began_ns, cursor->log->last_end_ns), 0);
+}
+
+// Begins such a pass at `base`, with what the engine does itself.
+PyObject* begin_outer_pass(PyObject* self, PyObject* args) {
+  PyObject *started, *base, *engine;
+  int names_nodes, makes_graph;
+  long long began_ns, until_ns;
+  if (!PyArg_ParseTuple(args, "OO!O!ppLL", &started, node_type, &base, node_type, &engine, &names_nodes,
+                        &makes_graph, &began_ns, &until_ns))
+    return nullptr;
+  Cursor* cursor = cursor_of(self);
+  Node *node = reinterpret_cast<Node*>(base), *itself = reinterpret_cast<Node*>(engine);
+  Nanoseconds earlier_ns = prepared_ns(cursor, began_ns, until_ns);
+  Nanoseconds read_before_ns = cursor->outside->reading_ns;
+  if (!is_done(open_entry(self, base))) return nullptr;
+  bool is_begun = cursor->intervals.empty() || is_done(PyObject_CallMethodNoArgs(self, names.keep_loose));
+  if (!is_begun || !begin(self, new_pass(started, node, true, makes_graph, names_nodes), itself)) {
+    cursor->site = cursor->outside;
+    return nullptr;
+  }
+  cursor->outside->reading_ns = read_before_ns + node->start_ns - until_ns;
+  node->start_ns -= earlier_ns;
+  itself->start_ns -= earlier_ns;
+  Py_RETURN_NONE;
+}
+
+// Books it. Its end is told without asking whether it failed.
+bool finish_pass(PyObject* self, Node* base, Nanoseconds end_ns, PyObject* outputs) {
+  Cursor* cursor = cursor_of(self);
+  Nanoseconds began_ns = clock_ns();
+  if (end_entry(self, base, end_ns, outputs) < 0) return false;
+  if (cursor->on_pause != Py_None) {
+    Owned told(Py_NewRef(cursor->on_pause)), end(PyLong_FromLongLong(end_ns));
+    if (!is_done(PyObject_CallFunctionObjArgs(told.get(), object(base), end.get(), nullptr))) return false;
+  }
+  base->around()->reading_ns += clock_ns() - began_ns;
+  return true;
+}
+
+// Whether nothing has happened in the pass that is left to Python.
+bool ends_well(Cursor* cursor, PyObject* started) {
+  if (!is_last(cursor, started) || cursor->running->passes.size() != 1) return false;
+  const Pass& pass = cursor->running->passes.back();
+  return pass.ended_ns != 0 && pass.elsewhere.empty() && cursor->site == pass.owner() &&
+         cursor->raised == nullptr;
+}
+
+// Ends such a pass that has not failed, with what its graph can be reached from. False:
+// that is left to Python, and nothing is done.
+PyObject* end_outer_pass(PyObject* self, PyObject* args) {
+  PyObject *started, *engine, *outputs;
+  if (!PyArg_ParseTuple(args, "OO!O", &started, node_type, &engine, &outputs)) return nullptr;
+  Cursor* cursor = cursor_of(self);
+  Nanoseconds now_ns = clock_ns(), nodes_ended_ns, of_base_ns;
+  if (fold_if_due(cursor) < 0) return nullptr;
+  Node* base;
+  {
+    PassLock locked(cursor);
+    if (!ends_well(cursor, started)) Py_RETURN_FALSE;
+    base = cursor->running->passes.back().base;
+    of_base_ns = base->reading_ns;
+    bool is_given;
+    nodes_ended_ns = end(cursor, false, &is_given);
+  }
+  if (now_ns > nodes_ended_ns)  // what it was asked to do then is the engine's
+    cursor->log->book(reinterpret_cast<Node*>(engine)->code, nodes_ended_ns, now_ns);
+  base->reading_ns = of_base_ns;  // what we do here is no part of the pass
+  if (!cursor->reads_meters && device_of(cursor) == nullptr)  // else it is timed
+    base->around()->reading_ns += clock_ns() - now_ns;
+  bool is_read = read_at_end(self, base, now_ns);
+  if (is_read) cursor->site = base->around();
+  bool is_finished = is_read && finish_pass(self, base, now_ns, outputs);
+  Py_DECREF(self);  // the caller has another one
+  if (!is_finished || raise_again(cursor)) return nullptr;
+  Py_RETURN_TRUE;
+}
+
+}  // namespace
