@@ -4,7 +4,8 @@ Their output and exit code must be the same, and the phases of the report within
 a stopwatch around the same code (`real_programs/stopwatch.py`) in processes without us:
 with us in them, it would see what we take as well. Both take turns. The machine is not
 as fast at one time as at another, so what is compared are shares of the program's own
-time, in the median.
+time, in the median. Short phases differ from process to process all the same: where one
+is further off, both are put into one process, too.
 Not a part of `make bench`: it needs large packages, and a checkout of torch's examples:
 
     python benchmarks/check_real_programs.py --examples DIR [--only NAME ...]
@@ -166,29 +167,46 @@ def measuring(report: str) -> tuple[float, str]:
     return (float(found[1]), f"{found[2]} %") if found else (0.0, "no report")
 
 
-def deviations(reports: Sequence[Phases], stopwatches: Sequence[Phases]) -> str:
-    """Each phase that matters: how far the reports are from the stopwatch, and, where
-    that is far, how far its runs are from their own median, and how much less the
-    reports say in all."""
-    if not all(stopwatches):
-        return "the stopwatch was not written"
+def off_by(reports: Sequence[Phases], stopwatches: Sequence[Phases]) -> Phases:
+    """Each phase that matters: by how many per cent the reports are above the
+    stopwatch."""
     spent, said = shares(stopwatches), shares(reports)
     whole = sum(spent.values())
-    off = {
+    return {
         phase: 100 * (said[phase] / spent[phase] - 1) if spent[phase] else 999.0
         for phase in PHASES
         if max(spent[phase], said[phase]) > LEAST_SHARE * whole
     }
-    far = {phase for phase, percent in off.items() if abs(percent) > MOST_PERCENT}
+
+
+def are_far(off: Phases) -> list[str]:
+    """The phases of which that is too much."""
+    return [phase for phase, percent in off.items() if abs(percent) > MOST_PERCENT]
+
+
+def deviations(
+    reports: Sequence[Phases], stopwatches: Sequence[Phases], together: Phases
+) -> str:
+    """How far the reports are from the stopwatch. Where that is far, also how far its
+    runs are from their own median, and how much less the reports say in all.
+
+    together: how far they are where both are in one process.
+    """
+    if not all(stopwatches):
+        return "the stopwatch was not written"
+    off = off_by(reports, stopwatches)
+    far = are_far(off)
     parts = ", ".join(
         f"{phase} {percent:+.1f}" + (phase in far) * spread(phase, stopwatches)
         for phase, percent in off.items()
     )
     if not far:
         return parts
+    spent, said = shares(stopwatches), shares(reports)
     missing = sum(spent[phase] - said[phase] for phase in PHASES)
     missing_s = missing * median(run[WALL] for run in stopwatches)
-    return f"{parts}: {missing_s:.2f} s in all"
+    inside = ", ".join(f"{phase} {together.get(phase, 0):+.1f}" for phase in far)
+    return f"{parts}: {missing_s:.2f} s in all; both in one process: {inside}"
 
 
 def spread(phase: str, stopwatches: Sequence[Phases]) -> str:
@@ -242,12 +260,28 @@ def row(
         folder = work / "run"
         return run([sys.executable, *command, *target], folder, ends_after, before_it)
 
+    command = "-m", "torchprof_hooks", "--full"
+    watched = *seeds, WATCH.format(str(times))
+
+    def in_one_process() -> Phases:
+        """How far the report is from the stopwatch there, in seconds: measuring is a
+        part of the program's time."""
+        said, spent, second = [], [], {WALL: 1.0}
+        for _ in range(options.rounds):
+            report = run_with(*command, before_it=watched).report
+            said.append({**reported_s(report), **second})
+            spent.append({**stopwatch_s(times), **second})
+        return off_by(said, spent)
+
     bare, reports, stopwatches = run_with(), [], []
     for _ in range(options.rounds):
-        run_with(before_it=(*seeds, WATCH.format(str(times))))
+        run_with(before_it=watched)
         stopwatches.append(stopwatch_s(times))
-        profiled = run_with("-m", "torchprof_hooks", "--full")
+        profiled = run_with(*command)
         reports.append(profiled.report)
+    said = list(map(reported_s, reports))
+    is_far = all(stopwatches) and are_far(off_by(said, stopwatches))
+    together = in_one_process() if is_far else {}
     (work / f"{program.name}.txt").write_text(f"\n{'=' * 80}\n".join(reports))
     return [
         program.name,
@@ -256,7 +290,7 @@ def row(
         f"{bare.code}, {profiled.code}",
         _cpu_time(program, bare, profiled),
         measuring(profiled.report)[1],
-        deviations(list(map(reported_s, reports)), stopwatches),
+        deviations(said, stopwatches, together),
         today,
     ]
 

@@ -42,7 +42,7 @@ seed_everything(0)
 pictures, labels = torch.randn(2000, 1, 28, 28), torch.randint(0, 10, (2000,))
 data = TensorDataset(pictures, labels)
 trainer = Trainer(
-    max_epochs=8,
+    max_epochs=20,
     accelerator="cpu",
     logger=False,
     enable_checkpointing=False,

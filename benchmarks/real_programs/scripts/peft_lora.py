@@ -19,7 +19,7 @@ model = get_peft_model(
     LoraConfig(r=8, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM"),
 )
 optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], 1e-3)
-for _ in range(40):
+for _ in range(120):
     ids = torch.randint(0, 256, (4, 64))
     loss = model(input_ids=ids, labels=ids).loss
     loss.backward()
