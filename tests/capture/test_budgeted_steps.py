@@ -100,7 +100,7 @@ def test_an_optimizer_that_joins_in_steps_that_are_not_measured(
         assert prof.profile.steps == 1
         assert prof.profile.unmeasured_steps == 11 + 5
         steps: Any = prof._rounds[0]._steps
-        assert steps._steps_left == 50 - 10 - 5
+        assert steps._running.steps_left == 50 - 10 - 5
 
 
 def test_steps_in_other_threads_are_not_counted(limited: Limited) -> None:

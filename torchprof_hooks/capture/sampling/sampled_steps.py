@@ -21,6 +21,7 @@ from torchprof_hooks.capture.sampling.books import Book, Books, MakeTracker
 from torchprof_hooks.capture.sampling.every_step import tell_of_step
 from torchprof_hooks.capture.sampling.phase_times import PhaseTimes
 from torchprof_hooks.capture.sampling.prices import Ended, Level, Run
+from torchprof_hooks.capture.sampling.running import Running
 from torchprof_hooks.capture.sampling.scheduler import Scheduler
 from torchprof_hooks.capture.sampling.step_detector import StepDetector
 from torchprof_hooks.capture.sampling.step_taps import StepTaps
@@ -61,12 +62,7 @@ class SampledSteps:
         self._has_inner_steps = False  # of an optimizer, inside of a call
         self.steps = 0
         self.at_step: Callable[[int], bool] | None = None
-        # The run, and what is known of it:
-        self._run, self._steps_left = Run(scheduler.top), 1
-        self._run_ns = self._spans = self._pauses = self._placing_ns = 0
-        self._calls = 0  # of those, of modules
-        self._evaluations = 0
-        self._aside_ns = 0  # of ours, before it
+        self._running = Running(scheduler.top)
         self._spent_before_ns = 0  # on what another profile has
         self._is_between_runs = False
         # Where nothing is to be done at an optimizer's steps but to count them:
@@ -82,7 +78,7 @@ class SampledSteps:
         self._detector.start()
         self._books.start()
         attachments.attach(garbage_callback, self)  # whose time is now in a book
-        self._aside_ns += perf_counter_ns() - called_ns
+        self._running.aside_ns += perf_counter_ns() - called_ns
 
     def renew(self) -> None:
         """After `stop`: begin another profile, of the steps that come. What was learned
@@ -92,9 +88,7 @@ class SampledSteps:
         self._phase_times = PhaseTimes()
         self._books = self._books.renewed(self._phase_times)
         book = self._books.open
-        # The run's part so far, in the counts of another tracker:
-        self._spans += book.tracker.log.spans - before.log.spans
-        self._placing_ns += book.tracker.tree.placing_ns - before.tree.placing_ns
+        self._running.go_on(before, book.tracker)
         self._detector.renew()
         self._detector.follow(book.tracker, book.counter)
 
@@ -112,14 +106,14 @@ class SampledSteps:
         self._tell_of_untold()
         self._detector.stop()
         attachments.detach(garbage_callback, self)
-        self._run_ns += self._books.stop()
+        self._running.duration_ns += self._books.stop()
         ended_ns = perf_counter_ns()
         attachments.detach(optimizer_hooks, self)
         self._books.open.hidden.end()
         self._taps.close(by_exception)
         self._taps.stop()
         self._phase_times.close()
-        self._aside_ns += perf_counter_ns() - ended_ns
+        self._running.aside_ns += perf_counter_ns() - ended_ns
 
     def close_left_calls(self) -> None:
         """The program is ending: close what an interrupt has left, of which torch does
@@ -176,10 +170,11 @@ class SampledSteps:
         if is_measured:
             tracker.optimizer_post(optimizer, args, kwargs)
         is_alone = id(optimizer) == self._only_optimizer
-        may_wait = is_alone and self._steps_left > 1 and get_ident() == self._thread
+        has_more = is_alone and self._running.steps_left > 1
+        may_wait = has_more and get_ident() == self._thread
         is_outside = tracker.site is tracker.outside
         if may_wait and is_outside and self._untold.optimizer_stepped():
-            self._steps_left -= 1
+            self._running.steps_left -= 1
             return
         if not is_measured and detector.rounds.is_inner(optimizer):
             return
@@ -208,11 +203,11 @@ class SampledSteps:
     # What else tells of ends
 
     def _pause(self, site: Site, end_ns: int) -> None:
-        self._pauses += 1
+        self._running.pauses += 1
         if site.phase == "data":
             return  # it ends nothing
         aside_ns = self._books.aside_ns
-        self._calls += site.phase == "forward"
+        self._running.calls += site.phase == "forward"
         is_counting = self._untold.is_counting
         if is_counting:
             self._tell_of_untold()
@@ -244,14 +239,14 @@ class SampledSteps:
         ends = self._untold.tell(self._detector)
         self.steps += ends.steps
         self._books.open.steps += ends.steps
-        self._steps_left -= ends.evaluations
-        self._evaluations += ends.evaluations
+        self._running.steps_left -= ends.evaluations
+        self._running.evaluations += ends.evaluations
 
     def _count_untold(self) -> None:
         """Nobody has to know of each end of a call, where nothing is done then."""
         book = self._books.open
         if book.level <= Level.PHASES and self._shows_ends_by_optimizers():
-            left = self._steps_left - 1  # the last one ends the run
+            left = self._running.steps_left - 1  # the last one ends the run
             self._untold.count(book.tracker, left, self._detector.is_idle)
 
     def _shows_ends_by_optimizers(self) -> bool:
@@ -263,24 +258,24 @@ class SampledSteps:
     # Runs of steps
 
     def _end_step(self, is_training: bool) -> None:
-        books = self._books
+        books, running = self._books, self._running
         self.steps += 1
         books.open.steps += 1
-        self._evaluations += not is_training
-        self._steps_left -= 1
+        running.evaluations += not is_training
+        running.steps_left -= 1
         is_allowed = books.open.level >= self._least()
-        if (self._steps_left > 0 and is_allowed) or not self._may_switch(is_training):
+        if (running.steps_left > 0 and is_allowed) or not self._may_switch(is_training):
             return
-        self._run_ns += books.book_time()
+        running.duration_ns += books.book_time()
         self._is_between_runs = True
         chosen = self._next_book()
         if self.at_step is not None:
-            self._aside_ns += books.leave_out()
+            running.aside_ns += books.leave_out()
             is_disturbed = self.at_step(self.steps)
             if not books.is_running:
                 return
             if is_disturbed:
-                self._run, self._steps_left = Run(Level.PHASES), 1
+                running.choose(Run(Level.PHASES))
                 chosen = books.disturbed
             self._detector.leave_out(books.leave_out())  # not paid from the budget
         if chosen is not books.open or self._taps.hides_functions:
@@ -288,14 +283,11 @@ class SampledSteps:
             self._taps.close()
             self._phase_times.close()
             self._open(chosen)
-        self._run_ns = self._pauses = self._evaluations = 0
         self._untold.forget_calls()
-        self._calls = 0
-        self._spans = chosen.tracker.log.spans
-        self._placing_ns = chosen.tracker.tree.placing_ns
-        self._aside_ns += books.leave_out()
+        running.begin(chosen.tracker)
+        running.aside_ns += books.leave_out()
         self._is_between_runs = False
-        self._detector.leave_out(self._aside_ns)
+        self._detector.leave_out(running.aside_ns)
 
     def _may_switch(self, is_training: bool) -> bool:
         """Not if torch.compile would compile again, were hooks to come or go; nor in
@@ -308,33 +300,22 @@ class SampledSteps:
 
     def _ended(self) -> Ended:
         """The run so far."""
-        steps = self._run.steps - self._steps_left  # more, if it could not end
-        tracker = self._books.open.tracker
-        return Ended(
-            self._run._replace(steps=max(steps, 1)),
-            self._run_ns,
-            tracker.log.spans - self._spans,
-            self._pauses + self._untold.calls,
-            self._aside_ns + tracker.tree.placing_ns - self._placing_ns,
-            self._evaluations,
-            self._calls + self._untold.calls,
-        )
+        return self._running.ended(self._books.open.tracker, self._untold.calls)
 
     def _next_book(self) -> Book:
         """Have the run that has ended booked, and choose how to go on."""
-        books, ended = self._books, self._ended()
-        self._aside_ns = 0
+        books, running, ended = self._books, self._running, self._ended()
+        running.aside_ns = 0
         if books.is_at_start and self._start_goes_on(ended):
-            self._run, self._steps_left = Run(self._scheduler.top), 1
+            running.choose(Run(self._scheduler.top))
             return books.warm_up
         if books.open is books.warm_up:
-            self._run = self._scheduler.begin(ended)
+            running.choose(self._scheduler.begin(ended))
         elif books.open is books.disturbed:
-            self._run = Run(self._scheduler.top)
+            running.choose(Run(self._scheduler.top))
         else:
-            self._run = self._scheduler.next(ended, self._least())
-        self._steps_left = self._run.steps
-        return books.by_level[self._run.level]
+            running.choose(self._scheduler.next(ended, self._least()))
+        return books.by_level[running.level]
 
     def _start_goes_on(self, ended: Ended) -> bool:
         if not self._detector.expects_first_step():
