@@ -12,9 +12,9 @@ from torchprof_hooks.capture.tracking.make_tracker import (
     is_default,
     make_function_tracker,
 )
-from torchprof_hooks.capture.tracking.registry import function_blocks_of_thread
 from torchprof_hooks.capture.tracking.tracker import Tracker
 from torchprof_hooks.hooks.hook import Hook
+from torchprof_hooks.hooks.registry import function_blocks_of_thread
 
 Tensors = tuple[torch.Tensor | None, ...]
 

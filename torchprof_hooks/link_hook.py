@@ -5,9 +5,9 @@ from __future__ import annotations
 from torchprof_hooks.capture.attach.blocks import Block
 from torchprof_hooks.capture.tracking.callbacks import LinkCall
 from torchprof_hooks.capture.tracking.make_tracker import is_default, make_tracker
-from torchprof_hooks.capture.tracking.registry import blocks_of_thread
 from torchprof_hooks.capture.tracking.tracker import Tracker
 from torchprof_hooks.hooks.hook import Hook
+from torchprof_hooks.hooks.registry import blocks_of_thread
 
 
 class LinkHook(Hook):

@@ -7,9 +7,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from torchprof_hooks.capture.attach.blocks import Block, ExitMethod, heal, held_for
-from torchprof_hooks.capture.tracking.registry import check_free
 from torchprof_hooks.capture.tracking.tap import Tap
 from torchprof_hooks.capture.tracking.thread_trackers import ThreadTrackers
+from torchprof_hooks.hooks.registry import check_free
 
 if TYPE_CHECKING:
     from torchprof_hooks.capture.tracking.tracker import Tracker
