@@ -18,6 +18,7 @@ from tests.fake_clock import MS, Calibrations, FakeClock, burn
 from tests.functions import Watching
 from tests.helpers import in_thread
 from torchprof_hooks import Profile, profile
+from torchprof_hooks.capture.attach import aside
 from torchprof_hooks.capture.core import CORE, python
 from torchprof_hooks.capture.functions.function_calls import FunctionCalls
 from torchprof_hooks.capture.overhead import calibration
@@ -150,6 +151,35 @@ def test_it_is_measured_once_for_each_kind(monkeypatch: pytest.MonkeyPatch) -> N
         Kind(functions=True, by_shapes=True),
         Kind(functions=True, by_shapes=True, meters=True),
     ]
+
+
+def calls(found: Profile) -> dict[str, int]:
+    """Of all that was called, in all phases."""
+    counted = {
+        row.name: sum(totals.calls for totals in row.phases.values())
+        for row in found.rows("call")
+    }
+    return {name: count for name, count in counted.items() if count}
+
+
+@pytest.mark.usefixtures("uncalibrated")
+def test_a_program_that_gets_no_more_threads_does_not_see_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Since Python 3.12, one that is ending, whose profile is read as it goes on."""
+    monkeypatch.setattr(aside, "in_own_thread", lambda work: False)
+    model = nn.Linear(4, 4)
+
+    def train() -> None:
+        for _ in range(2):
+            model(X).sum().backward()
+
+    with profile(functions=True) as prof:
+        train()
+        before = calls(prof.profile)
+        assert calls(prof.profile) == before
+        train()  # is seen again
+    assert calls(prof.profile) == {name: 2 * count for name, count in before.items()}
 
 
 @pytest.mark.usefixtures("uncalibrated")

@@ -54,10 +54,12 @@ if TYPE_CHECKING:
 class PassListener(Protocol):
     """What is told of passes; see `Tracker`.
 
+    thread: that it follows.
     passes: those that run.
     hears_unseen_passes: whether it is told of those that are not started from Python.
     """
 
+    thread: int
     passes: list[Any]
 
     @property

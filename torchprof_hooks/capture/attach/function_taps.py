@@ -90,10 +90,14 @@ class FunctionTaps:
             exempt_from_compilation()
             attachments.renew(self._regions)
 
+    def trackers_here(self) -> list[Tracker]:
+        """Those that see all functions, and that the running thread works for."""
+        return self._regions.trackers_here()
+
     def followers(self, cls: type) -> list[Tracker]:
         """The trackers here that may want to know of a call of `cls`."""
         of_class = [threads.here() for threads in self._of_class.get(cls, ())]
-        return of_class + self._regions.trackers_here()
+        return of_class + self.trackers_here()
 
     def _around(self, cls: Any) -> Around | None:
         """What measures an application of `cls`, as far as anybody wants to know."""

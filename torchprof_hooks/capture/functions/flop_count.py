@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import torch
 
+from torchprof_hooks.capture.attach.aside import do_aside
 from torchprof_hooks.capture.functions.call_description import CallDescription, Items
 from torchprof_hooks.capture.functions.flop_shapes import NOTHING, flops_by_shapes
 from torchprof_hooks.capture.functions.products import Flops
@@ -28,7 +29,6 @@ from torchprof_hooks.capture.torch_names.torch_utils import (
     can_count_flops,
     is_compiler_loaded,
 )
-from torchprof_hooks.measure.own_thread import in_own_thread
 from torchprof_hooks.profiles.operations.traffic import NO_TRAFFIC, Traffic
 
 #: Operators that one call may come down to, forward or backward.
@@ -124,8 +124,7 @@ class FlopCount:
                     if not self._run(call):
                         self.left_out.add(getattr(call.function, "__name__", "?"))
 
-        if not in_own_thread(run):
-            run()
+        do_aside(run)
 
     def _run(self, call: CallDescription) -> bool:
         """Whether there was patience for it."""

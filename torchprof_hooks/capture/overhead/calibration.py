@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import torch
 
+from torchprof_hooks.capture.attach.aside import do_aside
 from torchprof_hooks.capture.functions.function_calls import FunctionCalls
 from torchprof_hooks.capture.overhead.trial_model import (
     LAYERS,
@@ -29,12 +30,10 @@ from torchprof_hooks.capture.overhead.trial_runs import (
     mode_of,
     shortest,
 )
-from torchprof_hooks.capture.torch_names.functions import without_function_modes
 from torchprof_hooks.capture.tracking.make_tracker import new_tracker
 from torchprof_hooks.capture.tracking.meters import Meters, memory_meter
 from torchprof_hooks.capture.tracking.tensor_memory import memory_counter
 from torchprof_hooks.capture.tracking.tracker import Tracker
-from torchprof_hooks.measure.own_thread import in_own_thread
 
 #: Of each layer the fastest of these rounds counts, as other programs may disturb the
 #: rest; and of the layers the median: all rounds of one may have been disturbed, and
@@ -122,9 +121,7 @@ def _in_a_thread(kind: Kind) -> Calibration:
         with suppress(Exception):  # a cost that is not known must not cost the report
             found.append(_measure(kind))
 
-    if not in_own_thread(measure):
-        with without_function_modes():  # those of trackers, too
-            measure()
+    do_aside(measure)
     return found[0] if found else _UNKNOWN
 
 

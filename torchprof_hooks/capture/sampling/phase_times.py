@@ -23,6 +23,7 @@ class PhaseTimes:
         one, or an optimizer that another one calls, is a part of that; what a closure
         of the program's does is none of the optimizer's.
     is_on: whether they are timed now.
+    thread: that is followed.
     """
 
     backward: ClassVar[None] = None  # nobody looks at nodes
@@ -32,7 +33,7 @@ class PhaseTimes:
         self.passes: list[int] = []  # when those that run began
         self.passes_ns = self.optimizers_ns = 0
         self.is_on = False
-        self._thread = get_ident()
+        self.thread = get_ident()
         self._optimizer, self._began_ns = 0, 0  # the id of the one that steps, or 0
 
     def open(self) -> None:
@@ -51,7 +52,7 @@ class PhaseTimes:
 
     def works_here(self) -> bool:
         """Whether the running thread is the one that is followed."""
-        return get_ident() == self._thread
+        return get_ident() == self.thread
 
     def begin_pass(self, request: PassRequest, prepared: Preparation) -> None:
         """A backward pass is about to begin, or has when it was prepared."""

@@ -1,0 +1,36 @@
+"""What we try ourselves, and nobody is to see."""
+
+from __future__ import annotations
+
+from _thread import get_ident
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from torchprof_hooks.capture.attach.engine import engine_patch
+from torchprof_hooks.capture.attach.function_taps import function_taps
+from torchprof_hooks.capture.torch_names.functions import without_function_modes
+from torchprof_hooks.measure.own_thread import in_own_thread
+
+_NO_THREAD: Final = -1
+
+
+def do_aside(work: Callable[[], object]) -> None:
+    """Do this in a thread of its own; or in this one, where a program that is ending
+    gets no other, and have all look away who follow it: they may still be read."""
+    if not in_own_thread(work):
+        with without_function_modes(), _looked_at_by_nobody():
+            work()
+
+
+@contextmanager
+def _looked_at_by_nobody() -> Iterator[None]:
+    here = get_ident()
+    looking = [*engine_patch.trackers_here(), *function_taps.trackers_here()]
+    try:
+        for tracker in looking:
+            tracker.thread = _NO_THREAD
+        yield
+    finally:
+        for tracker in looking:
+            tracker.thread = here
