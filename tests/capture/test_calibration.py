@@ -18,8 +18,8 @@ from tests.fake_clock import MS, Calibrations, FakeClock, burn
 from tests.functions import Watching
 from tests.helpers import in_thread
 from torchprof_hooks import Profile, profile
-from torchprof_hooks.capture.attach import aside
 from torchprof_hooks.capture.core import CORE, python
+from torchprof_hooks.capture.functions import aside
 from torchprof_hooks.capture.functions.function_calls import FunctionCalls
 from torchprof_hooks.capture.overhead import calibration
 from torchprof_hooks.capture.overhead.calibration import (

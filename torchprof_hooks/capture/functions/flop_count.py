@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import torch
 
-from torchprof_hooks.capture.attach.aside import do_aside
+from torchprof_hooks.capture.functions.aside import do_aside
 from torchprof_hooks.capture.functions.call_description import CallDescription, Items
 from torchprof_hooks.capture.functions.flop_shapes import NOTHING, flops_by_shapes
 from torchprof_hooks.capture.functions.products import Flops

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import torch
 
-from torchprof_hooks.capture.attach.aside import do_aside
+from torchprof_hooks.capture.functions.aside import do_aside
 from torchprof_hooks.capture.functions.function_calls import FunctionCalls
 from torchprof_hooks.capture.overhead.trial_model import (
     LAYERS,
