@@ -56,7 +56,7 @@ class SampledSteps:
         self._phase_times = PhaseTimes()
         self._books = Books(make_tracker, scheduler.levels, self._phase_times)
         self._detector = StepDetector(self._end_step)
-        # At once: an interrupt may come when optimizers tell, and before all else is on.
+        # At once: an interrupt may come when optimizers tell and nothing else is on.
         self._detector.follow(self._books.open.tracker, self._books.open.counter)
         self._taps = StepTaps(self._pause, self._bound_functions)
         self._optimizers: dict[OptimizerFacts, None] = {}  # each once, in order
