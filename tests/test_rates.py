@@ -15,6 +15,7 @@ import torchprof_hooks
 from tests.fake_clock import FakeClock, burn
 from tests.helpers import NOT_MODULES, STEP, hand_built, own
 from torchprof_hooks import Profile
+from torchprof_hooks.capture.functions import aside
 from torchprof_hooks.measure.peaks import (
     data_sheet_peak,
     device_peak,
@@ -274,6 +275,21 @@ def test_the_cpus_peak_is_measured_once_and_not_in_the_loop() -> None:
     assert "(CPU, float32, measured: product of" in " ".join(text.split())
     assert prof.scalars()["mfu"] > 0
     assert measured_peak.cache_info().misses == 1
+
+
+def test_a_program_that_gets_no_more_threads_has_a_peak(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Since Python 3.12, one that is ending: reports by atexit."""
+    monkeypatch.setattr(aside, "in_own_thread", lambda work: False)
+    prof = trained(nn.Linear(16, 32))
+    with torchprof_hooks.profile(functions=True) as looking:
+        nn.ReLU()(torch.ones(6, 16))
+        text = prof.report()
+
+    assert "(CPU, float32, measured: product of" in " ".join(text.split())
+    names = {row.name for row in looking.profile.rows("call")}
+    assert names == {"(outside modules)", "ReLU", "ReLU: relu(6x16)", "ones()"}
 
 
 def test_where_time_stands_still_there_is_no_peak(clock: FakeClock) -> None:

@@ -49,19 +49,26 @@ class Rates(NamedTuple):
         known = profile.peak
         if not profile.has_functions or (known is not None and known.bandwidth):
             return profile
-        from torchprof_hooks.measure.peaks import measured_bandwidth, measured_peak
+        from torchprof_hooks.capture.functions.aside import do_aside
         from torchprof_hooks.profiles.operations.utilisation import counted_types
 
         dtype, device_type = counted_types(profile)
         if device_type != "cpu":
             return profile
-        peak = known or measured_peak(dtype)
-        if peak is not None:
-            peak = replace(peak, bandwidth=measured_bandwidth())
-        return replace(profile, peak=peak)
+        tried: list[Peak | None] = []
+        do_aside(lambda: tried.append(_tried_peak(known, dtype)))
+        return replace(profile, peak=tried[0]) if tried else profile
 
 
 NO_RATES: Final = Rates()
+
+
+def _tried_peak(known: Peak | None, dtype: str) -> Peak | None:
+    """That of the CPU, if none is known, and with what its memory does."""
+    from torchprof_hooks.measure.peaks import measured_bandwidth, measured_peak
+
+    peak = known or measured_peak(dtype)
+    return peak and replace(peak, bandwidth=measured_bandwidth())
 
 
 def checked_rates(peak_flops: object, items_per_step: object, functions: bool) -> Rates:

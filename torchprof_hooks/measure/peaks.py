@@ -12,7 +12,6 @@ from typing import Final
 
 import torch
 
-from torchprof_hooks.measure.own_thread import in_own_thread
 from torchprof_hooks.profiles.operations.utilisation import Bandwidth, Peak
 
 
@@ -128,16 +127,12 @@ def measured_peak(dtype: str) -> Peak | None:
     threads as torch has now. It takes some tenths of a second, the first time. None if
     it failed."""
     best: list[tuple[float, int]] = []
-
-    def run() -> None:
-        for size in _SIZES:
-            shortest_ns = _product_ns(size, getattr(torch, dtype))
-            if shortest_ns > 0:
-                best.append((2 * size**3 / shortest_ns * 1e9, size))
-            if not 0 < shortest_ns <= _QUICK_NS:
-                return
-
-    in_own_thread(run)
+    for size in _SIZES:
+        shortest_ns = _product_ns(size, getattr(torch, dtype))
+        if shortest_ns > 0:
+            best.append((2 * size**3 / shortest_ns * 1e9, size))
+        if not 0 < shortest_ns <= _QUICK_NS:
+            break
     if not best:
         return None
     flops, size = max(best)
@@ -153,12 +148,11 @@ def measured_bandwidth() -> Bandwidth | None:
     takes a tenth of a second or two, the first time, most of it to get the memory of
     two such tensors, which is given back. None if it failed."""
     size = summed_bytes(largest_cache_bytes())
-    shortest: list[int] = []
-    in_own_thread(lambda: shortest.append(_sum_ns(size)))
-    if not any(shortest):
+    shortest_ns = _sum_ns(size)
+    if not shortest_ns:
         return None
     source = f"CPU, measured: sum in place of {size >> 20}MB, {_threads()}"
-    return Bandwidth(round(_MOVED * size / shortest[0] * 1e9), source)
+    return Bandwidth(round(_MOVED * size / shortest_ns * 1e9), source)
 
 
 def _threads() -> str:
