@@ -120,7 +120,9 @@ def test_a_region_goes_on_after_a_call_in_it_was_interrupted() -> None:
             burn(4)
         burn(8)
     cells = prof.profile.cells
-    assert cells[("block",), "forward"].self_ns == 4 * MS
+    # No hook is told of the interrupt: the core in Python has the call's time here.
+    unheard = MS if prof.profile.core == "python" else 0
+    assert cells[("block",), "forward"].self_ns == 4 * MS + unheard
     assert cells[("block", "Busy"), "forward"].self_ns == 2 * MS
     assert cells[("(outside modules)",), "outside"].self_ns == 8 * MS
 
