@@ -128,6 +128,16 @@ def test_phases_are_those_of_every_step(clock: FakeClock) -> None:
     assert rows["Work"].phases["backward"].self_ns == 10 * 5 * MS
 
 
+def test_time_may_have_ended_before_it_is_read(clock: FakeClock) -> None:
+    clock.cost_per_reading_ns = 0
+    with sampled(Level.MODULES) as sampler:
+        burn(3)
+        end_ns = clock.now_ns
+        burn(1000)  # on what reading needs
+        assert sampler.strata(None, end_ns).whole.wall_ns == 3 * MS
+    assert sampler.strata(None, end_ns).whole.wall_ns == 1003 * MS  # all is booked
+
+
 def test_steps_of_which_only_the_end_was_seen_are_like_the_others(
     clock: FakeClock,
 ) -> None:

@@ -109,6 +109,23 @@ def test_each_function_and_their_sum(tmp_path: Path) -> None:
     assert whole == seconds(line(run.err, "Time measured")) == 0.043
 
 
+SLOW_ENDING = """
+from torchprof_hooks.capture.functions import flop_count
+begin = flop_count.FlopCount.__init__
+def begin_slowly(*args):
+    busy(1000)
+    begin(*args)
+flop_count.FlopCount.__init__ = begin_slowly
+"""
+
+
+def test_making_the_report_takes_no_time_of_the_program(tmp_path: Path) -> None:
+    run = with_tables(*EACH_STEP, written(tmp_path, GAN + SLOW_ENDING))
+    assert seconds(line(run.err, "Time measured")) == 0.043
+    made = line(run.err, "It took").rpartition(", and ")[2]
+    assert seconds(made) >= 1
+
+
 def test_rows_add_up(tmp_path: Path) -> None:
     run = with_tables(*EACH_STEP, "--n-ops", "3", written(tmp_path, ticking(GAN)))
     for title in ("Class", "Ops", "Apply"):

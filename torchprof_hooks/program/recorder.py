@@ -135,7 +135,7 @@ class Recorder:
         if not self._is_left_out():
             began_ns = time.perf_counter_ns()
             self._outputs.flush_if_due(
-                lambda: self._so_far(self._flop_count.without_patience())
+                lambda: self._until(began_ns, self._flop_count.without_patience())
             )
             self._flushing_ns += time.perf_counter_ns() - began_ns
         return self._traced is not None and self._traced.begin(steps)
@@ -144,16 +144,17 @@ class Recorder:
         """Whether nobody has asked for this process: programs start others, too."""
         return self._origin.look().world_size == 1 and self._is_child
 
-    def _so_far(self, flop_count: FlopCount) -> ProgramProfile:
+    def _until(self, end_ns: int, flop_count: FlopCount) -> ProgramProfile:
+        """The profile of the program until then: what is imported and counted for it
+        here takes time that is not the program's."""
         from torchprof_hooks.profiles.program.program_profile import ProgramProfile
 
-        now_ns = time.perf_counter_ns()
-        strata = self._sampler.strata(flop_count)
+        strata = self._sampler.strata(flop_count, end_ns)
         thread = f", in thread {self._thread}" if self._thread else ""
         return ProgramProfile(
             message=(" ".join(sys.argv) or "an interactive session") + thread,
             strata=strata,
-            program_ns=now_ns - BEGAN_NS,
+            program_ns=end_ns - BEGAN_NS,
             # What is counted for the budget knows nothing of what meters cost.
             overhead_ns=max(self._sampler.spent_ns, strata.overhead_ns)
             + self._flushing_ns,
@@ -166,7 +167,7 @@ class Recorder:
 
     def _finish(self) -> ProgramProfile:
         self._sampler.close_left_calls()
-        program = self._so_far(self._flop_count)
+        program = self._until(self._ended_ns, self._flop_count)
         self._overhead_ns = program.overhead_ns
         return self._traced.added_to(program) if self._traced else program
 

@@ -238,10 +238,13 @@ class Books:
         self._began_ns = 0
         return passed_ns
 
-    def age_ns(self) -> int:
-        """The nanoseconds that have passed since something was booked last."""
+    def age_ns(self, end_ns: int | None = None) -> int:
+        """The nanoseconds that have passed, until now or then, since something was
+        booked last."""
         began_ns = self._began_ns  # once: another thread may read
-        return perf_counter_ns() - began_ns if began_ns else 0
+        if end_ns is None:
+            end_ns = perf_counter_ns()
+        return max(end_ns - began_ns, 0) if began_ns else 0
 
     def profile(self, counted: StepCounter) -> Profile:
         """What was measured on the highest level, and how much was not. The first step
@@ -267,17 +270,22 @@ class Books:
         )
 
     def strata(
-        self, counted: StepCounter, ended: int, flop_count: FlopCount | None
+        self,
+        counted: StepCounter,
+        ended: int,
+        flop_count: FlopCount | None,
+        end_ns: int | None,
     ) -> Strata:
         """Everything measured so far, by levels.
 
         counted: the steps of the open book. ended: those that are not in it yet.
         flop_count: counts floating-point operations, with the patience that it has.
+        end_ns: when the program's time ended, if that is not now.
         """
         from torchprof_hooks.profiles.program.strata import Strata
         from torchprof_hooks.profiles.program.stratum import Stratum
 
-        running_ns = self.age_ns()  # what follows takes its time
+        running_ns = self.age_ns(end_ns)  # what follows takes its time
         # A program waits for this when it ends: costs are tried out with one kind of
         # tracker alone, the one that sees all that any of them sees.
         closest = self.warm_up.tracker

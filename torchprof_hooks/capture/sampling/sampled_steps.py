@@ -147,11 +147,13 @@ class SampledSteps:
         spent_ns = self.spent_ns - self._spent_before_ns
         return replace(found, overhead_ns=max(found.overhead_ns, spent_ns))
 
-    def strata(self, flop_count: FlopCount | None = None) -> Strata:
+    def strata(
+        self, flop_count: FlopCount | None = None, end_ns: int | None = None
+    ) -> Strata:
         """Everything measured so far, by levels (see `Books`)."""
         ends = self._untold.read()
         counted = self._detector.counted(*ends[:3])
-        return self._books.strata(counted, ends.steps, flop_count)
+        return self._books.strata(counted, ends.steps, flop_count, end_ns)
 
     # What optimizers tell
 
