@@ -43,7 +43,7 @@ def test_an_unmodified_script(script: Path) -> None:
     run = profiled(str(script), loaded=TORCH)
     assert (run.code, run.out, run.reports) == (0, "trained\n", 1)
     assert f"torchprof_hooks: {script}" in run.err
-    assert "\n5 steps of " in run.err
+    assert "\n5 steps: first " in run.err
     assert "\nHottest module: Sequential" in run.err
     assert "\nClass\n" not in run.err
     assert len(run.err.splitlines()) <= 40
@@ -84,7 +84,7 @@ def test_all_tables(script: Path) -> None:
     run = profiled("--full", str(script))
     assert (run.code, run.out, run.reports) == (0, "trained\n", 1)
     assert f"Message: {script}\n" in run.err
-    assert "Steps: 5 of" in run.err
+    assert "Steps: 5, the first of" in run.err
     for section in ("Class", "Ops", "Apply"):
         assert f"\n{section}\n---\n" in run.err
     assert "Linear backward" in run.err

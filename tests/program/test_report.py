@@ -177,7 +177,7 @@ def test_a_profiled_function(tmp_path: Path) -> None:
     assert lines[0].startswith("  Message: train_step, made at program.py:")
     assert lines[1].startswith("  Time in 6 calls to train_step: 0.042s (0.007000s ")
     assert "    optimizers: 0.012s (28.6%)" in lines
-    assert "Steps: 6 of " in run.err
+    assert "Steps: 6, the first of " in run.err
 
 
 MEMORY = (

@@ -121,7 +121,7 @@ def test_totals_of_steps_of_all_kinds() -> None:
     strata = Strata(warm_up, phases, functions=FUNCTIONS, disturbed=disturbed)
     lines = totals_section(ProgramProfile("train.py", strata, 9 * S)).splitlines()
     assert lines[-6:] == [
-        "  Steps: 41 of 0.100000s (10.00 per s); the first took 1.000000s",
+        "  Steps: 41, the first of 1.000000s, the others of 0.100000s (10.00 per s)",
         "    median 0.100000s, 90th percentile 0.100000s",
         "  Evaluation calls: 9 of 0.001000s",
         "  One step was traced for the memory profile and is not in the tables: 0.500s",
@@ -130,7 +130,7 @@ def test_totals_of_steps_of_all_kinds() -> None:
         "  Measuring took about 0.000s (0.0%)",
     ]
     without = ProgramProfile("train.py", strata, 9 * S, has_warm_up=False)
-    assert "first took 1.000000s, which is left out here" in totals_section(without)
+    assert "first (left out here) of 1.000000s, the others" in totals_section(without)
     assert "    forward: 3.400s (68.0%)" in lines
     assert "    forward: 2.400s (60.0%)" in totals_section(without).splitlines()
 

@@ -64,13 +64,13 @@ def test_durations_of_steps() -> None:
         return render(profile, width=300).splitlines()[0]
 
     assert line().startswith(
-        "torchprof_hooks: 200.00ms wall, 10 steps of 15.00ms (median 10.00ms, 90 % "
-        "within 55.00ms) after the first of 65.00ms, 85.0 % in"
+        "torchprof_hooks: 200.00ms wall, 10 steps: first 65.00ms, then 15.00ms (median "
+        "10.00ms, 90 % within 55.00ms), 85.0 % in"
     )
     assert ", 10 steps of 65.00ms, 85.0 % in" in line(later=())
     assert "90 % within 55.00ms), 85.0 % in" in line(first_steps=0, first_ns=0)
     evaluated = line(evaluations=4, evaluation_ns=8 * MS)
-    assert " of 65.00ms, 4 evaluation calls of 2.00ms, 85.0 % in" in evaluated
+    assert "55.00ms), 4 evaluation calls of 2.00ms, 85.0 % in" in evaluated
     evaluated = line(evaluations=1, evaluation_ns=8 * MS)
     assert ", 1 evaluation call of 8.00ms, " in evaluated
 

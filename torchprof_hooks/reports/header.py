@@ -68,7 +68,7 @@ def _step_durations(profile: Profile) -> str:
     spread = f"{mean} (median {half}, 90 % within {most})"
     if not times.first_steps:
         return f" of {spread}"
-    return f" of {spread} after the first of {first}"
+    return f": first {first}, then {spread}"
 
 
 def cost_texts(profile: Profile) -> Iterator[str]:

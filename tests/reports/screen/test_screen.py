@@ -112,8 +112,8 @@ def test_the_screen_of_a_program() -> None:
     # the loss and 21 outside; the start is the same and 900 ms outside.
     assert program_screen(program(), width=88) == table("""
 torchprof_hooks: a.py, 1.10sec wall: 1.00sec start-up with the first step, then 100.00ms
-5 steps of 25.00ms (median 20.00ms, 90 % within 40.00ms) after the first of 1.00sec, 2
-  evaluation calls of 3.00ms
+5 steps: first 1.00sec, then 25.00ms (median 20.00ms, 90 % within 40.00ms), 2 evaluation
+  calls of 3.00ms
 Hottest module: LM.blocks.*.mlp, 60.0 %: 4 Linear, forward 20.0 %, backward 40.0 %
 Forward or backward: backward, 40.0 %
 

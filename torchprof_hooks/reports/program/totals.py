@@ -40,9 +40,9 @@ def _lines(program: ProgramProfile) -> Iterator[str]:
 
 def _step_lines(program: ProgramProfile) -> Iterator[str]:
     strata, times = program.strata, program.step_times
-    left_out = "" if program.has_warm_up else ", which is left out here"
+    left_out = "" if program.has_warm_up else " (left out here)"
     if times.steps:
-        yield f"  Steps: {times.steps}{_durations(times)}{left_out}"
+        yield f"  Steps: {times.steps}{_durations(times, left_out)}"
     if times.later_steps:
         half_s, most_s = (times.quantile_ns(share) / 1e9 for share in (0.5, 0.9))
         yield f"    median {half_s:.6f}s, 90th percentile {most_s:.6f}s"
@@ -61,13 +61,13 @@ def _step_lines(program: ProgramProfile) -> Iterator[str]:
     yield from (f"  {text}" for text in sample_text(program))
 
 
-def _durations(times: StepTimes) -> str:
-    first = f"the first took {times.first_mean_ns / 1e9:.6f}s"
+def _durations(times: StepTimes, left_out: str) -> str:
+    first = f", the first{left_out} of {times.first_mean_ns / 1e9:.6f}s"
     if not times.later_steps:
-        return f"; {first}"
+        return first
     mean_s = times.mean_ns / 1e9
     of_others = f" of {mean_s:.6f}s ({1 / max(mean_s, 1e-9):.2f} per s)"
-    return f"{of_others}; {first}" if times.first_steps else of_others
+    return f"{first}, the others{of_others}" if times.first_steps else of_others
 
 
 def sample_text(program: ProgramProfile) -> Iterator[str]:
