@@ -308,7 +308,7 @@ def test_the_first_step_can_be_left_out(tmp_path: Path) -> None:
     assert seconds(line(kept, other).split(":")[2]) == 0.36
     measured, below = line(left_out, "Time measured").split(", ")
     assert (seconds(measured), seconds(below)) == (0.36, 0.058)
-    assert "which is left out here" in left_out
+    assert "the first (left out here) of " in left_out
 
 
 def test_a_share_of_the_steps_is_said(tmp_path: Path) -> None:

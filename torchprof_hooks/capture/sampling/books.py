@@ -282,32 +282,16 @@ class Books:
         flop_count: counts floating-point operations, with the patience that it has.
         end_ns: when the program's time ended, if that is not now.
         """
+        running_ns = self.age_ns(end_ns)  # what follows takes its time
         from torchprof_hooks.profiles.program.strata import Strata
         from torchprof_hooks.profiles.program.stratum import Stratum
-
-        running_ns = self.age_ns(end_ns)  # what follows takes its time
-        # A program waits for this when it ends: costs are tried out with one kind of
-        # tracker alone, the one that sees all that any of them sees.
-        closest = self.warm_up.tracker
 
         def stratum(book: Book | None) -> Stratum:
             if book is None:
                 return Stratum()
-            is_open = book is self.open
-            profile = book.profile(
-                running_ns if is_open else 0,
-                counted if is_open else book.counter,
-                flop_count,
-                closest,
-            )
-            times = profile.step_times
-            steps_ns = times.steps_ns + times.evaluation_ns
-            steps = book.steps + is_open * ended
-            nodes = book.nodes + is_open * self._running_nodes(running_ns)
-            unseen_ns = round(book.unseen.of(nodes).took_ns)
-            phases_ns = self._phases_ns(book, nodes, nodes - book.nodes)
-            seen = profile, steps, steps_ns, nodes, unseen_ns
-            return Stratum(*seen, *phases_ns, book.unwatched_ns)
+            if book is self.open:
+                return self._stratum(book, counted, flop_count, ended, running_ns)
+            return self._stratum(book, book.counter, flop_count)
 
         return Strata(
             warm_up=stratum(self.warm_up),
@@ -317,6 +301,30 @@ class Books:
             disturbed=stratum(self.disturbed),
             counted=stratum(self.by_level[Level.STEPS]),
         )
+
+    def _stratum(
+        self,
+        book: Book,
+        counted: StepCounter,
+        flop_count: FlopCount | None,
+        ended: int = 0,
+        running_ns: int = 0,
+    ) -> Stratum:
+        """What is in a book, and what of the open one is not booked yet."""
+        from torchprof_hooks.profiles.program.stratum import Stratum
+
+        # A program waits for this when it ends: costs are tried out with one kind of
+        # tracker alone, the one that sees all that any of them sees.
+        closest = self.warm_up.tracker
+        profile = book.profile(running_ns, counted, flop_count, closest)
+        times = profile.step_times
+        steps_ns = times.steps_ns + times.evaluation_ns
+        running_nodes = self._running_nodes(running_ns) if book is self.open else 0
+        nodes = book.nodes + running_nodes
+        unseen_ns = round(book.unseen.of(nodes).took_ns)
+        phases_ns = self._phases_ns(book, nodes, running_nodes)
+        seen = profile, book.steps + ended, steps_ns, nodes, unseen_ns
+        return Stratum(*seen, *phases_ns, book.unwatched_ns)
 
     def _phases_ns(self, book: Book, nodes: int, running: int) -> tuple[int, int]:
         """What backward passes, and steps of optimizers, took, where nothing else is
