@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import reduce
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from torchprof_hooks.capture.record.module_names import ModuleNames
 from torchprof_hooks.capture.record.step_counter import StepCounter
-from torchprof_hooks.capture.sampling.hidden_functions import HiddenFunctions
+from torchprof_hooks.capture.sampling.book import NO_PACE, Book, Pace
 from torchprof_hooks.capture.sampling.phase_times import PhaseTimes
 from torchprof_hooks.capture.sampling.prices import Level
 from torchprof_hooks.capture.torch_names.autograd import next_sequence_number
@@ -28,78 +28,11 @@ if TYPE_CHECKING:  # it takes long to import, and is needed when all is over
 #: Also tells why the tracker does not measure memory, if it should.
 MakeTracker = Callable[[Level, ModuleNames], tuple[Tracker, str]]
 
-
-class Pace(NamedTuple):
-    """So many nodes of autograd, and how long the program took that made them."""
-
-    nodes: float = 0
-    took_ns: float = 0
-
-    def of(self, nodes: int) -> Pace:
-        """So many at the same pace."""
-        return Pace(nodes, nodes * self.took_ns / self.nodes if self.nodes else 0)
-
-    def then(self, nodes: float, took_ns: float) -> Pace:
-        """Both together."""
-        return Pace(self.nodes + nodes, self.took_ns + took_ns)
-
-
-NO_PACE: Final = Pace()
 #: How much of earlier steps counts beside those that were seen last: these may be few.
 _KEPT: Final = 0.5
 #: Phases that were timed in some steps are taken to be alike in up to so many times as
 #: many: steps that were looked into are from all of the program, and tell more.
 _MOST_TIMES_TIMED: Final = 2
-
-
-class Book:
-    """Steps and evaluation calls of one kind.
-
-    steps: how many have ended, of both.
-    wall_ns: what they took, with what came after the last one.
-    nodes: how many autograd nodes were made in that time.
-    unseen: where modules are looked into: so many of these would have taken so long,
-        had only the ends of steps been seen, by others just before.
-    counter: of these.
-    is_watched: whether calls that are evaluations are told apart now; unwatched_ns: of
-        the time, where they were not.
-    hidden: how long functions were not looked at although they should be.
-    """
-
-    def __init__(self, level: Level, tracker: Tracker, no_memory: str = "") -> None:
-        self.level = level
-        self.tracker = tracker
-        self.steps = 0
-        self.wall_ns = self.nodes = self.unwatched_ns = 0
-        self.is_watched = True
-        self.unseen = NO_PACE
-        self.counter = StepCounter()
-        self.hidden = HiddenFunctions(tracker)
-        self._no_memory = no_memory
-
-    def profile(
-        self,
-        running_ns: int,
-        counted: StepCounter,
-        flop_count: FlopCount | None = None,
-        costs_like: Tracker | None = None,
-    ) -> Profile:
-        """All so far, and `running_ns` that are not booked yet.
-
-        counted: the steps, with those that are not in `counter` yet.
-        costs_like: see `take_snapshot`.
-        """
-        from torchprof_hooks.capture.snapshot import take_snapshot
-
-        found = take_snapshot(
-            self.tracker,
-            lambda: self.wall_ns + running_ns,
-            self._no_memory,
-            flop_count,
-            counted,
-            costs_like=costs_like,
-        )
-        return self.hidden.left_out_of(found)
 
 
 def _coarse_tracker(names: ModuleNames) -> Tracker:

@@ -17,7 +17,8 @@ from torchprof_hooks.capture.attach.optimizer_steps import optimizer_hooks
 from torchprof_hooks.capture.core import hooks_of
 from torchprof_hooks.capture.program_facts import leaves_tf32_unused, read_optimizer
 from torchprof_hooks.capture.record.site import Site
-from torchprof_hooks.capture.sampling.books import Book, Books, MakeTracker
+from torchprof_hooks.capture.sampling.book import Book
+from torchprof_hooks.capture.sampling.books import Books, MakeTracker
 from torchprof_hooks.capture.sampling.every_step import tell_of_step
 from torchprof_hooks.capture.sampling.phase_times import PhaseTimes
 from torchprof_hooks.capture.sampling.prices import Ended, Level, Run
