@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import gc
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from threading import Barrier
+from types import FunctionType
 from typing import Any
 
 import pytest
@@ -152,6 +154,26 @@ class Interrupted(nn.Module):
         if error is not None:
             raise error
         return x
+
+
+def test_hooks_that_come_and_go_leave_nothing_with_a_thread_wide_one() -> None:
+    """Which looks at the module anew each time, and is to hear when it is gone."""
+    model = MyModel()
+
+    def kept() -> int:
+        gc.collect()
+        return sum(type(each) is FunctionType for each in gc.get_objects())
+
+    with TimerHook() as everywhere:
+        for _ in range(3):  # what is kept of the first
+            before = kept()
+            for _ in range(20):
+                add_hook(model, Second())
+                model(inputs())
+                delete_hook(model, "Second")
+                model(inputs())
+        assert kept() - before < 20
+    assert occurrences(everywhere)["MyModel"] == 120
 
 
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])

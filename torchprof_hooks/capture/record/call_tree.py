@@ -82,7 +82,7 @@ class CallTree:
         except KeyError:
             site = self._site_named(caller, self._name(caller, module), module)
         # First: after an interrupt in between, the id may be another module's.
-        self.names.when_gone(module, _forgetter(caller.children))
+        self.names.when_gone(module, caller, _forgetter(caller.children))
         caller.children[id(module)] = site
         if caller.is_recomputation and site.caller is caller:
             caller.path = site.path[:-1] or site.path

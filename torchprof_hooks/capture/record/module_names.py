@@ -36,7 +36,7 @@ class ModuleNames:
         self.infos: dict[str, ModuleInfo] = {}
         self._names: dict[int, str] = {}
         self._refs: dict[int, weakref.ref[torch.nn.Module]] = {}
-        self._forgetters: dict[int, list[Callable[[int], object]]] = {}
+        self._forgetters: dict[int, dict[int, Callable[[int], object]]] = {}
         self._number_roots = number_roots
         self._root_numbers: defaultdict[str, dict[int, int]] = defaultdict(dict)
 
@@ -80,11 +80,12 @@ class ModuleNames:
         return name
 
     def when_gone(
-        self, module: torch.nn.Module, forget: Callable[[int], object]
+        self, module: torch.nn.Module, owner: object, forget: Callable[[int], object]
     ) -> None:
-        """Call `forget` with the id of `module` when it dies: ids are used again."""
+        """Call `forget` with the id of `module` when it dies: ids are used again. Of
+        one owner, that is done once, however often it asks for it."""
         self._watch(module)
-        self._forgetters.setdefault(id(module), []).append(forget)
+        self._forgetters.setdefault(id(module), {})[id(owner)] = forget
 
     def _number(self, root: torch.nn.Module, cls: str) -> int:
         if is_replica(root) or not self._number_roots:
@@ -93,7 +94,7 @@ class ModuleNames:
         taken = set(numbers.values())
         number = next(n for n in range(1, len(numbers) + 2) if n not in taken)
         numbers[id(root)] = number
-        self.when_gone(root, lambda key: numbers.pop(key, None))
+        self.when_gone(root, numbers, lambda key: numbers.pop(key, None))
         return number
 
     def _name_all(self, root: torch.nn.Module, prefix: str) -> None:
@@ -119,7 +120,7 @@ class ModuleNames:
     def _forget(self, key: int) -> None:
         self._refs.pop(key, None)
         self._names.pop(key, None)
-        for forget in self._forgetters.pop(key, ()):
+        for forget in self._forgetters.pop(key, {}).values():
             forget(key)
 
 
