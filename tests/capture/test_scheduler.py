@@ -232,6 +232,21 @@ def test_an_outlier_of_three_does_not_set_the_price(longer_ms: Sequence[float]) 
     assert price_by(longer_ms) == pytest.approx(1, rel=0.1)
 
 
+def test_a_stall_in_a_step_without_does_not_make_looking_look_free() -> None:
+    prices = Prices(COUNTED)
+
+    def run(level: Level, took_ms: float) -> float:
+        return prices.of(Ended(Run(level), round(took_ms * MS), 1)) / MS
+
+    for _ in range(8):
+        run(Level.STEPS, 20)
+        run(Level.MODULES, 24)
+    run(Level.STEPS, 2000)
+    for _ in range(64):  # all that is remembered, before the next without
+        price = run(Level.MODULES, 24)
+    assert price == pytest.approx(4, rel=0.1)
+
+
 def test_no_look_costs_more_than_the_steps_have_taken() -> None:
     assert price_by((3000, 3000, 3000, 1)) == 21
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from enum import IntEnum
 from math import sqrt
 from time import perf_counter_ns
@@ -121,6 +121,10 @@ def counted_costs(call_ns: float) -> CountedCosts:
 _REMEMBERED: Final = 64
 ENOUGH: Final = 8
 _FEW: Final = 3
+#: Other runs are compared with the last bare one; many are, before the next, and would
+#: all look cheap if that was a stall: so long, compared with this many.
+_BARE_RUNS: Final = 3
+_STALLED: Final = 1.5
 #: Share of the budget that watching may cost where no evaluation was seen lately, and
 #: where some were, which would make the steps after them look longer than others: what
 #: it takes is missing where steps are looked into.
@@ -141,7 +145,7 @@ _KEPT: Final = 0.98
 class Prices:
     """What a step costs on each level.
 
-    The price is the difference of its duration and that of the last step without, in
+    The price is the difference of its duration and that of the last steps without, in
     the median, and the standard error of that: otherwise, the lower chance makes the
     estimate, the more is measured. As long as this is not known, the price is the
     counted one; it is never taken to be less than half of that, nor, by durations, to
@@ -172,8 +176,10 @@ class Prices:
         # steps, and calls that could be watched.
         self._lately_ns = self._lately_steps = self._lately_calls = 0.0
         self._lately_evaluations = 0.0  # of runs in which some would have been seen
-        # By kind: a step of the last bare run, and what others took longer.
-        self._bare_ns: dict[bool, float] = {}
+        # By kind: a step of the last bare runs, and what others took longer.
+        self._bare_ns: defaultdict[bool, deque[float]] = defaultdict(
+            lambda: deque(maxlen=_BARE_RUNS)
+        )
         self._longer_ns: defaultdict[tuple[Level, bool | None], deque[float]] = (
             defaultdict(lambda: deque(maxlen=_REMEMBERED))
         )
@@ -234,9 +240,9 @@ class Prices:
         longer_ns = self._longer_ns[level, kind]
         if level == self.bare:
             if kind is not None:
-                self._bare_ns[kind] = duration_ns / steps
-        elif kind in self._bare_ns:
-            longer_ns.append(duration_ns / steps - self._bare_ns[kind])
+                self._bare_ns[kind].append(duration_ns / steps)
+        elif kind is not None and self._bare_ns[kind]:
+            longer_ns.append(duration_ns / steps - _last_usual(self._bare_ns[kind]))
         known = len(longer_ns)
         if known < _FEW or level <= self.bare:
             return counted_ns
@@ -306,3 +312,9 @@ def _at_most(values: Collection[float]) -> float:
 def _median(values: Collection[float]) -> float:
     """The upper one of two."""
     return sorted(values)[len(values) // 2]
+
+
+def _last_usual(values: Sequence[float]) -> float:
+    """The last one; if that is far above the others, the one in the middle."""
+    lower_middle = sorted(values)[(len(values) - 1) // 2]
+    return lower_middle if values[-1] > _STALLED * lower_middle else values[-1]
