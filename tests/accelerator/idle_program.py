@@ -101,6 +101,7 @@ def main(extension: str, path: str) -> None:
     monkeypatch = pytest.MonkeyPatch()  # until the process ends
     install(clock, monkeypatch)
     monkeypatch.setattr("tests.fake_clock._clocks", [clock])
+    monkeypatch.setattr("torchprof_hooks.program.handover.BEGAN_NS", clock())
     plant_clocks(device, clock, monkeypatch)
     device.set_latency(MS // 10)
     sys.argv = ["train.py"]
