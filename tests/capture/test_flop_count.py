@@ -168,6 +168,7 @@ def test_the_length_of_a_sequence_costs_nothing() -> None:
     assert counted(torch.lstm, *call) == (forward, 2 * forward)
 
 
+@pytest.mark.slow
 def test_a_function_that_does_too_much_is_given_up() -> None:
     weights = [x(16, 3), x(16, 4), x(16), x(16)]
     state = x(1, 2, 4), x(1, 2, 4)

@@ -203,6 +203,7 @@ def test_durations_tell_more_than_spans_in_programs_too(of_true: float) -> None:
     assert spent / (loop.whole_ns - whole_before) < 0.023
 
 
+@pytest.mark.slow
 def test_one_stall_does_not_make_measuring_look_dear() -> None:
     usual = run_program(0.02, 1500, 100.0)
     for steps in range(1, 32):

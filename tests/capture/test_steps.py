@@ -269,6 +269,7 @@ def test_optimizers_that_step_inside_of_backward(follow: Follow, count: int) -> 
     assert not found.step_times.evaluations
 
 
+@pytest.mark.slow
 def test_optimizers_inside_of_backward_that_come_and_go(follow: Follow) -> None:
     """Layers are frozen, and not any more."""
     many = Many(62)

@@ -148,6 +148,7 @@ def train(rank: int, make: Callable[[], Step], folder: Path) -> None:
             step(number)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind",
     [

@@ -171,6 +171,7 @@ def check_blame(ranks: Ranks, slow: int, row: str, phase: str | None) -> None:
     assert found == (by_class.get(row, row), phase)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", SIZES)
 def test_planted(size: int, tmp_path: Path) -> None:
     for name in CASES:

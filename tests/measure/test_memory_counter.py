@@ -319,6 +319,7 @@ def run(script: str, **env: str) -> str:
     return str(done.stdout).strip()
 
 
+@pytest.mark.slow
 @needs_glibc
 @pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compiler")
 def test_another_malloc_is_noticed(tmp_path: Path) -> None:
@@ -335,6 +336,7 @@ def test_another_malloc_is_noticed(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 @needs_glibc
 def test_the_probe_does_not_move_the_threshold_of_malloc() -> None:
     assert run(THRESHOLD) == "True True"

@@ -79,6 +79,7 @@ def try_report(path: Path) -> None:
     assert file_tools.main(["show", str(path), "--format", "report"]) == code
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", range(FIRST, FIRST + COUNT, BATCH))
 def test_mutants(
     first: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]

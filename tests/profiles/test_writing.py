@@ -185,6 +185,7 @@ profiler.profile.save(sys.argv[1])
 """
 
 
+@pytest.mark.slow
 def test_where_there_are_no_locks_modes_and_owners(tmp_path: Path) -> None:
     """As on Windows, which is not tested itself."""
     path = tmp_path / "profile.json"

@@ -82,6 +82,7 @@ def baselines(folder: Path) -> list[Path]:
     return sorted(folder.rglob("*.json"))
 
 
+@pytest.mark.slow
 def test_a_baseline_is_written_and_what_is_slower_than_it_fails(
     session: Session, tmp_path: Path
 ) -> None:
@@ -120,6 +121,7 @@ def test_an_update_measures_anew(session: Session, tmp_path: Path) -> None:
     assert run.rows["Sequential.1"].phases["forward"] == 60_000_000
 
 
+@pytest.mark.slow
 def test_where_there_has_to_be_a_baseline_its_absence_fails(
     session: Session, tmp_path: Path
 ) -> None:
@@ -192,6 +194,7 @@ def test_workers_of_xdist_write_a_file_for_each_check(
         assert f"baseline written: .torchprof/{path.name}" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_test_that_never_comes_there_in_a_new_process_says_what_that_printed(
     session: Session, tmp_path: Path
 ) -> None:
@@ -210,6 +213,7 @@ def test_the_number_of_runs_is_checked(session: Session) -> None:
     assert "torchprof_runs must be 1 or more, not 'none'" in done.stdout
 
 
+@pytest.mark.slow
 def test_pytest_finds_it_and_imports_torch_only_for_who_asks(tmp_path: Path) -> None:
     installed(tmp_path)
     (tmp_path / "test_it.py").write_text(

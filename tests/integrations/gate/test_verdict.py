@@ -184,6 +184,7 @@ def is_failed(chance: random.Random, old: Sequence[Run], slower: str = "") -> bo
     return bool(verdict.slower)
 
 
+@pytest.mark.slow
 def test_no_false_alarm_in_hundreds_of_runs_on_a_busy_machine() -> None:
     chance = random.Random(0)
     for _ in range(30):

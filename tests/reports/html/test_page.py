@@ -384,6 +384,7 @@ def large(count: int) -> Profile:
     return hand_built(cells, modules)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_a_page_of_ten_thousand_modules_is_small() -> None:
     page = profile_page(large(10_000))
     assert len(page) < 3_000_000

@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
+import pytest
+
 from tests.programs import plain
 from tests.ranks_of import BEGAN, USUAL, of_rank, profile_of
 from torchprof_hooks import load_ranks
@@ -56,6 +58,7 @@ print(max(count for name, count in opened.items() if name.endswith(".json")))
 """
 
 
+@pytest.mark.slow
 def test_files_are_read_again_only_if_they_change(tmp_path: Path) -> None:
     """There may be a thousand of them."""
     path = tmp_path / "profile.json"
