@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch import nn
 
 import torchprof_hooks
 from torchprof_hooks import LinkHook, Profile
+from torchprof_hooks.capture.attach import compiling
 from torchprof_hooks.link_hooks import TimerHook
 
 # torch.compile itself warns and deprecates now and then; ours would be UserWarning too,
@@ -172,3 +174,26 @@ def test_optimizer_step_inside_a_compiled_function() -> None:
         for _ in range(2):
             model(torch.ones(4)).sum().backward()
             step()
+
+
+class ImportsAnother(str):
+    """The name of a module: whoever looks at it is not alone."""
+
+    def startswith(self, *given: Any) -> bool:
+        sys.modules[f"imported_{len(sys.modules)}"] = sys
+        return super().startswith(*given)
+
+
+def test_another_thread_may_import_modules_while_a_profile_begins(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(compiling, "is_compiler_loaded", lambda: True)
+    monkeypatch.setattr(compiling, "_modules_seen", 0)
+    monkeypatch.setitem(sys.modules, ImportsAnother("looked_at"), sys)
+    before = set(sys.modules)
+    try:
+        with torchprof_hooks.profile():
+            pass
+    finally:
+        for name in sys.modules.keys() - before:
+            del sys.modules[name]

@@ -50,11 +50,12 @@ def exempt_from_compilation() -> None:
     global _modules_seen  # noqa: PLW0603
     if not is_compiler_loaded() or len(sys.modules) == _modules_seen:
         return
-    _modules_seen = len(sys.modules)
-    ours = {name: m for name, m in sys.modules.items() if name.startswith(_PACKAGE)}
+    modules = sys.modules.copy()  # other threads may import some
+    ours = {name: m for name, m in modules.items() if name.startswith(_PACKAGE)}
     for name in ours.keys() - _exempted:
         keep_compiler_out_of(_code_of(ours[name]))
         _exempted.add(name)
+    _modules_seen = len(modules)  # last: an interrupt leaves some to be exempted
 
 
 def _code_of(module: ModuleType) -> Iterator[CodeType]:
