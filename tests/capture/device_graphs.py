@@ -6,7 +6,7 @@ the clock. Run as a script: see `tests.capture.device_thread`.
 
 Options: "device" or "cpu"; and where gradients are asked for: "outside" of the model,
 "inside" of its forward, or "backward", inside of that; or "nothing", where a pass makes
-a graph that nobody uses.
+a graph that nobody uses; or "alone", of a model whose layer is open until a pass ends.
 """
 
 from __future__ import annotations
@@ -86,11 +86,18 @@ def gradient(y: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     return found
 
 
-def step(model: Net, is_on_device: bool) -> None:
+class Alone(Layer):
+    """A model of one layer, which has made all nodes."""
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return super().forward(x).sum(), None
+
+
+def step(model: nn.Module, is_on_device: bool) -> None:
     numbers = torch.ones(3, requires_grad=not is_on_device)
     x: Any = OnDevice(numbers, requires_grad=True) if is_on_device else numbers
     y, penalty = model(x)
-    if WHERE == "outside":
+    if WHERE in {"outside", "alone"}:
         penalty = gradient(y, x)
     if WHERE == "nothing":
         y.backward(create_graph=True)
@@ -101,7 +108,7 @@ def run(is_on_device: bool) -> dict[str, float]:
     counted = torch.ones(1, requires_grad=True)
     for _ in range(NODES_BEFORE):
         counted * 1
-    model = Net()
+    model = Alone(1) if WHERE == "alone" else Net()
     with pytest.MonkeyPatch.context() as patched, fake_clock(patched):
         with torchprof_hooks.profile() as prof:
             for _ in range(STEPS):

@@ -44,6 +44,11 @@ def test_double_backward_belongs_to_whose_backward_made_it(
 
 
 @places
+def test_double_backward_where_one_owner_is_open_until_the_end(place: str) -> None:
+    assert backward_ms("alone", place) == {"Alone": STEPS * (2 + OF_BACKWARD)}
+
+
+@places
 def test_graphs_made_inside_of_a_backward_hide_no_owner(place: str) -> None:
     assert backward_ms("backward", place) == expected(times=1)
 

@@ -55,7 +55,9 @@ bool finish_pass(PyObject* self, Node* base, Nanoseconds end_ns, PyObject* outpu
 bool ends_well(Cursor* cursor, PyObject* started) {
   if (!is_last(cursor, started) || cursor->running->passes.size() != 1) return false;
   const Pass& pass = cursor->running->passes.back();
-  return pass.ended_ns != 0 && pass.elsewhere.empty() && cursor->site == pass.owner() &&
+  // What is open may own nodes that another thread has made, if it was the last one.
+  bool is_made_here = !pass.makes_graph || pass.counts_in == pass.made_by;
+  return pass.ended_ns != 0 && is_made_here && pass.elsewhere.empty() && cursor->site == pass.owner() &&
          cursor->raised == nullptr;
 }
 
