@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+from tests.capture.budgeted import sampled
 from tests.doing import DoesInBackward, Net, X
 from tests.exact import (
     NET_FORWARD,
@@ -23,6 +24,7 @@ from tests.exact import (
 )
 from tests.fake_clock import burn
 from torchprof_hooks import FunctionHook, LinkHook, Profile, add_hook, profile
+from torchprof_hooks.capture.sampling.prices import Level
 from torchprof_hooks.link_hooks import TimerHook
 
 Backward = Callable[[torch.Tensor], object]
@@ -309,3 +311,40 @@ def test_a_hook_on_the_node_that_runs_first_begins_after_it() -> None:
         loss.backward()
     assert hook.seen == ["SumBackward0", "end of SumBackward0"]
     assert found(prof.profile)[ENGINE] == no_calls(5)
+
+
+def test_where_a_pass_with_several_roots_begins_is_no_function() -> None:
+    net = nn.Linear(3, 3)
+    with profile(functions=True) as prof:
+        for _ in range(2):
+            y = net(torch.ones(3))
+            torch.autograd.backward([y.sum(), (y * 2).sum()])
+    names = {path[-1] for path, _ in prof.profile.cells}
+    assert not {name for name in names if "GraphRoot" in name}
+
+
+def test_nodes_have_no_names_any_more_where_functions_are_hidden() -> None:
+    weight = torch.ones(3, requires_grad=True)
+    optimizer = torch.optim.SGD([weight], 0.1)
+
+    def passes(steps: Callable[[], object]) -> dict[str, int]:
+        for _ in range(3):
+            (weight * weight).sum().backward()
+            steps()
+        return calls_of_nodes(sampler.profile())
+
+    with sampled(Level.FUNCTIONS) as sampler:
+        passes(optimizer.step)
+        before = passes(nothing)
+        sampler._taps.hide_functions()  # until the step ends
+        assert before
+        assert passes(nothing) == before
+
+
+def calls_of_nodes(found: Profile) -> dict[str, int]:
+    """By the names of functions."""
+    return {
+        path[-1]: totals.calls
+        for (path, phase), totals in found.cells.items()
+        if phase == "backward" and found.modules[path[-1]].kind == "function"
+    }

@@ -57,6 +57,7 @@ class FunctionTaps:
         functions = _functions_of(tracker)
         functions.at_unknown = self.look_for_compiler
         functions.name_nodes(True)
+        tracker.outer_passes = None  # made for what was asked for before
         attachments.attach(self._apply, tracker)
         attachments.attach(self._regions, tracker)
         attachments.attach(functions.mode_on_stack, user)
@@ -66,6 +67,7 @@ class FunctionTaps:
         functions = _functions_of(tracker)
         attachments.detach(functions.mode_on_stack, user)
         functions.name_nodes(False)
+        tracker.outer_passes = None
         attachments.detach(self._regions, tracker)
         attachments.detach(self._apply, tracker)
 

@@ -8,6 +8,8 @@
 #include <c10/util/ArrayRef.h>
 #include <c10/util/SmallVector.h>
 
+#include <cstring>
+
 namespace {
 
 // Holds the interpreter's lock in a callback of the engine's, which no exception can
@@ -162,8 +164,12 @@ void look_back_to(Cursor* cursor, Pass& pass, int64_t number) {
     if (one.interval >= 0) one.interval += added;
 }
 
+// Where a pass with several roots begins: no function of the program's has made it.
+bool is_graph_root(const char* name) { return std::strcmp(name, "torch::autograd::GraphRoot") == 0; }
+
 void node_begins(Cursor* cursor, Pass& pass, const at::RecordFunction& node) {
   if (pass.makes_graph) count_here(cursor, pass);
+  if (pass.names_nodes && !pass.has_begun() && is_graph_root(node.name())) return;
   int64_t number = node.seqNr();
   if (number < 0) {  // accumulates a gradient: belongs to the node before, if there is one
     if (!pass.has_begun()) move(cursor, pass, 0, {}, clock_ns());
