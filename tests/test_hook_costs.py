@@ -108,19 +108,19 @@ CALLS_PER_LINK = NATIVE_CALLS_PER_LINK if IS_NATIVE else PYTHON_CALLS_PER_LINK
 #: timing what we do around a pass, and at the ends of outermost calls; and counting the
 #: step, here in the forward after it, since no optimizer steps.
 PYTHON_CALLS_PER_STEP = {
-    "profile()": Costs(67, 158),
-    "profile() beside a device": Costs(74, 172),
-    "profile(memory=True)": Costs(83, 211),
-    "profile(memory=True) beside a device": Costs(90, 225),
-    "profile(memory='cuda')": Costs(83, 211),
-    "profile(functions=True)": Costs(67, 196),
-    "profile(functions=True) beside a device": Costs(74, 210),
+    "profile()": Costs(67, 159),
+    "profile() beside a device": Costs(74, 173),
+    "profile(memory=True)": Costs(83, 212),
+    "profile(memory=True) beside a device": Costs(90, 226),
+    "profile(memory='cuda')": Costs(83, 212),
+    "profile(functions=True)": Costs(67, 197),
+    "profile(functions=True) beside a device": Costs(74, 211),
     "link timer": Costs(12, 0),
-    "link timer with backward": Costs(45, 152),
+    "link timer with backward": Costs(45, 153),
     "link timer on each module": Costs(23, 0),
-    "link callbacks": Costs(55, 166),
-    "function timer": Costs(0, 183),
-    "function callbacks": Costs(0, 211),
+    "link callbacks": Costs(55, 167),
+    "function timer": Costs(0, 184),
+    "function callbacks": Costs(0, 212),
     "profile() in another thread": Costs(10, 19),
 }
 
@@ -137,9 +137,9 @@ NATIVE_CALLS_PER_STEP = {
     "link timer": Costs(0, 0),
     "link timer with backward": Costs(2, 34),
     "link timer on each module": Costs(13, 0),
-    "link callbacks": Costs(32, 147),
+    "link callbacks": Costs(32, 148),
     "function timer": Costs(0, 59),
-    "function callbacks": Costs(0, 192),
+    "function callbacks": Costs(0, 193),
     "profile() in another thread": Costs(0, 19),
 }
 CALLS_PER_STEP = NATIVE_CALLS_PER_STEP if IS_NATIVE else PYTHON_CALLS_PER_STEP

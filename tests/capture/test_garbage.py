@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import gc
 import threading
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from sys import getswitchinterval, setswitchinterval
 from time import sleep
 from typing import Any
@@ -18,12 +19,14 @@ from torch.utils.data import DataLoader
 
 from tests.capture.budgeted import sampled
 from tests.capture.budgeted import train as train_for
+from tests.doing import Does, at_the_end
 from tests.fake_clock import MS, burn
 from tests.helpers import in_thread
 from tests.planted import Work
 from torchprof_hooks import Profile, profile
 from torchprof_hooks.capture.attach import garbage
 from torchprof_hooks.capture.attach.attachments import attachments
+from torchprof_hooks.capture.backward.backward_pass import BackwardPass
 from torchprof_hooks.capture.record.module_names import ModuleNames
 from torchprof_hooks.capture.sampling.prices import Level
 from torchprof_hooks.capture.sampling.step_detector import StepDetector
@@ -113,6 +116,57 @@ def test_collections_are_nobodys_time() -> None:
     )
     assert found.phase_times_ns()["garbage"] == 3 * TAKES_MS * MS
     assert "garbage collection" in prof.report()
+
+
+def collecting_first(owner: Any, name: str, patch: pytest.MonkeyPatch) -> None:
+    """Garbage is looked for at the begin of each such call."""
+    call = vars(owner)[name]
+
+    def collecting(*args: Any, **kwargs: Any) -> Any:
+        gc.collect()
+        return call(*args, **kwargs)
+
+    patch.setattr(owner, name, collecting)
+
+
+#: What is called at the begin of a pass, in their order.
+FUNCTIONS = {
+    "torch asks": (torch.autograd, "_make_grads"),
+    "it is entered": (torch.autograd, "_engine_run_backward"),
+    "we begin": (BackwardPass, "__init__"),
+}
+
+
+@pytest.mark.parametrize("options", [{}, {"functions": True}], ids=["", "functions"])
+@pytest.mark.parametrize("inside", [False, True], ids=["outside", "in a call"])
+@pytest.mark.parametrize("where", [*FUNCTIONS, "ends"])
+def test_collections_around_a_pass_are_nobodys_time(
+    where: str, inside: bool, options: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if where in FUNCTIONS:
+        collecting_first(*FUNCTIONS[where], monkeypatch)
+    work = Work(2, 5)
+
+    def step() -> None:
+        x = torch.ones(3, requires_grad=True)
+        if where == "ends":
+            at_the_end(x, gc.collect)
+        work(x).sum().backward()
+
+    model = Does(step)
+    with profile(**options) as prof, long_collections():
+        for _ in range(3):  # the first one begins and ends step by step
+            (partial(model, torch.ones(3)) if inside else step)()
+            burn(50)
+    found = prof.profile
+    whole = {"outside": 3 * 50.0, "forward": 3 * 2.0, "backward": 3 * 5.0}
+    whole["garbage"] = 3.0 * TAKES_MS
+    sums: Counter[str] = Counter()
+    for (_, phase), totals in found.cells.items():
+        assert totals.self_ns >= 0
+        sums[phase] += totals.self_ns
+    assert sums == Counter({phase: round(ms * MS) for phase, ms in whole.items()})
+    assert found.overhead_ns < MS
 
 
 def test_in_backward_as_well() -> None:

@@ -11,6 +11,7 @@ from torchprof_hooks.capture.backward.plan import Move, Owner, Plan
 from torchprof_hooks.capture.record.site import Site
 
 if TYPE_CHECKING:
+    from torchprof_hooks.capture.record.garbage_log import GarbageLog
     from torchprof_hooks.capture.tracking.tracker import Tracker
 
 
@@ -46,6 +47,11 @@ class Preparation(NamedTuple):
         """How long it took, after that moment."""
         since_ns = max(self.since_ns or self.until_ns, booked_ns)
         return (since_ns < self.until_ns) * (self.until_ns - since_ns)
+
+    def without(self, garbage: GarbageLog) -> Preparation:
+        """As if it had begun later by what was spent on garbage: that has a row."""
+        took_ns = garbage.since_ns(self.since_ns)
+        return self._replace(since_ns=self.since_ns + took_ns)
 
 
 #: Of passes that are not started from Python.
@@ -124,6 +130,8 @@ class BackwardPass:
         engine = self.engine_site
         if engine is not None and now_ns > nodes_ended_ns:
             tracker.book((engine.code, nodes_ended_ns, now_ns))
+            if tracker.garbage.newest_ns > nodes_ended_ns:
+                tracker.garbage.was_at(engine.code, nodes_ended_ns, now_ns)
 
     def follow(self, plan: Plan, numbers: list[int]) -> None:
         """Take the moves of `plan`, for nodes with these numbers."""

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from time import perf_counter_ns
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from torchprof_hooks.capture.record.site import Site
 
 
 class Collections(NamedTuple):
@@ -32,22 +35,40 @@ class GarbageLog:
 
     by_site: nanoseconds, by the code of the site that the thread was at. The calls that
         are open there, up to the first entry, took that much less themselves.
+    newest_ns: when the last one ended.
     """
 
     def __init__(self) -> None:
         self.by_site: dict[int, int] = {}
         self.collections = Collections()
-        self._newest_ns = self._newest_took_ns = 0  # when it ended
+        self.newest_ns = self._newest_took_ns = self._newest_code = 0
 
     def add(self, code: int, took_ns: int) -> None:
         """A collection has ended, in the time of this site."""
         self.by_site[code] = self.by_site.get(code, 0) + took_ns
         self.collections = self.collections.and_one(took_ns)
-        self._newest_ns, self._newest_took_ns = perf_counter_ns(), took_ns
+        self._newest_took_ns, self._newest_code = took_ns, code
+        self.newest_ns = perf_counter_ns()
 
     def since_ns(self, began_ns: int) -> int:
         """What one took that has ended since then, which is some microseconds ago."""
-        return self._newest_took_ns if self._newest_ns > began_ns else 0
+        return self._newest_took_ns if self.newest_ns > began_ns else 0
+
+    def was_at(self, code: int, began_ns: int, end_ns: int) -> int:
+        """What one took that has ended in between, which turns out to be the time of
+        this site."""
+        took_ns = self.since_ns(began_ns)
+        if not took_ns or self.newest_ns > end_ns:
+            return 0
+        self.by_site[self._newest_code] -= took_ns
+        self.by_site[code] = self.by_site.get(code, 0) + took_ns
+        self._newest_code = code
+        return took_ns
+
+    def was_no_cost(self, site: Site, began_ns: int, end_ns: int) -> None:
+        """One that has ended in between came in what was done to measure, which is a
+        cost at this site, and in its time."""
+        site.reading_ns -= self.was_at(site.code, began_ns, end_ns)
 
     def copy(self) -> GarbageLog:
         """What it is now; another thread may add meanwhile."""

@@ -153,13 +153,21 @@ class Tracker(ThreadCalls):
         """The engine is about to begin a backward pass."""
         if self.backward is None:
             return
+        if self.garbage.newest_ns > prepared.since_ns > 0:
+            prepared = prepared.without(self.garbage)
         outer = self.outer_passes
         if outer and from_python and self.site is self.outside and not self.passes:
             self._begin_at_once(outer, request.makes_graph, prepared)
             return
         self.drop_dead_calls()
-        if self.site.phase == "data" and not self.follows_loading:
-            return  # all that is done there is loading
+        if self.site.phase != "data" or self.follows_loading:  # else all is loading
+            self._begin_in_steps(request, prepared, from_python)
+
+    def _begin_in_steps(
+        self, request: PassRequest, prepared: Preparation, from_python: bool
+    ) -> None:
+        """Also where a core cannot do it at once."""
+        assert self.backward is not None
         began_ns = prepared.until_ns or perf_counter_ns()
         entered_ns = self.entered_ns
         # What was called while it was prepared has its time already.
@@ -184,6 +192,8 @@ class Tracker(ThreadCalls):
         if started.opened_base:
             began_ns += self.entered_ns - entered_ns  # planning has a site of its own
             found.reading_ns = read_before_ns + base.start_ns - began_ns
+            if self.garbage.newest_ns > began_ns:
+                self.garbage.was_no_cost(found, began_ns, base.start_ns)
             started.begin_earlier(self.backward.dates_back * prepared_ns)
 
     def _begin_at_once(
@@ -193,6 +203,9 @@ class Tracker(ThreadCalls):
         started = BackwardPass(outer.base, True, makes_graph)
         started.engine_site = outer.engine
         self.begin_outer_pass(started, *outer, makes_graph, *prepared)
+        if self.garbage.newest_ns > prepared.until_ns:
+            now_ns = perf_counter_ns()
+            self.garbage.was_no_cost(self.outside, prepared.until_ns, now_ns)
         if self.functions is not None:
             self.functions.pass_begins(started)
 
@@ -200,6 +213,8 @@ class Tracker(ThreadCalls):
         """Whether the core has done all that is to be done at the end of a pass."""
         engine = ended.engine_site
         if engine is None or gradient_reduction.is_expected:
+            return False
+        if self.garbage.newest_ns > engine.start_ns:  # maybe after the last node
             return False
         try:
             return self.end_outer_pass(ended, engine, outputs)
