@@ -39,3 +39,28 @@ def test_it_is_not_the_first_layers(clock: FakeClock) -> None:
         ("(autograd engine)", "backward"): 50,
     }
     assert prof.profile.aborted_calls == 0
+
+
+def test_a_pass_in_it_is_booked_once(clock: FakeClock) -> None:
+    net, other = nn.Sequential(Work(1, 2), Work(3, 4)), Work(1, 20)
+
+    def late_pass() -> None:
+        burn(10)
+        with torch.enable_grad():
+            other(X.clone().requires_grad_()).sum().backward()
+        burn(10)
+
+    with profile() as prof:
+        for _ in range(2):
+            x = X.clone().requires_grad_()
+            at_the_end(x, late_pass)
+            net(x).sum().backward()
+    assert own_ms(prof.profile) == {
+        ("Sequential.0", "forward"): 2,
+        ("Sequential.0", "backward"): 4,
+        ("Sequential.1", "forward"): 6,
+        ("Sequential.1", "backward"): 8,
+        ("Work", "recompute"): 2,
+        ("Work", "backward"): 40,
+        ("(autograd engine)", "backward"): 40,
+    }

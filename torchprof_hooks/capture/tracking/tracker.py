@@ -24,6 +24,7 @@ from torchprof_hooks.capture.record.module_names import ModuleNames
 from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.torch_names.autograd import (
     at_end_of_nodes,
+    current_autograd_node,
     current_graph_task,
     passes_on_stack,
 )
@@ -176,7 +177,7 @@ class Tracker(ThreadCalls):
         read_before_ns = found.reading_ns
         passes_before = len(self.passes)
         try:
-            if found.phase != "backward":
+            if found.phase != "backward" or self._have_nodes_ended():
                 base = self.tree.entry_site(found, BACKWARD_NAME, "backward")
                 self.open_entry(base)
             started = BackwardPass(
@@ -195,6 +196,10 @@ class Tracker(ThreadCalls):
             if self.garbage.newest_ns > began_ns:
                 self.garbage.was_no_cost(found, began_ns, base.start_ns)
             started.begin_earlier(self.backward.dates_back * prepared_ns)
+
+    def _have_nodes_ended(self) -> bool:
+        """Whether what runs is what the engine was asked to do after the last node."""
+        return current_graph_task() != -1 and current_autograd_node() is None
 
     def _begin_at_once(
         self, outer: OuterPasses, makes_graph: bool, prepared: Preparation
