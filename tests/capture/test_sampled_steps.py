@@ -17,6 +17,7 @@ from torch.overrides import TorchFunctionMode
 
 from tests.capture.budgeted import STEP_MS, Taking, infer, sampled, sampled_by
 from tests.capture.budgeted import train as train_with_work
+from tests.doing import Does
 from tests.fake_clock import MS, FakeClock, burn
 from tests.helpers import in_thread
 from tests.planted import Work
@@ -126,6 +127,25 @@ def test_phases_are_those_of_every_step(clock: FakeClock) -> None:
     rows = {row.name: row for row in strata.estimate(of_functions=False).rows()}
     assert rows["Work"].phases["forward"].self_ns == 10 * 3 * MS
     assert rows["Work"].phases["backward"].self_ns == 10 * 5 * MS
+
+
+def test_what_is_open_has_no_time_after_the_end(clock: FakeClock) -> None:
+    clock.cost_per_reading_ns = 0
+    read = []
+
+    def end() -> None:
+        burn(3)
+        end_ns = clock.now_ns
+        burn(1000)
+        read.append(sampler.strata(None, end_ns).whole)
+
+    with sampled(Level.MODULES) as sampler:
+        nn.Sequential(Does(end))(torch.ones(3))
+    cells = read[0].cells.items()
+    assert {path: t.self_ns for (path, _), t in cells if t.self_ns} == {
+        ("Sequential", "Sequential.0"): 3 * MS
+    }
+    assert read[0].wall_ns == 3 * MS
 
 
 def test_time_may_have_ended_before_it_is_read(clock: FakeClock) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import reduce
+from time import perf_counter_ns
 from typing import Final
 
 from torchprof_hooks.capture.core import CORE
@@ -46,6 +47,7 @@ def take_snapshot(
     *,
     first: FirstReading | None = None,
     costs_like: Tracker | None = None,
+    end_ns: int | None = None,
 ) -> Profile:
     """The profile of a tracker's thread.
 
@@ -58,15 +60,15 @@ def take_snapshot(
     counted: the steps that have ended.
     first: what was measured when the first of them had.
     costs_like: what this tracker costs is seen on one like that, which sees more.
+    end_ns: when its time ended, if that is not now.
     """
     counted = counted or StepCounter()
     _settle(tracker)
     read, memory = tracker.times(), memory_sums(tracker)
-    garbage, measured_ns = tracker.garbage.copy(), wall_ns()
+    garbage, measured_ns = _left_out(tracker, read, end_ns), wall_ns()
     sites = list(tracker.sites)  # the measured thread may have added some
     calls, own_ns = _padded(read.calls, len(sites)), _own_ns(sites, read, garbage)
-    count = flop_count or FlopCount()
-    work = count.of_sites(sites, calls), count.traffic_of_sites(sites, calls)
+    work = (flop_count or FlopCount()).work_of_sites(sites, calls)
     costs = overhead_of_sites(tracker, costs_like or tracker, sites, calls, own_ns)
     device, bytes_ = _device_own(tracker, sites), _memory_own(memory, tracker, sites)
     totals = _totals_of_sites(sites, read, own_ns, device, bytes_, work, costs)
@@ -245,6 +247,16 @@ def _own_ns(sites: list[Site], times: Times, garbage: GarbageLog) -> list[int]:
             durations[site.code] -= took_ns
     durations = _at_least_inner(sites, durations)
     return _without_inner(sites, durations, entries_too=False)
+
+
+def _left_out(tracker: Tracker, times: Times, end_ns: int | None) -> GarbageLog:
+    """What garbage took; and what came after the end, which is not the time of what is
+    open, either."""
+    found = tracker.garbage.copy()
+    if end_ns is not None and len(times.open_ns):
+        innermost, late_ns = int(times.open_ns[0]), perf_counter_ns() - end_ns
+        found.by_site[innermost] = found.by_site.get(innermost, 0) + late_ns
+    return found
 
 
 def _interrupted_at(site: Site) -> Iterator[Site]:

@@ -79,15 +79,14 @@ class FlopCount:
             for site, number in zip(sites, calls, strict=True)
         ]
 
-    def traffic_of_sites(
+    def work_of_sites(
         self, sites: Sequence[Site], calls: Sequence[int]
-    ) -> list[Traffic]:
-        """Bytes that all calls at each site read and wrote, where their operations are
-        known; to be asked after these."""
-        return [
-            self._traffic(site, number)
-            for site, number in zip(sites, calls, strict=True)
-        ]
+    ) -> tuple[list[int], list[Traffic]]:
+        """The same, and bytes that all calls at each site read and wrote, where their
+        operations are known."""
+        flops = self.of_sites(sites, calls)
+        numbered = zip(sites, calls, strict=True)
+        return flops, [self._traffic(site, number) for site, number in numbered]
 
     def _traffic(self, site: Site, calls: int) -> Traffic:
         if site.described is None or site.described not in self._known or not calls:

@@ -63,11 +63,12 @@ class Book:
         counted: StepCounter,
         flop_count: FlopCount | None = None,
         costs_like: Tracker | None = None,
+        end_ns: int | None = None,
     ) -> Profile:
         """All so far, and `running_ns` that are not booked yet.
 
         counted: the steps, with those that are not in `counter` yet.
-        costs_like: see `take_snapshot`.
+        costs_like, end_ns: see `take_snapshot`.
         """
         from torchprof_hooks.capture.snapshot import take_snapshot
 
@@ -78,5 +79,6 @@ class Book:
             flop_count,
             counted,
             costs_like=costs_like,
+            end_ns=end_ns,
         )
         return self.hidden.left_out_of(found)

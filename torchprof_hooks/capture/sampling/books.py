@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import reduce
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from torchprof_hooks.capture.record.module_names import ModuleNames
 from torchprof_hooks.capture.record.step_counter import StepCounter
@@ -33,6 +33,15 @@ _KEPT: Final = 0.5
 #: Phases that were timed in some steps are taken to be alike in up to so many times as
 #: many: steps that were looked into are from all of the program, and tell more.
 _MOST_TIMES_TIMED: Final = 2
+
+
+class _Running(NamedTuple):
+    """What is not booked yet: steps that have ended, and time; and when it ended, if
+    that is not now."""
+
+    steps: int = 0
+    took_ns: int = 0
+    end_ns: int | None = None
 
 
 def _coarse_tracker(names: ModuleNames) -> Tracker:
@@ -223,8 +232,9 @@ class Books:
             if book is None:
                 return Stratum()
             if book is self.open:
-                return self._stratum(book, counted, flop_count, ended, running_ns)
-            return self._stratum(book, book.counter, flop_count)
+                running = _Running(ended, running_ns, end_ns)
+                return self._stratum(book, counted, flop_count, running)
+            return self._stratum(book, book.counter, flop_count, _Running())
 
         return Strata(
             warm_up=stratum(self.warm_up),
@@ -240,8 +250,7 @@ class Books:
         book: Book,
         counted: StepCounter,
         flop_count: FlopCount | None,
-        ended: int = 0,
-        running_ns: int = 0,
+        running: _Running,
     ) -> Stratum:
         """What is in a book, and what of the open one is not booked yet."""
         from torchprof_hooks.profiles.program.stratum import Stratum
@@ -249,14 +258,17 @@ class Books:
         # A program waits for this when it ends: costs are tried out with one kind of
         # tracker alone, the one that sees all that any of them sees.
         closest = self.warm_up.tracker
-        profile = book.profile(running_ns, counted, flop_count, closest)
+        profile = book.profile(
+            running.took_ns, counted, flop_count, closest, running.end_ns
+        )
         times = profile.step_times
         steps_ns = times.steps_ns + times.evaluation_ns
-        running_nodes = self._running_nodes(running_ns) if book is self.open else 0
+        is_open = book is self.open
+        running_nodes = self._running_nodes(running.took_ns) if is_open else 0
         nodes = book.nodes + running_nodes
         unseen_ns = round(book.unseen.of(nodes).took_ns)
         phases_ns = self._phases_ns(book, nodes, running_nodes)
-        seen = profile, book.steps + ended, steps_ns, nodes, unseen_ns
+        seen = profile, book.steps + running.steps, steps_ns, nodes, unseen_ns
         return Stratum(*seen, *phases_ns, book.unwatched_ns)
 
     def _phases_ns(self, book: Book, nodes: int, running: int) -> tuple[int, int]:
