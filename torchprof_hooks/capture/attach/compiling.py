@@ -23,6 +23,7 @@ from torchprof_hooks.capture.torch_names.compiler import (
     keep_compiler_out_of,
     unwatch_compilations,
     watch_compilations,
+    with_inner,
 )
 from torchprof_hooks.capture.torch_names.hook_tables import (
     check_for_global_hooks,
@@ -63,20 +64,13 @@ def _code_of(module: ModuleType) -> Iterator[CodeType]:
         if getattr(value, "__module__", None) != module.__name__:
             continue
         if isinstance(value, FunctionType):
-            yield from _with_inner(value.__code__)
+            yield from with_inner(value.__code__)
         elif isinstance(value, type):
             for member in vars(value).values():
                 method = member.fget if isinstance(member, property) else member
                 function = getattr(method, "__func__", method)
                 if isinstance(function, FunctionType):
-                    yield from _with_inner(function.__code__)
-
-
-def _with_inner(code: CodeType) -> Iterator[CodeType]:
-    yield code
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _with_inner(constant)
+                    yield from with_inner(function.__code__)
 
 
 class Compilations(Attachment):

@@ -184,16 +184,17 @@ def _are_calls_recognised() -> bool:
         and {"fn"} <= set(code.co_freevars)
         and {_ABOUT_TO_RUN, "args", "kwargs"} <= {*code.co_varnames, *code.co_cellvars}
         for method in vars(namespace["_TorchDynamoContext"]).values()
-        for code in _codes(getattr(method, "__code__", None))
+        if isinstance(outer := getattr(method, "__code__", None), CodeType)
+        for code in with_inner(outer)
     )
 
 
-def _codes(code: CodeType | None) -> Iterable[CodeType]:
-    if code is not None:
-        yield code
-        for constant in code.co_consts:
-            if isinstance(constant, CodeType):
-                yield from _codes(constant)
+def with_inner(code: CodeType) -> Iterator[CodeType]:
+    """The code of a function, and that of all functions that are made in it."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from with_inner(constant)
 
 
 #: Without it, compiled functions show the kernels that they call.
