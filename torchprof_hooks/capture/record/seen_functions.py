@@ -13,6 +13,7 @@ from torch.overrides import TorchFunctionMode, get_testing_overrides
 from torchprof_hooks.capture.record.function_names import (
     FUNCTION_TYPES,
     function_name,
+    is_function_of_torch,
 )
 from torchprof_hooks.capture.torch_names.functions import is_operator
 
@@ -44,13 +45,11 @@ def what_to_hook(target: Any) -> str:
 
 def _is_of_torch(target: Any) -> bool:
     """Whether it is a function of torch, or a method of tensors."""
-    if not isinstance(target, FUNCTION_TYPES) or function_name(target) is None:
-        return False
-    home = getattr(target, "__objclass__", None)
-    if home is None:
-        module = str(getattr(target, "__module__", None))
-        return module.partition(".")[0] == "torch"
-    return issubclass(torch.Tensor, home) and home is not object
+    return (
+        isinstance(target, FUNCTION_TYPES)
+        and function_name(target) is not None
+        and is_function_of_torch(target)
+    )
 
 
 def _is_told_of(function: Any) -> bool:
