@@ -16,10 +16,7 @@ from torchprof_hooks.capture.functions.aside import do_aside
 from torchprof_hooks.capture.functions.call_description import CallDescription, Items
 from torchprof_hooks.capture.functions.flop_shapes import NOTHING, flops_by_shapes
 from torchprof_hooks.capture.functions.products import Flops
-from torchprof_hooks.capture.functions.traffic_shapes import (
-    CallTraffic,
-    traffic_by_shapes,
-)
+from torchprof_hooks.capture.functions.traffic_shapes import traffic_by_shapes
 from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.torch_names.functions import tensors_in
 from torchprof_hooks.capture.torch_names.inputs import TensorKind
@@ -91,7 +88,7 @@ class FlopCount:
     def _traffic(self, site: Site, calls: int) -> Traffic:
         if site.described is None or site.described not in self._known or not calls:
             return NO_TRAFFIC
-        found = _traffic_of(site.described)
+        found = traffic_by_shapes(site.described)
         moved = found.backward if site.phase == "backward" else found.forward
         if moved is None:
             return NO_TRAFFIC
@@ -161,11 +158,6 @@ def run_call(call: CallDescription) -> Flops:
         operators = tried + mode.operators + backward.operators
         return Flops(mode.flops, backward.flops, operators)
     return Flops(operators=tried)
-
-
-@lru_cache(maxsize=4096)
-def _traffic_of(call: CallDescription) -> CallTraffic:
-    return traffic_by_shapes(call)
 
 
 def _count_backward(outputs: object, leaves: list[torch.Tensor]) -> FlopMode:

@@ -13,7 +13,7 @@ not counted. What others keep for their gradients, shapes do not tell.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import reduce
+from functools import lru_cache, reduce
 from math import prod
 from typing import Any, Final, NamedTuple
 
@@ -53,6 +53,7 @@ _UNKNOWN: Final = CallTraffic()
 _NOTHING: Final = Moved(0, 0)
 
 
+@lru_cache(maxsize=4096)
 def traffic_by_shapes(call: CallDescription) -> CallTraffic:
     """What `call` moves, and its backward."""
     written = getattr(call.function, "__name__", "")
