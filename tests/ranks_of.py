@@ -11,8 +11,7 @@ from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import Phase
 from torchprof_hooks.profiles.ranks.provenance import Provenance
 from torchprof_hooks.profiles.ranks.rank import Rank, loop_of, rank_of
-from torchprof_hooks.profiles.ranks.ranks import Ranks
-from torchprof_hooks.profiles.ranks.run import run_of
+from torchprof_hooks.profiles.ranks.ranks import Ranks, run_of
 from torchprof_hooks.profiles.step_times import (
     Bucket,
     StepTimes,
@@ -101,4 +100,4 @@ def ranks_of(works: Sequence[Work], jitter_ms: float = 0.0) -> Ranks:
         provenance = of_rank(number, len(works))
         waits = (wait - jitter_ms, wait + jitter_ms)
         found.append(as_rank(profile_of(work, waits, provenance)))
-    return Ranks(*run_of(found))
+    return run_of(found)

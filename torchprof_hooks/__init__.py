@@ -42,8 +42,7 @@ if TYPE_CHECKING:
     from torchprof_hooks.profiles.ranks.exchanged import RankCollective
     from torchprof_hooks.profiles.ranks.provenance import Coordinate, Provenance
     from torchprof_hooks.profiles.ranks.rank import Rank
-    from torchprof_hooks.profiles.ranks.ranks import Ranks, load_ranks
-    from torchprof_hooks.profiles.ranks.run import StaleRank
+    from torchprof_hooks.profiles.ranks.ranks import Ranks, StaleRank, load_ranks
     from torchprof_hooks.profiles.ranks.skew import SkewRow
     from torchprof_hooks.profiles.ranks.verdict import Reason, Verdict
     from torchprof_hooks.profiles.ranks.waits import Waits
@@ -149,8 +148,7 @@ _HOMES = {
     "profiles.ranks.exchanged": ("RankCollective",),
     "profiles.ranks.provenance": ("Coordinate", "Provenance"),
     "profiles.ranks.rank": ("Rank",),
-    "profiles.ranks.ranks": ("Ranks", "load_ranks"),
-    "profiles.ranks.run": ("StaleRank",),
+    "profiles.ranks.ranks": ("Ranks", "StaleRank", "load_ranks"),
     "profiles.ranks.skew": ("SkewRow",),
     "profiles.ranks.verdict": ("Reason", "Verdict"),
     "profiles.ranks.waits": ("Waits",),

@@ -13,8 +13,7 @@ from tests.ranks_of import USUAL, as_rank, of_rank, profile_of
 from torchprof_hooks import Profile
 from torchprof_hooks.profiles.ranks.collectives import BUCKETS_NAME, Collective, sum_of
 from torchprof_hooks.profiles.ranks.exchanged import exchanged
-from torchprof_hooks.profiles.ranks.ranks import Ranks
-from torchprof_hooks.profiles.ranks.run import run_of
+from torchprof_hooks.profiles.ranks.ranks import Ranks, run_of
 from torchprof_hooks.reports.export.rows import render_json
 from torchprof_hooks.reports.ranks.collectives import collective_lines
 from torchprof_hooks.reports.ranks.export import ranks_json
@@ -79,13 +78,9 @@ def ranks() -> Ranks:
         (REDUCE, BARRIER),
         (REDUCE._replace(waiting_ns=4 * MS, elapsed_ns=5 * MS),),
     ]
-    return Ranks(
-        *run_of(
-            as_rank(
-                replace(profile_of(USUAL, [1], of_rank(n, 2)), collectives=collectives)
-            )
-            for n, collectives in enumerate(every)
-        )
+    return run_of(
+        as_rank(replace(profile_of(USUAL, [1], of_rank(n, 2)), collectives=collectives))
+        for n, collectives in enumerate(every)
     )
 
 

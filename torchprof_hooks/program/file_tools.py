@@ -18,8 +18,7 @@ from torchprof_hooks.profiles.files import profile_file
 from torchprof_hooks.profiles.files.writing import replaced_file
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.program.program_profile import ProgramProfile
-from torchprof_hooks.profiles.ranks.ranks import Ranks
-from torchprof_hooks.profiles.ranks.run import read_run
+from torchprof_hooks.profiles.ranks.ranks import read_run
 from torchprof_hooks.program.file_options import (
     HTML,
     REPORT,
@@ -183,8 +182,7 @@ def _merge(args: argparse.Namespace) -> int:
 
 def _ranks(args: argparse.Namespace) -> int:
     processes = min(os.cpu_count() or 1, _MOST_PROCESSES)
-    run = _read(partial(read_run, processes=processes), args.folder)
-    ranks = Ranks(*run)
+    ranks = _read(partial(read_run, processes=processes), args.folder)
     width = min(_width(), WIDTH)
     if ranks.notes and args.format != TEXT:
         print("torchprof_hooks:", "; ".join(ranks.notes), file=sys.stderr)

@@ -10,8 +10,7 @@ import pytest
 
 from tests.ranks_of import STEPS, Work, as_rank, of_rank, profile_of
 from torchprof_hooks.profiles.ranks.provenance import Coordinate
-from torchprof_hooks.profiles.ranks.ranks import Ranks
-from torchprof_hooks.profiles.ranks.run import run_of
+from torchprof_hooks.profiles.ranks.ranks import Ranks, run_of
 from torchprof_hooks.reports.ranks.export import ranks_json
 
 #: The stages of a pipeline; the second one has more to do.
@@ -44,7 +43,7 @@ def in_mesh(works: Sequence[Work], sizes: dict[str, int]) -> Ranks:
         source = of_rank(number, len(works), coordinates=tuple(reversed(places)))
         waits = [1 + longest - sum(work.values())]
         found.append(as_rank(profile_of(work, waits, source)))
-    return Ranks(*run_of(found))
+    return run_of(found)
 
 
 def test_a_stage_that_has_more_to_do_is_not_slow() -> None:

@@ -12,9 +12,8 @@ import pytest
 from tests.ranks_of import USUAL, of_rank, profile_of
 from torchprof_hooks.profiles.cells import CellKey
 from torchprof_hooks.profiles.ranks.rank import Rank
-from torchprof_hooks.profiles.ranks.ranks import Ranks
+from torchprof_hooks.profiles.ranks.ranks import run_of
 from torchprof_hooks.profiles.ranks.reading import read_all
-from torchprof_hooks.profiles.ranks.run import run_of
 
 COUNT = 70
 
@@ -86,6 +85,6 @@ def test_what_ranks_have_in_common_is_made_once(paths: list[Path]) -> None:
 
 def test_rows_are_made_once(paths: list[Path]) -> None:
     ranks = [rank for rank in read_all(paths[:4], 1) if isinstance(rank, Rank)]
-    found = Ranks(*run_of(ranks))
+    found = run_of(ranks)
     assert found.rows() is found.rows("module")
     assert found.rows("class") is not found.rows()

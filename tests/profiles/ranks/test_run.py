@@ -25,7 +25,7 @@ from torchprof_hooks.profiles.program.program_profile import ProgramProfile
 from torchprof_hooks.profiles.program.strata import Strata
 from torchprof_hooks.profiles.program.stratum import Stratum
 from torchprof_hooks.profiles.ranks.provenance import Provenance
-from torchprof_hooks.profiles.ranks.run import Run, StaleRank, read_run, run_of
+from torchprof_hooks.profiles.ranks.ranks import Ranks, StaleRank, read_run, run_of
 from torchprof_hooks.profiles.ranks.skew import phase_times
 from torchprof_hooks.profiles.step_times import Bucket, StepTimes
 
@@ -34,7 +34,7 @@ def profile(provenance: Provenance, steps: int = 20) -> Profile:
     return profile_of(USUAL, [1.0], provenance, steps)
 
 
-def run(*every: Provenance) -> Run:
+def run(*every: Provenance) -> Ranks:
     return run_of([as_rank(profile(each)) for each in every])
 
 

@@ -23,8 +23,7 @@ from tests.ranks_of import (
 )
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import Phase
-from torchprof_hooks.profiles.ranks.ranks import Ranks
-from torchprof_hooks.profiles.ranks.run import run_of
+from torchprof_hooks.profiles.ranks.ranks import Ranks, run_of
 from torchprof_hooks.profiles.ranks.waits import Waits, waits_of
 from torchprof_hooks.profiles.step_times import Bucket
 
@@ -125,7 +124,7 @@ def simulated(size: int, slow: int | None, rng: random.Random) -> Ranks:
         mean = sum(step[number] for step in steps) / STEPS
         work = {**USUAL, ("Net > Net.head", "forward"): mean - 45}
         found.append(as_rank(profile_of(work, waits, of_rank(number, size))))
-    return Ranks(*run_of(found))
+    return run_of(found)
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -148,7 +147,7 @@ def test_another_slow_rank_in_each_step(size: int) -> None:
         waits = [1.0 if n % size == number else 31.0 for n in range(STEPS)]
         work = {**USUAL, ("(data loading)", "data"): 1 + 30 * waits.count(1.0) / STEPS}
         found.append(as_rank(profile_of(work, waits, of_rank(number, size))))
-    assert Ranks(*run_of(found)).verdict.rank is None
+    assert run_of(found).verdict.rank is None
 
 
 def test_steps_that_differ_for_all_ranks_alike_are_no_noise() -> None:
@@ -160,7 +159,7 @@ def test_steps_that_differ_for_all_ranks_alike_are_no_noise() -> None:
         later = (Bucket(1, 10, MS), Bucket(2, 10, 2000 * MS))
         times = profile.step_times._replace(later=later)
         found.append(as_rank(replace(profile, step_times=times)))
-    assert Ranks(*run_of(found)).verdict.rank == 2
+    assert run_of(found).verdict.rank == 2
 
 
 def test_what_a_step_waits_in_one_call_or_another_is_no_noise() -> None:
@@ -181,7 +180,7 @@ def test_what_a_step_waits_in_one_call_or_another_is_no_noise() -> None:
             "(communication) broadcast": ModuleInfo(kind="communication"),
         }
         found.append(as_rank(replace(profile, cells=cells, modules=infos), 8))
-    assert Ranks(*run_of(found)).verdict.rank == 2
+    assert run_of(found).verdict.rank == 2
 
 
 def test_a_step_in_which_the_machine_holds_up_another_rank() -> None:
@@ -192,7 +191,7 @@ def test_a_step_in_which_the_machine_holds_up_another_rank() -> None:
         waits = [1.0 if number == 2 else 11.0] * 9
         waits[4] += 0.0 if number == 1 else 1000.0
         found.append(as_rank(profile_of(work, waits, of_rank(number, 4), 9), 9))
-    verdict = Ranks(*run_of(found)).verdict
+    verdict = run_of(found).verdict
     assert verdict.rank == 2
     assert verdict.lost_ns == pytest.approx(10 * MS, rel=0.01)
 
@@ -222,7 +221,7 @@ def test_few_steps_say_little(steps: int, slow: int | None) -> None:
         as_rank(profile_of(work, wait, of_rank(number, 2), steps), steps)
         for number, (work, wait) in enumerate(zip(works, waits, strict=True))
     ]
-    assert Ranks(*run_of(found)).verdict.rank == slow
+    assert run_of(found).verdict.rank == slow
 
 
 def test_the_innermost_module_is_told_though_what_is_around_has_less_to_do() -> None:

@@ -17,8 +17,7 @@ from torchprof_hooks import Profile
 from torchprof_hooks.profiles.ranks.collectives import Collective
 from torchprof_hooks.profiles.ranks.provenance import Coordinate
 from torchprof_hooks.profiles.ranks.rank import Rank
-from torchprof_hooks.profiles.ranks.ranks import Ranks
-from torchprof_hooks.profiles.ranks.run import run_of
+from torchprof_hooks.profiles.ranks.ranks import Ranks, run_of
 from torchprof_hooks.program.file_tools import main
 from torchprof_hooks.reports.html.page import profile_page
 from torchprof_hooks.reports.html.ranks import ranks_page
@@ -75,7 +74,7 @@ def test_nobody_is_blamed_where_all_are_alike() -> None:
 
 def test_without_communication_nothing_is_known() -> None:
     profile = profile_of(USUAL, [0], of_rank(0, 1))
-    [(_, answer, _)] = cards(Ranks(*run_of([as_rank(profile)])))
+    [(_, answer, _)] = cards(run_of([as_rank(profile)]))
     assert answer == "Not known"
 
 
@@ -102,7 +101,7 @@ def with_collectives(rank: int, waiting_ms: int) -> Rank:
 
 
 def test_what_ranks_exchange() -> None:
-    ranks = Ranks(*run_of([with_collectives(0, 30), with_collectives(1, 2)]))
+    ranks = run_of([with_collectives(0, 30), with_collectives(1, 2)])
     found = texts(ranks)
     table = found[found.index("all_reduce (mesh_dp of 2)") :]
     assert table[1:9] == [
@@ -115,11 +114,11 @@ def test_ranks_that_exchange_nothing_have_no_table_of_it() -> None:
     """Processes that do not communicate, or in ways that are not seen."""
     nothing: Work = {("Net", "forward"): 10.0}
     ranks = [as_rank(profile_of(nothing, [0], of_rank(n, 2))) for n in range(2)]
-    found = texts(Ranks(*run_of(ranks)))
+    found = texts(run_of(ranks))
     assert "What ranks exchange" not in found
     assert "Not known" in found
     assert "In no row by more than one per cent of a step." in found
-    assert "What ranks exchange" in texts(Ranks(*run_of([with_collectives(0, 1)])))
+    assert "What ranks exchange" in texts(run_of([with_collectives(0, 1)]))
 
 
 def test_places_in_a_mesh_and_who_is_compared() -> None:
@@ -129,7 +128,7 @@ def test_places_in_a_mesh_and_who_is_compared() -> None:
         where = (Coordinate("pp", stage, 2), Coordinate("dp", replica, 2))
         provenance = of_rank(number, 4, coordinates=where)
         found.append(as_rank(profile_of(USUAL, [1], provenance)))
-    shown = texts(Ranks(*run_of(found)))
+    shown = texts(run_of(found))
     assert "Compared with each other, for they do the same: 0, 1; 2, 3." in shown
     header = shown.index("pp")
     assert shown[header : header + 2] == ["pp", "dp"]
@@ -140,7 +139,7 @@ def test_places_in_a_mesh_and_who_is_compared() -> None:
 def test_bars_are_as_long_as_steps() -> None:
     short = profile_of({("Net", "forward"): 10}, [0], of_rank(0, 2))
     long = profile_of({("Net", "forward"): 40}, [0], of_rank(1, 2))
-    page = ranks_page(Ranks(*run_of([as_rank(short), as_rank(long)])))
+    page = ranks_page(run_of([as_rank(short), as_rank(long)]))
     widths = re.findall(r'class="phases" style="width:([\d.]+)%"', page)
     assert widths == ["25.00", "100.00"]
 
@@ -152,7 +151,7 @@ def test_rows_are_those_that_are_asked_for() -> None:
 
 def test_ranks_without_a_file_and_other_files_are_named() -> None:
     profile = profile_of(USUAL, [1], of_rank(1, 3))
-    found = texts(Ranks(*run_of([as_rank(profile)], ["left out: x.json is broken"])))
+    found = texts(run_of([as_rank(profile)], ["left out: x.json is broken"]))
     assert "MISSING: there is no file of ranks 0, 2." in found
     assert "left out: x.json is broken" in found
 
@@ -161,7 +160,7 @@ def test_ranks_without_a_file_and_other_files_are_named() -> None:
 def test_hostile_names_are_text(name: str) -> None:
     provenance = of_rank(0, 1, host=name, command=name, device=name, torch=name)
     profile = profile_of({(name, "forward"): 5}, [1], provenance)
-    page = Page(ranks_page(Ranks(*run_of([as_rank(profile)]))))
+    page = Page(ranks_page(run_of([as_rank(profile)])))
     tags = [tag for tag, _ in page.elements]
     assert tags.count("script") == 2
     assert "img" not in tags

@@ -13,8 +13,7 @@ import pytest
 
 from tests.ranks_of import BEGAN, SECOND, USUAL, as_rank, of_rank, profile_of, ranks_of
 from torchprof_hooks import load_ranks
-from torchprof_hooks.profiles.ranks.ranks import Ranks
-from torchprof_hooks.profiles.ranks.run import run_of
+from torchprof_hooks.profiles.ranks.ranks import run_of
 from torchprof_hooks.profiles.ranks.waits import Waits
 from torchprof_hooks.program.file_tools import main
 from torchprof_hooks.reports.ranks.export import ranks_csv, ranks_json
@@ -54,7 +53,7 @@ def test_long_commands_are_cut() -> None:
     """Ray's workers have 900 characters of arguments."""
     command = "worker.py " + "--address=192.0.2.2 " * 40
     profile = profile_of(USUAL, [1.0], of_rank(0, 1, command=command))
-    report = Ranks(*run_of([as_rank(profile)])).report()
+    report = run_of([as_rank(profile)]).report()
     assert "1 of 1 rank of worker.py --address=192.0.2.2 " in report
     assert max(map(len, report.splitlines())) <= 120
 

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Final
 
-from torchprof_hooks.profiles.ranks.ranks import Ranks
-from torchprof_hooks.profiles.ranks.run import StaleRank
+from torchprof_hooks.profiles.ranks.ranks import Ranks, StaleRank
 from torchprof_hooks.profiles.ranks.verdict import Reason, Verdict
 from torchprof_hooks.reports.table import percent, plural, shorten
 from torchprof_hooks.reports.units import best_time
