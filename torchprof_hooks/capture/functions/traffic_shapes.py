@@ -22,17 +22,53 @@ import torch
 from torchprof_hooks.capture.functions.call_description import CallDescription, Items
 from torchprof_hooks.capture.functions.flop_shapes import COMPILED
 from torchprof_hooks.capture.functions.products import RULES, Shape, bind, broadcast
-from torchprof_hooks.capture.functions.traffic_names import (
-    COMPARISONS,
-    LIKE_FIRST,
-    LOSSES,
-    REDUCTIONS,
-    SAME_IN_AUTOCAST,
-    VIEWS,
-    WHOLE_NUMBERS,
-)
 from torchprof_hooks.capture.torch_names.inputs import TensorKind
 from torchprof_hooks.capture.torch_names.torch_utils import is_pointwise
+
+#: Return their input, or a view of it.
+_VIEWS: Final = frozenset({
+    "view", "view_as", "transpose", "swapaxes", "swapdims", "permute", "movedim",
+    "moveaxis", "t", "adjoint", "expand", "expand_as", "broadcast_to", "unsqueeze",
+    "squeeze", "unflatten", "detach", "alias", "chunk", "split", "split_with_sizes",
+    "tensor_split", "unbind", "select", "narrow", "diagonal", "as_strided",
+    "requires_grad", "broadcast_tensors",
+})  # fmt: skip
+
+#: Their output is like their first input, and all inputs are read. Those of one tensor
+#: take few operations for each element.
+_LIKE_FIRST: Final = frozenset({
+    "softmax", "log_softmax", "layer_norm", "group_norm", "instance_norm", "rms_norm",
+    "relu", "silu", "leaky_relu", "elu", "selu", "celu", "relu6", "hardtanh",
+    "hardswish", "hardsigmoid", "mish", "gelu", "clone", "flip", "roll",
+})  # fmt: skip
+
+#: Of one number, unless they are told to reduce nothing.
+_LOSSES: Final = frozenset({
+    "cross_entropy", "nll_loss", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss",
+    "binary_cross_entropy", "binary_cross_entropy_with_logits", "kl_div",
+})  # fmt: skip
+
+#: Along some dimensions, or all.
+_REDUCTIONS: Final = frozenset({"sum", "mean", "amax", "amin"})
+
+#: What comes out is true or false.
+_COMPARISONS: Final = frozenset({
+    "eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf", "isfinite", "logical_and",
+    "logical_or", "logical_not", "logical_xor", "signbit",
+})  # fmt: skip
+
+#: Of whole numbers, they make whole numbers of the same type.
+_WHOLE_NUMBERS: Final = frozenset({
+    "add", "sub", "rsub", "mul", "neg", "abs", "clamp", "bitwise_and", "bitwise_or",
+    "bitwise_xor", "bitwise_not", "maximum", "minimum", "where", "masked_fill",
+})  # fmt: skip
+
+#: Autocast leaves the types of their inputs as they are.
+_SAME_IN_AUTOCAST: Final = frozenset({
+    "add", "sub", "mul", "div", "neg", "abs", "relu", "gelu", "silu", "sigmoid",
+    "tanh", "clamp", "maximum", "minimum", "masked_fill", "dropout", "clone", "copy",
+    "fill", "zero", "embedding",
+}) | _COMPARISONS  # fmt: skip
 
 
 class Moved(NamedTuple):
@@ -114,9 +150,9 @@ def _of_product(call: CallDescription, name: str) -> CallTraffic:
 def _of_other(call: CallDescription, written: str) -> Moved | None:
     name = written.strip("_")
     tensors = call.tensors()
-    if name in VIEWS or (name == "getitem" and _is_view(call)):
+    if name in _VIEWS or (name == "getitem" and _is_view(call)):
         return _NOTHING
-    if call.autocast is not None and name not in SAME_IN_AUTOCAST:
+    if call.autocast is not None and name not in _SAME_IN_AUTOCAST:
         floats = {kind.dtype for kind in tensors if kind.dtype.is_floating_point}
         if floats != {torch.float32}:
             return None
@@ -124,7 +160,7 @@ def _of_other(call: CallDescription, written: str) -> Moved | None:
         return _SPECIAL[name](call)
     if written.endswith("_") and not written.startswith("_"):
         return _in_place(call, name)
-    if name in LIKE_FIRST:
+    if name in _LIKE_FIRST:
         return Moved(_read(call), tensors[0].size_bytes)
     return _of_each_element(call, name)
 
@@ -133,7 +169,7 @@ def _in_place(call: CallDescription, name: str) -> Moved | None:
     first, *others = call.tensors()
     if name in ("copy", "fill", "zero"):
         return Moved(_sizes(others), first.size_bytes)
-    is_known = name in LIKE_FIRST or is_pointwise(name)
+    is_known = name in _LIKE_FIRST or is_pointwise(name)
     return Moved(_read(call), first.size_bytes) if is_known else None
 
 
@@ -151,7 +187,7 @@ def _of_each_element(call: CallDescription, name: str) -> Moved | None:
 
 def _type_of_result(call: CallDescription, name: str) -> torch.dtype | None:
     """Of an operator on each element; None if that is not clear."""
-    if name in COMPARISONS:
+    if name in _COMPARISONS:
         return torch.bool
     tensors = call.tensors()
     dtypes = [kind.dtype for kind in tensors if kind.shape] or [
@@ -164,7 +200,7 @@ def _type_of_result(call: CallDescription, name: str) -> torch.dtype | None:
     others = [*call.args, *(value for _, value in call.kwargs)]
     are_whole = not any(isinstance(value, (float, complex)) for value in others)
     are_whole &= all(kind.dtype == dtype for kind in tensors)
-    return dtype if are_whole and name in WHOLE_NUMBERS else None
+    return dtype if are_whole and name in _WHOLE_NUMBERS else None
 
 
 def _is_view(call: CallDescription) -> bool:
@@ -271,7 +307,7 @@ _SPECIAL: Final[Mapping[str, Callable[[CallDescription], Moved | None]]] = {
     "batch_norm": _batch_norm,
     "embedding": _embedding,
     "multi_head_attention_forward": _multi_head_attention,
-    **dict.fromkeys(LOSSES, _loss),
-    **dict.fromkeys(REDUCTIONS, _reduced),
+    **dict.fromkeys(_LOSSES, _loss),
+    **dict.fromkeys(_REDUCTIONS, _reduced),
     **dict.fromkeys(("cat", "concat", "stack", "hstack", "vstack"), _joined),
 }
