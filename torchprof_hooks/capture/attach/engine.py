@@ -48,7 +48,7 @@ from torchprof_hooks.capture.torch_names.torch_utils import (
 )
 
 if TYPE_CHECKING:
-    from torchprof_hooks.capture.backward.passes import Passes
+    from torchprof_hooks.capture.backward.backward_pass import Passes
 
 
 class PassListener(Protocol):

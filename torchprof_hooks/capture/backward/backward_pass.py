@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from _thread import get_ident
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from torch.overrides import TorchFunctionMode
 
@@ -11,8 +11,13 @@ from torchprof_hooks.capture.backward.plan import Move, Owner, Plan
 from torchprof_hooks.capture.record.site import Site
 
 if TYPE_CHECKING:
+    from torchprof_hooks.capture.backward.heard import HeardPasses
+    from torchprof_hooks.capture.backward.planned import PlannedPasses
     from torchprof_hooks.capture.record.garbage_log import GarbageLog
     from torchprof_hooks.capture.tracking.tracker import Tracker
+
+    #: What follows passes. Both have one interface.
+    Passes: TypeAlias = HeardPasses | PlannedPasses
 
 
 class PassRequest(NamedTuple):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
-from torchprof_hooks.capture.backward.passes import make_passes
+from torchprof_hooks.capture.core import CORE
 from torchprof_hooks.capture.record.module_names import ModuleNames
 from torchprof_hooks.capture.tracking.callbacks import Callbacks, LinkCallbacks
 from torchprof_hooks.capture.tracking.meters import Meter
@@ -20,7 +20,7 @@ from torchprof_hooks.capture.tracking.module_tap import module_taps
 from torchprof_hooks.capture.tracking.tracker import Tracker
 
 if TYPE_CHECKING:
-    from torchprof_hooks.capture.backward.passes import Passes
+    from torchprof_hooks.capture.backward.backward_pass import Passes
     from torchprof_hooks.capture.functions.function_callbacks import FunctionCallbacks
     from torchprof_hooks.capture.functions.function_calls import FunctionCalls
 
@@ -48,7 +48,7 @@ def new_tracker(
     """
     return Tracker(
         names,
-        backward=make_passes(divides) if backward else None,
+        backward=_make_passes(divides) if backward else None,
         functions=functions,
         meters=meters,
     )
@@ -113,7 +113,7 @@ def make_function_tracker(
         follows_modules = True  # callbacks are told the module
     else:
         functions = FunctionCalls(by_shapes=by_shapes, wants=wants)
-        passes = make_passes()
+        passes = _make_passes()
     tracker = Tracker(
         backward=passes,
         functions=functions,
@@ -143,6 +143,18 @@ def is_default(callback: Callback) -> Callback:
     """Marks a callback of the base class, which does nothing and need not be called."""
     callback.is_default = True  # type: ignore[attr-defined]
     return callback
+
+
+def _make_passes(divides: bool = True) -> Passes:
+    """What follows passes with the core that runs, where nobody has to be able to end
+    one by an exception, nor to walk through its graph."""
+    if CORE.module is None:
+        from torchprof_hooks.capture.backward.planned import PlannedPasses
+
+        return PlannedPasses(divides)
+    from torchprof_hooks.capture.backward.heard import HeardPasses
+
+    return HeardPasses(divides)
 
 
 def _overrides(hook: object, names: tuple[str, ...]) -> bool:

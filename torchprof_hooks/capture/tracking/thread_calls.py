@@ -43,7 +43,7 @@ from torchprof_hooks.capture.tracking.owned_intervals import (
 from torchprof_hooks.profiles.names import CALLED_PHASES, Phase
 
 if TYPE_CHECKING:
-    from torchprof_hooks.capture.backward.passes import Passes
+    from torchprof_hooks.capture.backward.backward_pass import Passes
 
 #: What no thread is numbered.
 _NO_THREAD: Final = -1

@@ -35,7 +35,7 @@ from torchprof_hooks.capture.tracking.thread_calls import ThreadCalls
 from torchprof_hooks.profiles.names import BACKWARD_NAME, OUTSIDE_NAME
 
 if TYPE_CHECKING:
-    from torchprof_hooks.capture.backward.passes import Passes
+    from torchprof_hooks.capture.backward.backward_pass import Passes
     from torchprof_hooks.capture.functions.function_calls import FunctionCalls
 
 
