@@ -14,7 +14,7 @@ from torchprof_hooks.capture.torch_names.profiler import (
     flat_events,
     make_profiler,
 )
-from torchprof_hooks.capture.tracing.device_activities import read_activities
+from torchprof_hooks.capture.tracing.recording import read_activities
 
 
 @dataclass

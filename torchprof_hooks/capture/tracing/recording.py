@@ -6,18 +6,18 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
 from threading import get_native_id
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from torchprof_hooks.capture.torch_names.profiler import (
+    activity_type,
     event_tree,
     flat_events,
     system_threads,
 )
-from torchprof_hooks.capture.tracing.device_activities import read_activities
 from torchprof_hooks.capture.tracing.step_recorder import TrackedStep
 from torchprof_hooks.capture.tracing.trace_reader import (
     EventReader,
@@ -25,7 +25,7 @@ from torchprof_hooks.capture.tracing.trace_reader import (
     read_passes,
 )
 from torchprof_hooks.capture.tracking.tracker import Tracker
-from torchprof_hooks.profiles.trace.step_trace import StepTrace
+from torchprof_hooks.profiles.trace.step_trace import DeviceActivity, StepTrace
 
 
 class Window(NamedTuple):
@@ -140,3 +140,42 @@ def unix_offset_ns() -> int:
         )
         readings.append((after_ns - before_ns, unix_ns - (before_ns + after_ns) // 2))
     return min(readings)[1]
+
+
+_HOST: Final = "CPU"
+#: Events on the tracks of devices that are no work of theirs: ranges that the program
+#: has marked, waiting for events, counters.
+_NO_WORK: Final = {
+    "gpu_user_annotation",
+    "cuda_sync",
+    "cuda_event",
+    "cuda_profiler_range",
+    "collective_comm",
+    "overhead",
+}
+#: How the types of calls end with which the host gives devices something to do:
+#: "cuda_runtime", "cuda_driver", "privateuse1_runtime", ...
+_OF_DRIVERS: Final = ("_runtime", "_driver")
+
+
+def read_activities(events: Iterable[Any]) -> Iterator[DeviceActivity]:
+    """What devices have run, with its launch: the call of the host that has the same
+    correlation id. Names of calls differ from one kind of device to another, and are
+    not looked at."""
+    launches: dict[int, int] = {}
+    work = []
+    for event in events:
+        kind = activity_type(event)
+        if event.device_type().name != _HOST:
+            if kind not in _NO_WORK:
+                work.append(event)
+        elif kind.endswith(_OF_DRIVERS):
+            launches[event.correlation_id()] = event.start_ns()
+    for event in work:
+        start_ns = event.start_ns()
+        yield DeviceActivity(
+            f"{event.device_type().name.lower()}:{event.device_index()}",
+            start_ns,
+            start_ns + max(event.duration_ns(), 0),
+            launches.get(event.correlation_id()),
+        )
