@@ -95,7 +95,8 @@ DEEP_CLASSES: set[str] = set()
 #: State that modules hold: the one program that is measured, hooks that are in use, and
 #: codecs that were made once.
 SINGLETONS = {
-    "hooks/registry.py:_thread_wide",
+    "hooks/hook.py:on_functions",
+    "hooks/hook.py:on_modules",
     "profiles/files/profile_file.py:SCHEMA",
     "program/startup.py:_running",
     "session/session_hook.py:_in_use",

@@ -6,15 +6,13 @@ from typing import Any
 
 import torch
 
-from torchprof_hooks.capture.attach.blocks import Block
 from torchprof_hooks.capture.functions.function_call import FunctionCall
 from torchprof_hooks.capture.tracking.make_tracker import (
     is_default,
     make_function_tracker,
 )
 from torchprof_hooks.capture.tracking.tracker import Tracker
-from torchprof_hooks.hooks.hook import Hook
-from torchprof_hooks.hooks.registry import function_blocks_of_thread
+from torchprof_hooks.hooks.hook import Hook, on_functions
 
 Tensors = tuple[torch.Tensor | None, ...]
 
@@ -61,6 +59,7 @@ class FunctionHook(Hook):
     """
 
     name = "FunctionHook"
+    _thread_wide = on_functions
 
     def added(self, function: Any) -> None:
         """Called when the hook is registered: on `function`, or thread-wide (None)."""
@@ -90,6 +89,3 @@ class FunctionHook(Hook):
 
     def _make_tracker(self, everywhere: bool) -> Tracker:
         return make_function_tracker(self, everywhere)
-
-    def _blocks_of_thread(self) -> dict[str, Block]:
-        return function_blocks_of_thread()

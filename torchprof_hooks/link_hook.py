@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from torchprof_hooks.capture.attach.blocks import Block
 from torchprof_hooks.capture.tracking.callbacks import LinkCall
 from torchprof_hooks.capture.tracking.make_tracker import is_default, make_tracker
 from torchprof_hooks.capture.tracking.tracker import Tracker
-from torchprof_hooks.hooks.hook import Hook
-from torchprof_hooks.hooks.registry import blocks_of_thread
+from torchprof_hooks.hooks.hook import Hook, on_modules
 
 
 class LinkHook(Hook):
@@ -41,6 +39,7 @@ class LinkHook(Hook):
     """
 
     name = "LinkHook"
+    _thread_wide = on_modules
 
     @is_default
     def forward_preprocess(self, args: LinkCall) -> None:
@@ -60,6 +59,3 @@ class LinkHook(Hook):
 
     def _make_tracker(self, everywhere: bool) -> Tracker:
         return make_tracker(self, everywhere, backward=False)
-
-    def _blocks_of_thread(self) -> dict[str, Block]:
-        return blocks_of_thread()

@@ -19,8 +19,7 @@ from torchprof_hooks.capture.tracking.function_targets import (
 from torchprof_hooks.capture.tracking.make_tracker import ask_again
 from torchprof_hooks.capture.tracking.module_tap import ModuleTap, module_taps
 from torchprof_hooks.function_hook import FunctionHook
-from torchprof_hooks.hooks.hook import Hook
-from torchprof_hooks.hooks.registry import check_free, check_known
+from torchprof_hooks.hooks.hook import Hook, check_free, check_known
 from torchprof_hooks.link_hook import LinkHook
 from torchprof_hooks.profiles.options import check_text
 

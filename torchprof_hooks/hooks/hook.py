@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from torchprof_hooks.capture.attach.blocks import Block, ExitMethod, heal, held_for
 from torchprof_hooks.capture.tracking.tap import Tap
 from torchprof_hooks.capture.tracking.thread_trackers import ThreadTrackers
-from torchprof_hooks.hooks.registry import check_free
 
 if TYPE_CHECKING:
     from torchprof_hooks.capture.tracking.tracker import Tracker
@@ -17,11 +17,40 @@ if TYPE_CHECKING:
 Self = TypeVar("Self", bound="Hook")
 
 
+class ThreadWide(threading.local):
+    """The blocks of the hooks of one kind that are active in a thread, by name."""
+
+    def __init__(self) -> None:
+        self.blocks: dict[str, Block] = {}
+
+
+on_modules = ThreadWide()
+on_functions = ThreadWide()
+
+
+def check_free(name: str, taken: object) -> None:
+    """Raise KeyError if a hook called `name` is there already."""
+    if taken is not None:
+        raise KeyError(
+            f"hook {name!r} already exists: delete it first, or give this one "
+            "another name"
+        )
+
+
+def check_known(name: str, taps: Mapping[str, object]) -> None:
+    """Raise KeyError, with the names that there are, if none of `taps` has this one."""
+    if name not in taps:
+        known = ", ".join(map(repr, taps)) or "none"
+        raise KeyError(f"no hook {name!r} here; the registered ones: {known}")
+
+
 class Hook:
     """A hook that has a name, and is active for a thread or for one target."""
 
     #: The name under which the hook is registered.
     name: str = "Hook"
+    #: Those of its kind: on modules, or on functions.
+    _thread_wide: ThreadWide
 
     def __enter__(self: Self) -> Self:
         """Activate the hook for everything that it can see in this thread.
@@ -35,7 +64,7 @@ class Hook:
         self.added(None)
         tap = Tap(self._tracker_of_thread())
         block = Block(self, held, tap.close)
-        self._blocks_of_thread()[self.name] = block
+        self._thread_wide.blocks[self.name] = block
         block.begin(tap.open)
         return self
 
@@ -64,7 +93,7 @@ class Hook:
     def _active_blocks(self) -> dict[str, Block]:
         """Active blocks by the name of their hook; those that have ended are
         removed."""
-        blocks = self._blocks_of_thread()
+        blocks = self._thread_wide.blocks
         for name in [name for name, block in blocks.items() if block.has_ended]:
             del blocks[name]
         return blocks
@@ -74,9 +103,6 @@ class Hook:
 
     def deleted(self, target: Any) -> None:
         """Called when it is unregistered: from `target`, or thread-wide (None)."""
-
-    def _blocks_of_thread(self) -> dict[str, Block]:
-        raise NotImplementedError
 
     def _make_tracker(self, everywhere: bool) -> Tracker:
         """A tracker that serves this hook in the running thread.
