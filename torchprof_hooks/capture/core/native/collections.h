@@ -1,4 +1,4 @@
-// What Python calls around its collections of garbage: see core/full_collections.py.
+// What Python calls around its collections of garbage: see core/python_limits.py.
 //
 // A collection may begin wherever an object is made, also in the middle of torch's
 // going through its hooks. Nothing of Python's is called there that could let another

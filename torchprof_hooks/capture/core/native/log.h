@@ -58,6 +58,13 @@ constexpr size_t kLooseAt = 256;
 
 PyObject* log_new(PyTypeObject* type, PyObject*, PyObject*) { return Log::make(type); }
 
+PyObject* as_list(const std::vector<int64_t>& numbers) {
+  PyObject* list = PyList_New(Py_ssize_t(numbers.size()));
+  for (size_t place = 0; list != nullptr && place < numbers.size(); place++)
+    PyList_SET_ITEM(list, Py_ssize_t(place), PyLong_FromLongLong(numbers[place]));
+  return list;
+}
+
 // Numbers as an array of numpy's.
 PyObject* as_array(const std::vector<int64_t>& numbers) {
   Owned numpy(PyImport_ImportModule("numpy"));
@@ -131,10 +138,7 @@ PyObject* log_first_ended(PyObject* self, void*) {
     Locked locked(log->lock);
     found = log->first_ended;
   }
-  PyObject* list = PyList_New(Py_ssize_t(found.size()));
-  for (size_t place = 0; list != nullptr && place < found.size(); place++)
-    PyList_SET_ITEM(list, Py_ssize_t(place), PyLong_FromLongLong(found[place]));
-  return list;
+  return as_list(found);
 }
 
 PyMemberDef log_members[] = {{"on_fold", T_OBJECT, offsetof(Log, on_fold), 0, nullptr},

@@ -190,7 +190,7 @@ bool give_elsewhere(const Pass& pass) {
   Owned given(PyDict_New());
   for (const auto& [thread, numbers] : pass.elsewhere) {
     Owned key(PyLong_FromUnsignedLongLong(thread));
-    Owned list(as_list(numbers.data(), numbers.data() + numbers.size()));
+    Owned list(as_list(numbers));
     if (!given || !key || !list || PyDict_SetItem(given.get(), key.get(), list.get()) < 0) return false;
   }
   return PyObject_SetAttr(pass.started, names.elsewhere, given.get()) == 0;

@@ -206,13 +206,6 @@ PyObject* fold_log(PyObject* self, PyObject*) {
 
 // Intervals
 
-PyObject* as_list(const int64_t* begin, const int64_t* end) {
-  PyObject* list = PyList_New(end - begin);
-  for (Py_ssize_t place = 0; list != nullptr && place < end - begin; place++)
-    PyList_SET_ITEM(list, place, PyLong_FromLongLong(begin[place]));
-  return list;
-}
-
 bool from_list(PyObject* list, std::vector<int64_t>* numbers) {
   Owned fast(PySequence_Fast(list, "intervals must be a list"));
   if (!fast) return false;
@@ -229,13 +222,11 @@ PyObject* own(PyObject* self, PyObject* intervals) {
 PyObject* take_intervals(PyObject* self, PyObject* args) {
   long long low;
   if (!PyArg_ParseTuple(args, "L", &low)) return nullptr;
-  std::vector<int64_t> taken = take_from(cursor_of(self), low);
-  return as_list(taken.data(), taken.data() + taken.size());
+  return as_list(take_from(cursor_of(self), low));
 }
 
 PyObject* get_intervals(PyObject* self, void*) {
-  const std::vector<int64_t>& intervals = cursor_of(self)->intervals;
-  return as_list(intervals.data(), intervals.data() + intervals.size());
+  return as_list(cursor_of(self)->intervals);
 }
 
 PyObject* no_entries(PyObject*, void*) {
