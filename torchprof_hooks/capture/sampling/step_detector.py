@@ -29,12 +29,8 @@ LEAST_LONG: Final = 1024
 MOST_EVALUATIONS: Final = 64
 
 
-def _nothing(is_training: bool) -> None:
-    """Called at boundaries of steps, where nobody else is told of them."""
-
-
-def _not_asked() -> None:
-    """Called when the first step has ended, where nobody is told of that."""
+def _nothing(*about: object) -> None:
+    """Called where nobody else is told."""
 
 
 def made_graph(site: Site) -> bool:
@@ -70,7 +66,7 @@ class StepDetector:
     def __init__(
         self,
         on_boundary: Callable[[bool], object] = _nothing,
-        on_first: Callable[[], object] = _not_asked,
+        on_first: Callable[[], object] = _nothing,
     ) -> None:
         self._on_boundary = on_boundary
         self._on_first = on_first
