@@ -103,16 +103,11 @@ def source_of_loop(program: ProgramProfile) -> Source:
     """A page about the loop of a program, with what came before it apart: all until the
     first step was done. Without a loop, it is about all."""
     first = program.strata.warm_up
-    loop = replace(program, has_warm_up=False)
-    if not 0 < first.steps < program.strata.steps or loop.by_module.is_empty:
-        return source_of_program(program)
-    start_up = first.profile.corrected() if program.has_warm_up else None
-    return replace(source_of_program(loop), start_up=start_up)
-
-
-def source_of_program(program: ProgramProfile) -> Source:
-    """A page about all steps of a program."""
-    return Source(program.message, program.whole, program, is_estimate=True)
+    loop, shown, start_up = replace(program, has_warm_up=False), program, None
+    if 0 < first.steps < program.strata.steps and not loop.by_module.is_empty:
+        shown = loop
+        start_up = first.profile.corrected() if program.has_warm_up else None
+    return Source(shown.message, shown.whole, shown, True, start_up)
 
 
 def _outermost(profile: Profile) -> str:
