@@ -30,7 +30,7 @@ _HEADERS: Final = SOURCE.with_suffix("")
 #: Seconds that a compiler may do nothing until it is taken to hang. It needs 5 to 15 on
 #: one core, of which it may get a hundredth where much else runs.
 PATIENCE_S: Final = 60.0
-#: torch 2.15 needs C++20, which 2.6 takes as well.
+#: torch 2.15 needs C++20, which 2.8 takes as well.
 _FLAGS: Final = ("-O1", "-std=c++20", "-fPIC", "-shared", "-w")
 
 

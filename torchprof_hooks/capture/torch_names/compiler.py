@@ -84,7 +84,7 @@ def watch_compilations(
 ) -> bool:
     """Have torch.compile call these before and after it compiles something; it forgets
     them when it is reset. Whether it will: not before it has been imported. It tells
-    them what is compiled, up to torch 2.6 nothing."""
+    them what is compiled."""
     handler = getattr(
         sys.modules.get("torch._dynamo.callback"), "callback_handler", None
     )
