@@ -71,7 +71,6 @@ _DISPENSABLE: Final = (("recompute",), ("total",), ("forward", "backward"))
 def render(
     profile: Profile,
     by: Grouping,
-    unit: str = "auto",
     *,
     width: int = 120,
     max_rows: int | None = None,
@@ -82,11 +81,11 @@ def render(
     max_rows: 40 by default.
 
     Raises:
-        ValueError: unknown `by`, unit or `sort_by`.
+        ValueError: unknown `by` or `sort_by`.
     """
     rows = largest_first(profile.rows(by), sort_by or "self", _COLUMNS)
     shown = rows[: max_rows or 40]
-    columns = number_columns(profile, shown, _COLUMNS, unit)
+    columns = number_columns(profile, shown, _COLUMNS, "auto")
     labels = [by, *map(label, shown)]
     lines = [
         wrap(_title(profile, by), width),
