@@ -40,7 +40,7 @@ def profile_function(
         >>> train_step = torchprof_hooks.profile_function(train_step)
         >>> evaluate = torchprof_hooks.profile_function(evaluate, "evaluation")
     """
-    check_plain_function("function", function, "with profile():")
+    check_plain_function("function", function)
     if name is None:
         name = getattr(function, "__name__", type(function).__name__)
     check_text("name", name)

@@ -111,7 +111,7 @@ class Profiler(Reportable, Exportable):
             TypeError: `function` is not a plain function or method: the body of a
                 generator or a coroutine runs after its call has returned.
         """
-        check_plain_function("function", function, "with profile():")
+        check_plain_function("function", function)
 
         @functools.wraps(function)
         def measured(*args: P.args, **kwargs: P.kwargs) -> R:

@@ -139,12 +139,9 @@ def check_callable(name: str, value: object) -> None:
         raise _wrong(TypeError, name, "a function", value)
 
 
-def check_plain_function(name: str, value: object, instead: str) -> None:
+def check_plain_function(name: str, value: object) -> None:
     """A function or method that is done when its call returns, unlike a generator, a
-    coroutine or a class.
-
-    instead: what to use for these.
-    """
+    coroutine or a class."""
     kinds = (
         inspect.iscoroutinefunction,
         inspect.isgeneratorfunction,
@@ -152,7 +149,7 @@ def check_plain_function(name: str, value: object, instead: str) -> None:
     )
     is_plain = callable(value) and not isinstance(value, type)
     if not is_plain or any(is_kind(value) for is_kind in kinds):
-        wanted = f"a plain function (for others, use `{instead}` inside of them)"
+        wanted = "a plain function (for others, use `with profile():` inside of them)"
         raise _wrong(TypeError, name, wanted, value)
 
 
