@@ -111,7 +111,7 @@ def picture(icicle: str, legend: str) -> str:
 
 def rows(table: str) -> str:
     """The place of the tables, which the script takes over."""
-    return f'<div id="rows"><div class="scroll">{table}</div></div>'
+    return f'<div id="rows">{table}</div>'
 
 
 def _tips(source: Source) -> str:

@@ -31,9 +31,9 @@ def phase_section(source: Source) -> str:
     return "".join(
         [
             _phase_bar(found, profile.wall_ns),
-            '<div class="columns"><div class="scroll">',
+            '<div class="columns">',
             html_table("Phases", list(_columns(source))),
-            f"</div><div>{''.join(_steps(profile))}</div></div>",
+            f"<div>{''.join(_steps(profile))}</div></div>",
         ]
     )
 

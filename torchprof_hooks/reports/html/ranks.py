@@ -142,10 +142,7 @@ def _steps(ranks: Ranks) -> str:
         ),
     ]
     table = html_table("A step on average; own times by phase", columns)
-    return (
-        f'<div class="ranks" aria-hidden="true">{bars}</div>{legend}{more}'
-        f'<div class="scroll">{table}</div>'
-    )
+    return f'<div class="ranks" aria-hidden="true">{bars}</div>{legend}{more}{table}'
 
 
 def _bar(
@@ -199,7 +196,7 @@ def _differences(ranks: Ranks, by: Grouping, max_rows: int) -> str:
         Column("above the median", [time_text(row.skew_ns) for row in shown]),
     ]
     caption = f"Own time in a step: {len(shown)} of {plural(len(rows), 'row')}"
-    return f'<div class="scroll">{html_table(caption, columns)}</div>'
+    return html_table(caption, columns)
 
 
 def _exchanged(rows: Sequence[RankCollective]) -> str:
@@ -216,7 +213,7 @@ def _exchanged(rows: Sequence[RankCollective]) -> str:
         Column("GB/s", [rate(row.fastest) for row in rows]),
     ]
     caption = "Of a call, on average; how long ranks wait for it"
-    return f'<div class="scroll">{html_table(caption, columns)}</div>'
+    return html_table(caption, columns)
 
 
 def _origins(ranks: Sequence[Rank]) -> str:
@@ -230,4 +227,4 @@ def _origins(ranks: Sequence[Rank]) -> str:
         Column("torch", [each.torch for each in found], is_text=True),
         Column("torchprof_hooks", [each.package for each in found], is_text=True),
     ]
-    return f'<div class="scroll">{html_table("Files of ranks", columns)}</div>'
+    return html_table("Files of ranks", columns)

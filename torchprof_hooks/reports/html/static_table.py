@@ -33,7 +33,8 @@ class Column(NamedTuple):
 
 
 def html_table(caption: str, columns: Sequence[Column]) -> str:
-    """A table of texts, all of which are escaped; the first column names the rows."""
+    """A table of texts, all of which are escaped, in a box that it may be wider than;
+    the first column names the rows."""
     headers = "".join(_cell("th", c.header, c.is_text, "col") for c in columns)
     lines = zip(*(column.texts for column in columns), strict=True)
     body = "".join(
@@ -47,8 +48,8 @@ def html_table(caption: str, columns: Sequence[Column]) -> str:
         for first, *rest in lines
     )
     return (
-        f'<table class="rows"><caption>{escaped(caption)}</caption>'
-        f"<thead><tr>{headers}</tr></thead><tbody>{body}</tbody></table>"
+        f'<div class="scroll"><table class="rows"><caption>{escaped(caption)}</caption>'
+        f"<thead><tr>{headers}</tr></thead><tbody>{body}</tbody></table></div>"
     )
 
 
