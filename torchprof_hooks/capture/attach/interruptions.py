@@ -38,8 +38,7 @@ def begin_loading(tracker: Tracker, source: object, gives_batch: bool) -> Site |
 
 def end_loading(tracker: Tracker, site: Site, loaded: object) -> None:
     """What was waited for at `site` is there."""
-    if tracker.returns_to(site, perf_counter_ns()):
-        tracker.close_entry(site, loaded)
+    tracker.leave_entry(site, loaded)
     tracker.fold_if_due()
 
 
@@ -72,12 +71,6 @@ def begin_communication(
         site = tracker.tree.uncounted(site)
     tracker.open_entry(site)
     return site
-
-
-def end_communication(tracker: Tracker, site: Site) -> None:
-    """What was begun at `site` is done."""
-    if tracker.returns_to(site, perf_counter_ns()):
-        tracker.close_entry(site)
 
 
 def communication_failed(tracker: Tracker, site: Site) -> None:
@@ -113,5 +106,5 @@ def begin_compiling(tracker: Tracker) -> Site | None:
 
 def end_compiling(tracker: Tracker, site: Site) -> None:
     """It has ended what it began at `site`."""
-    if tracker.works_here() and tracker.returns_to(site, perf_counter_ns()):
-        tracker.close_entry(site)
+    if tracker.works_here():
+        tracker.leave_entry(site)

@@ -12,7 +12,6 @@ from torch.compiler import is_dynamo_compiling
 from torchprof_hooks.capture.attach.interruptions import (
     begin_communication,
     communication_failed,
-    end_communication,
 )
 from torchprof_hooks.capture.attach.patch import leave_out_our_frame
 from torchprof_hooks.capture.record.exchanges import Exchange
@@ -69,7 +68,7 @@ class _Doing:
             leave_out_our_frame(error)
             raise
         for tracker, site in reversed(self._begun):
-            end_communication(tracker, site)
+            tracker.leave_entry(site)
         return result
 
     @property

@@ -167,6 +167,11 @@ class ThreadCalls(Cursor):
             self.abort_down_to(site, end_ns)
         return True
 
+    def leave_entry(self, site: Site, outputs: object = None) -> None:
+        """What was begun at `site` is done: end it, if it is still open."""
+        if self.returns_to(site, perf_counter_ns()):
+            self.close_entry(site, outputs)
+
     def drop_dead_calls(self, beginning: object = None) -> None:
         """Close calls that are no longer on the Python stack. torch calls no post-hook
         when a forward is left by KeyboardInterrupt or another BaseException.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from _thread import get_ident
 from collections.abc import Callable, Sequence
+from functools import partial
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
@@ -323,8 +324,7 @@ class Tracker(ThreadCalls):
         """The tensors are there."""
         for site in self.open_sites():
             if site.is_recomputation:
-                if self.returns_to(site, perf_counter_ns()):
-                    self.close_entry(site)
+                self.leave_entry(site)
                 return
 
     # Loading data
@@ -375,12 +375,7 @@ class Tracker(ThreadCalls):
             return lambda: None
         site = self.entry_site(OUTSIDE_NAME, "outside")
         self.open_entry(site)
-
-        def end() -> None:
-            if self.returns_to(site, perf_counter_ns()):
-                self.close_entry(site)
-
-        return end
+        return partial(self.leave_entry, site)
 
     def is_in_optimizer(self) -> bool:
         """Whether an optimizer is stepping."""
