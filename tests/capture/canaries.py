@@ -13,7 +13,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils.hooks import RemovableHandle
 
 from torchprof_hooks.capture.torch_names import Canary
-from torchprof_hooks.capture.torch_names.autograd import engine_entry, gradient_maker
+from torchprof_hooks.capture.torch_names.autograd import GRADIENT_MAKER, engine_entry
 from torchprof_hooks.capture.torch_names.canaries import CANARIES
 from torchprof_hooks.capture.torch_names.compiler import is_tracing
 from torchprof_hooks.capture.torch_names.hook_tables import (
@@ -72,7 +72,7 @@ def _are_gradients_made_first() -> bool:
     seen: list[str] = []
     leaf = torch.ones(1, device="cpu", requires_grad=True)
     with ExitStack() as stack:
-        for name, place in (("made", gradient_maker()), ("entered", engine_entry())):
+        for name, place in (("made", GRADIENT_MAKER), ("entered", engine_entry())):
             stack.callback(place.write, place.read())
             place.write(_noting(name, place.read(), seen))
         torch.autograd.grad(leaf * 2, leaf)

@@ -26,7 +26,7 @@ from torchprof_hooks.capture.torch_names.compiler import (
     with_inner,
 )
 from torchprof_hooks.capture.torch_names.hook_tables import (
-    check_for_global_hooks,
+    CHECK_FOR_GLOBAL_HOOKS,
     has_other_global_hooks,
 )
 from torchprof_hooks.capture.torch_names.place import Function
@@ -177,4 +177,4 @@ compile_shield: Final = CompileShield()
 #: well. Ours know how to deal with that: while they are there, it hears of those of
 #: others. A filter of Python's would not do: whoever catches warnings copies them, and
 #: puts them back. Its users are `ModuleHooks`.
-hushed_warning: Final = Patch(check_for_global_hooks, _make_check)
+hushed_warning: Final = Patch(CHECK_FOR_GLOBAL_HOOKS, _make_check)

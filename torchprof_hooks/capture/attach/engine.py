@@ -31,9 +31,9 @@ from torchprof_hooks.capture.core import (
     seen_pass_ends,
 )
 from torchprof_hooks.capture.torch_names.autograd import (
+    GRADIENT_MAKER,
     NO_SEQUENCE_NUMBER,
     engine_entry,
-    gradient_maker,
     node_of,
     sequence_number,
 )
@@ -96,7 +96,7 @@ class EnginePatch(Patch):
     def __init__(self) -> None:
         super().__init__(engine_entry, self._make_entry)
         self._asked = _Asked()
-        self._beginning = Patch(gradient_maker, self._make_beginning)
+        self._beginning = Patch(GRADIENT_MAKER, self._make_beginning)
 
     def put_on(self) -> None:
         """Replace the functions, as far as this torch has them."""

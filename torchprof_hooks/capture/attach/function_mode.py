@@ -16,9 +16,9 @@ from torchprof_hooks.capture.attach.attachments import Attachment, attachments
 from torchprof_hooks.capture.attach.patch import Layer, Patch
 from torchprof_hooks.capture.torch_names.functions import (
     FUNCTIONS,
+    OVERRIDE_CHECK,
     function_modes,
     make_builtin,
-    override_check,
     push_function_mode,
     remove_function_mode,
 )
@@ -185,4 +185,4 @@ def _make_check(original: Function, layer: Layer) -> Function:
 
 
 #: In place while any mode of ours is open; its users are these.
-_override_patch: Final = Patch(override_check, _make_check)
+_override_patch: Final = Patch(OVERRIDE_CHECK, _make_check)

@@ -16,8 +16,8 @@ from torchprof_hooks.capture.torch_names.place import Function
 from torchprof_hooks.capture.torch_names.profiler import (
     PROFILER_BEGINS,
     PROFILER_ENDS,
-    begin_range,
-    end_range,
+    RANGE_BEGINS,
+    RANGE_ENDS,
     is_one_prepared,
     is_profiler_active,
 )
@@ -102,8 +102,8 @@ class OpenRanges:
     def __init__(self) -> None:
         self._open: weakref.WeakSet[Any] = weakref.WeakSet()
         self._patches = (
-            Patch(begin_range, self._watched_enter),
-            Patch(end_range, self._watched_exit),
+            Patch(RANGE_BEGINS, self._watched_enter),
+            Patch(RANGE_ENDS, self._watched_exit),
         )
 
     def watch(self, user: object) -> None:

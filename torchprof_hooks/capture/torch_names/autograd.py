@@ -148,18 +148,16 @@ def engine_entry() -> Place:
     Where there is none, or nodes do not tell what is needed, backward passes are not
     seen: their time is outside modules."""
     RECOMPUTATION.works()  # reports say so if not
-    return _engine_entry() if BACKWARD_PASSES.works() else Place(None, "")
+    return _ENGINE_ENTRY if BACKWARD_PASSES.works() else Place(None, "")
 
 
-def _engine_entry() -> Place:
-    return Place(autograd, "_engine_run_backward")
+_ENGINE_ENTRY: Final = Place(autograd, "_engine_run_backward")
 
 
-def gradient_maker() -> Place:
-    """The function with which ``torch.autograd.backward`` and ``torch.autograd.grad``
-    begin: it makes the gradients that the engine starts from. Without it, that time is
-    outside modules."""
-    return Place(autograd, "_make_grads")
+#: The function with which ``torch.autograd.backward`` and ``torch.autograd.grad``
+#: begin: it makes the gradients that the engine starts from. Without it, that time is
+#: outside modules.
+GRADIENT_MAKER: Final = Place(autograd, "_make_grads")
 
 
 def passes_on_stack() -> int:
@@ -194,7 +192,7 @@ def _follows_passes() -> bool:
 
 
 def _run_through_entry(output: Any, leaf: Any, seen: list[Any]) -> None:
-    place, thread = _engine_entry(), get_ident()
+    place, thread = _ENGINE_ENTRY, get_ident()
     original: Any = place.read()
 
     def entry(*args: Any, **kwargs: Any) -> Any:

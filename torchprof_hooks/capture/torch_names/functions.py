@@ -85,11 +85,10 @@ def function_modes() -> list[TorchFunctionMode]:
     ]
 
 
-def override_check() -> Place:
-    """What some modules of torch's own (multi-head attention, transformer encoders) ask
-    whether anybody wants to see functions. Functions of torch that are to be shown to
-    modes ask another one."""
-    return Place(torch.overrides, "has_torch_function")
+#: What some modules of torch's own (multi-head attention, transformer encoders) ask
+#: whether anybody wants to see functions. Functions of torch that are to be shown to
+#: modes ask another one.
+OVERRIDE_CHECK: Final = Place(torch.overrides, "has_torch_function")
 
 
 def make_builtin(function: Function, original: Function) -> None:

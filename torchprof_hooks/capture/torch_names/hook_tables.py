@@ -48,10 +48,9 @@ def has_other_global_hooks(numbers: set[int]) -> bool:
     return any(table.keys() - numbers for table in tables)
 
 
-def check_for_global_hooks() -> Place:
-    """Where torch.compile's modules ask whether there are hooks on all modules, to warn
-    of them. Where torch asks in another way, users may see that warning."""
-    return Place(torch.nn.modules.module, "_has_any_global_hook")
+#: Where torch.compile's modules ask whether there are hooks on all modules, to warn of
+#: them. Where torch asks in another way, users may see that warning.
+CHECK_FOR_GLOBAL_HOOKS: Final = Place(torch.nn.modules.module, "_has_any_global_hook")
 
 
 def hide_global_hooks(numbers: set[int]) -> Show:

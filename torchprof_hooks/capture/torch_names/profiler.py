@@ -55,6 +55,11 @@ PROFILER_ENDS: Final = (
     Place(_LEGACY, "_disable_profiler_legacy"),
 )
 
+#: What begins a range that a program marks for profilers, also one of a class that a
+#: library has derived; and what ends it.
+RANGE_BEGINS: Final = Place(_PROFILER.record_function, "__enter__")
+RANGE_ENDS: Final = Place(_PROFILER.record_function, "__exit__")
+
 
 def is_one_prepared() -> bool:
     """Whether a profiler has prepared itself, and has not started yet. That takes some
@@ -70,17 +75,6 @@ def is_one_prepared() -> bool:
 def _has_ended(profiler: Any) -> bool:
     """Whether the recording is over that `profiler` has made last."""
     return _results(profiler) is not None
-
-
-def begin_range() -> Place:
-    """What begins a range that a program marks for profilers, also one of a class that
-    a library has derived."""
-    return Place(torch.autograd.profiler.record_function, "__enter__")
-
-
-def end_range() -> Place:
-    """What ends it."""
-    return Place(torch.autograd.profiler.record_function, "__exit__")
 
 
 def make_profiler(with_tensors: bool, with_operations: bool = True) -> Any:

@@ -49,12 +49,8 @@ class LoaderMethod(NamedTuple):
     gives_batches: whether it returns a batch, rather than an iterator over batches.
     """
 
-    find: Callable[[], Place]
+    find: Place | Callable[[], Place]
     gives_batches: bool
-
-
-def _making() -> Place:
-    return Place(DataLoader, "__iter__")
 
 
 def _batches() -> Place:
@@ -69,7 +65,7 @@ def _next_of_iterators() -> Place:
 
 #: All there are: iterators of other libraries call these in turn.
 LOADER_METHODS: Final = (
-    LoaderMethod(_making, gives_batches=False),
+    LoaderMethod(Place(DataLoader, "__iter__"), gives_batches=False),
     LoaderMethod(_batches, gives_batches=True),
 )
 
