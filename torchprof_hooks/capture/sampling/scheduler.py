@@ -44,14 +44,9 @@ class Savings:
         self._random = random
         self._left_ns = 0.0
 
-    @property
-    def is_overdrawn(self) -> bool:
-        """Whether more has been spent than earned."""
-        return self.is_overdrawn_by(0)
-
-    def is_overdrawn_by(self, amount_ns: float) -> bool:
-        """Whether so much more has been spent than earned."""
-        return self._left_ns < -amount_ns
+    def is_overdrawn(self, by_ns: float = 0.0) -> bool:
+        """Whether more has been spent than earned; by more than that."""
+        return self._left_ns < -by_ns
 
     def earn(self, income_ns: float, steps: int = 1) -> None:
         """So many steps earn that together."""
@@ -150,7 +145,7 @@ class Scheduler:
             self._early.popleft()
             return Run(self.top)
         if self._max_overhead < 1 and bare < self.top:
-            if self.savings.is_overdrawn:
+            if self.savings.is_overdrawn():
                 return Run(bare, self._steps_to_wait(income_ns, bare))
             if self._must_compare(bare, ended.is_training):
                 return Run(bare)
@@ -161,7 +156,7 @@ class Scheduler:
     def lets_wait(self, ended: Ended) -> bool:
         """An evaluation has ended that came before the first step. Whether what follows
         may be looked at as closely: until that is too far ahead of what was earned."""
-        if self._max_overhead < 1 and self.savings.is_overdrawn_by(_MOST_AHEAD_NS):
+        if self._max_overhead < 1 and self.savings.is_overdrawn(_MOST_AHEAD_NS):
             return False
         self.savings.earn(self._max_overhead * ended.duration_ns)
         self.savings.spend(self.prices.counted(ended) + ended.aside_ns)
