@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from itertools import groupby
+from itertools import chain, cycle, groupby, islice
 from math import sqrt
 from random import Random
 
@@ -369,6 +369,29 @@ def test_a_few_early_looks_at_functions_are_paid_for_later() -> None:
     looked_at = [i for i, level in enumerate(loop.levels) if level == Level.FUNCTIONS]
     assert looked_at[:5] == [0, 4, 16, 64, 256]
     assert loop.overhead <= 0.0011
+
+
+def test_training_is_looked_into_early_however_many_evaluations_came_before() -> None:
+    # GIVEN a program that has evaluated for long, and trains after each four of these
+    scheduler = Scheduler(0.001, ALL)
+    kinds = chain([False] * 500, cycle([True, *[False] * 4]))
+    run = scheduler.begin(Ended(Run(Level.FUNCTIONS), 10 * MS, 1000, evaluations=1))
+    looked_at: list[int] = []
+    trained = 0
+    # WHEN it goes on
+    while trained < 70:
+        trains = list(islice(kinds, run.steps))
+        if run.level == Level.FUNCTIONS:
+            looked_at += range(trained + 1, trained + sum(trains) + 1)
+        trained += sum(trains)
+        spans = 1000 * run.steps * (run.level == Level.FUNCTIONS)
+        evaluations = run.steps - sum(trains)
+        ended = Ended(run, 10 * MS * run.steps, spans, evaluations=evaluations)
+        run = scheduler.next(ended, Level.STEPS)
+    # THEN single steps of training are looked into, which are paid for later
+    assert len(looked_at) in range(4, 10)
+    assert looked_at[0] <= 30  # when a run has ended that began before
+    assert looked_at[-1] >= 64
 
 
 def test_modules_are_the_most() -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Sequence
 from math import ceil
 from random import Random
 from typing import Final
 
+from torchprof_hooks.capture.sampling.early_looks import EarlyLooks
 from torchprof_hooks.capture.sampling.prices import ENOUGH, Ended, Level, Prices, Run
 
 #: Steps' worth of it that may be saved up, to be spent at once.
@@ -20,10 +21,6 @@ _LONGEST_RUN: Final = 4
 _COMPARED: Final = 0.05
 #: Steps after which to see again whether there is something to spend.
 _LONGEST_WAIT: Final = 64
-#: Steps that are looked into as closely as possible although that is not paid for yet,
-#: where there is a level below that: the first one alone, when caches are cold, tells
-#: little. What they cost is saved afterwards.
-_EARLY: Final = tuple(4**n for n in range(1, 12))
 #: How much more than it has earned a run may cost that is not over, although it is so
 #: many times as long as the longest step: nobody knows when it will be. The same of
 #: evaluations before the first step.
@@ -108,7 +105,7 @@ class Scheduler:
         self._spent: Counter[Level] = Counter()
         self._steps = self._steps_to_top = 0
         has_early = 0 < max_overhead < 1 and len(self._looks) > 1
-        self._early = deque(_EARLY if has_early else ())
+        self._early = EarlyLooks(has_early)
         self._longest_run = 1
         self._longest_ns = 0.0  # of steps; of the first one while there is no other
 
@@ -136,14 +133,14 @@ class Scheduler:
         before_ns = self._longest_ns if self._steps else 0.0
         self._longest_ns = max(ended.duration_ns / steps, before_ns)
         self._steps += steps
+        self._early.count(steps, ended.evaluations)
         self._steps_to_top -= steps
         income_ns = self._book(ended) / steps
         bare = self._bare_level(least, income_ns)
         self.prices.compare_with(bare)
         self.prices.choose_watching(self._max_overhead)
-        if self._early and self._steps >= self._early[0]:
-            self._early.popleft()
-            return Run(self.top)
+        if early := self._early.take():
+            return Run(self.top, early)
         if self._max_overhead < 1 and bare < self.top:
             if self.savings.is_overdrawn():
                 return Run(bare, self._steps_to_wait(income_ns, bare))
@@ -214,7 +211,8 @@ class Scheduler:
     def _steps_to_wait(self, income_ns: float, bare: Level) -> int:
         left_ns = income_ns - self.prices.counted_ns(bare)
         steps = self.savings.steps_to_wait(left_ns, _LONGEST_WAIT)
-        return min(steps, self._early[0] - self._steps) if self._early else steps
+        left = self._early.steps_left
+        return steps if left is None else min(steps, left)
 
     def _must_compare(self, bare: Level, is_training: bool | None) -> bool:
         level = next(level for level in self._looks if level > bare)
