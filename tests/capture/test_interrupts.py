@@ -42,9 +42,9 @@ from torchprof_hooks.capture.sampling.sampled_steps import SampledSteps
 from torchprof_hooks.capture.torch_names.profiler import is_profiler_active
 from torchprof_hooks.capture.tracking.tracker import Tracker
 from torchprof_hooks.hooks.measuring import Settings, make_tracker
+from torchprof_hooks.measure.uninterrupted import _StandIn
 from torchprof_hooks.profiler import Profiler
 from torchprof_hooks.profiles.memory import NO_MEMORY
-from torchprof_hooks.tracing.uninterrupted import _StandIn
 
 Place = tuple[CodeType, int]
 

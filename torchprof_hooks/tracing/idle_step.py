@@ -7,9 +7,9 @@ import time
 from torchprof_hooks.capture.torch_names.profiler import shows_devices
 from torchprof_hooks.capture.tracing.recording import Recording, Wants, Window
 from torchprof_hooks.measure.accelerator import wait_for_accelerator
+from torchprof_hooks.measure.uninterrupted import uninterrupted
 from torchprof_hooks.profiles.trace.device_idle import DeviceIdle, find_device_idle
 from torchprof_hooks.tracing.recorded_step import RecordedStep
-from torchprof_hooks.tracing.uninterrupted import uninterrupted
 
 
 class IdleStep:

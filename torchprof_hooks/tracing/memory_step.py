@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from torchprof_hooks.capture.tracing.recording import Recording, Wants, Window
+from torchprof_hooks.measure.uninterrupted import uninterrupted
 from torchprof_hooks.profiles.trace.memory_replay import MemoryReplay, replay_memory
 from torchprof_hooks.tracing.recorded_step import RecordedStep
-from torchprof_hooks.tracing.uninterrupted import uninterrupted
 
 
 class MemoryStep:

@@ -8,7 +8,7 @@ from torchprof_hooks.capture.tracing.kineto_session import (
     kineto_sessions,
 )
 from torchprof_hooks.capture.tracing.recording import Wants
-from torchprof_hooks.tracing.uninterrupted import uninterrupted
+from torchprof_hooks.measure.uninterrupted import uninterrupted
 
 
 class RecordedStep:

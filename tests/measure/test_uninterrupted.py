@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from torchprof_hooks.tracing.uninterrupted import uninterrupted
+from torchprof_hooks.measure.uninterrupted import uninterrupted
 
 NUMBERS = (
     signal.SIGINT,

@@ -1,0 +1,34 @@
+"""Work in threads of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from torchprof_hooks.measure.own_thread import in_own_thread
+
+
+@pytest.fixture
+def ctrl_c_interrupts() -> Iterator[None]:
+    """Also where tests run in the background: there, Ctrl-C is ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("ctrl_c_interrupts")
+def test_an_interrupt_waits_for_the_thread() -> None:
+    done = []
+
+    def work() -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.1)
+        done.append("work")
+
+    with pytest.raises(KeyboardInterrupt):
+        in_own_thread(work)
+    assert done == ["work"]
