@@ -22,21 +22,27 @@ _Handler = Callable[[int, FrameType | None], Any]
 
 
 @contextmanager
-def uninterrupted() -> Iterator[None]:
+def uninterrupted() -> Iterator[Delay]:
     """Python's signal handlers run after the block instead of inside of it. Python runs
     them in the main thread only."""
+    delay = Delay()
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield delay
         return
-    delay = _Delay()
     try:
         delay.begin()
-        yield
+        yield delay
     finally:
         delay.end()
 
 
-class _Delay:
+def meant_handler(number: int) -> Any:
+    """The program's handler of a signal, also where a stand-in is still in its place
+    that passes signals on."""
+    return _meant(signal.getsignal(number))
+
+
+class Delay:
     """Stands in for the handlers of a program.
 
     The delay begins and ends for all handlers at once, since an interrupt may come
@@ -50,7 +56,7 @@ class _Delay:
 
     def begin(self) -> None:
         for number in _SIGNALS:
-            handler = _meant(signal.getsignal(number))
+            handler = meant_handler(number)
             if callable(handler):
                 self._replaced.append((number, handler))
                 signal.signal(number, _StandIn(handler, self))
@@ -64,6 +70,10 @@ class _Delay:
         finally:
             self._hand_on()
 
+    def holds(self, number: int) -> bool:
+        """Whether a signal of this number has come, and waits."""
+        return any(waiting == number for _, waiting, _ in self.waiting)
+
     def _hand_on(self) -> None:
         if self.waiting:
             handler, number, frame = self.waiting.popleft()
@@ -76,7 +86,7 @@ class _Delay:
 class _StandIn:
     """Stands in for one handler."""
 
-    def __init__(self, handler: _Handler, delay: _Delay) -> None:
+    def __init__(self, handler: _Handler, delay: Delay) -> None:
         self.handler = handler
         self.delay = delay
 

@@ -54,16 +54,16 @@ class Outputs:
         if program.whole.is_empty and not program.whole.steps:
             complain(_NOTHING + _NOT_CHILDREN * (not self._flags.children))
         else:
-            self._write_all(program, closing)
+            self._save(program)  # first: nothing can take it any more
+            self._show(program, closing)
 
-    def _write_all(self, program: ProgramProfile, closing: Callable[[], str]) -> None:
+    def _show(self, program: ProgramProfile, closing: Callable[[], str]) -> None:
         """One after the other; the report last, when the bar for all this has gone."""
         from torchprof_hooks.program.exit_report import exit_report
         from torchprof_hooks.reports.screen.progress import with_progress
 
         report: list[str] = []
         work: tuple[Callable[[], None], ...] = (
-            lambda: self._save(program),
             lambda: self._write_page(program),
             lambda: report.append(exit_report(program, self._flags, closing)),
             lambda: report.append(self._of_ranks()),
@@ -113,6 +113,13 @@ class Outputs:
         except Exception as error:  # there is still the report
             found = f"torchprof_hooks: ranks are not compared: {error}"
         return f"\n\n{found}" if found else ""
+
+
+def flush_output() -> None:
+    """SIGTERM has come while the report was made: without a report, Python would have
+    written before that what the program has printed."""
+    with suppress(Exception):  # closed, or full: Python would say so
+        sys.stdout.flush()
 
 
 def end_as_interrupted() -> None:

@@ -9,7 +9,6 @@ import sys
 import threading
 import time
 from functools import cached_property
-from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -22,6 +21,8 @@ from torchprof_hooks.capture.tracking.first_call import AtEnd, FirstCall
 from torchprof_hooks.hooks.measuring import Settings, make_tracker
 from torchprof_hooks.measure.device_clock import default_device_clock
 from torchprof_hooks.measure.origin import Origin
+from torchprof_hooks.measure.sigterm import Sigterm
+from torchprof_hooks.measure.uninterrupted import uninterrupted
 from torchprof_hooks.profiles.files.collector import without_collections
 from torchprof_hooks.program import ending
 from torchprof_hooks.program.flags import Flags
@@ -62,6 +63,7 @@ class Recorder:
         self._origin = Origin(flush_secs, mesh_coordinates)
         self._outputs = ending.Outputs(flags, self._origin)
         self._is_reported = False
+        self._sigterm = Sigterm(self._is_due, self.report)
         self._ended_ns = self._overhead_ns = 0
         self._flushing_ns = 0  # what writing the file took between steps
         self.beginning_ns = 0  # what it took until `start` was done
@@ -69,7 +71,7 @@ class Recorder:
     def start(self) -> None:
         """Begin to measure; print the report when the program ends."""
         atexit.register(self.report)
-        self._heed_sigterm()
+        self._sigterm.heed()
         if self._is_bound:
             self._sampler.start()
             return
@@ -82,7 +84,7 @@ class Recorder:
     def _go_on_here(self, module: torch.nn.Module, args: Any) -> AtEnd | None:
         """Follow the running thread instead, which is calling `module`."""
         try:
-            self._heed_sigterm()
+            self._sigterm.heed()
             self._thread = threading.current_thread().name
             self._sampler = self._make_sampler()
             self._sampler.start()
@@ -97,12 +99,6 @@ class Recorder:
         sampler.at_step = self._at_step
         return sampler
 
-    def _heed_sigterm(self) -> None:
-        """Print the report on SIGTERM as well. Only the main thread can set that up."""
-        is_main = threading.current_thread() is threading.main_thread()
-        if is_main and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
-            signal.signal(signal.SIGTERM, self._on_sigterm)
-
     @cached_property
     def _flop_count(self) -> FlopCount:
         from torchprof_hooks.capture.functions.flop_count import FlopCount
@@ -110,19 +106,30 @@ class Recorder:
         return FlopCount(_PATIENCE_S)
 
     def report(self) -> None:
-        """Print the report, once, and not in a fork of the program."""
-        if self._is_reported or os.getpid() != self._pid:
+        """Print the report, once, and not in a fork of the program. Signals wait for
+        it: SIGTERM would take what nobody can measure again, as where other ranks have
+        failed."""
+        if not self._is_due():
             return
         self._is_reported = True
         if self._is_left_out():
             return
         self._ended_ns = time.perf_counter_ns()
+        with uninterrupted() as delay:
+            self._make_report()
+            if delay.holds(signal.SIGTERM):
+                ending.flush_output()
+        ending.end_as_interrupted()
+
+    def _is_due(self) -> bool:
+        return not self._is_reported and os.getpid() == self._pid
+
+    def _make_report(self) -> None:
         try:
             with without_collections():
                 self._outputs.write(self._finish(), self._closing)
         except Exception as error:  # the program has ended well, for all that
             complain(f"torchprof_hooks: no report: {error!r}")
-        ending.end_as_interrupted()
 
     def _at_step(self, steps: int) -> bool:
         """Between two steps: write the file if that is due, and begin or end a trace.
@@ -187,13 +194,6 @@ class Recorder:
                 "take too long (profile(functions=True) does)"
             )
         return "\n".join(lines)
-
-    def _on_sigterm(self, number: int, frame: FrameType | None) -> None:
-        if signal.getsignal(number) != self._on_sigterm:
-            return  # called by the handler that took our place: what follows is its own
-        self.report()
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        os.kill(os.getpid(), signal.SIGTERM)  # end as without us
 
 
 def _make_traced_steps(flags: Flags) -> TracedSteps | None:

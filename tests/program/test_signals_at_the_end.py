@@ -1,0 +1,81 @@
+"""Signals that come while the report is made, or just before that."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.programs import TRAIN, Run, profiled, written
+from torchprof_hooks.profiles.program.program_profile import ProgramProfile
+
+#: Has a signal come at a place in our report.
+COMES = """
+import atexit, os, signal, sys
+from {module} import {owner}
+original = {owner}.{name}
+def signalled(*args, **kwargs):
+    {owner}.{name} = original
+    os.kill(os.getpid(), signal.{signal})
+    return original(*args, **kwargs)
+{owner}.{name} = signalled
+"""
+PLACES = [
+    ("torchprof_hooks.program", "ending", "compilation_since"),
+    ("torchprof_hooks.profiles.files.own_file", "OwnFile", "finish"),
+    ("torchprof_hooks.program", "exit_report", "exit_report"),
+    ("torchprof_hooks.program", "ending", "write_report"),
+]
+
+
+def comes(name: str, place: tuple[str, str, str]) -> str:
+    module, owner, function = place
+    return COMES.format(signal=name, module=module, owner=owner, name=function)
+
+
+def saved(tmp_path: Path, program: str) -> Run:
+    """The run of a program, which leaves one whole report and its file."""
+    file = tmp_path / "profile.json"
+    run = profiled("--save", str(file), written(tmp_path, program))
+    assert run.reports == 1, run.err
+    assert "torchprof_hooks: no report" not in run.err
+    assert ProgramProfile.load(file).provenance[0].has_ended
+    return run
+
+
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: place[-1])
+def test_sigterm_waits_for_the_report(
+    place: tuple[str, str, str], tmp_path: Path
+) -> None:
+    """Where one rank has failed, others fail, too, and are sent SIGTERM."""
+    run = saved(tmp_path, TRAIN + comes("SIGTERM", place) + "1 / 0")
+    assert (run.code, run.out) == (-signal.SIGTERM, "trained\n")
+    assert run.err.count("Traceback") == 1
+
+
+#: A module that is interrupted before it is whole: so is one that our report needs.
+HALF = """
+import os, signal, sys, time
+from types import ModuleType
+name = "torchprof_hooks.program.exit_report"
+sys.modules[name] = ModuleType(name)
+os.kill(os.getpid(), signal.SIGTERM)
+time.sleep({seconds})
+del sys.modules[name]
+"""
+
+
+def test_sigterm_in_an_import_waits_for_that(tmp_path: Path) -> None:
+    """As in torch's own, when the program has ended."""
+    (tmp_path / "half.py").write_text(HALF.format(seconds=0.1))
+    run = saved(tmp_path, TRAIN + "import atexit; atexit.register(__import__, 'half')")
+    assert (run.code, run.before_report) == (-signal.SIGTERM, "")
+
+
+def test_it_waits_for_no_program_that_is_imported(tmp_path: Path) -> None:
+    main = "import os, signal, time\nos.kill(os.getpid(), signal.SIGTERM)\n"
+    (tmp_path / "train.py").write_text(TRAIN + main + "time.sleep(600)\n")
+    quickly = "from torchprof_hooks.measure import sigterm\nsigterm.PATIENCE_S = 0.1\n"
+    run = saved(tmp_path, "import torch\n" + quickly + "import train")
+    assert (run.code, run.before_report) == (-signal.SIGTERM, "")

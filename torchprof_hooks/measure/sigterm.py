@@ -1,0 +1,79 @@
+"""What SIGTERM does to a program that is measured."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from _thread import start_new_thread
+from collections.abc import Callable
+from types import FrameType
+from typing import Final
+
+from torchprof_hooks.measure.uninterrupted import meant_handler
+
+#: How long an import may go on that SIGTERM came in: a program may train in one.
+PATIENCE_S: Final = 1.0
+_PAUSE_S: Final = 0.01
+#: Where Python's own code for imports is from.
+_OF_IMPORTS: Final = "<frozen importlib._bootstrap>"
+
+
+class Sigterm:
+    """Has the report of a program made when SIGTERM comes. Then the process dies of it,
+    as without us.
+
+    is_due: whether there is a report to make.
+    """
+
+    def __init__(self, is_due: Callable[[], bool], report: Callable[[], None]) -> None:
+        self._is_due = is_due
+        self._report = report
+        self._until_s: float | None = None  # when patience ends, if it has come
+
+    def heed(self) -> None:
+        """From now on, unless the program does. Only the main thread can set that
+        up."""
+        is_main = threading.current_thread() is threading.main_thread()
+        if is_main and meant_handler(signal.SIGTERM) == signal.SIG_DFL:
+            signal.signal(signal.SIGTERM, self._come)
+
+    def _come(self, number: int, frame: FrameType | None) -> None:
+        if meant_handler(number) != self._come:
+            return  # called by the handler that took our place: what follows is its own
+        if self._is_due():
+            # The report may need just the module that is only half there.
+            if _is_importing(frame) and self._comes_again():
+                return
+            self._report()
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    def _comes_again(self) -> bool:
+        """Have it come again in a moment. Whether it will: not for ever, nor when
+        Python gives a program that is ending no new threads."""
+        now_s = time.monotonic()
+        self._until_s = self._until_s or now_s + PATIENCE_S
+        if now_s >= self._until_s:
+            return False
+        try:
+            # Not by `threading`: this thread may have been interrupted in a lock of it.
+            start_new_thread(_send_again, (os.getpid(),))
+        except RuntimeError:
+            return False
+        return True
+
+
+def _send_again(pid: int) -> None:
+    time.sleep(_PAUSE_S)
+    os.kill(pid, signal.SIGTERM)
+
+
+def _is_importing(frame: FrameType | None) -> bool:
+    """Whether a module is being imported where the signal came."""
+    while frame is not None:
+        if frame.f_code.co_filename == _OF_IMPORTS:
+            return True
+        frame = frame.f_back
+    return False
