@@ -8,6 +8,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Final, TextIO, TypeVar, overload
 
@@ -18,6 +19,7 @@ from torchprof_hooks.capture.tracking.make_tracker import new_tracker
 from torchprof_hooks.capture.tracking.tap import ProcessTap
 from torchprof_hooks.capture.tracking.thread_trackers import ThreadTrackers
 from torchprof_hooks.capture.tracking.tracker import Tracker
+from torchprof_hooks.measure.uninterrupted import uninterrupted
 from torchprof_hooks.profiles.names import TimeUnit
 from torchprof_hooks.profiles.options import check_file
 from torchprof_hooks.profiles.profile import Profile
@@ -91,6 +93,11 @@ class ClassProfiler:
     def _report_at_exit(self) -> None:
         if os.getpid() != self._pid:
             return  # a fork: what was measured before it is the parent's to report
+        # Ctrl-C has nothing to end here but the program, which has ended.
+        with suppress(KeyboardInterrupt), uninterrupted():
+            self._report()
+
+    def _report(self) -> None:
         profile = self.profile
         if profile.is_empty and multiprocessing.parent_process() is not None:
             return  # one that was spawned to load data, say, has imported the class

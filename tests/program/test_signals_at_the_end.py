@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.programs import TRAIN, Run, profiled, written
+from tests.programs import TRAIN, Run, plain, profiled, written
 from torchprof_hooks.profiles.program.program_profile import ProgramProfile
 
 #: Has a signal come at a place in our report.
 COMES = """
 import atexit, os, signal, sys
 from {module} import {owner}
+signal.signal(signal.SIGINT, signal.default_int_handler)
 original = {owner}.{name}
 def signalled(*args, **kwargs):
     {owner}.{name} = original
@@ -26,6 +27,13 @@ PLACES = [
     ("torchprof_hooks.profiles.files.own_file", "OwnFile", "finish"),
     ("torchprof_hooks.program", "exit_report", "exit_report"),
     ("torchprof_hooks.program", "ending", "write_report"),
+]
+ENDINGS = [
+    ("", 0),
+    ("import sys; sys.exit(3)", 3),
+    ("1 / 0", 1),
+    ("os.kill(os.getpid(), signal.SIGINT)", -signal.SIGINT),
+    ("os.kill(os.getpid(), signal.SIGTERM)", -signal.SIGTERM),
 ]
 
 
@@ -54,6 +62,23 @@ def test_sigterm_waits_for_the_report(
     assert run.err.count("Traceback") == 1
 
 
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: place[-1])
+def test_ctrl_c_takes_nothing_of_the_report(
+    place: tuple[str, str, str], tmp_path: Path
+) -> None:
+    run = saved(tmp_path, TRAIN + comes("SIGINT", place))
+    assert (run.code, run.out, run.before_report) == (0, "trained\n", "")
+
+
+@pytest.mark.parametrize(("ending", "code"), ENDINGS)
+def test_ctrl_c_in_the_report_leaves_the_exit_code(
+    ending: str, code: int, tmp_path: Path
+) -> None:
+    run = saved(tmp_path, TRAIN + comes("SIGINT", PLACES[0]) + ending)
+    assert run.code == code
+    assert run.err.count("Traceback") == (ending == "1 / 0") + (code == -signal.SIGINT)
+
+
 #: A module that is interrupted before it is whole: so is one that our report needs.
 HALF = """
 import os, signal, sys, time
@@ -79,3 +104,40 @@ def test_it_waits_for_no_program_that_is_imported(tmp_path: Path) -> None:
     quickly = "from torchprof_hooks.measure import sigterm\nsigterm.PATIENCE_S = 0.1\n"
     run = saved(tmp_path, "import torch\n" + quickly + "import train")
     assert (run.code, run.before_report) == (-signal.SIGTERM, "")
+
+
+PROFILED = """
+import torch
+import torchprof_hooks
+
+@torchprof_hooks.profiled
+class Block(torch.nn.Linear): ...
+
+Block(2, 2)(torch.ones(1, 2))
+"""
+
+
+def test_ctrl_c_in_the_report_of_a_class(tmp_path: Path) -> None:
+    place = ("torchprof_hooks.profiles.profile", "Profile", "report")
+    run = plain(written(tmp_path, PROFILED + comes("SIGINT", place)))
+    assert (run.code, run.out) == (0, "")
+    assert run.reports == 1
+    assert run.err.startswith("Block\n")
+
+
+RANKS = """
+import torch, torchprof_hooks
+with torchprof_hooks.profile(save={file!r}, ranks_report=True):
+    torch.nn.Linear(2, 2)(torch.ones(1, 2))
+"""
+
+
+def test_ctrl_c_ends_waiting_for_other_ranks(tmp_path: Path) -> None:
+    program = RANKS.format(file=str(tmp_path / "profile.json"))
+    waiting = ("torchprof_hooks.reports.ranks", "at_exit", "_wait")
+    path = written(tmp_path, program + comes("SIGINT", waiting))
+    run = plain(path, RANK="0", WORLD_SIZE="2")
+    told = f"torchprof_hooks: no files of other ranks in {tmp_path}."
+    assert (run.code, run.out, run.err[: len(told)]) == (0, "", told)
+    run = profiled(f"--save={tmp_path / 'own.json'}", path, RANK="0", WORLD_SIZE="2")
+    assert (run.code, run.reports, run.err.count(told)) == (0, 1, 2)

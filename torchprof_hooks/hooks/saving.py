@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import signal
 import sys
 import warnings
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchprof_hooks.capture.torch_names.distributed.device_mesh import mesh_coordinates
 from torchprof_hooks.measure.origin import Origin
+from torchprof_hooks.measure.uninterrupted import uninterrupted
 
 if TYPE_CHECKING:
     from torchprof_hooks.profiles.profile import Profile
@@ -76,7 +78,11 @@ class Saving:
 
 
 def _tell_of_ranks(path: Path, provenance: Provenance) -> None:
-    with suppress(Exception):  # the program has ended well, for all that
+    # The program has ended well, for all that; Ctrl-C has nothing else to end.
+    with suppress(Exception, KeyboardInterrupt), uninterrupted() as delay:
         from torchprof_hooks.reports.ranks.at_exit import final_report
 
-        print(final_report(path, provenance), file=sys.stderr, flush=True)
+        found = final_report(
+            path, provenance, is_hurried=lambda: delay.holds(signal.SIGINT)
+        )
+        print(found, file=sys.stderr, flush=True)

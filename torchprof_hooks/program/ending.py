@@ -46,18 +46,29 @@ class Outputs:
             self._file.keep_writing(lambda: program, at_once=True)
             self._flushed_at = time.monotonic()
 
-    def write(self, program: ProgramProfile, closing: Callable[[], str]) -> None:
+    def write(
+        self,
+        program: ProgramProfile,
+        closing: Callable[[], str],
+        is_hurried: Callable[[], bool] = lambda: False,
+    ) -> None:
         """Write all of them, at the end.
 
         closing: gives the last lines of the report, which tell how long it took.
+        is_hurried: whether somebody asks by Ctrl-C to wait for no other ranks.
         """
         if program.whole.is_empty and not program.whole.steps:
             complain(_NOTHING + _NOT_CHILDREN * (not self._flags.children))
         else:
             self._save(program)  # first: nothing can take it any more
-            self._show(program, closing)
+            self._show(program, closing, is_hurried)
 
-    def _show(self, program: ProgramProfile, closing: Callable[[], str]) -> None:
+    def _show(
+        self,
+        program: ProgramProfile,
+        closing: Callable[[], str],
+        is_hurried: Callable[[], bool],
+    ) -> None:
         """One after the other; the report last, when the bar for all this has gone."""
         from torchprof_hooks.program.exit_report import exit_report
         from torchprof_hooks.reports.screen.progress import with_progress
@@ -66,7 +77,7 @@ class Outputs:
         work: tuple[Callable[[], None], ...] = (
             lambda: self._write_page(program),
             lambda: report.append(exit_report(program, self._flags, closing)),
-            lambda: report.append(self._of_ranks()),
+            lambda: report.append(self._of_ranks(is_hurried)),
         )
         for part in with_progress(work, "torchprof_hooks: writing the report"):
             part()
@@ -101,7 +112,7 @@ class Outputs:
             complain(f"torchprof_hooks: no file for the report: {path}: {reason}")
             write_report(report, "stderr")  # it may have taken days
 
-    def _of_ranks(self) -> str:
+    def _of_ranks(self, is_hurried: Callable[[], bool]) -> str:
         """What rank 0 tells of the others, on lines of its own."""
         if not (self._flags.save and self._flags.ranks_report):
             return ""
@@ -109,7 +120,9 @@ class Outputs:
 
         provenance = self._origin.provenance(True)
         try:
-            found = final_report(Path(self._flags.save), provenance)
+            found = final_report(
+                Path(self._flags.save), provenance, is_hurried=is_hurried
+            )
         except Exception as error:  # there is still the report
             found = f"torchprof_hooks: ranks are not compared: {error}"
         return f"\n\n{found}" if found else ""

@@ -8,6 +8,8 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
@@ -108,15 +110,15 @@ class Recorder:
     def report(self) -> None:
         """Print the report, once, and not in a fork of the program. Signals wait for
         it: SIGTERM would take what nobody can measure again, as where other ranks have
-        failed."""
+        failed; and Ctrl-C has nothing to end here but the program, which has ended."""
         if not self._is_due():
             return
         self._is_reported = True
         if self._is_left_out():
             return
         self._ended_ns = time.perf_counter_ns()
-        with uninterrupted() as delay:
-            self._make_report()
+        with suppress(KeyboardInterrupt), uninterrupted() as delay:
+            self._make_report(lambda: delay.holds(signal.SIGINT))
             if delay.holds(signal.SIGTERM):
                 ending.flush_output()
         ending.end_as_interrupted()
@@ -124,10 +126,10 @@ class Recorder:
     def _is_due(self) -> bool:
         return not self._is_reported and os.getpid() == self._pid
 
-    def _make_report(self) -> None:
+    def _make_report(self, is_hurried: Callable[[], bool]) -> None:
         try:
             with without_collections():
-                self._outputs.write(self._finish(), self._closing)
+                self._outputs.write(self._finish(), self._closing, is_hurried)
         except Exception as error:  # the program has ended well, for all that
             complain(f"torchprof_hooks: no report: {error!r}")
 

@@ -76,6 +76,14 @@ def test_it_does_not_wait_for_ever(tmp_path: Path) -> None:
     assert "2 of 2 ranks" in final_report(path, FIRST, patience_s=0)
 
 
+def test_it_waits_for_nobody_when_there_is_hurry(tmp_path: Path) -> None:
+    path = tmp_path / "profile.json"
+    save(path, FIRST)
+    save(path, SECOND._replace(has_ended=False))
+    found = final_report(path, FIRST, patience_s=600, is_hurried=lambda: True)
+    assert "2 of 2 ranks" in found
+
+
 def test_files_of_an_earlier_run_are_none(tmp_path: Path) -> None:
     path = tmp_path / "profile.json"
     save(path, FIRST)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -20,13 +20,17 @@ _PAUSE_S: Final = 0.05
 
 
 def final_report(
-    path: Path, provenance: Provenance, patience_s: float = PATIENCE_S
+    path: Path,
+    provenance: Provenance,
+    patience_s: float = PATIENCE_S,
+    is_hurried: Callable[[], bool] = lambda: False,
 ) -> str:
     """The report of ranks, for rank 0 to print at its end; "" for others, and if there
     is one process only. The others are given some time to write their last files.
 
     path: of the profiles, without ranks.
     provenance: of this process.
+    is_hurried: whether they are waited for no longer.
 
     If no file of another rank comes, they may be on machines with folders of their own:
     then it is the command that shows the report when the files are together.
@@ -35,7 +39,8 @@ def final_report(
         return ""
     others = range(1, provenance.world_size)
     files = [rank_path(path, provenance._replace(rank=number)) for number in others]
-    _wait(files, provenance, time.monotonic() + patience_s)
+    until_s = time.monotonic() + patience_s
+    _wait(files, provenance, lambda: time.monotonic() >= until_s or is_hurried())
     if any(_is_there(file, provenance) for file in files):
         return ranks_report(load_ranks(path.parent))
     return (
@@ -44,14 +49,16 @@ def final_report(
     )
 
 
-def _wait(files: Iterable[Path], own: Provenance, until_s: float) -> None:
+def _wait(
+    files: Iterable[Path], own: Provenance, is_too_late: Callable[[], bool]
+) -> None:
     """Until all were written at the end of their processes, or it is too late. There
     may be a thousand: each is read once, and when it has changed."""
     waiting = dict.fromkeys(files, 0)
-    while waiting and time.monotonic() < until_s:
+    while waiting and not is_too_late():
         for file, known_ns in list(waiting.items()):
             written_ns = _written_ns(file)
-            if written_ns == known_ns or time.monotonic() >= until_s:
+            if written_ns == known_ns or is_too_late():
                 continue
             waiting[file] = written_ns
             if _is_there(file, own, at_end=True):
