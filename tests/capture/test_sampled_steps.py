@@ -158,6 +158,23 @@ def test_time_may_have_ended_before_it_is_read(clock: FakeClock) -> None:
     assert sampler.strata(None, end_ns).whole.wall_ns == 1003 * MS  # all is booked
 
 
+def test_the_last_step_of_a_program_without_optimizer_ends_with_it(
+    clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(steps_without_optimizer, "any_optimizer_made", lambda: False)
+    clock.cost_per_reading_ns = 0
+    model = Work(1, 2)
+    with sampled(Level.MODULES) as sampler:
+        for _ in range(3):
+            model(torch.ones(1)).sum().backward()
+        burn(4)
+        end_ns = clock.now_ns
+        burn(1000)
+        times = sampler.strata(None, end_ns).whole.step_times
+    assert times.first_ns == 3 * MS
+    assert [bucket.total_ns for bucket in times.later] == [3 * MS, (3 + 4) * MS]
+
+
 def test_steps_of_which_only_the_end_was_seen_are_like_the_others(
     clock: FakeClock,
 ) -> None:

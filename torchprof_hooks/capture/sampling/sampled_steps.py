@@ -151,9 +151,12 @@ class SampledSteps:
     def strata(
         self, flop_count: FlopCount | None = None, end_ns: int | None = None
     ) -> Strata:
-        """Everything measured so far, by levels (see `Books`)."""
+        """Everything measured so far, by levels (see `Books`).
+
+        end_ns: when the program's time ended, if that is not now.
+        """
         ends = self._untold.read()
-        counted = self._detector.counted(*ends[:3])
+        counted = self._detector.counted(*ends[:3], end_ns=end_ns)
         return self._books.strata(counted, ends.steps, flop_count, end_ns)
 
     # What optimizers tell

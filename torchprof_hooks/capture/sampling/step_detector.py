@@ -132,7 +132,11 @@ class StepDetector:
         self._without_optimizer.leave_out(duration_ns)
 
     def counted(
-        self, stamps: Sequence[int] = (), evaluations: int = 0, last_ns: int = 0
+        self,
+        stamps: Sequence[int] = (),
+        evaluations: int = 0,
+        last_ns: int = 0,
+        end_ns: int | None = None,
     ) -> StepCounter:
         """The steps in `counter`, and two kinds that are not in it yet: steps that may
         still turn out to be parts of one step, and the last step, if only the begin of
@@ -140,16 +144,16 @@ class StepDetector:
 
         stamps: when further steps ended; `steps_ended` will be called with them.
         evaluations, last_ns: the same for `evaluations_ended`.
+        end_ns: when the last step ended, if time counts still, and that is not now.
         """
         found = StepCounter()
         for part in (self.counter, self._without_optimizer.held):
             found.add(part)
         steps, ends = self._steps + self._without_optimizer.held_steps, list(stamps)
         if self._is_last_counted():
-            is_running = self._is_running
-            ends.append(
-                perf_counter_ns() if is_running else self._began_ns + self._running_ns
-            )
+            if not self._is_running:
+                end_ns = self._began_ns + self._running_ns
+            ends.append(perf_counter_ns() if end_ns is None else end_ns)
         for began_ns, end_ns in pairwise([self._began_ns, *ends]):
             found.count(end_ns - began_ns, is_first=not steps)
             steps += 1
