@@ -160,6 +160,26 @@ def test_generation_after_training(follow: Follow) -> None:
     assert found.step_times.evaluation_mean_ns == 1 * MS
 
 
+@pytest.mark.parametrize("trained_first", [False, True])
+def test_the_start_up_is_apart_from_evaluation_calls(
+    follow: Follow, trained_first: bool
+) -> None:
+    work = Work(1, 2)
+    optimizer = sgd(work)
+    with follow() as read:
+        burn(3000)
+        train(work, optimizer, trained_first)
+        evaluate(work, 10)
+        train(work, optimizer, 20)
+        evaluate(work, 20)
+        found = read()
+    times = found.step_times
+    assert times.evaluation_mean_ns == 1 * MS
+    start_up_ms = 3000 * (not trained_first)
+    assert (times.evaluations, times.evaluation_ns) == (30, (start_up_ms + 30) * MS)
+    assert times.first_evaluations == (not trained_first)
+
+
 class Generator(nn.Module):
     def __init__(self) -> None:
         super().__init__()

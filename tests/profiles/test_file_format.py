@@ -208,7 +208,10 @@ STEP_TIMES = StepTimes(1, 90, (Bucket(2, 2, 40), Bucket(9, 3, 10**18)), 7, 14)
 
 def test_times_of_steps_are_written_if_there_are_some(path: Path) -> None:
     waits = (Bucket(0, 2, 0), Bucket(5, 1, 50))
-    profile = replace(PROFILE, step_times=STEP_TIMES._replace(waits=waits))
+    step_times = STEP_TIMES._replace(
+        waits=waits, first_evaluations=1, first_evaluation_ns=8
+    )
+    profile = replace(PROFILE, step_times=step_times)
     profile.save(path)
 
     times = {
@@ -224,6 +227,8 @@ def test_times_of_steps_are_written_if_there_are_some(path: Path) -> None:
             {"number": 0, "steps": 2, "total_ns": 0},
             {"number": 5, "steps": 1, "total_ns": 50},
         ],
+        "first_evaluations": 1,
+        "first_evaluation_ns": 8,
     }
     assert json.loads(path.read_bytes()) == {**content(), "step_times": times}
     assert Profile.load(path) == profile
@@ -242,6 +247,8 @@ def test_times_of_steps_are_written_if_there_are_some(path: Path) -> None:
         },
         {**STEP_TIMES._asdict(), "waits": [{"number": 1, "steps": 0, "total_ns": 3}]},
         {**STEP_TIMES._asdict(), "evaluations": None},
+        {**STEP_TIMES._asdict(), "first_evaluations": 8},
+        {**STEP_TIMES._asdict(), "first_evaluation_ns": 15},
     ],
 )
 def test_times_of_steps_that_are_none(times: Any, path: Path) -> None:

@@ -70,14 +70,29 @@ summaries = st.builds(
 
 buckets = st.builds(Bucket, st.integers(0, 3), st.integers(1, 9), counts)
 
+
+def with_first_evaluations(times: StepTimes, share: float) -> StepTimes:
+    """The same where runs began with a share of the evaluation calls."""
+    return times._replace(
+        first_evaluations=int(share * times.evaluations),
+        first_evaluation_ns=int(share * times.evaluation_ns),
+    )
+
+
 step_times = st.builds(
-    StepTimes,
-    counts,
-    counts,
-    st.lists(buckets, max_size=5).map(sorted_buckets),
-    counts,
-    counts,
-    st.lists(buckets, max_size=5).map(sorted_buckets),
+    with_first_evaluations,
+    st.builds(
+        StepTimes,
+        counts,
+        counts,
+        st.lists(buckets, max_size=5).map(sorted_buckets),
+        counts,
+        counts,
+        st.lists(buckets, max_size=5).map(sorted_buckets),
+        st.just(0),
+        st.just(0),
+    ),
+    st.sampled_from([0.0, 0.5]),
 )
 
 runs = st.builds(

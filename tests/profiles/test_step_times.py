@@ -61,17 +61,31 @@ def test_merging_is_counting_all(seed: int) -> None:
             for into in (counter, both):
                 into.count(duration_ns, is_first=not number)
                 into.evaluation(7 * number, number)
+                into.evaluation(3, is_first=not number)
                 into.waited(duration_ns // 3)
     left, right, whole = one.times(), other.times(), both.times()
     assert left.merge(right) == right.merge(left) == whole
     assert whole.merge(StepTimes()) == whole
     assert pickle.loads(pickle.dumps(whole)) == whole
     assert whole.first_ns + whole.later_ns == total_ns
-    assert whole.without(left).waits == right.waits
+    assert whole.without(left) == right
     again = StepCounter()
     again.add(both)
-    assert again.times().waits == whole.waits
+    assert again.times() == whole
     assert sum(bucket.steps for bucket in whole.waits) == whole.steps
+
+
+def test_the_start_up_is_not_in_the_mean_of_evaluation_calls() -> None:
+    counter = StepCounter()
+    counter.evaluation(3000, is_first=True)
+    alone = counter.times()
+    assert alone.evaluation_mean_ns == alone.first_evaluation_mean_ns == 3000
+    counter.evaluation(5)
+    counter.evaluation(14, 2)
+    times = counter.times()
+    assert (times.evaluations, times.evaluation_ns) == (4, 3019)
+    assert (times.later_evaluations, times.evaluation_mean_ns) == (3, 19 / 3)
+    assert StepTimes().evaluation_mean_ns == 0.0
 
 
 def test_steps_that_never_wait_are_not_kept() -> None:

@@ -129,6 +129,16 @@ def test_totals_of_steps_of_all_kinds() -> None:
         "in 11; the tables are estimates for all",
         "  Measuring took about 0.000s (0.0%)",
     ]
+    starts = warm_up.profile.step_times._replace(
+        evaluations=1,
+        evaluation_ns=3 * S,
+        first_evaluations=1,
+        first_evaluation_ns=3 * S,
+    )
+    warm_up = warm_up._replace(profile=replace(warm_up.profile, step_times=starts))
+    begins = ProgramProfile("train.py", replace(strata, warm_up=warm_up), 9 * S)
+    calls_line = "  Evaluation calls: 10: first 3.000000s, then 0.001000s"
+    assert calls_line in totals_section(begins).splitlines()
     without = ProgramProfile("train.py", strata, 9 * S, has_warm_up=False)
     assert "first (left out here) of 1.000000s, the others" in totals_section(without)
     assert "    forward: 3.400s (68.0%)" in lines

@@ -75,6 +75,21 @@ def test_durations_of_steps() -> None:
     assert ", 1 evaluation call of 8.00ms, " in evaluated
 
 
+def test_durations_of_evaluation_calls_with_which_a_run_begins() -> None:
+    def line(evaluations: int) -> str:
+        took_ns = (3000 + 2 * (evaluations - 1)) * MS
+        times = StepTimes(
+            evaluations=evaluations,
+            evaluation_ns=took_ns,
+            first_evaluations=1,
+            first_evaluation_ns=3000 * MS,
+        )
+        return render(replace(TRAINED, step_times=times), width=300).splitlines()[0]
+
+    assert ", 4 evaluation calls: first 3.00sec, then 2.00ms, " in line(4)
+    assert ", 1 evaluation call of 3.00sec with the start-up, " in line(1)
+
+
 def test_some_steps_alone_were_measured() -> None:
     profile = replace(TRAINED, unmeasured_steps=90, unmeasured_ns=1800 * MS)
     assert render(profile).splitlines()[:2] == [

@@ -50,6 +50,8 @@ class StepTimes(NamedTuple):
     evaluations, evaluation_ns: evaluation calls.
     waits: the training steps that were looked into, the first ones too, by how long
         they communicated with other processes, or waited for them; () if none has.
+    first_evaluations, first_evaluation_ns: those of the evaluation calls with which
+        runs began, before any training step: the start-up counts for them.
     """
 
     first_steps: Count = 0
@@ -58,6 +60,8 @@ class StepTimes(NamedTuple):
     evaluations: Count = 0
     evaluation_ns: Count = 0
     waits: Annotated[tuple[Bucket, ...], OPTIONAL] = ()
+    first_evaluations: Annotated[Count, OPTIONAL] = 0
+    first_evaluation_ns: Annotated[Count, OPTIONAL] = 0
 
     def broken_promise(self) -> str:
         """What is wrong with the values taken together, "" if nothing."""
@@ -67,6 +71,8 @@ class StepTimes(NamedTuple):
                 return "has buckets that are not in their order"
             if not all(bucket.steps for bucket in buckets):
                 return "has a bucket without steps"
+        if self.later_evaluations < 0 or self.later_evaluation_ns < 0:
+            return "has more in first evaluation calls than in all"
         return ""
 
     @property
@@ -100,9 +106,28 @@ class StepTimes(NamedTuple):
         return self.first_ns / max(self.first_steps, 1)
 
     @property
+    def later_evaluations(self) -> int:
+        """How many evaluation calls no run began with."""
+        return self.evaluations - self.first_evaluations
+
+    @property
+    def later_evaluation_ns(self) -> int:
+        """The sum of their durations."""
+        return self.evaluation_ns - self.first_evaluation_ns
+
+    @property
     def evaluation_mean_ns(self) -> float:
-        """Mean duration of evaluation calls; 0.0 without such calls."""
-        return self.evaluation_ns / max(self.evaluations, 1)
+        """Mean duration of evaluation calls, but for those with which runs began if
+        there are others; 0.0 without evaluation calls."""
+        if self.later_evaluations:
+            return self.later_evaluation_ns / self.later_evaluations
+        return self.first_evaluation_mean_ns
+
+    @property
+    def first_evaluation_mean_ns(self) -> float:
+        """Mean duration of the evaluation calls with which runs began; 0.0 without such
+        calls."""
+        return self.first_evaluation_ns / max(self.first_evaluations, 1)
 
     def quantile_ns(self, share: float) -> float:
         """A quantile of the durations of the later steps, exact to 1.1 %; 0.0 without
@@ -126,6 +151,8 @@ class StepTimes(NamedTuple):
             self.evaluations + other.evaluations,
             self.evaluation_ns + other.evaluation_ns,
             _with(self.waits, other.waits),
+            self.first_evaluations + other.first_evaluations,
+            self.first_evaluation_ns + other.first_evaluation_ns,
         )
 
     def without(self, earlier: StepTimes) -> StepTimes:
@@ -137,6 +164,8 @@ class StepTimes(NamedTuple):
             self.evaluations - earlier.evaluations,
             self.evaluation_ns - earlier.evaluation_ns,
             _without(self.waits, earlier.waits),
+            self.first_evaluations - earlier.first_evaluations,
+            self.first_evaluation_ns - earlier.first_evaluation_ns,
         )
 
 

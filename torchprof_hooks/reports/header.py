@@ -3,9 +3,10 @@ took."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from torchprof_hooks.profiles.profile import Profile
+from torchprof_hooks.profiles.step_times import StepTimes
 from torchprof_hooks.reports.table import percent, plural
 from torchprof_hooks.reports.units import best_count_format, best_time
 
@@ -52,8 +53,19 @@ def step_texts(profile: Profile) -> Iterator[str]:
         if profile.items:
             yield f"{best_count_format(profile.items_per_second)} items per second"
     if times.evaluations:
-        mean = best_time(times.evaluation_mean_ns)
-        yield f"{plural(times.evaluations, 'evaluation call')} of {mean}"
+        calls = plural(times.evaluations, "evaluation call")
+        yield f"{calls}{evaluation_durations(times, best_time)}"
+
+
+def evaluation_durations(times: StepTimes, time_text: Callable[[float], str]) -> str:
+    """The duration of evaluation calls, as text to follow after their number. The
+    start-up counts for the call with which a run begins, which is told apart."""
+    mean = time_text(times.evaluation_mean_ns)
+    if not times.first_evaluations:
+        return f" of {mean}"
+    if not times.later_evaluations:
+        return f" of {mean} with the start-up"
+    return f": first {time_text(times.first_evaluation_mean_ns)}, then {mean}"
 
 
 def _step_durations(profile: Profile) -> str:

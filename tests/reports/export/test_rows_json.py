@@ -56,6 +56,8 @@ def test_a_whole_document() -> None:
             "percentile_90_ns": 50,
             "evaluations": 7,
             "evaluation_ns": 14,
+            "first_evaluations": 0,
+            "first_evaluation_ns": 0,
         },
         "devices": [],
         "memory": None,

@@ -258,6 +258,9 @@ def test_steps() -> None:
         "median. 4 evaluation calls of 2.00 ms." in text
     )
     assert ": slow" in text
+    times = times._replace(first_evaluations=1, first_evaluation_ns=2 * MS)
+    text = shown(profile_page(replace(STEP, steps=11, step_times=times)))
+    assert "4 evaluation calls: first 2.00 ms, then 2.00 ms." in text
 
 
 def test_a_profile_without_steps_says_so() -> None:

@@ -72,6 +72,7 @@ class StepCounter:
         self.after_backward_ns = 0
         self.first_steps = self.first_ns = 0
         self.evaluations = self.evaluation_ns = 0
+        self.first_evaluations = self.first_evaluation_ns = 0
         self._later, self._waits = _Buckets(), _Buckets()
 
     def count(self, duration_ns: int, steps: int = 1, *, is_first: bool) -> None:
@@ -88,10 +89,16 @@ class StepCounter:
         """So long, so many steps have communicated, or waited for others."""
         self._waits.add(duration_ns, steps)
 
-    def evaluation(self, duration_ns: int, calls: int = 1) -> None:
-        """So many evaluation calls have."""
+    def evaluation(
+        self, duration_ns: int, calls: int = 1, *, is_first: bool = False
+    ) -> None:
+        """So many evaluation calls have ended, which took so long together. The call
+        with which a run begins is known apart only if it is counted alone."""
         self.evaluations += calls
         self.evaluation_ns += duration_ns
+        if is_first and calls == 1:
+            self.first_evaluations += calls
+            self.first_evaluation_ns += duration_ns
 
     def add(self, other: StepCounter) -> None:
         """Count what `other` has counted."""
@@ -103,6 +110,8 @@ class StepCounter:
         for bucket in other._waits:
             self._waits.add(bucket.total_ns, bucket.steps)
         self.evaluation(other.evaluation_ns, other.evaluations)
+        self.first_evaluations += other.first_evaluations
+        self.first_evaluation_ns += other.first_evaluation_ns
 
     def times(self) -> StepTimes:
         """All so far; another thread may count meanwhile."""
@@ -114,4 +123,6 @@ class StepCounter:
             self.evaluations,
             self.evaluation_ns,
             waits if any(bucket.total_ns for bucket in waits) else (),
+            self.first_evaluations,
+            self.first_evaluation_ns,
         )

@@ -76,6 +76,7 @@ class StepDetector:
         self._running_ns = 0  # of it, before the last `stop`
         self._is_running = False
         self._steps = 0
+        self._has_evaluated = False
         self._calls = self._passes = 0  # of the step, so far
         self._longest = LEAST_LONG // 4
         self._has_inner_passes = self._has_steps_in_calls = False
@@ -158,7 +159,9 @@ class StepDetector:
             found.count(end_ns - began_ns, is_first=not steps)
             steps += 1
         if evaluations:
-            found.evaluation(last_ns - max([self._began_ns, *ends]), evaluations)
+            duration_ns = last_ns - max([self._began_ns, *ends])
+            is_first = not (steps or self._has_evaluated)
+            found.evaluation(duration_ns, evaluations, is_first=is_first)
         return found
 
     def _is_last_counted(self) -> bool:
@@ -209,10 +212,14 @@ class StepDetector:
         """Whether what is done for the first time in training seems to be still to
         come, after evaluations: an optimizer was made, and nothing was trained, also
         not before time counted."""
-        has_trained = self._steps or self._without_optimizer.held_steps
-        is_first = self._is_in_fresh_thread and not has_trained
+        is_first = self._is_in_fresh_thread and not self._has_trained
         is_early = self.counter.evaluations < MOST_EVALUATIONS
         return is_first and is_early and any_optimizer_made()
+
+    @property
+    def _has_trained(self) -> bool:
+        """Whether a training step has ended, maybe one that is held back."""
+        return self._steps + self._without_optimizer.held_steps > 0
 
     @property
     def is_idle(self) -> bool:
@@ -222,7 +229,9 @@ class StepDetector:
 
     def evaluations_ended(self, calls: int, last_ns: int) -> None:
         """So many evaluations have ended since the last boundary, all by `last_ns`."""
-        self.counter.evaluation(last_ns - self._began_ns, calls)
+        is_first = not (self._has_trained or self._has_evaluated)
+        self.counter.evaluation(last_ns - self._began_ns, calls, is_first=is_first)
+        self._has_evaluated = True
         self._began_ns = last_ns
         self._new_waiting_ns()
 
@@ -305,6 +314,7 @@ class StepDetector:
             self._count(duration_ns, passes)
         else:
             self.counter.evaluation(duration_ns, calls)
+            self._has_evaluated = True
         self._on_boundary(bool(passes))
 
     def _step_without_optimizer(self, now_ns: int) -> None:

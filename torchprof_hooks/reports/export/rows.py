@@ -160,6 +160,8 @@ def _step_times_record(times: StepTimes) -> dict[str, Any]:
         "percentile_90_ns": times.quantile_ns(0.9),
         "evaluations": times.evaluations,
         "evaluation_ns": times.evaluation_ns,
+        "first_evaluations": times.first_evaluations,
+        "first_evaluation_ns": times.first_evaluation_ns,
     }
 
 

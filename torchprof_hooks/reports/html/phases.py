@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.step_times import Bucket, StepTimes
+from torchprof_hooks.reports.header import evaluation_durations
 from torchprof_hooks.reports.html.escaping import escaped
 from torchprof_hooks.reports.html.numbers import count_text, share_text, time_text
 from torchprof_hooks.reports.html.static_table import Column, html_table
@@ -111,8 +112,8 @@ def _sentences(profile: Profile) -> Iterator[str]:
         slow = sum(bucket.steps for bucket in times.later if _is_slow(bucket, half))
         yield f"{_slow_text(slow)} longer than {SLOW:g} times the median."
     if times.evaluations:
-        mean = time_text(times.evaluation_mean_ns)
-        yield f"{plural(times.evaluations, 'evaluation call')} of {mean}."
+        calls = plural(times.evaluations, "evaluation call")
+        yield f"{calls}{evaluation_durations(times, time_text)}."
 
 
 def _slow_text(count: int) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from torchprof_hooks.profiles.program.program_profile import ProgramProfile
 from torchprof_hooks.profiles.step_times import StepTimes
-from torchprof_hooks.reports.header import core_of
+from torchprof_hooks.reports.header import core_of, evaluation_durations
 from torchprof_hooks.reports.program.part import phase_lines
 from torchprof_hooks.reports.table import plural
 
@@ -47,8 +47,8 @@ def _step_lines(program: ProgramProfile) -> Iterator[str]:
         half_s, most_s = (times.quantile_ns(share) / 1e9 for share in (0.5, 0.9))
         yield f"    median {half_s:.6f}s, 90th percentile {most_s:.6f}s"
     if times.evaluations:
-        mean_s = times.evaluation_mean_ns / 1e9
-        yield f"  Evaluation calls: {times.evaluations} of {mean_s:.6f}s"
+        durations = evaluation_durations(times, lambda ns: f"{ns / 1e9:.6f}s")
+        yield f"  Evaluation calls: {times.evaluations}{durations}"
     if not times.steps and not times.evaluations:
         yield f"  Steps: {strata.steps}"
     if strata.disturbed.steps:
