@@ -63,7 +63,7 @@ def tips(directory: Path, program: str) -> list[str]:
     ]
 
 
-OTHER_CODE = "After the first step, about "
+OTHER_CODE = "After the start-up, about "
 
 
 def the_one(found: list[str], beginning: str) -> str:

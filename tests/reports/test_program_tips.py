@@ -130,7 +130,7 @@ def test_code_outside(outside_ns: int, is_told: bool) -> None:
     first = Stratum(profile(mostly_outside), 1)
     found = tips(ProgramProfile("x", Strata(first, functions=later), 10**10))
     assert found == is_told * [
-        "After the first step, about 25.0% of the time (0.250s) is in no module, "
+        "After the start-up, about 25.0% of the time (0.250s) is in no module, "
         "function, backward, optimizer or DataLoader, but in other code of the "
         "program, such as preparing batches, logging or saving."
     ]

@@ -13,7 +13,7 @@ from torchprof_hooks.profiles.program.program_profile import ProgramProfile
 from torchprof_hooks.profiles.program.strata import Strata
 from torchprof_hooks.profiles.program.stratum import Stratum
 from torchprof_hooks.profiles.rows import Row
-from torchprof_hooks.profiles.step_times import StepTimes
+from torchprof_hooks.profiles.step_times import NO_STEP_TIMES, StepTimes
 from torchprof_hooks.profiles.tree import Node
 from torchprof_hooks.reports.program.tips import Tip, find_tips
 
@@ -30,7 +30,8 @@ class Source:
     program: what rows and tips come from.
     is_estimate: whether only some of the steps were looked into, so that rows are
         estimates for all.
-    start_up: what came before the loop that all this is about, with the first step.
+    start_up: what came before the loop that all this is about, with the first step, or
+        of a program with evaluation calls instead.
     """
 
     title: str
@@ -43,6 +44,15 @@ class Source:
     def step_times(self) -> StepTimes:
         """Durations of all steps, with the first ones, but without traced ones."""
         return (self.program if self.is_estimate else self.measured).step_times
+
+    @property
+    def end_of_start_up(self) -> str:
+        """What the start-up ends with: ``the first step``."""
+        times = NO_STEP_TIMES if self.start_up is None else self.start_up.step_times
+        if times.steps or not times.evaluations:
+            return "the first step"
+        number = f"{times.evaluations} " * (times.evaluations > 1)
+        return f"the first {number}evaluation call" + "s" * bool(number)
 
     @property
     def modules(self) -> Profile:
@@ -101,7 +111,8 @@ def source_of_all(profile: Profile) -> Source:
 
 def source_of_loop(program: ProgramProfile) -> Source:
     """A page about the loop of a program, with what came before it apart: all until the
-    first step was done. Without a loop, it is about all."""
+    first step was done, or evaluation calls with which it began. Without a loop, it is
+    about all."""
     first = program.strata.warm_up
     loop, shown, start_up = replace(program, has_warm_up=False), program, None
     if 0 < first.steps < program.strata.steps and not loop.by_module.is_empty:

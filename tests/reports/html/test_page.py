@@ -14,6 +14,7 @@ import pytest
 
 from tests.helpers import FUNCTIONS, STEP, hand_built, own
 from tests.programs import python
+from tests.reports.screen.test_screen import begun_with_evaluations
 from tests.reports.screen.test_screen import program as with_start_up
 from torchprof_hooks import Profile
 from torchprof_hooks.profiles.memory import MemorySummary
@@ -188,7 +189,7 @@ def test_code_outside_is_known_where_functions_were_measured() -> None:
     text = shown(profile_page(outside(20)))
     assert "What to do Look here first About 41.7% of the time" in text
     # No step is told apart from the others.
-    assert "After the first step" not in text
+    assert "After the start-up" not in text
 
 
 def test_layers_of_a_kind_are_hot_together() -> None:
@@ -327,9 +328,15 @@ def test_a_program_is_shown_as_on_its_screen() -> None:
         "optimizers 8.00 ms 8.00 ms 8.0 % 2.00 ms "
         "other: outside of modules 924.00 ms 24.00 ms 24.0 % 6.00 ms" in text
     )
-    assert "Start-up 1.00 s, all until the first training step" in text
+    assert "Start-up 1.00 s, all until the first step had ended;" in text
     rows = items(page, "rows", "module")
     assert sum(own_ns for _, _, own_ns, _ in rows) == 100 * MS
+
+
+def test_a_start_up_that_ends_with_an_evaluation_call() -> None:
+    text = shown(program_page(begun_with_evaluations(1)))
+    assert "1.00 s start-up with the first evaluation call, then 100.00 ms" in text
+    assert "Start-up 1.00 s, all until the first evaluation call had ended;" in text
 
 
 def test_a_program_of_one_step_is_shown_as_a_whole() -> None:

@@ -144,6 +144,24 @@ More: --full, --html FILE
 """)
 
 
+def begun_with_evaluations(count: int) -> ProgramProfile:
+    """No optimizer was made before these: the start-up ended with the last of them."""
+    found = program()
+    start = found.strata.warm_up
+    times = StepTimes(evaluations=count, evaluation_ns=start.profile.wall_ns)
+    start = start._replace(profile=replace(start.profile, steps=0, step_times=times))
+    return replace(found, strata=replace(found.strata, warm_up=start))
+
+
+@pytest.mark.parametrize(
+    ("count", "end"),
+    [(1, "the first evaluation call"), (64, "the first 64 evaluation calls")],
+)
+def test_a_start_up_that_ends_with_evaluation_calls(count: int, end: str) -> None:
+    title = program_screen(begun_with_evaluations(count)).splitlines()[0]
+    assert f": 1.00sec start-up with {end}, then 100.00ms" in title
+
+
 def test_without_a_first_step_there_is_no_start() -> None:
     left_out = program_screen(replace(program(), has_warm_up=False))
     assert "\nphase                  time     %\nbackward  " in left_out

@@ -18,8 +18,9 @@ def headline(source: Source) -> str:
     parts = [f"{time_text(shown.wall_ns)} measured"]
     count = shown.steps or shown.step_times.steps
     if source.start_up:
-        start_up = f"{time_text(source.start_up.wall_ns)} start-up with the first step"
-        parts = [f"{start_up}, then {time_text(shown.wall_ns)}"]
+        start_up = f"{time_text(source.start_up.wall_ns)} start-up"
+        end, after = source.end_of_start_up, time_text(shown.wall_ns)
+        parts = [f"{start_up} with {end}, then {after}"]
         count = source.step_times.steps
     if count:
         parts.append(f"{count_text(count)} training steps")
@@ -43,8 +44,8 @@ def facts(source: Source) -> Iterator[Fact]:
     if source.start_up:
         yield (
             "Start-up",
-            f"{time_text(source.start_up.wall_ns)}, all until the first training step "
-            "was done; it is a column of the phases, and in no other number here",
+            f"{time_text(source.start_up.wall_ns)}, all until {source.end_of_start_up} "
+            "had ended; it is a column of the phases, and in no other number here",
         )
     shown = source.modules
     attributed = share_text(shown.attributed_ns, shown.wall_ns)

@@ -85,7 +85,7 @@ def program_screen(
     colour: bool = False,
 ) -> str:
     """The screen of a whole program: the loop, with the start-up apart, which is all
-    until the first step was done.
+    until the first step was done, or evaluation calls with which it began.
 
     lines: how many it may have.
     """
@@ -125,7 +125,7 @@ def _title(content: _Content, width: int) -> Iterator[Line]:
     times = measured_text(source.measured)
     if source.start_up:
         before, after = source.start_up.wall_ns, source.modules.wall_ns
-        times += f": {best_time(before)} start-up with the first step, then "
+        times += f": {best_time(before)} start-up with {source.end_of_start_up}, then "
         times += best_time(after)
         traced = source.program.strata.disturbed.profile.wall_ns
         if traced:

@@ -92,7 +92,7 @@ def waiting_for_others(evidence: Evidence) -> Iterator[Tip]:
 
 
 def code_outside(evidence: Evidence) -> Iterator[Tip]:
-    """A loop that is busy with something else, after its first step."""
+    """A loop that is busy with something else, after the start-up."""
     strata = evidence.program.strata
     if not strata.functions.steps:
         return  # functions that the loop calls would count as its own code
@@ -103,8 +103,8 @@ def code_outside(evidence: Evidence) -> Iterator[Tip]:
         whole_ns -= first.wall_ns
     share = Share(outside_ns, whole_ns)
     if share.fraction >= LEAST_OUTSIDE:
-        # Nothing tells the first step apart where all steps are one profile.
-        begin = "After the first step, about" if strata.warm_up.steps else "About"
+        # Nothing tells the start-up apart where all steps are one profile.
+        begin = "After the start-up, about" if strata.warm_up.steps else "About"
         yield Tip(
             f"{begin} {share} is in no module, function, backward, optimizer or "
             "DataLoader, but in other code of the program, such as preparing batches, "
