@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.rows import Row
 from torchprof_hooks.profiles.tree import Node
-from torchprof_hooks.reports.hottest import Hottest, Kind, by_kind, summed_phases
+from torchprof_hooks.reports.hottest import (
+    Hottest,
+    Kind,
+    by_kind,
+    kind_of,
+    summed_phases,
+)
 from torchprof_hooks.reports.row_table import inclusive_device_time, inclusive_time
 from torchprof_hooks.reports.screen.line import Line
 from torchprof_hooks.reports.table import (
@@ -111,37 +117,92 @@ def module_lines(
 
 def _chosen(tree: Node, hot: Kind | None, max_rows: int, wall_ns: int) -> list[Layers]:
     """The layers that are shown, in the order of lines: layers before what they call,
-    the most expensive first."""
+    the most expensive first. Where there is no room for all layers around the hottest
+    ones, the outermost are left out."""
+    if max_rows < 1:
+        return []
+    way = _way_to(hot, tree) if hot else []
+    outermost = way[-max_rows].alike if len(way) > max_rows else tree.children
     order = 0
-    waiting: list[tuple[bool, int, int, Layers, tuple[int, ...]]] = []
+    waiting: list[_Waiting] = []
 
-    def add(inner: Iterable[Layers], place: tuple[int, ...]) -> None:
+    def add(
+        inner: Iterable[Layers], place: tuple[int, ...], way: Sequence[_Turn]
+    ) -> None:
         nonlocal order
         for layers in inner:
             order += 1  # equal ones stay in the order of their calls
-            is_cold = hot is None or not _is_around(layers.kind, hot)
+            rest = way[1:] if way and layers.kind == way[0].kind else None
             total_ns = layers.node.cumulative_ns
             rank = (*place, -total_ns, order)
-            heapq.heappush(waiting, (is_cold, -total_ns, order, layers, rank))
+            waits = _Waiting(rest is None, -total_ns, order, layers, rank, rest or ())
+            heapq.heappush(waiting, waits)
 
-    add(_folded(tree.children, None), ())
+    add(_folded(outermost, None), (), way[-max_rows:])
     chosen: list[tuple[tuple[int, ...], Layers]] = []
     while waiting and len(chosen) < max_rows:
-        is_cold, _, _, layers, place = heapq.heappop(waiting)
+        is_cold, _, _, layers, place, rest = heapq.heappop(waiting)
         if is_cold and layers.node.cumulative_ns < _LEAST_SHARE * wall_ns:
             break
         chosen.append((place, layers))
-        add(_folded(layers.node.children, layers), place)
+        add(_folded(layers.node.children, layers), place, rest)
     return [layers for _, layers in sorted(chosen, key=lambda each: each[0])]
 
 
-def _is_around(kind: Kind, hot: Kind) -> bool:
-    return kind == hot or hot.name.startswith(f"{kind.name}.")
+class _Waiting(NamedTuple):
+    """Layers that may be shown: the first of all that wait is next.
+
+    is_cold: whether they are neither the hottest nor around these.
+    order: no two have the same.
+    rank: where their line is.
+    way: from them to the hottest.
+    """
+
+    is_cold: bool
+    less_ns: int
+    order: int
+    layers: Layers
+    rank: tuple[int, ...]
+    way: Sequence[_Turn]
+
+
+class _Turn(NamedTuple):
+    """Layers on the way to the hottest.
+
+    alike: their nodes.
+    """
+
+    kind: Kind
+    alike: Sequence[Node]
+
+
+def _way_to(hot: Kind, tree: Node) -> list[_Turn]:
+    """The layers around the hottest ones, the outermost first, and these. Of several
+    ways (layers may be called from several places) that with most of their time."""
+    own_ns: dict[int, int] = {}
+    for _, node in reversed(list(tree.walk())):  # those below come first
+        below_ns = sum(own_ns[id(child)] for child in node.children)
+        own_ns[id(node)] = below_ns + node.self_ns * (kind_of(node) == hot)
+
+    way: list[_Turn] = []
+    nodes: Sequence[Node] = tree.children
+    while not way or way[-1].kind != hot:
+        turns = [_Turn(*each) for each in _shown_kinds(nodes).items()]
+        times_ns = [sum(own_ns[id(node)] for node in turn.alike) for turn in turns]
+        most_ns = max(times_ns, default=0)
+        if most_ns <= 0:  # they are in nothing that has a row
+            return []
+        way.append(turns[times_ns.index(most_ns)])
+        nodes = [child for node in way[-1].alike for child in node.children]
+    return way
+
+
+def _shown_kinds(nodes: Iterable[Node]) -> dict[Kind, list[Node]]:
+    return by_kind(node for node in nodes if node.kind in _SHOWN_KINDS)
 
 
 def _folded(nodes: Iterable[Node], around: Layers | None) -> Iterator[Layers]:
-    kinds = by_kind(node for node in nodes if node.kind in _SHOWN_KINDS)
-    for kind, alike in kinds.items():
+    for kind, alike in _shown_kinds(nodes).items():
         together = replace(
             alike[0],
             compiled=any(node.compiled for node in alike),
