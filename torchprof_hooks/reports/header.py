@@ -83,16 +83,27 @@ def _step_durations(profile: Profile) -> str:
     return f": first {first}, then {spread}"
 
 
-def cost_texts(profile: Profile) -> Iterator[str]:
-    """What measuring took, and what is not as usual."""
+def cost_texts(profile: Profile, *, has_start_up: bool = False) -> Iterator[str]:
+    """What measuring took, and what is not as usual.
+
+    has_start_up: whether all else that is said is about the loop, without the start-up.
+    """
     overhead = percent(profile.overhead_ns, profile.wall_ns + profile.unmeasured_ns)
-    of_all = " of all" if profile.unmeasured_ns else ""
+    of_all = of_all_text(profile, has_start_up)
     yield f"measuring took about {overhead}{of_all}{core_of(profile)}"
     if profile.aborted_calls:
         yield f"{plural(profile.aborted_calls, 'call')} ended by an exception"
     if profile.undivided_passes:
         passes = plural(profile.undivided_passes, "backward pass", "backward passes")
         yield f"{passes} over nodes of several threads not divided"
+
+
+def of_all_text(profile: Profile, has_start_up: bool) -> str:
+    """What the share of measuring is a share of, if not of what the tables are about:
+    these have a share of their own for it."""
+    if has_start_up:
+        return " of all, the start-up included"
+    return " of all" if profile.unmeasured_ns else ""
 
 
 def core_of(profile: Profile) -> str:

@@ -317,6 +317,8 @@ def test_a_program_is_shown_as_on_its_screen() -> None:
     text = " ".join(each for _, each in page.texts).replace("\N{NO-BREAK SPACE}", " ")
     assert "1.00 s start-up with the first step, then 100.00 ms" in text
     assert "5 training steps" in text
+    assert "measuring took about 0.3 % of all, the start-up included" in text
+    assert "Own cost about 3.00 ms, 0.3 % of all, the start-up included" in text
     assert "Hottest module 4 Linear: LM.blocks.*.mlp (60.0 %)" in text
     assert "Forward or backward? Backward (40.0 %)" in text
     assert "What to do AdamW(..., fused=True) does the same faster." in text

@@ -139,7 +139,7 @@ train.py:32 loss      3.00ms   3.0
 
 Tip: AdamW takes 8.0% of the time (0.008s) for 12 tensors on cpu: AdamW(..., fused=True)
      does the same faster.
-Measuring took about 0.3 %
+Measuring took about 0.3 % of all, the start-up included
 More: --full, --html FILE
 """)
 
@@ -166,6 +166,7 @@ def test_without_a_first_step_there_is_no_start() -> None:
     left_out = program_screen(replace(program(), has_warm_up=False))
     assert "\nphase                  time     %\nbackward  " in left_out
     assert "start-up" not in left_out
+    assert "\nMeasuring took about 0.3 %\n" in left_out
     only = replace(program(), strata=Strata(warm_up=program().strata.warm_up))
     screen = program_screen(only)
     assert "\noutside of modules  924.00ms  92.4  ######" in screen

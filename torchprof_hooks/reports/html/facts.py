@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from torchprof_hooks.profiles.profile import Profile
+from torchprof_hooks.reports.header import of_all_text
 from torchprof_hooks.reports.html.numbers import count_text, share_text, time_text
 from torchprof_hooks.reports.source import Source
 from torchprof_hooks.version import __version__
@@ -27,7 +28,9 @@ def headline(source: Source) -> str:
     if shown.step_times.evaluations:
         parts.append(f"{count_text(shown.step_times.evaluations)} evaluation calls")
     whole_ns = profile.wall_ns + profile.unmeasured_ns
-    parts.append(f"measuring took about {share_text(profile.overhead_ns, whole_ns)}")
+    cost = share_text(profile.overhead_ns, whole_ns)
+    of_all = of_all_text(profile, source.start_up is not None)
+    parts.append(f"measuring took about {cost}{of_all}")
     if profile.core:
         parts.append(f"{profile.core} core")
     return " \N{MIDDLE DOT} ".join(parts)
@@ -53,7 +56,8 @@ def facts(source: Source) -> Iterator[Fact]:
     own = (
         f"{time_text(profile.overhead_ns)}, {share_text(profile.overhead_ns, whole_ns)}"
     )
-    yield "Own cost", f"about {own} of the time"
+    of_all = of_all_text(profile, source.start_up is not None) or " of the time"
+    yield "Own cost", f"about {own}{of_all}"
     yield "Core", _core(profile)
     yield from _exceptions(source)
     yield "Version", f"torchprof_hooks {__version__}"

@@ -71,7 +71,7 @@ def profile_screen(
 ) -> str:
     """The screen of one profile; for the parameters see `Reportable.report`."""
     source = source_of(profile, corrected=corrected)
-    costs = list(cost_texts(profile))
+    costs = list(cost_texts(profile, has_start_up=source.start_up is not None))
     more = "report(full=True), to_html(path)"
     content = _Content(source, costs, more)
     return _screen(content, width, LINES, colour)
@@ -90,8 +90,8 @@ def program_screen(
     lines: how many it may have.
     """
     source = source_of_loop(program)
-    measured = [*sample_text(program), *cost_texts(program.whole)]
-    content = _Content(source, measured, "--full, --html FILE")
+    costs = cost_texts(program.whole, has_start_up=source.start_up is not None)
+    content = _Content(source, [*sample_text(program), *costs], "--full, --html FILE")
     return _screen(content, width, lines, colour)
 
 
