@@ -131,6 +131,20 @@ def test_it_is_told_everywhere(tmp_path: Path) -> None:
     assert '"mfu": 0.3' in json
 
 
+def test_a_peak_that_is_exceeded_was_none() -> None:
+    peak = Peak(10**11, "CPU, bfloat16, measured: product of 512x512, 1 thread")
+    exceeded = "which is exceeded: it is not the most that the device can do"
+    assert exceeded not in " ".join(TRAINED.report(full=True).split())
+
+    text = replace(TRAINED, peak=peak).report(full=True)
+    (line,) = [each for each in text.split("\n") if each.startswith("Utilisation")]
+    assert line.startswith(
+        "Utilisation: unknown, for the program computes at 400.0 % of what was taken "
+        "for the peak: 100.00 GFLOP/s (CPU, b"
+    )
+    assert exceeded in " ".join(text.split())
+
+
 def test_files_have_it_and_old_ones_do_not_need_it(tmp_path: Path) -> None:
     profile = replace(TRAINED, items=64)
     profile.save(tmp_path / "new.json")

@@ -25,6 +25,7 @@ _LEGEND: Final = (
     "count"
 )
 _RATES: Final = "; MFU, HFU: operations without and with recompute, of {peak}"
+_EXCEEDED: Final = ", which is exceeded: it is not the most that the device can do"
 
 #: Columns that may go where a table is narrow, the first first.
 _DISPENSABLE: Final = (("self",), ("HFU",), ("recompute",), ("forward", "backward"))
@@ -67,6 +68,8 @@ def flop_tree(profile: Profile, shown: Sequence[PlacedNode], width: int) -> str:
     )
     if profile.peak:
         legend += _RATES.format(peak=peak_text(profile.peak))
+        shares = (of_row(profile, row) for row in rows)
+        legend += _EXCEEDED * any(each is not None and each.hfu > 1 for each in shares)
     table = format_table(labels, columns, width, _DISPENSABLE)
     return "\n".join([wrap(legend, width), table])
 
@@ -82,14 +85,18 @@ def _shares(profile: Profile, rows: Sequence[Row]) -> Iterator[TextColumn]:
 
 def utilisation_text(profile: Profile) -> str:
     """``MFU 41.2 %, HFU 45.0 % of 312.00 TFLOP/s (given as peak_flops)``, "" where no
-    peak is known."""
+    peak is known. What is exceeded was none: a CPU may have no fast product of the type
+    in which it is fast at convolutions, and for the peak, a product is measured."""
     found = profile.utilisation
     if profile.peak is None:
         return ""
     if found is None:
         return "unknown, for no operations were counted"
-    shares = f"MFU {100 * found.mfu:.1f} %, HFU {100 * found.hfu:.1f} %"
-    return f"{shares} of {peak_text(profile.peak)}"
+    peak = peak_text(profile.peak)
+    if found.hfu > 1:
+        share = f"{100 * found.hfu:.1f} % of what was taken for the peak"
+        return f"unknown, for the program computes at {share}: {peak}"
+    return f"MFU {100 * found.mfu:.1f} %, HFU {100 * found.hfu:.1f} % of {peak}"
 
 
 def peak_text(peak: Peak) -> str:
