@@ -67,7 +67,7 @@ class Profiler(Reportable, Exportable):
     def __enter__(self) -> Profiler:
         held = held_for(self)
         heal()
-        self._own_rounds().enter(self, held)
+        self._own_rounds().enter(held)
         self._saving.entered(lambda: self.profile)
         return self
 
@@ -90,10 +90,11 @@ class Profiler(Reportable, Exportable):
     __exit__ = ExitMethod(_leave)
 
     def start(self) -> None:
-        """Begin to measure this thread, until `stop`: where no ``with`` fits, as in
-        the cells of a notebook. A start inside of another one is a part of it."""
+        """Begin to measure this thread, until `stop`, or until nobody has the profiler
+        any more: where no ``with`` fits, as in the cells of a notebook. A start inside
+        of another one is a part of it."""
         heal()
-        self._own_rounds().enter(self, None)
+        self._own_rounds().enter(None)
         self._saving.entered(lambda: self.profile)
 
     def stop(self) -> None:

@@ -340,7 +340,7 @@ def test_a_block_that_ends_unheard_is_ended_by_the_next_use() -> None:
     class Entered(_Manager):
         def __enter__(self) -> Entered:
             held = held_for(self)
-            self.block = Block(self, held, closed.append)
+            self.block = Block(held, closed.append, self)
             self.block.begin(lambda: None)
             return self
 

@@ -63,7 +63,7 @@ class Hook:
         check_free(self.name, self._active_blocks().get(self.name))
         self.added(None)
         tap = Tap(self._tracker_of_thread())
-        block = Block(self, held, tap.close)
+        block = Block(held, tap.close, self)
         self._thread_wide.blocks[self.name] = block
         block.begin(tap.open)
         return self

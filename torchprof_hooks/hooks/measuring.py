@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
+from torchprof_hooks.capture.attach.attachments import held_weakly
 from torchprof_hooks.capture.attach.blocks import Block, Held
 from torchprof_hooks.capture.record.module_names import ModuleNames
 from torchprof_hooks.capture.sampling.every_step import EveryStep
@@ -47,10 +48,10 @@ class ThreadRounds:
         """Begin another profile of this thread. Its steps go on where they were."""
         self._steps.renew()
 
-    def enter(self, profiler: object, held: Held | None) -> None:
+    def enter(self, held: Held | None) -> None:
         self._blocks = self._open_blocks()
         is_inner = bool(self._blocks)
-        block = Block(profiler, held, self._close_block)
+        block = Block(held, held_weakly(self._close_block))
         self._blocks.append(block)
         block.begin(_do_nothing if is_inner else self._steps.start)
 

@@ -7,7 +7,22 @@ import threading
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ParamSpec
+
+P = ParamSpec("P")
+
+
+def held_weakly(method: Callable[P, object]) -> Callable[P, None]:
+    """Calls a method for as long as its object lives, and does not hold that. For what
+    is on torch to tell users by: whoever it held would never be gone."""
+    find = weakref.WeakMethod(method)
+
+    def call(*args: P.args, **kwargs: P.kwargs) -> None:
+        living = find()
+        if living is not None:
+            living(*args, **kwargs)
+
+    return call
 
 
 class Attachment(ABC):

@@ -58,13 +58,17 @@ def held_for(manager: object) -> Held | None:
 class Block:
     """A block of code, from before anything is done for it until all that is undone.
 
-    manager: what was entered; it holds the block, until `end`.
     close: undoes everything; is told whether an exception is the reason. Whatever was
         not done, or is undone already, it leaves alone.
+    manager: what was entered, if it is to live until `end`. Otherwise the block is that
+        of something that holds it, and goes with that.
     """
 
     def __init__(
-        self, manager: object, held: Held | None, close: Callable[[bool], object]
+        self,
+        held: Held | None,
+        close: Callable[[bool], object],
+        manager: object = None,
     ) -> None:
         self.manager = manager
         self._held = held

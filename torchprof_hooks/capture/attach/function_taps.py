@@ -71,6 +71,12 @@ class FunctionTaps:
         attachments.detach(self._regions, tracker)
         attachments.detach(self._apply, tracker)
 
+    def give_up_functions(self, tracker: Tracker) -> None:
+        """The same when the user is gone, in the middle of anything (see
+        `Attachments.give_up`)."""
+        attachments.give_up(self._regions, tracker)
+        attachments.give_up(self._apply, tracker)
+
     def add_to_class(self, cls: type, threads: ThreadTrackers, user: object) -> None:
         """Tell the trackers in `threads` of calls of `cls`, for as long as it lives,
         with `user`."""

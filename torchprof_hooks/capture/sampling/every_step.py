@@ -6,7 +6,7 @@ from collections.abc import Callable
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
-from torchprof_hooks.capture.attach.attachments import attachments
+from torchprof_hooks.capture.attach.attachments import attachments, held_weakly
 from torchprof_hooks.capture.attach.garbage import garbage_callback
 from torchprof_hooks.capture.attach.optimizer_steps import optimizer_hooks
 from torchprof_hooks.capture.record.step_counter import FirstReading, StepCounter
@@ -43,7 +43,7 @@ class EveryStep:
 
     def __init__(self, make: Callable[[], tuple[Tracker, str]]) -> None:
         self._make = make
-        self._detector = StepDetector(on_first=self._first_step_ended)
+        self._detector = StepDetector(on_first=held_weakly(self._first_step_ended))
         self._begin_profile()
 
     def _begin_profile(self) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from torchprof_hooks.capture.attach.attachments import attachments
+from torchprof_hooks.capture.attach.attachments import attachments, held_weakly
 from torchprof_hooks.capture.attach.compiling import compile_shield
 from torchprof_hooks.capture.attach.garbage import garbage_callback
 from torchprof_hooks.capture.attach.optimizer_steps import optimizer_hooks
@@ -56,10 +56,12 @@ class SampledSteps:
         self._scheduler = scheduler
         self._phase_times = PhaseTimes()
         self._books = Books(make_tracker, scheduler.levels, self._phase_times)
-        self._detector = StepDetector(self._end_step)
+        self._detector = StepDetector(held_weakly(self._end_step))
         # At once: an interrupt may come when optimizers tell and nothing else is on.
         self._detector.follow(self._books.open.tracker, self._books.open.counter)
-        self._taps = StepTaps(self._pause, self._bound_functions)
+        self._taps = StepTaps(
+            held_weakly(self._pause), held_weakly(self._bound_functions)
+        )
         self._optimizers: dict[OptimizerFacts, None] = {}  # each once, in order
         self._detects_anomalies = False
         self._has_inner_steps = False  # of an optimizer, inside of a call

@@ -58,9 +58,20 @@ class Tap:
         self._shows_optimizers = optimizers
         self._hooks = hooks_on_all(tracker)
         self._function_taps: FunctionTaps | None = None  # imported if it is needed
+        self._is_open = False
+
+    def __del__(self) -> None:
+        """Nobody can close it any more. What the tracker uses is given up now, and not
+        when the tracker goes: it may be in a cycle, and wait for the collector."""
+        if self._is_open:
+            for attachment in (*_OF_TRACKERS, counted_tensors):
+                attachments.give_up(attachment, self._tracker)
+            if self._function_taps is not None:
+                self._function_taps.give_up_functions(self._tracker)
 
     def open(self) -> None:
         """Connect the tracker."""
+        self._is_open = True
         tracker = self._tracker
         if tracker.follows_modules and self._shows_modules:
             show_modules(self._hooks, self)
@@ -104,6 +115,7 @@ class Tap:
             attachments.detach(attachment, tracker)
         if tracker.meters is not None:
             attachments.detach(counted_tensors, tracker)
+        self._is_open = False
 
 
 def show_modules(hooks: AnyHooks, user: object) -> None:
