@@ -43,6 +43,7 @@ REPLACED: dict[str, tuple[Any, str]] = {
     ),
     "batches": (dataloader._BaseDataLoaderIter, "__next__"),
     "check for overrides": (torch.overrides, "has_torch_function"),
+    "return of modes": (torch.overrides, "_push_mode"),
     "check for hooks": (nn_module, "_has_any_global_hook"),
     "begin of ranges": (profiler.record_function, "__enter__"),
     "end of ranges": (profiler.record_function, "__exit__"),

@@ -6,6 +6,7 @@ import sys
 import weakref
 from _thread import get_ident
 from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,7 +18,9 @@ from torchprof_hooks.capture.attach.patch import Layer, Patch
 from torchprof_hooks.capture.torch_names.functions import (
     FUNCTIONS,
     OVERRIDE_CHECK,
+    RETURN_OF_MODES,
     function_modes,
+    is_default_device_at_work,
     make_builtin,
     push_function_mode,
     remove_function_mode,
@@ -44,18 +47,29 @@ class ModeOnStack(Attachment):
         self.mode: FunctionMode | None = None
 
     def put_on(self) -> None:
-        """Open a mode, unless there is one."""
+        """Open a mode, unless there is one; maybe as soon as that can be done."""
         tracker = self._tracker()
         if tracker is None or self.mode is not None or not FUNCTIONS.works():
             return
+        if is_default_device_at_work():
+            attachments.attach(_returns_patch, self)
+            return
+        attachments.detach(_returns_patch, self)
         remove_closed_modes()
         mode = self.mode = FunctionMode(tracker)
         attachments.attach(_override_patch, mode)
         push_function_mode(mode)
 
+    def mode_returned(self) -> None:
+        """A mode has come back onto the stack of the running thread: maybe that for
+        which `put_on` waits."""
+        if get_ident() == self._thread:
+            attachments.renew(self)
+
     def take_off(self) -> bool:
         """Close the mode. Another thread cannot take it off the stack of its own: there
         it passes calls on until a mode is opened."""
+        attachments.detach(_returns_patch, self)
         if self.mode is not None:
             self.mode.close()
             if get_ident() == self._thread:
@@ -186,3 +200,20 @@ def _make_check(original: Function, layer: Layer) -> Function:
 
 #: In place while any mode of ours is open; its users are these.
 _override_patch: Final = Patch(OVERRIDE_CHECK, _make_check)
+
+
+def _make_push(original: Function, layer: Layer) -> Function:
+    @wraps(original)
+    def push_mode(mode: Any) -> Any:
+        result = original(mode)
+        if layer.is_on:
+            for waiting in _returns_patch.users:
+                waiting.mode_returned()
+        return result
+
+    return push_mode
+
+
+#: In place while a mode of ours waits for that of the default device to come back,
+#: which has to be below it; its users are those who want to open one.
+_returns_patch: Final = Patch(RETURN_OF_MODES, _make_push)

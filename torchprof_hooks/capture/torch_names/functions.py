@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -12,6 +13,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from torchprof_hooks.capture.torch_names import Canary
+from torchprof_hooks.capture.torch_names.modules import frames_from
 from torchprof_hooks.capture.torch_names.place import Function, Place
 
 #: What the mode that sets the default device has; ``with torch.device(...)`` puts one
@@ -34,7 +36,7 @@ def push_function_mode(mode: TorchFunctionMode) -> None:
             while torch._C._len_torch_function_stack():
                 other = torch._C._pop_torch_function_stack()
                 above.append(other)
-                if hasattr(other, _ENTERED_AT_BOTTOM):
+                if _is_default_device(other):
                     torch._C._push_on_torch_function_stack(above.pop())
                     break
         finally:  # also when an interrupt comes in between
@@ -59,6 +61,28 @@ def remove_function_mode(mode: TorchFunctionMode) -> None:
                     torch._C._push_on_torch_function_stack(other)
     except AttributeError:
         mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+
+
+def is_default_device_at_work() -> bool:
+    """Whether the mode of ``set_default_device`` handles a call of this thread. torch
+    has taken it off its stack, and will put it back on top of all that is there then.
+    So it is no time for `push_function_mode`."""
+    return any(
+        frame.f_code.co_name == "__torch_function__"
+        and _is_default_device(frame.f_locals.get("self"))
+        for frame in frames_from(sys._getframe(1))
+    )
+
+
+def _is_default_device(mode: object) -> bool:
+    return issubclass(type(mode), TorchFunctionMode) and hasattr(
+        mode, _ENTERED_AT_BOTTOM
+    )
+
+
+#: What puts a mode back on the stack that has handled a call of one of torch's
+#: functions that are written in Python.
+RETURN_OF_MODES: Final = Place(torch.overrides, "_push_mode")
 
 
 @contextmanager

@@ -1,0 +1,120 @@
+"""``torch.set_default_device``: its mode has to be at the bottom of torch's stack."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from tests.functions import FunctionRecorder, Tensors
+from torchprof_hooks import FunctionCall, FunctionHook, profile
+
+OPTIONS: tuple[dict[str, Any], ...] = (
+    {"functions": True},
+    {"functions": True, "max_overhead": 0.02},
+    {"functions": True, "max_overhead": 0.5},
+)
+
+
+@pytest.fixture(autouse=True)
+def no_mode_stays() -> Iterator[None]:
+    yield
+    left = torch._C._len_torch_function_stack()
+    while torch._C._len_torch_function_stack():
+        torch._C._pop_torch_function_stack()
+    torch.utils._device.CURRENT_DEVICE = None
+    vars(torch._GLOBAL_DEVICE_CONTEXT).pop("device_context", None)
+    assert left == 0
+
+
+def modes() -> list[str]:
+    """The kinds of this thread's modes, outermost first."""
+    stack = torch.overrides._get_current_function_mode_stack()
+    return [type(mode).__name__ for mode in stack]
+
+
+def steps(count: int = 6) -> None:
+    """They end inside of ``Tensor.backward``, which the mode handles."""
+    model, x = nn.Sequential(nn.Linear(8, 8), nn.ReLU()), torch.ones(4, 8)
+    for _ in range(count):
+        model(x).sum().backward()
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("count", [1, 2, 6])
+def test_a_default_device_that_comes_and_goes(
+    options: dict[str, Any], count: int
+) -> None:
+    with profile(**options):
+        torch.set_default_device("cpu")
+        steps(count)
+        assert "DeviceContext" not in modes()[1:]
+        torch.set_default_device("meta")
+        assert torch.ones(1).is_meta
+        steps(count)
+        torch.set_default_device(None)
+        steps(count)
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_a_default_device_around(options: dict[str, Any]) -> None:
+    torch.set_default_device("cpu")
+    with profile(**options):
+        steps()
+    assert modes() == ["DeviceContext"]
+    torch.set_default_device(None)
+
+
+class AtBackward(FunctionHook):
+    """Does something in the middle of the first backward pass."""
+
+    name = "AtBackward"
+
+    def __init__(self, do: Callable[[], object]) -> None:
+        self.do = [do]
+
+    def backward_preprocess(
+        self, function: FunctionCall, in_data: Tensors, out_grad: Tensors
+    ) -> None:
+        if self.do:
+            self.do.pop()()
+
+
+def test_a_hook_that_is_entered_in_a_backward_pass() -> None:
+    hook = FunctionRecorder()
+    with AtBackward(hook.__enter__):
+        torch.set_default_device("cpu")
+        steps(1)
+        assert modes() == ["DeviceContext", "FunctionMode", "FunctionMode"]
+        hook.events.clear()
+        torch.ones(2).relu()
+        hook.__exit__(None, None, None)
+        torch.set_default_device(None)
+    assert [event for event in hook.events if "relu" in event]
+
+
+def test_a_hook_that_is_left_before_the_device_is_back() -> None:
+    hook = FunctionRecorder()
+
+    def enter_and_leave() -> None:
+        with hook:
+            pass
+
+    with AtBackward(enter_and_leave):
+        torch.set_default_device("cpu")
+        steps(1)
+        assert modes() == ["DeviceContext", "FunctionMode"]
+        torch.set_default_device(None)
+
+
+def test_functions_are_seen_after_a_step_that_ended_in_backward() -> None:
+    torch.set_default_device("cpu")
+    with profile(functions=True, max_overhead=0.9) as prof:
+        while prof.profile.steps < 3:
+            steps(20)
+    torch.set_default_device(None)
+    found = {row.name: row for row in prof.profile.rows(by="function")}
+    assert found["linear"].phases["forward"].calls == prof.profile.steps
