@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar
 
 from torchprof_hooks.capture.attach.blocks import Block, ExitMethod, heal, held_for
 from torchprof_hooks.capture.tracking.tap import Tap
@@ -51,6 +51,27 @@ class Hook:
     name: str = "Hook"
     #: Those of its kind: on modules, or on functions.
     _thread_wide: ThreadWide
+    #: Attributes that a class adds, and that copies make anew when they need them.
+    _not_copied: tuple[str, ...] = ("_threads", "_local")
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
+        """Copies, also those in files, have what users gave to the hook, and have not
+        begun: what it is active for, and what it has measured, is its own."""
+        reduced = super().__reduce_ex__(protocol)
+        if isinstance(reduced, str):
+            return reduced
+        maker, arguments, *more = reduced
+        return maker, arguments, *map(self._copied, more[:1]), *more[1:]
+
+    def _copied(self, state: Any) -> Any:
+        """What is copied of attributes, which may be in a dict and in slots."""
+        if isinstance(state, tuple):
+            return tuple(map(self._copied, state))
+        if not isinstance(state, dict):
+            return state
+        classes = map(vars, type(self).__mro__)
+        own = {name for each in classes for name in each.get("_not_copied", ())}
+        return {name: value for name, value in state.items() if name not in own}
 
     def __enter__(self: Self) -> Self:
         """Activate the hook for everything that it can see in this thread.

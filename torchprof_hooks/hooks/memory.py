@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from functools import cached_property
 from typing import TextIO, TypedDict
 
 import torch
@@ -16,7 +17,7 @@ from torchprof_hooks.capture.tracking.tensor_memory import memory_counter
 from torchprof_hooks.capture.tracking.tracker import Tracker
 from torchprof_hooks.hooks.hook import Hook
 from torchprof_hooks.profiles.names import ByteUnit
-from torchprof_hooks.profiles.options import check_file, keyword_only
+from torchprof_hooks.profiles.options import check_file, check_whole, keyword_only
 
 
 class _Required(TypedDict):
@@ -42,11 +43,16 @@ class MemoryHook(Hook, ABC):
 
     #: The header of the names in a report.
     _name_header: str
+    _not_copied: tuple[str, ...] = ("_records",)
 
     def __init__(self, device: str | torch.device | None, history_size: int) -> None:
         memory_counter(device)  # for its errors; the device may be initialised later
         self._device = device
-        self._records = CallRecords(history_size, self._is_counted)
+        self._history_size = check_whole("history_size", history_size, least=0)
+
+    @cached_property
+    def _records(self) -> CallRecords:
+        return CallRecords(self._history_size, self._is_counted)
 
     @property
     def call_history(self) -> list[tuple[str, int, int, int]]:

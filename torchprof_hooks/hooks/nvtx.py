@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -55,9 +56,14 @@ class NvtxCallbacks:
     """Callbacks of a hook that mark every call as a range."""
 
     name = "NvtxHook"
+    _not_copied: tuple[str, ...] = ("_ranges",)
 
     def __init__(self) -> None:
-        self._ranges = NvtxRanges()
+        self._ranges = NvtxRanges()  # now, for its errors
+
+    @cached_property
+    def _ranges(self) -> NvtxRanges:
+        return NvtxRanges()
 
     def deleted(self, target: Any) -> None:
         """End what exceptions have left open."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Final, Literal, TextIO, TypedDict
 
 from torchprof_hooks.capture.record.site import Site
@@ -13,7 +14,7 @@ from torchprof_hooks.capture.tracking.device_meter import DeviceMeter
 from torchprof_hooks.capture.tracking.meters import meters_of
 from torchprof_hooks.capture.tracking.tracker import Tracker
 from torchprof_hooks.profiles.names import Phase, TimeUnit
-from torchprof_hooks.profiles.options import check_file, keyword_only
+from torchprof_hooks.profiles.options import check_file, check_whole, keyword_only
 
 
 class _Required(TypedDict):
@@ -54,9 +55,14 @@ class CallTimes(ABC):
     _name_header: str
     #: The phases whose times the summary has apart.
     _phases: tuple[Phase, ...] = ()
+    _not_copied: tuple[str, ...] = ("_records",)
 
     def __init__(self, history_size: int) -> None:
-        self._records = CallRecords(history_size, self._is_call)
+        self._history_size = check_whole("history_size", history_size, least=0)
+
+    @cached_property
+    def _records(self) -> CallRecords:
+        return CallRecords(self._history_size, self._is_call)
 
     @property
     def call_history(self) -> list[tuple[str, float]]:
