@@ -16,12 +16,21 @@ def header(profile: Profile) -> str:
     attributed = percent(profile.attributed_ns, profile.wall_ns)
     functions = ", functions," if profile.has_functions else " and"
     facts = [
+        *rank_texts(profile),
         measured_text(profile),
         *step_texts(profile),
         f"{attributed} in modules{functions} optimizers",
         *cost_texts(profile),
     ]
     return "torchprof_hooks: " + ", ".join(facts)
+
+
+def rank_texts(profile: Profile) -> Iterator[str]:
+    """Which process this is: ``rank 0 of 4``; nothing if it is the only one, or if
+    profiles of several were merged."""
+    if len(profile.provenance) == 1 and profile.provenance[0].world_size > 1:
+        (process,) = profile.provenance
+        yield f"rank {process.rank} of {process.world_size}"
 
 
 def nothing_text(profile: Profile) -> str:

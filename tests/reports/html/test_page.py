@@ -23,6 +23,7 @@ from torchprof_hooks.profiles.names import GROUPINGS
 from torchprof_hooks.profiles.program.program_profile import ProgramProfile
 from torchprof_hooks.profiles.program.strata import Strata
 from torchprof_hooks.profiles.program.stratum import Stratum
+from torchprof_hooks.profiles.ranks.provenance import Provenance
 from torchprof_hooks.profiles.rows import Row
 from torchprof_hooks.profiles.step_times import Bucket, StepTimes
 from torchprof_hooks.profiles.totals import Totals
@@ -317,6 +318,9 @@ def test_a_program_is_shown_as_on_its_screen() -> None:
     text = " ".join(each for _, each in page.texts).replace("\N{NO-BREAK SPACE}", " ")
     assert "1.00 s start-up with the first step, then 100.00 ms" in text
     assert "5 training steps" in text
+    assert "rank 1" not in text
+    second = replace(with_start_up(), provenance=(Provenance(1, 4),))
+    assert "rank 1 of 4 \N{MIDDLE DOT} 1.00 s start-up" in shown(program_page(second))
     assert "measuring took about 0.3 % of all, the start-up included" in text
     assert "Own cost about 3.00 ms, 0.3 % of all, the start-up included" in text
     assert "Hottest module 4 Linear: LM.blocks.*.mlp (60.0 %)" in text

@@ -22,6 +22,7 @@ from torchprof_hooks.profiles.program.program_facts import (
 from torchprof_hooks.profiles.program.program_profile import ProgramProfile
 from torchprof_hooks.profiles.program.strata import Strata
 from torchprof_hooks.profiles.program.stratum import Stratum
+from torchprof_hooks.profiles.ranks.provenance import Provenance
 from torchprof_hooks.profiles.step_times import Bucket, StepTimes
 from torchprof_hooks.profiles.totals import Totals
 from torchprof_hooks.reports.screen.screen import profile_screen, program_screen
@@ -160,6 +161,23 @@ def begun_with_evaluations(count: int) -> ProgramProfile:
 def test_a_start_up_that_ends_with_evaluation_calls(count: int, end: str) -> None:
     title = program_screen(begun_with_evaluations(count)).splitlines()[0]
     assert f": 1.00sec start-up with {end}, then 100.00ms" in title
+
+
+def test_the_first_line_names_the_rank_where_there_are_several() -> None:
+    def title(*processes: Provenance, width: int = 120) -> str:
+        found = replace(program(), provenance=processes)
+        return program_screen(found, width=width).splitlines()[0]
+
+    alone, one, other = Provenance(), Provenance(1, 4), Provenance(2, 4)
+    assert title(one).startswith("torchprof_hooks: rank 1 of 4, a.py, 1.10sec wall: ")
+    assert title(one, width=60) == "torchprof_hooks: rank 1 of 4, a.py"
+    for processes in [(), (alone,), (one, other)]:
+        assert title(*processes).startswith("torchprof_hooks: a.py, 1.10sec wall: ")
+    loop = replace(program().strata.functions.profile, provenance=(one,))
+    screen = profile_screen(loop)
+    assert screen.startswith("torchprof_hooks: rank 1 of 4, LM, 100.00ms wall")
+    header = loop.report(max_rows=3)
+    assert header.startswith("torchprof_hooks: rank 1 of 4, 100.00ms wall, ")
 
 
 def test_without_a_first_step_there_is_no_start() -> None:

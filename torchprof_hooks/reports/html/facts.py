@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from torchprof_hooks.profiles.profile import Profile
-from torchprof_hooks.reports.header import of_all_text
+from torchprof_hooks.reports.header import of_all_text, rank_texts
 from torchprof_hooks.reports.html.numbers import count_text, share_text, time_text
 from torchprof_hooks.reports.source import Source
 from torchprof_hooks.version import __version__
@@ -16,13 +16,14 @@ Fact = tuple[str, str]
 def headline(source: Source) -> str:
     """What was measured, in one line."""
     profile, shown = source.measured, source.modules
-    parts = [f"{time_text(shown.wall_ns)} measured"]
+    measured = f"{time_text(shown.wall_ns)} measured"
     count = shown.steps or shown.step_times.steps
     if source.start_up:
         start_up = f"{time_text(source.start_up.wall_ns)} start-up"
         end, after = source.end_of_start_up, time_text(shown.wall_ns)
-        parts = [f"{start_up} with {end}, then {after}"]
+        measured = f"{start_up} with {end}, then {after}"
         count = source.step_times.steps
+    parts = [*rank_texts(profile), measured]
     if count:
         parts.append(f"{count_text(count)} training steps")
     if shown.step_times.evaluations:

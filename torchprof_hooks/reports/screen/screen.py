@@ -15,6 +15,7 @@ from torchprof_hooks.reports.header import (
     cost_texts,
     measured_text,
     nothing_text,
+    rank_texts,
     step_texts,
 )
 from torchprof_hooks.reports.hottest import Hottest, hottest
@@ -119,9 +120,10 @@ def _screen(content: _Content, width: int, lines: int, colour: bool) -> str:
 
 
 def _title(content: _Content, width: int) -> Iterator[Line]:
-    """What was run, how long, and its steps."""
+    """What was run, by which of several ranks, how long, and its steps."""
     source = content.source
-    name = printable(" ".join(source.title.split()))
+    run = printable(" ".join(source.title.split()))
+    name = ", ".join(filter(None, [*rank_texts(source.measured), run]))
     times = measured_text(source.measured)
     if source.start_up:
         before, after = source.start_up.wall_ns, source.modules.wall_ns
