@@ -209,6 +209,8 @@ def test_a_profiler_that_was_never_entered_is_empty() -> None:
     assert torchprof_hooks.profile().profile == Profile()
     assert report.getvalue().endswith(
         "No module was called: there is nothing to report.\n"
+        "profile() measures the thread that enters it: other threads need one of "
+        "their own.\n"
     )
 
 

@@ -328,9 +328,12 @@ torchprof_hooks: 3.00ms wall, 0.0 % in modules and optimizers, measuring took ab
 0.0 %
 
 No module was called: there is nothing to report.
+profile() measures the thread that enters it: other threads need one of their own.
 """)
     assert render(Profile()).endswith(
-        "No module was called: there is nothing to report."
+        "No module was called: there is nothing to report.\n"
+        "profile() measures the thread that enters it: other threads need one of "
+        "their own."
     )
 
 

@@ -4,11 +4,17 @@ took."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Final
 
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.step_times import StepTimes
 from torchprof_hooks.reports.table import percent, plural
 from torchprof_hooks.reports.units import best_count_format, best_time
+
+#: Why calls that there were may not be seen.
+OTHER_THREADS: Final = (
+    "profile() measures the thread that enters it: other threads need one of their own."
+)
 
 
 def header(profile: Profile) -> str:
@@ -34,10 +40,11 @@ def rank_texts(profile: Profile) -> Iterator[str]:
 
 
 def nothing_text(profile: Profile) -> str:
-    """Why there are no tables."""
+    """Why there are no tables, in one or two lines. Whether other threads have called
+    modules is not known: to see that would cost each of their calls."""
     if profile.unmeasured_steps and not profile.steps:
         return "No step was looked into: there is nothing to report."
-    return "No module was called: there is nothing to report."
+    return f"No module was called: there is nothing to report.\n{OTHER_THREADS}"
 
 
 def measured_text(profile: Profile) -> str:

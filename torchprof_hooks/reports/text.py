@@ -73,7 +73,8 @@ def render(
     lines = [header(profile), *map("not measured: {}".format, profile.not_measured)]
     above = "\n".join(wrap(line, width) for line in lines)
     if profile.is_empty:
-        return f"{above}\n\n{nothing_text(profile)}"
+        texts = nothing_text(profile).splitlines()
+        return "\n".join([above, "", *(wrap(text, width) for text in texts)])
     return f"{above}\n\n{tables(profile, layout)}"
 
 

@@ -271,7 +271,10 @@ def test_a_profile_without_steps_says_so() -> None:
 
 def test_an_empty_profile_says_so() -> None:
     text = shown(profile_page(Profile()))
-    assert "No module was called: there is nothing to show." in text
+    said = (
+        "No module was called: there is nothing to show. profile() measures the thread"
+    )
+    assert said in text
     assert "What was measured, and how" in text
 
 

@@ -265,6 +265,7 @@ Measuring took about 0.0 %; not measured: FLOPs
 More: report(full=True), to_html(path)
 
 No module was called: there is nothing to report.
+profile() measures the thread that enters it: other threads need one of their own.
 """)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from torchprof_hooks.profiles.files.writing import replaced_file
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.program.program_profile import ProgramProfile
+from torchprof_hooks.reports.header import OTHER_THREADS
 from torchprof_hooks.reports.html.answers import answer_cards, answers
 from torchprof_hooks.reports.html.document import Section, document
 from torchprof_hooks.reports.html.escaping import escaped
@@ -79,7 +80,8 @@ def framed(page: str) -> str:
 def _page(source: Source) -> str:
     title = f"Profile of {source.title}" if source.title else "Profile"
     if source.modules.is_empty:
-        nothing = Section("", "<p>No module was called: there is nothing to show.</p>")
+        text = f"No module was called: there is nothing to show. {OTHER_THREADS}"
+        nothing = Section("", f"<p>{text}</p>")
         return document(title, "", [nothing, _measured(source)])
     data = PageData().content(source)
     return document(title, headline(source), _sections(source), data)

@@ -99,7 +99,8 @@ def program_screen(
 def _screen(content: _Content, width: int, lines: int, colour: bool) -> str:
     source = content.source
     if source.modules.is_empty:
-        nothing = [Line(nothing_text(source.modules))]
+        texts = nothing_text(source.modules).splitlines()
+        nothing = [Line(shorten(text, width)) for text in texts]
         head = [*_title(content, width), *_notes(content, width)]
         return joined([head, nothing], colour=colour)
     hot = hottest(row for row in source.rows("module") if row.kind == "module")
