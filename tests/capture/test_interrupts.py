@@ -35,6 +35,7 @@ from torchprof_hooks import (
 )
 from torchprof_hooks.capture.attach.blocks import heal
 from torchprof_hooks.capture.attach.engine import engine_patch
+from torchprof_hooks.capture.attach.module_hooks import CursorHooks
 from torchprof_hooks.capture.core import CORE
 from torchprof_hooks.capture.record.module_names import ModuleNames
 from torchprof_hooks.capture.sampling.prices import Level
@@ -205,6 +206,10 @@ def interrupted(make: Callable[[], Any], at: int, catches_inside: bool) -> str:
         program.run(entered, catches_inside)
     where = f"line {at}: {lines.place} ({catches_inside=})"
     program.run(nullcontext(), catches_inside=False)
+    program.run(make(), catches_inside=False)  # another one heals, too
+    if registered() != before:
+        left = [name for name, found in registered().items() if found != before[name]]
+        return f"{where} leaves {left} while it lives"
     program.run(entered, catches_inside=False)
     if registered() != before:
         left = [name for name, found in registered().items() if found != before[name]]
@@ -293,6 +298,28 @@ def test_a_pass_is_over_although_an_interrupt_came_before_it_was_ended(
         assert tracker.passes == []
         assert tracker.pass_owner is None
         leaf.sum().backward()
+
+
+@pytest.mark.parametrize("level", [Level.STEPS, Level.MODULES])
+def test_steps_that_an_interrupt_left_can_be_left_again(
+    level: Level, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*args: object) -> None:
+        raise KeyboardInterrupt
+
+    before = registered()
+    sampled_steps = SampledSteps(
+        lambda level, names: make_tracker(Settings(), names), Taking(level)
+    )
+    heal()
+    sampled_steps.start()
+    Program().run(nullcontext(), catches_inside=False)
+    with monkeypatch.context() as patched:
+        patched.setattr(CursorHooks, "follow", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            sampled_steps.stop(by_exception=True)
+    sampled_steps.stop(by_exception=True)
+    assert registered() == before
 
 
 # An interrupt while torch ends its recording leaves nothing to write: that is told.

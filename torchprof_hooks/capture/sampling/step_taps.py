@@ -67,19 +67,21 @@ class StepTaps:
         self._hooks.follow(tracker)
 
     def close(self, by_exception: bool = False) -> None:
-        """Show nothing any more."""
-        tracker, self._tracker = self._tracker, None
+        """Show nothing any more. What is known of the tracker is forgotten last: this
+        is done again where it was interrupted."""
+        tracker, tap = self._tracker, self._tap
         self.hides_functions = False
         self._hooks.follow(None)
         if tracker is not None:
             tracker.on_pause = tracker.log.on_fold = None
-        if self._tap is not None:
-            self._tap.close(by_exception)
-            self._tap = None
-        elif tracker is not None:
-            tracker.abort_all(by_exception)
-            for patch in loader_patches:
-                attachments.detach(patch, tracker)
+            if tap is not None:
+                tap.close(by_exception)
+            else:
+                tracker.abort_all(by_exception)
+                for patch in loader_patches:
+                    attachments.detach(patch, tracker)
+        self._tap = None
+        self._tracker = None
 
     def _follow(self, tracker: Tracker) -> None:
         self._tracker = tracker
