@@ -13,6 +13,7 @@ import pytest
 from tests.programs import TRAIN, plain, profiled, python, reports_in, written
 from tests.thorough import THOROUGH
 from torchprof_hooks import __version__
+from torchprof_hooks.program.cli import main
 from torchprof_hooks.program.launch import interpreter_options
 
 #: Prints what a program can see of how it was started, and what its children inherit.
@@ -241,3 +242,15 @@ def test_what_is_no_share_is_said() -> None:
     assert run.err == (
         "torchprof_hooks: --max-overhead must be a share, \"2%\" or 0.02, not 'half'\n"
     )
+
+
+@pytest.mark.parametrize(("argument", "code"), [("--help", 0), ("x", 2)])
+def test_arguments_of_build(
+    argument: str, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        main(["build", argument])
+    assert exit_.value.code == code
+    printed = capsys.readouterr()
+    usage = "usage: python -m torchprof_hooks build [-h]\n"
+    assert (printed.err if code else printed.out).startswith(usage)

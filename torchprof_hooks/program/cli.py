@@ -31,8 +31,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from torchprof_hooks.tracing import merge_command
 
         return merge_command.main(given[1:])
-    if given == [BUILD]:
-        return _build()
+    if given and given[0] == BUILD:
+        return _build(given[1:])
     if given and not given[0].startswith("-"):  # a script, and no options for us
         from torchprof_hooks.program.launch import launch
 
@@ -42,8 +42,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return launch_with_options(given, (*FILE_TOOLS, MERGE_TRACES, BUILD))
 
 
-def _build() -> int:
+def _build(arguments: Sequence[str]) -> int:
     """Build the native core, if it is not there. Returns the exit code."""
+    import argparse
+
+    parser = argparse.ArgumentParser(
+        prog="python -m torchprof_hooks build",
+        description="Build the native core for the installed torch, if it is not "
+        "there, and say where it is.",
+    )
+    parser.parse_args(arguments)
     from torchprof_hooks.capture.core.build import NotBuiltError, native_module
     from torchprof_hooks.program.handover import complain
 
