@@ -286,6 +286,19 @@ def test_what_is_in_the_way_of_the_binary_ends_no_program(
     assert choose().reason.startswith("no cache for the native core: ")
 
 
+@pytest.mark.parametrize("path", ["cache", "", "~/cache"])
+def test_a_cache_that_is_no_absolute_path_is_none(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("XDG_CACHE_HOME", path)
+    monkeypatch.setenv("CXX", compiler(tmp_path, "exit 1"))
+    folder = tmp_path / "home" / ".cache" / "torchprof_hooks"
+    assert cached_path().parent == folder
+    assert not Path("cache").exists()
+
+
 def test_a_user_without_a_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def nobody(number: int) -> None:
         raise KeyError(number)

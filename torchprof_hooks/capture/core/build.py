@@ -243,7 +243,9 @@ def _compiler() -> str:
 def _own_folder() -> Path:
     """The folder in the user's cache. Nobody else may write there: what lies in it is
     loaded into the process."""
-    home = os.environ.get("XDG_CACHE_HOME") or Path("~", ".cache")
+    home = os.environ.get("XDG_CACHE_HOME", "")
+    if not os.path.isabs(home):  # its specification has such paths ignored
+        home = os.path.join("~", ".cache")
     try:
         folder = Path(home, "torchprof_hooks").expanduser()
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
