@@ -371,6 +371,15 @@ def test_what_cannot_be_parsed_is_exit_code_2(
     assert "error: " in capsys.readouterr().err.splitlines()[-1]
 
 
+def test_a_folder_without_a_name(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        main(["ranks", ""])
+
+    assert exit_.value.code == 2
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert "argument folder: give the folder with the profiles of ranks" in last
+
+
 @pytest.mark.parametrize("command", ["show", "compare", "merge"])
 def test_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exit_:

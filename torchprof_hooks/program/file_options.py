@@ -124,7 +124,7 @@ def _add_ranks(subparsers: Subparsers) -> None:
         "one the others wait for, in which module or code it spends that, the phases "
         "of each, and the rows in which they differ.",
     )
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("folder", type=_folder)
     _add_by(parser, "rows are one per module (the default), class, function or call")
     kinds = ("text", "html", "json", "csv")
     parser.add_argument("--format", choices=kinds, default="text")
@@ -145,6 +145,12 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
 
 def _add_max_rows(parser: argparse.ArgumentParser, meaning: str) -> None:
     parser.add_argument("--max-rows", type=_positive, metavar="N", help=meaning)
+
+
+def _folder(written: str) -> Path:
+    if not written:  # a variable of the shell that is not set; for Path, it is "."
+        raise argparse.ArgumentTypeError("give the folder with the profiles of ranks")
+    return Path(written)
 
 
 def _threshold(written: str) -> float:
