@@ -97,11 +97,11 @@ Special()(torch.ones(2, 4))
 
 
 MANY_THREADS = """
-from torchprof_hooks import class_profiler
+from torchprof_hooks.hooks import ended_threads
 from torchprof_hooks.capture.attach.attachments import Attachments
 from torchprof_hooks.capture.attach.engine import engine_patch
 
-class_profiler.ENDED_KEPT = {kept}
+ended_threads.ENDED_KEPT = {kept}
 attach, attached = Attachments.attach, []
 
 def counting(self, *given):

@@ -6,19 +6,18 @@ import atexit
 import multiprocessing
 import os
 import sys
-import threading
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Final, TextIO, TypeVar, overload
+from typing import TextIO, TypeVar, overload
 
 import torch
 
 from torchprof_hooks.capture.record.module_names import ModuleNames
 from torchprof_hooks.capture.tracking.make_tracker import new_tracker
 from torchprof_hooks.capture.tracking.tap import ProcessTap
-from torchprof_hooks.capture.tracking.thread_trackers import ThreadTrackers
 from torchprof_hooks.capture.tracking.tracker import Tracker
+from torchprof_hooks.hooks.ended_threads import EndedThreads
 from torchprof_hooks.measure.uninterrupted import uninterrupted
 from torchprof_hooks.profiles.names import TimeUnit
 from torchprof_hooks.profiles.options import check_file
@@ -29,9 +28,6 @@ Class = TypeVar("Class", bound=type[torch.nn.Module])
 
 #: Attribute of a decorated class that holds its `ClassProfiler`.
 ATTRIBUTE = "__profiler__"
-#: So many trackers of threads that have ended are kept as they are: making a profile
-#: of one takes milliseconds, and most programs have few threads.
-ENDED_KEPT: Final = 128
 
 
 class ClassProfiler:
@@ -46,13 +42,16 @@ class ClassProfiler:
         self._cls = cls
         self._unit = unit
         self._file = file
-        self._folded = Profile()  # of threads that have ended
-        self._folding = threading.RLock()
         self._tap = ProcessTap(
             self._make_tracker,
             lambda tracker, module: (
                 tracker.site.module is not None or isinstance(module, cls)
             ),
+        )
+        self._threads = EndedThreads(
+            self._tap.threads.trackers,
+            has_ended=lambda tracker: tracker.retired_ns is not None,
+            profile_of=_profile_of,
         )
         self._pid = os.getpid()
         atexit.register(self._report_at_exit)
@@ -60,35 +59,12 @@ class ClassProfiler:
     @property
     def profile(self) -> Profile:
         """Everything measured so far."""
-        from torchprof_hooks.capture.snapshot import merge_snapshots, take_snapshot
-
-        with self._folding:
-            trackers = [*self._tap.threads.trackers]
-            found = [take_snapshot(tracker, tracker.age_ns) for tracker in trackers]
-            return merge_snapshots([self._folded, *found])
+        return self._threads.profile
 
     def _make_tracker(self) -> Tracker:
-        """For a thread that is new. Where many have ended, each makes room for itself:
-        a server may have one for each request."""
-        threads = self._tap.threads
-        is_full = len(threads.trackers) - len(threads.running) >= ENDED_KEPT
-        if is_full and self._folding.acquire(blocking=False):
-            try:
-                self._fold(threads)
-            finally:
-                self._folding.release()
+        """For a thread that is new."""
+        self._threads.make_room()
         return new_tracker(ModuleNames(number_roots=False))
-
-    def _fold(self, threads: ThreadTrackers) -> None:
-        """Keep of the thread that ended first only its profile, in that of others."""
-        from torchprof_hooks.capture.snapshot import take_snapshot
-
-        for tracker in threads.trackers:
-            if tracker.retired_ns is not None:
-                found = take_snapshot(tracker, tracker.age_ns)
-                self._folded = self._folded.merge(found)
-                threads.trackers.remove(tracker)
-                return
 
     def _report_at_exit(self) -> None:
         if os.getpid() != self._pid:
@@ -103,6 +79,12 @@ class ClassProfiler:
             return  # one that was spawned to load data, say, has imported the class
         report = profile.report(unit=self._unit)
         print(f"{self._cls.__qualname__}\n{report}", file=self._file or sys.stderr)
+
+
+def _profile_of(tracker: Tracker) -> Profile:
+    from torchprof_hooks.capture.snapshot import take_snapshot
+
+    return take_snapshot(tracker, tracker.age_ns)
 
 
 @overload

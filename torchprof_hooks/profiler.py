@@ -18,6 +18,7 @@ import torch
 
 from torchprof_hooks.capture.attach.blocks import ExitMethod, heal, held_for
 from torchprof_hooks.capture.tracking.tensor_memory import memory_counter
+from torchprof_hooks.hooks.ended_threads import EndedThreads
 from torchprof_hooks.hooks.measuring import Settings, ThreadRounds, rounds_after
 from torchprof_hooks.hooks.rates import NO_RATES, Rates, checked_rates
 from torchprof_hooks.hooks.saving import Saving
@@ -59,6 +60,9 @@ class Profiler(Reportable, Exportable):
         self._rates = rates
         self._local = threading.local()
         self._rounds: list[ThreadRounds] = []
+        self._threads = EndedThreads(
+            self._rounds, ThreadRounds.have_ended, ThreadRounds.snapshot
+        )
         self._taken: list[Profile] = []  # what `take` has returned, as one
 
     def __reduce__(self) -> tuple[Any, ...]:  # a copy has not begun to measure
@@ -124,7 +128,7 @@ class Profiler(Reportable, Exportable):
     @property
     def profile(self) -> Profile:
         """Everything measured so far, also in the middle of it."""
-        return self._signed(self._with_taken(self._measured()))
+        return self._signed(self._with_taken(self._threads.profile))
 
     def take(self) -> Profile:
         """What was measured since the last `take`, or since the beginning. It stays a
@@ -135,9 +139,9 @@ class Profiler(Reportable, Exportable):
         """
         if self._is_entered():
             raise RuntimeError("take() must be called while the profiler is stopped")
-        measured = self._measured()
+        measured = self._threads.profile
         self._taken = [self._with_taken(measured)]
-        self._rounds = []  # those of threads that go on come back
+        self._threads.forget_all()  # those of threads that go on come back
         return self._signed(measured)
 
     def _is_entered(self) -> bool:
@@ -146,11 +150,6 @@ class Profiler(Reportable, Exportable):
     def _signed(self, profile: Profile) -> Profile:
         signed = self._saving.signed(profile, has_ended=not self._is_entered())
         return self._rates.added(signed)
-
-    def _measured(self) -> Profile:
-        from torchprof_hooks.capture.snapshot import merge_snapshots
-
-        return merge_snapshots([rounds.snapshot() for rounds in self._rounds])
 
     def _with_taken(self, measured: Profile) -> Profile:
         return self._taken[0].merge(measured) if self._taken else measured
@@ -163,7 +162,8 @@ class Profiler(Reportable, Exportable):
         rounds: ThreadRounds | None = getattr(self._local, "rounds", None)
         if rounds is None or rounds not in self._rounds:
             rounds = self._local.rounds = rounds_after(rounds, self._settings)
-            self._rounds.append(rounds)
+            self._local.life = rounds.life_of_thread()
+            self._threads.add(rounds)
         return rounds
 
 

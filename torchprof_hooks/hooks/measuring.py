@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -32,6 +33,10 @@ class Settings(NamedTuple):
     max_overhead: float | None = None
 
 
+class _Life:
+    """Dies with a thread."""
+
+
 class ThreadRounds:
     """The measured blocks of one thread, one after the other. A block inside another
     one of the same profiler is a part of that."""
@@ -39,10 +44,22 @@ class ThreadRounds:
     def __init__(self, settings: Settings) -> None:
         self._blocks: list[Block] = []
         self._steps = _make_steps(settings)
+        self._life: weakref.ref[_Life] | None = None
 
     @property
     def is_entered(self) -> bool:
         return bool(self._open_blocks())
+
+    def life_of_thread(self) -> object:
+        """For the running thread, whose these rounds are, to keep until it ends."""
+        life = _Life()
+        self._life = weakref.ref(life)
+        return life
+
+    def have_ended(self) -> bool:
+        """Whether their thread has, and they are over."""
+        is_over = self._life is not None and self._life() is None
+        return is_over and not self.is_entered
 
     def renew(self) -> None:
         """Begin another profile of this thread. Its steps go on where they were."""

@@ -1,0 +1,103 @@
+"""One profiler for threads that end, as a server has one for each request."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from tests.fake_clock import MS, burn
+from torchprof_hooks import Profile, profile
+from torchprof_hooks.hooks import ended_threads
+
+KEPT = 5
+pytestmark = pytest.mark.usefixtures("clock")
+
+
+@pytest.fixture(autouse=True)
+def few_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ended_threads, "ENDED_KEPT", KEPT)
+
+
+class Burns(nn.Linear):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        burn(2)
+        return super().forward(x)
+
+
+def step() -> None:
+    Burns(3, 3)(torch.ones(2, 3)).sum().backward()
+
+
+def calls(found: Profile) -> int:
+    return sum(row.calls for row in found.rows() if row.name == "Burns")
+
+
+def in_threads(count: int, work: Callable[[], object]) -> None:
+    for _ in range(count):
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+
+
+@pytest.mark.parametrize("options", [{}, {"functions": True}], ids=str)
+def test_threads_that_have_ended_are_kept_as_one_profile(
+    options: dict[str, Any],
+) -> None:
+    prof = profile(**options)
+
+    @prof
+    def request() -> None:
+        step()
+
+    in_threads(4 * KEPT, request)
+
+    assert len(prof._rounds) == KEPT
+    row = {row.name: row for row in prof.profile.rows()}["Burns"]
+    assert row.phases["forward"].calls == row.phases["backward"].calls == 4 * KEPT
+    assert row.phases["forward"].self_ns == 4 * KEPT * 2 * MS
+    assert prof.profile.wall_ns == 4 * KEPT * 2 * MS
+
+
+def test_with_a_budget() -> None:
+    prof = profile(max_overhead=0.5)
+    in_threads(4 * KEPT, prof(step))
+    assert len(prof._rounds) == KEPT
+    assert prof.profile.steps + prof.profile.unmeasured_steps == 4 * KEPT
+
+
+def test_what_is_taken_is_taken_once() -> None:
+    prof = profile()
+    taken = []
+    for _ in range(2):
+        in_threads(2 * KEPT, prof(step))
+        taken.append(prof.take())
+    in_threads(1, prof(step))
+    assert [calls(one) for one in taken] == [2 * KEPT] * 2
+    assert calls(prof.profile) == 4 * KEPT + 1
+
+
+def test_threads_that_go_on_stay_as_they_are() -> None:
+    prof = profile()
+    until, ready = threading.Event(), threading.Semaphore(0)
+
+    def goes_on() -> None:
+        prof(step)()
+        ready.release()
+        until.wait(20)
+        prof(step)()
+
+    threads = [threading.Thread(target=goes_on) for _ in range(2 * KEPT)]
+    for thread in threads:
+        thread.start()
+        assert ready.acquire(timeout=20)
+    in_threads(2 * KEPT, prof(step))
+    assert len(prof._rounds) == 3 * KEPT
+    until.set()
+    for thread in threads:
+        thread.join()
+    assert calls(prof.profile) == 6 * KEPT
