@@ -51,8 +51,7 @@ class Sigterm:
         os.kill(os.getpid(), signal.SIGTERM)
 
     def _comes_again(self) -> bool:
-        """Have it come again in a moment. Whether it will: not for ever, nor when
-        Python gives a program that is ending no new threads."""
+        """Have it come again in a moment. Whether it will: not for ever."""
         now_s = time.monotonic()
         self._until_s = self._until_s or now_s + PATIENCE_S
         if now_s >= self._until_s:
@@ -60,9 +59,24 @@ class Sigterm:
         try:
             # Not by `threading`: this thread may have been interrupted in a lock of it.
             start_new_thread(_send_again, (os.getpid(),))
-        except RuntimeError:
-            return False
+        except RuntimeError:  # since Python 3.12, of a program that is ending
+            return self._comes_by_alarm()
         return True
+
+    def _comes_by_alarm(self) -> bool:
+        """The same without a thread, if the program has no use for alarms."""
+        if not hasattr(signal, "setitimer"):  # as on Windows
+            return False
+        is_free = meant_handler(signal.SIGALRM) == signal.SIG_DFL
+        if not is_free or any(signal.getitimer(signal.ITIMER_REAL)):
+            return False
+        signal.signal(signal.SIGALRM, self._come_by_alarm)
+        signal.setitimer(signal.ITIMER_REAL, _PAUSE_S)
+        return True
+
+    def _come_by_alarm(self, number: int, frame: FrameType | None) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        self._come(signal.SIGTERM, frame)
 
 
 def _send_again(pid: int) -> None:
