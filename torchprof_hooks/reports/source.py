@@ -16,6 +16,7 @@ from torchprof_hooks.profiles.rows import Row
 from torchprof_hooks.profiles.step_times import NO_STEP_TIMES, StepTimes
 from torchprof_hooks.profiles.tree import Node
 from torchprof_hooks.reports.program.tips import Tip, find_tips
+from torchprof_hooks.reports.table import plural
 
 #: Outermost modules that a page has in its title.
 _NAMES: Final = 3
@@ -51,8 +52,8 @@ class Source:
         times = NO_STEP_TIMES if self.start_up is None else self.start_up.step_times
         if times.steps or not times.evaluations:
             return "the first step"
-        number = f"{times.evaluations} " * (times.evaluations > 1)
-        return f"the first {number}evaluation call" + "s" * bool(number)
+        calls = plural(times.evaluations, "evaluation call")
+        return f"the first {calls.removeprefix('1 ')}"
 
     @property
     def modules(self) -> Profile:
