@@ -75,6 +75,16 @@ def ticking(clock: FakeClock) -> FakeClock:
 
 
 @pytest.fixture
+def no_mode_stays() -> Iterator[None]:
+    """A mode that a test leaves on torch's stack is its failure, and no other's."""
+    yield
+    left = torch._C._len_torch_function_stack()
+    while torch._C._len_torch_function_stack():
+        torch._C._pop_torch_function_stack()
+    assert left == 0
+
+
+@pytest.fixture
 def small_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     """A few steps fill the tables of records that are kept for a while."""
     monkeypatch.setattr(ownership, "NEWEST_RECORDS", 4)

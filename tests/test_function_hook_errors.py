@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
 
 import pytest
-import torch
 import torch.nn.functional as F
 
 from tests.functions import (
@@ -21,6 +19,8 @@ from tests.functions import (
     x,
 )
 from torchprof_hooks import FunctionHook, add_hook, delete_hook, profile
+
+pytestmark = pytest.mark.usefixtures("no_mode_stays")
 
 
 class OopsError(Exception):
@@ -50,15 +50,6 @@ class Failing(FunctionRecorder):
         if event == self.at:
             self.at = None
             raise self.error(event)
-
-
-@pytest.fixture(autouse=True)
-def no_mode_stays() -> Iterator[None]:
-    yield
-    left = torch._C._len_torch_function_stack()
-    while torch._C._len_torch_function_stack():
-        torch._C._pop_torch_function_stack()
-    assert left == 0
 
 
 # Hooks that raise

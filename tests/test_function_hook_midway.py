@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -21,14 +20,7 @@ from tests.functions import (
 )
 from torchprof_hooks import FunctionCall, FunctionHook, add_hook, delete_hook
 
-
-@pytest.fixture(autouse=True)
-def no_mode_stays() -> Iterator[None]:
-    yield
-    left = torch._C._len_torch_function_stack()
-    while torch._C._len_torch_function_stack():
-        torch._C._pop_torch_function_stack()
-    assert left == 0
+pytestmark = pytest.mark.usefixtures("no_mode_stays")
 
 
 def test_a_hook_entered_in_the_middle_of_a_call() -> None:
