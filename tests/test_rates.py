@@ -43,8 +43,8 @@ def counted(self_ms: int, flops: float) -> Totals:
     return replace(own(self_ms * MS), flops=round(flops))
 
 
-def types(function: str, *inputs: str) -> ModuleInfo:
-    return ModuleInfo(function, "function", inputs=inputs)
+def types(function: str, *inputs: str, autocast: str = "") -> ModuleInfo:
+    return ModuleInfo(function, "function", inputs=inputs, autocast=autocast)
 
 
 #: 100 ms at 10^12 operations per second: 10^11 would be all.
@@ -179,6 +179,25 @@ def test_the_type_of_most_operations() -> None:
         },
     )
     assert counted_types(more) == ("float16", "cuda")
+
+
+@pytest.mark.parametrize(
+    ("inputs", "autocast", "computed"),
+    [
+        ("float32@cuda", "bfloat16", ("bfloat16", "cuda")),
+        ("float32@cuda", "bfloat16|float16", ("bfloat16", "cuda")),
+        ("float64@cuda", "bfloat16", ("float64", "cuda")),  # left as it is
+        ("float32@cuda", "", ("float32", "cuda")),
+    ],
+)
+def test_the_type_that_autocast_computes_in(
+    inputs: str, autocast: str, computed: tuple[str, str]
+) -> None:
+    made = hand_built(
+        {(LINEAR, "forward"): counted(1, 10)},
+        {LINEAR: types("linear", inputs, inputs, autocast=autocast)},
+    )
+    assert counted_types(made) == computed
 
 
 @pytest.mark.parametrize(

@@ -121,6 +121,20 @@ def test_inputs_of_calls() -> None:
     assert not [row for row in profile.rows("function") if row.inputs]
 
 
+def test_what_autocast_makes_of_inputs() -> None:
+    layer = nn.Linear(3, 4)
+
+    def step() -> None:
+        layer(x(5, 3))
+        with torch.autocast("cpu", torch.bfloat16):
+            layer(x(7, 3))
+
+    found = {row.name: row for row in profiled(step, times=2).rows("call")}
+    assert found["Linear: linear(5x3, 4x3, 4)"].autocast == ""
+    made = found["Linear: linear(7x3, 4x3, 4)"]
+    assert (made.inputs, made.autocast) == (("float32@cpu",) * 3, "bfloat16")
+
+
 def test_inputs_that_differ_by_place() -> None:
     model = nn.Sequential(nn.Tanh(), nn.Tanh())
     single, double = torch.ones(3), torch.ones(3).double()

@@ -29,9 +29,10 @@ NONE = "Tips\n---\n  None: nothing that is looked for was found."
 Cells = Mapping[tuple[str, Phase], Totals]
 
 
-def call(name: str, *inputs: str) -> dict[str, ModuleInfo]:
+def call(name: str, *inputs: str, autocast: str = "") -> dict[str, ModuleInfo]:
     """What is known of a function call with inputs of these types."""
-    return {name: ModuleInfo(name.partition("(")[0], "function", inputs=inputs)}
+    function = name.partition("(")[0]
+    return {name: ModuleInfo(function, "function", inputs=inputs, autocast=autocast)}
 
 
 def profile(
@@ -518,13 +519,18 @@ def test_times_on_a_device() -> None:
 
 
 def product(
-    name: str, *inputs: str, ns: int = 50 * MS, is_trained: bool = False, **facts: Any
+    name: str,
+    *inputs: str,
+    ns: int = 50 * MS,
+    is_trained: bool = False,
+    autocast: str = "",
+    **facts: Any,
 ) -> list[str]:
     """Tips on a program with a function call like that."""
     cells: dict[Any, Totals] = {(f"Net > {name}", "forward"): own(ns, 10)}
     if is_trained:
         cells[f"Net > {name}", "backward"] = own(1, 10)
-    took = profile(cells, call(name, *inputs))
+    took = profile(cells, call(name, *inputs, autocast=autocast))
     return tips(program(took, facts=ProgramFacts(**facts)))
 
 
@@ -544,6 +550,10 @@ def test_autocast_in_inference() -> None:
     assert product("linear(8x8, scalar)", *MIXED) == []
     assert product("mul(8x8, 8x8)", *MIXED) == []
     assert len(product("conv2d(8x8x8x8, 8x8x1x1)", *MIXED)) == 1
+    # The weights and the inputs of layers after a normalisation: single precision both.
+    single = product("linear(8x8, 8x8)", *MIXED[1:] * 2, autocast="bfloat16")
+    assert single == product("linear(8x8, 8x8)", *MIXED)
+    assert product("linear(8x8, 8x8)", "float64@cpu", autocast="bfloat16")[1:] == []
 
 
 HALF = ("float16@cuda", "float16@cuda")
@@ -565,6 +575,8 @@ def test_sizes_that_do_not_suit_tensor_cores() -> None:
     assert [tip[:62] for tip in trained] == [
         "Half-precision products of sizes that are no multiple of 8 (60"
     ]
+    made = product("linear(8x60, 64x60)", *single, autocast="float16", is_trained=True)
+    assert made == trained
 
 
 @pytest.mark.parametrize(
@@ -603,6 +615,8 @@ def test_tf32() -> None:
     assert product("linear(31x64, 255x64)", *single) == []
     assert product("linear(31x64, 255x64)", "float32@cpu", **unused) == []
     assert product("tanh(31x64)", "float32@cuda", **unused) == []
+    made = {"autocast": "bfloat16", "is_trained": True}
+    assert product("linear(32x64, 64x64)", *single, **made, **unused) == []
 
 
 def test_tf32_next_to_autocast() -> None:

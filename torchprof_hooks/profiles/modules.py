@@ -27,6 +27,8 @@ class ModuleInfo:
     inputs: data type and device of a call's first input tensors, as they were when the
         call was first made at each place: ``float32@cpu``. () where calls are not told
         apart by their shapes, `MIXED_INPUTS` if places differ.
+    autocast: the type that autocast was to make the inputs of products at that call:
+        ``bfloat16``; "" where it was off.
     place: of an outermost module, and of a function called from outside of modules,
         "called first at train.py:42"; of a profiled function, "made at train.py:42".
     order: place among the names of a run, in the order of their first calls.
@@ -39,6 +41,7 @@ class ModuleInfo:
     order: Count = 0
     implementation: Annotated[str, OPTIONAL] = ""
     inputs: Annotated[tuple[str, ...], OPTIONAL] = ()
+    autocast: Annotated[str, OPTIONAL] = ""
     place: Annotated[str, OPTIONAL] = ""
 
     def with_alias(self, name: str) -> ModuleInfo:
@@ -60,6 +63,7 @@ class ModuleInfo:
             order=min(self.order, other.order),
             implementation=united(self.implementation, other.implementation, "|"),
             inputs=_same_inputs(self.inputs, other.inputs),
+            autocast=united(self.autocast, other.autocast, "|"),
             place=united(self.place, other.place, "|"),
         )
 

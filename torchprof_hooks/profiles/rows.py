@@ -49,7 +49,8 @@ class Row:
     module: the module around a function call, or the module itself ("": none, or more
         than one).
     implementation: what runs a function (see `ModuleInfo`).
-    inputs: by call, the types of a function's inputs (see `ModuleInfo`).
+    inputs, autocast: by call, the types of a function's inputs, and what autocast makes
+        of them (see `ModuleInfo`).
     """
 
     name: str
@@ -61,6 +62,7 @@ class Row:
     module: str = ""
     implementation: str = ""
     inputs: tuple[str, ...] = ()
+    autocast: str = ""
 
     @property
     def self_ns(self) -> int:
@@ -247,4 +249,5 @@ def row_fields(
         "module": module,
         "implementation": info.implementation,
         "inputs": info.inputs,
+        "autocast": info.autocast,
     }

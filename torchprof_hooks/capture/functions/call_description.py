@@ -41,6 +41,11 @@ class CallDescription(NamedTuple):
     autocast: torch.dtype | None = None
     again_bytes: int = 0
 
+    @property
+    def autocast_name(self) -> str:
+        """``bfloat16``, say; "" where autocast is off."""
+        return str(self.autocast or "").removeprefix("torch.")
+
     def tensors(self) -> list[TensorKind]:
         """All tensors that the call is given, in order."""
         found: list[TensorKind] = []

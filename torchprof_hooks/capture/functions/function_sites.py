@@ -98,9 +98,6 @@ class FunctionSites:
             shaped = self.site_of_function(site.caller, site.function or "", kept)
             began_ns = perf_counter_ns()
             shaped.is_python = site.is_python
-            types = input_types((*args, *kwargs.values()))
-            known = self._tree.names.infos[site.name]
-            self._note(shaped.name, replace(known, inputs=types, place=""))
             # The name of a site shows only so many shapes: there may be others to it.
             is_alone = len(self._tree.sites) > known_sites and kept != OTHER_SHAPES
             shaped.described = (
@@ -108,6 +105,13 @@ class FunctionSites:
                 if self._counts_flops and is_alone
                 else None
             )
+            info = replace(
+                self._tree.names.infos[site.name],
+                inputs=input_types((*args, *kwargs.values())),
+                autocast=shaped.described.autocast_name if shaped.described else "",
+                place="",
+            )
+            self._note(shaped.name, info)
             site.by_shapes[kept] = shaped
             self._tree.placed(site.caller, began_ns)
         return shaped

@@ -19,7 +19,7 @@ Version 5::
      "collectives": [{"name": ..., "group": ..., "group_size": ..., "calls": ..., ...}],
      "modules": {name: {"class_name": ..., "kind": ..., "aliases": [...],
                         "compiled": ..., "order": ..., "implementation": ...,
-                        "inputs": [...], "place": ...}},
+                        "inputs": [...], "autocast": ..., "place": ...}},
      "cells": {"names": [name, ...], "path": [[0, 1], ...], "phase": [...],
                "calls": [...], ..., "flops": [...], "overhead_ns": [...],
                "used_bytes": [...], ...}}

@@ -9,18 +9,20 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from itertools import product
 from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 from torchprof_hooks.profiles.cells import overhead_ns
 from torchprof_hooks.profiles.files.fields import OPTIONAL, BigCount
 
 if TYPE_CHECKING:
+    from torchprof_hooks.profiles.modules import ModuleInfo
     from torchprof_hooks.profiles.operations.roofline import Roofline
     from torchprof_hooks.profiles.profile import Profile
     from torchprof_hooks.profiles.rows import Row
 
-#: Bytes of a number. Where the inputs of a product differ, as with autocast, it is
-#: computed in the narrowest.
+#: Bytes of a number. Where the inputs of a product differ, it is computed in the
+#: narrowest.
 _WIDTHS: Final = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 
 
@@ -140,11 +142,20 @@ def counted_types(profile: Profile) -> tuple[str, str]:
     flops: Counter[tuple[str, str]] = Counter()
     for (path, _), totals in profile.cells.items():
         if totals.flops:
-            inputs = (i.partition("@") for i in profile.modules[path[-1]].inputs)
-            types = [(t, device) for t, _, device in inputs if t in _WIDTHS]
+            types = _types_of_product(profile.modules[path[-1]])
             if types:
                 flops[min(types, key=_width)] += totals.flops
     return flops.most_common(1)[0][0] if flops else ("", "")
+
+
+def _types_of_product(info: ModuleInfo) -> list[tuple[str, str]]:
+    """Those of its inputs, and what autocast makes of them: of single precision, never
+    of double (see torch's page on autocast)."""
+    inputs = (kind.partition("@") for kind in info.inputs)
+    types = [(name, device) for name, _, device in inputs if name in _WIDTHS]
+    made = [name for name in info.autocast.split("|") if name in _WIDTHS]
+    single = [device for name, device in types if name == "float32"]
+    return [*types, *product(made, single)]
 
 
 def _width(found: tuple[str, str]) -> tuple[int, str, str]:

@@ -71,11 +71,15 @@ def _shapes(text: str) -> Iterator[Shape]:
 
 
 def tensor_types(row: Row) -> frozenset[str]:
-    """Data types of a call's inputs, of which those are left out that have one element
-    and no dimension: they do not count where types meet."""
+    """Data types of a call's inputs, and what autocast makes of single precision. Those
+    of inputs of one element without a dimension are left out: they do not count where
+    types meet."""
     shapes = shapes_of(row)
-    return frozenset(
+    types = {
         kind.partition("@")[0]
         for index, kind in enumerate(row.inputs)
         if index >= len(shapes) or shapes[index]
-    )
+    }
+    if row.autocast and "float32" in types:
+        types.update(row.autocast.split("|"))
+    return frozenset(types)

@@ -101,7 +101,7 @@ def unaligned_sizes(evidence: Evidence) -> Iterator[Tip]:
 def _is_half_on_cuda(row: Row) -> bool:
     """Whether a product is computed in half precision: if one input has it, autocast
     converts the others."""
-    types = {kind.partition("@")[0] for kind in row.inputs}
+    types = tensor_types(row)
     on_cuda = all(kind.endswith("@cuda") for kind in row.inputs)
     return on_cuda and bool(types & _HALF) and types <= _HALF | {"float32"}
 
