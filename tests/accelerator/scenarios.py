@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from torch import nn
 from tests.accelerator.device import Work, load
 from tests.fake_clock import burn, fake_clock
 from torchprof_hooks import MemorySummary, Profile, function_hooks, profile
+from torchprof_hooks.capture import snapshot
 from torchprof_hooks.measure.origin import Origin
 from torchprof_hooks.profiles.errors import MemoryUnavailableError
 
@@ -186,6 +188,30 @@ def many_calls(device: Any) -> Any:
     return [device_ms(prof.profile)["Sequential.0"], made, waits]
 
 
+def waits_for_the_host(device: Any) -> Any:
+    """The share of stamps at which it does: where the host is slower, and where it is
+    ahead."""
+    seen: list[float] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(snapshot, "without_waits", _noting(seen))
+        for queued, took in ((0, 1), (1, 0)):
+            model = nn.Sequential(Work(device, (queued, took), (queued, took)))
+            torch.accelerator.current_stream().synchronize()
+            with profile() as prof:
+                for _ in range(100):
+                    model(X).sum().backward()
+            device_ms(prof.profile)
+    return seen
+
+
+def _noting(seen: list[float]) -> Callable[..., list[int]]:
+    def note(device_ns: list[int], waits: float, *_: object) -> list[int]:
+        seen.append(waits)
+        return device_ns
+
+    return note
+
+
 def first_step(device: Any) -> Any:
     """The host is ahead of the device, which has done nothing of the first step when
     that ends; later, some is booked in the loop, and the rest at its end."""
@@ -282,6 +308,7 @@ SCENARIOS = (
     captured,
     failing,
     many_calls,
+    waits_for_the_host,
     first_step,
     memory,
     other_devices,

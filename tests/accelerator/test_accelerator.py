@@ -102,6 +102,13 @@ def test_events_are_used_again(found: dict[str, Any]) -> None:
     assert waits == 0
 
 
+def test_how_often_it_waits_for_the_host(found: dict[str, Any]) -> None:
+    slow_host, fast_host = found["waits_for_the_host"]
+
+    assert slow_host == 1
+    assert fast_host == 0
+
+
 def test_the_first_step_has_what_it_queued(found: dict[str, Any]) -> None:
     first, later, waits = found["first_step"]
 

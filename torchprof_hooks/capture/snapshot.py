@@ -11,6 +11,7 @@ from typing import Final
 from torchprof_hooks.capture.core import CORE
 from torchprof_hooks.capture.core.span_log import Int64s, Times
 from torchprof_hooks.capture.functions.flop_count import FlopCount
+from torchprof_hooks.capture.overhead.device_waits import without_waits
 from torchprof_hooks.capture.overhead.overhead_model import overhead_of_sites
 from torchprof_hooks.capture.record.garbage_log import Collections, GarbageLog
 from torchprof_hooks.capture.record.memory_log import MemorySums
@@ -70,7 +71,9 @@ def take_snapshot(
     calls, own_ns = _padded(read.calls, len(sites)), _own_ns(sites, read, garbage)
     work = (flop_count or FlopCount()).work_of_sites(sites, calls)
     costs = overhead_of_sites(tracker, costs_like or tracker, sites, calls, own_ns)
-    device, bytes_ = _device_own(tracker, sites), _memory_own(memory, tracker, sites)
+    on_device, bytes_ = _device_own(tracker, sites), _memory_own(memory, tracker, sites)
+    waits = _device_waits(tracker)
+    device = without_waits(on_device, waits, sites, calls, costs)
     totals = _totals_of_sites(sites, read, own_ns, device, bytes_, work, costs)
     cells = _cells(sites, totals, garbage, measured_ns, counted.after_backward_ns)
     times = counted.times()
@@ -117,7 +120,7 @@ def _first_part(
         sites,
         first.times,
         _own_ns(sites, first.times, first.garbage),
-        _device_own(tracker, sites, until_mark=True),
+        _first_on_device(tracker, sites, pairs),
         _memory_own(first.memory, tracker, sites),
         (
             [whole.flops * some // most for whole, (some, most) in pairs],
@@ -278,6 +281,29 @@ def _device_own(
         for code, duration_ns in dict(found).items():
             durations[code] = duration_ns
     return _without_inner(sites, durations, entries_too=True)
+
+
+def _first_on_device(
+    tracker: Tracker, sites: list[Site], pairs: list[tuple[Totals, tuple[int, int]]]
+) -> list[int]:
+    """Own times of the first step on a device: from all of them, what measuring took
+    was left out."""
+    left_out = [
+        whole_ns - whole.device_self_ns
+        for whole_ns, (whole, _) in zip(_device_own(tracker, sites), pairs, strict=True)
+    ]
+    first = _device_own(tracker, sites, until_mark=True)
+    return [
+        own_ns - min(left_ns * some // most, max(own_ns, 0))
+        for own_ns, left_ns, (_, (some, most)) in zip(
+            first, left_out, pairs, strict=True
+        )
+    ]
+
+
+def _device_waits(tracker: Tracker) -> float:
+    """The share of stamps at which the device waited."""
+    return max((m.waits.share for m in meters_of(tracker, DeviceMeter)), default=0.0)
 
 
 def _memory_own(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from torchprof_hooks.capture.core import CORE, Cursor
 from torchprof_hooks.capture.record.site import Site
@@ -11,6 +11,22 @@ from torchprof_hooks.measure.device_clock import DeviceClock, EventClock
 
 #: Number of waiting spans at which those that the device has finished are booked.
 RESOLVE_AT: Final = 1024
+#: At one stamp of so many it is asked whether the device waits: steps seldom have a
+#: multiple of a prime of them, so that it is not always the same ones.
+ASK_EVERY: Final = 17
+
+
+class Waits(NamedTuple):
+    """How often a device had come past all stamps before one, when that was to be
+    taken."""
+
+    asked: int
+    waited: int
+
+    @property
+    def share(self) -> float:
+        """From 0.0, for a device that always has something to do, to 1.0."""
+        return self.waited / self.asked if self.asked else 0.0
 
 
 class DeviceMeter:
@@ -30,7 +46,16 @@ class DeviceMeter:
         self.marked_ns: dict[int, int] = {}  # those of spans before `mark`, the same
         self._waiting: deque[tuple[int, Any, Any]] = deque()
         self._unmarked = 0  # spans before `mark` that wait
+        self._stamps = self._asked = self._waited = 0
+        self._last: Any = None
         self._native: Any = None
+
+    @property
+    def waits(self) -> Waits:
+        """How often the device waited for the host."""
+        if self._native is not None:
+            return Waits(*self._native.waits)
+        return Waits(self._asked, self._waited)
 
     def serve(self, cursor: Cursor, open_calls: list[Site]) -> bool:
         """Have the cursor read it from now on, also for calls that are open. False: it
@@ -54,7 +79,13 @@ class DeviceMeter:
 
     def read(self, owner: Site) -> Any:
         """See `AllocatorMeter`."""
-        return self.clock.stamp()
+        self._stamps += 1
+        last = self._last
+        if last is not None and self._stamps % ASK_EVERY == 0:
+            self._waited += self.clock.is_done(last)
+            self._asked += 1
+        self._last = stamp = self.clock.stamp()
+        return stamp
 
     def book(self, site: Site, start: Any, end: Any) -> None:
         """See `AllocatorMeter`."""

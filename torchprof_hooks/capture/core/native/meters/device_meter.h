@@ -10,6 +10,7 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <deque>
+#include <optional>
 
 namespace {
 
@@ -20,6 +21,17 @@ struct Span {
 
 //: Number of waiting spans at which those that the device has finished are booked.
 constexpr size_t kResolveAt = 1024;
+//: At one stamp of so many it is asked whether the device waits: steps seldom have a
+//: multiple of a prime of them, so that it is not always the same ones.
+constexpr uint64_t kAskEvery = 17;
+
+// How often a device had come past all stamps before one, when that was to be taken.
+struct Waits {
+  uint64_t stamps = 0;
+  int64_t asked = 0, waited = 0;
+  std::optional<c10::Stream> stream;
+  Stamp last;
+};
 
 // Stamps the current stream of one kind of device, for one cursor.
 struct DeviceReader {
@@ -32,8 +44,9 @@ struct DeviceReader {
   std::vector<int64_t> sums_ns;        // by code of the node
   std::vector<int64_t> marked_ns;      // the same, of spans before the mark
   size_t unmarked = 0;                 // spans before the mark that wait
+  Waits waits;
   std::atomic<bool> is_unread{false};  // whether there was anything since they were read
-  SpinLock lock;                       // of the spans and sums: engines run in other threads
+  SpinLock lock;                       // of all that: engines run in other threads
 
   std::array<PyObject**, 2> held() { return {&is_in_use, &is_capturing}; }
   // Null while the program does not use the device, or captures what it is given, where
@@ -44,7 +57,9 @@ struct DeviceReader {
       c10::Stream stream = device.getStream(device.getDevice());
       if (!uses(stream.device_index()) || captures(device, stream)) return nullptr;
       Stamp found = take_event(unused, kind, stream.device_index());
+      ask(stream);
       found->record(stream);
+      note(stream, found);
       return found;
     } catch (const std::exception&) {
       return nullptr;
@@ -90,6 +105,23 @@ struct DeviceReader {
   }
 
  private:
+  void ask(const c10::Stream& stream) {
+    Stamp last;
+    {
+      Locked locked(lock);
+      if (++waits.stamps % kAskEvery != 0 || waits.stream != stream) return;
+      last = waits.last;
+    }
+    bool is_past = last->query();
+    Locked locked(lock);
+    waits.asked += 1;
+    waits.waited += is_past;
+  }
+  void note(const c10::Stream& stream, Stamp stamp) {
+    Locked locked(lock);
+    waits.stream = stream;
+    waits.last.swap(stamp);  // what it was is given back without the lock
+  }
   static int64_t nanoseconds(const Span& span) {
     if (span.start->device_index() != span.end->device_index()) return 0;  // no common clock
     return std::max<int64_t>(std::llround(span.start->elapsedTime(*span.end) * 1e6), 0);
@@ -198,6 +230,13 @@ PyObject* device_meter_device_ns(PyObject* self, void*) { return sums_of(self, &
 
 PyObject* device_meter_marked_ns(PyObject* self, void*) { return sums_of(self, &DeviceReader::marked_ns); }
 
+// See `DeviceMeter.waits` in tracking/device_meter.py.
+PyObject* device_meter_waits(PyObject* self, void*) {
+  Locked locked(device_meter_of(self)->lock);
+  const Waits& waits = device_meter_of(self)->waits;
+  return Py_BuildValue("LL", (long long)waits.asked, (long long)waits.waited);
+}
+
 // The device has come into use: from here on, what open calls do is measured.
 PyObject* device_meter_wake(PyObject* self, PyObject* nodes) {
   std::vector<Node*> open;
@@ -211,6 +250,7 @@ PyObject* device_meter_moved(PyObject* self, PyObject* args) { return moved(devi
 
 PyGetSetDef device_meter_getset[] = {{"device_ns", device_meter_device_ns, nullptr, nullptr, nullptr},
                                      {"marked_ns", device_meter_marked_ns, nullptr, nullptr, nullptr},
+                                     {"waits", device_meter_waits, nullptr, nullptr, nullptr},
                                      {nullptr, nullptr, nullptr, nullptr, nullptr}};
 
 PyMethodDef device_meter_methods[] = {{"settle", device_meter_settle, METH_NOARGS, nullptr},

@@ -1,0 +1,47 @@
+"""How much of a device's time is that of measuring: where the device has nothing to do,
+its clock goes on while the host measures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torchprof_hooks.capture.record.site import Site
+
+
+def without_waits(
+    device_ns: Sequence[int],
+    waits: float,
+    sites: Sequence[Site],
+    calls: Sequence[int],
+    overhead_ns: Sequence[int],
+) -> list[int]:
+    """Own times of sites on the device's clock, without what measuring took of them.
+
+    A device that is behind the host does not notice what the host does meanwhile. One
+    that waits for it does, in all that measuring takes.
+
+    waits: the share of the stamps at which the device waited.
+    overhead_ns: how much of the host's time measuring took, at each site.
+    """
+    if not waits:
+        return list(device_ns)
+    taken_ns = _until_stamps(sites, calls, overhead_ns)
+    return [
+        own_ns - min(round(waits * max(cost_ns, 0.0)), max(own_ns, 0))
+        for own_ns, cost_ns in zip(device_ns, taken_ns, strict=True)
+    ]
+
+
+def _until_stamps(
+    sites: Sequence[Site], calls: Sequence[int], overhead_ns: Sequence[int]
+) -> list[float]:
+    """The same costs by the device's clock. Taking the two stamps of a call is the
+    caller's time on the host. On the device, the end of a call is when its stamp has
+    been taken: half of it is the call's."""
+    stamping_ns = sum(site.reading_ns for site in sites) / max(sum(calls), 1) / 2
+    costs: list[float] = list(overhead_ns)
+    for site, count in zip(sites, calls, strict=True):
+        if site.caller is not site:
+            costs[site.code] += count * stamping_ns
+            costs[site.caller.code] -= count * stamping_ns
+    return costs
