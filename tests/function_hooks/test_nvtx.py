@@ -149,9 +149,16 @@ def test_ranges_of_a_hook_on_two_functions(
     ]
 
 
+def open_ranges() -> int:
+    """How many there are; the same number always where no tool of NVIDIA's listens."""
+    depth: int = torch.cuda.nvtx.range_push("how deep?")
+    torch.cuda.nvtx.range_pop()
+    return depth
+
+
 @pytest.mark.gpu
 def test_real_ranges() -> None:
+    before = open_ranges()
     with NvtxHook():
         Cube.apply(torch.ones(2, device="cuda", requires_grad=True)).sum().backward()
-    assert torch.cuda.nvtx.range_push("after") == 0
-    torch.cuda.nvtx.range_pop()
+    assert open_ranges() == before

@@ -25,6 +25,7 @@ from torchprof_hooks.profiles.program.stratum import Stratum
 from torchprof_hooks.profiles.ranks.provenance import Provenance
 from torchprof_hooks.profiles.step_times import Bucket, StepTimes
 from torchprof_hooks.profiles.totals import Totals
+from torchprof_hooks.profiles.trace.device_idle import DeviceIdle, DeviceUse, IdleRow
 from torchprof_hooks.reports.screen.screen import profile_screen, program_screen
 from torchprof_hooks.reports.screen.terminal import takes_colour, width_of
 from torchprof_hooks.reports.table import display_width
@@ -449,6 +450,20 @@ def test_tips_that_have_no_room_are_counted() -> None:
     lines = program_screen(many, width=80).splitlines()
     assert sum(line.startswith("Tip: ") for line in lines) == 2
     assert "     (1 more tip: --full, --html FILE)" in lines
+
+
+def test_modules_have_room_whatever_else_is_told() -> None:
+    rows = tuple(IdleRow(f"Net.{n}", "forward", (9 - n) * MS) for n in range(8))
+    idle = DeviceIdle(5, 100 * MS, (DeviceUse("cuda:0", 20 * MS, rows),))
+    full = replace(hostile_program(""), device_idle=idle)
+    screen = program_screen(full)
+
+    check_size(screen)
+    lines = screen.splitlines()
+    start = next(n for n, line in enumerate(lines) if line.startswith("module "))
+    assert lines[start:].index("") >= 1 + 6
+    assert sum(line.startswith("Tip: ") for line in lines) == 1
+    assert any("cuda:0: busy 20.0 %" in line for line in lines)
 
 
 # Where it is printed

@@ -40,10 +40,14 @@ from torchprof_hooks.reports.units import best_count_format, best_time
 
 #: Lines of a screen.
 LINES: Final = 40
-#: Lines of the tree of modules, if there is room for them.
+#: Lines of the tree of modules, if there is room for them, and those for which others
+#: make room.
 _MOST_MODULES: Final = 14
-#: Lines of all tips together, and of notes on what is not as usual.
+_FEWEST_MODULES: Final = 6
+#: Lines of all tips together, of these where there is little room, and of notes on what
+#: is not as usual.
 _MOST_TIPS: Final = 6
+_FEWEST_TIPS: Final = 2
 _MOST_NOTES: Final = 3
 #: Rows of where the host was while a device idled.
 _MOST_IDLE: Final = 4
@@ -108,16 +112,30 @@ def _screen(content: _Content, width: int, lines: int, colour: bool) -> str:
         [*_title(content, width), *_answers(content, hot, width)],
         list(phase_bars(source.modules, source.start_up, width)),
     ]
-    below = [
-        list(function_lines(source, width)),
-        list(place_lines(source, width)),
-        list(_idle(source, width)),
-        [*_rates(source, width), *_tips(content, width), *_notes(content, width)],
-    ]
-    used = sum(len(block) + 1 for block in (*above, *below) if block)
-    most_modules = min(lines - used - 1, _MOST_MODULES)  # one is for the header
-    modules = module_lines(source.modules, source.tree, hot, most_modules, width)
-    return joined([*above, list(modules), *below], colour=colour)
+
+    def modules(most: int) -> list[Line]:
+        return list(module_lines(source.modules, source.tree, hot, most, width))
+
+    wanted = len(modules(_FEWEST_MODULES)) - 1  # one is for the header
+    for below in _below(content, width):
+        used = sum(len(block) + 1 for block in (*above, *below) if block)
+        room = lines - used - 1
+        if room >= wanted:
+            break
+    tree = modules(min(room, _MOST_MODULES))
+    return joined([*above, tree, *below], colour=colour)
+
+
+def _below(content: _Content, width: int) -> Iterator[list[list[Line]]]:
+    """What comes after the modules, shorter each time."""
+    source = content.source
+    functions = list(function_lines(source, width))
+    places, idle = list(place_lines(source, width)), list(_idle(source, width))
+    rates, notes = list(_rates(source, width)), list(_notes(content, width))
+    for most_tips in range(_MOST_TIPS, _FEWEST_TIPS - 1, -1):
+        last = [*rates, *_tips(content, width, most_tips), *notes]
+        yield [functions, places, idle, last]
+    yield [functions, idle, last]
 
 
 def _title(content: _Content, width: int) -> Iterator[Line]:
@@ -205,9 +223,9 @@ def _memory(source: Source, width: int) -> Iterator[Line]:
     yield Line(shorten(printable(f"Memory: {text}"), width))
 
 
-def _tips(content: _Content, width: int) -> Iterator[Line]:
-    """As many tips as there is room for."""
-    left, tips = _MOST_TIPS, content.source.tips
+def _tips(content: _Content, width: int, most: int) -> Iterator[Line]:
+    """As many tips as there is room for, in so many lines."""
+    left, tips = most, content.source.tips
     for shown, tip in enumerate(tips):
         lines = _wrapped(str(tip), max(width - 5, 1))
         if shown and len(lines) > left - 1:
