@@ -64,16 +64,14 @@ def take_snapshot(
     end_ns: when its time ended, if that is not now.
     """
     counted = counted or StepCounter()
-    _settle(tracker)
-    read, memory = tracker.times(), memory_sums(tracker)
+    read, memory = _settled(tracker)
     garbage, measured_ns = _left_out(tracker, read, end_ns), wall_ns()
     sites = list(tracker.sites)  # the measured thread may have added some
     calls, own_ns = _padded(read.calls, len(sites)), _own_ns(sites, read, garbage)
     work = (flop_count or FlopCount()).work_of_sites(sites, calls)
     costs = overhead_of_sites(tracker, costs_like or tracker, sites, calls, own_ns)
-    on_device, bytes_ = _device_own(tracker, sites), _memory_own(memory, tracker, sites)
-    waits = _device_waits(tracker)
-    device = without_waits(on_device, waits, sites, calls, costs)
+    device, bytes_ = _device_own(tracker, sites), _memory_own(memory, tracker, sites)
+    device = without_waits(device, _device_waits(tracker), sites, calls, costs)
     totals = _totals_of_sites(sites, read, own_ns, device, bytes_, work, costs)
     cells = _cells(sites, totals, garbage, measured_ns, counted.after_backward_ns)
     times = counted.times()
@@ -170,10 +168,11 @@ def _totals_of(collections: Collections) -> Totals:
     )
 
 
-def _settle(tracker: Tracker) -> None:
+def _settled(tracker: Tracker) -> tuple[Times, MemorySums | None]:
     tracker.log.fold()
     if tracker.meters is not None:
         tracker.meters.settle()
+    return tracker.times(), memory_sums(tracker)
 
 
 def _outside_cells(whole: Totals, after_backward_ns: int) -> dict[CellKey, Totals]:

@@ -235,19 +235,16 @@ def _group(path: Chain, infos: Infos, by: str) -> _Group:
     return _Group(name, ModuleInfo(info.class_name, info.kind), "")
 
 
+#: What a row has of the description of its name.
+_DESCRIBED: Final = (
+    *("class_name", "kind", "aliases", "compiled", "implementation"),
+    *("inputs", "autocast"),
+)
+
+
 def row_fields(
     name: str, info: ModuleInfo, module: str, sums: PhaseSums
 ) -> dict[str, Any]:
     """The fields of a `Row`, or of a `Node`, by name."""
-    return {
-        "name": name,
-        "class_name": info.class_name,
-        "kind": info.kind,
-        "aliases": info.aliases,
-        "compiled": info.compiled,
-        "phases": sums.result(),
-        "module": module,
-        "implementation": info.implementation,
-        "inputs": info.inputs,
-        "autocast": info.autocast,
-    }
+    described = {name: getattr(info, name) for name in _DESCRIBED}
+    return {"name": name, "module": module, "phases": sums.result(), **described}

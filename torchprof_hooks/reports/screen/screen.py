@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from textwrap import wrap
 from typing import Final
 
 from torchprof_hooks.profiles.names import MODULE_PHASES
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.program.program_profile import ProgramProfile
-from torchprof_hooks.reports.flop_tree import utilisation_text
 from torchprof_hooks.reports.header import (
     cost_texts,
     measured_text,
@@ -19,24 +18,21 @@ from torchprof_hooks.reports.header import (
     step_texts,
 )
 from torchprof_hooks.reports.hottest import Hottest, hottest
-from torchprof_hooks.reports.memory_tree import peak_text
-from torchprof_hooks.reports.program.device_idle import idle_lines
 from torchprof_hooks.reports.program.part import OTHER, PHASE_TITLES, shown_times_ns
 from torchprof_hooks.reports.program.totals import sample_text
-from torchprof_hooks.reports.screen.functions import function_lines, place_lines
+from torchprof_hooks.reports.screen.below import Content, below, notes
 from torchprof_hooks.reports.screen.line import Line, joined
 from torchprof_hooks.reports.screen.modules import module_lines
 from torchprof_hooks.reports.screen.phases import phase_bars
 from torchprof_hooks.reports.screen.terminal import WIDTH
-from torchprof_hooks.reports.source import Source, source_of, source_of_loop
+from torchprof_hooks.reports.source import source_of, source_of_loop
 from torchprof_hooks.reports.table import (
     display_width,
     percent,
-    plural,
     printable,
     shorten,
 )
-from torchprof_hooks.reports.units import best_count_format, best_time
+from torchprof_hooks.reports.units import best_time
 
 #: Lines of a screen.
 LINES: Final = 40
@@ -44,27 +40,6 @@ LINES: Final = 40
 #: make room.
 _MOST_MODULES: Final = 14
 _FEWEST_MODULES: Final = 6
-#: Lines of all tips together, of these where there is little room, and of notes on what
-#: is not as usual.
-_MOST_TIPS: Final = 6
-_FEWEST_TIPS: Final = 2
-_MOST_NOTES: Final = 3
-#: Rows of where the host was while a device idled.
-_MOST_IDLE: Final = 4
-
-
-@dataclass(frozen=True)
-class _Content:
-    """What a screen is about.
-
-    source: the loop, or all, if the start-up is not known apart.
-    measured: what is to be said of measuring.
-    more: where there is more.
-    """
-
-    source: Source
-    measured: Sequence[str]
-    more: str
 
 
 def profile_screen(
@@ -78,7 +53,7 @@ def profile_screen(
     source = source_of(profile, corrected=corrected)
     costs = list(cost_texts(profile, has_start_up=source.start_up is not None))
     more = "report(full=True), to_html(path)"
-    content = _Content(source, costs, more)
+    content = Content(source, costs, more)
     return _screen(content, width, LINES, colour)
 
 
@@ -96,16 +71,16 @@ def program_screen(
     """
     source = source_of_loop(program)
     costs = cost_texts(program.whole, has_start_up=source.start_up is not None)
-    content = _Content(source, [*sample_text(program), *costs], "--full, --html FILE")
+    content = Content(source, [*sample_text(program), *costs], "--full, --html FILE")
     return _screen(content, width, lines, colour)
 
 
-def _screen(content: _Content, width: int, lines: int, colour: bool) -> str:
+def _screen(content: Content, width: int, lines: int, colour: bool) -> str:
     source = content.source
     if source.modules.is_empty:
         texts = nothing_text(source.modules).splitlines()
         nothing = [Line(shorten(text, width)) for text in texts]
-        head = [*_title(content, width), *_notes(content, width)]
+        head = [*_title(content, width), *notes(content, width)]
         return joined([head, nothing], colour=colour)
     hot = hottest(row for row in source.rows("module") if row.kind == "module")
     above = [
@@ -117,28 +92,16 @@ def _screen(content: _Content, width: int, lines: int, colour: bool) -> str:
         return list(module_lines(source.modules, source.tree, hot, most, width))
 
     wanted = len(modules(_FEWEST_MODULES)) - 1  # one is for the header
-    for below in _below(content, width):
-        used = sum(len(block) + 1 for block in (*above, *below) if block)
+    for lower in below(content, width):
+        used = sum(len(block) + 1 for block in (*above, *lower) if block)
         room = lines - used - 1
         if room >= wanted:
             break
     tree = modules(min(room, _MOST_MODULES))
-    return joined([*above, tree, *below], colour=colour)
+    return joined([*above, tree, *lower], colour=colour)
 
 
-def _below(content: _Content, width: int) -> Iterator[list[list[Line]]]:
-    """What comes after the modules, shorter each time."""
-    source = content.source
-    functions = list(function_lines(source, width))
-    places, idle = list(place_lines(source, width)), list(_idle(source, width))
-    rates, notes = list(_rates(source, width)), list(_notes(content, width))
-    for most_tips in range(_MOST_TIPS, _FEWEST_TIPS - 1, -1):
-        last = [*rates, *_tips(content, width, most_tips), *notes]
-        yield [functions, places, idle, last]
-    yield [functions, idle, last]
-
-
-def _title(content: _Content, width: int) -> Iterator[Line]:
+def _title(content: Content, width: int) -> Iterator[Line]:
     """What was run, by which of several ranks, how long, and its steps."""
     source = content.source
     run = printable(" ".join(source.title.split()))
@@ -163,7 +126,7 @@ def _title(content: _Content, width: int) -> Iterator[Line]:
     yield from (Line(text) for text in wrap(steps, width, subsequent_indent="  "))
 
 
-def _answers(content: _Content, hot: Hottest | None, width: int) -> Iterator[Line]:
+def _answers(content: Content, hot: Hottest | None, width: int) -> Iterator[Line]:
     """Two answers: the hottest module, and whether forward or backward takes longer."""
     profile = content.source.modules
     wall_ns = profile.wall_ns
@@ -188,72 +151,3 @@ def _answers(content: _Content, hot: Hottest | None, width: int) -> Iterator[Lin
         answer = f"neither; {title}, {percent(most_ns, wall_ns)}"
         answer += "".join(f"; {p} {percent(times[p], wall_ns)}" for p in inside)
     yield Line(shorten(f"Forward or backward: {answer}", width))
-
-
-def _rates(source: Source, width: int) -> Iterator[Line]:
-    """What is used of the device: its operations, and its memory."""
-    # Of a program, operations were counted in some steps alone: those of all are an
-    # estimate.
-    profile = source.functions if source.is_estimate else source.measured
-    if text := utilisation_text(profile):
-        yield Line(shorten(printable(f"Utilisation: {text}"), width))
-    if source.measured.items or profile.items:
-        speed = best_count_format(profile.items_per_second)
-        yield Line(f"Throughput: {speed} items per second")
-    yield from _memory(source, width)
-
-
-def _idle(source: Source, width: int) -> Iterator[Line]:
-    """Whom the device waited for in one step, if that was asked for."""
-    idle = source.program.device_idle
-    if idle is not None:
-        lines = idle_lines(idle, _MOST_IDLE)
-        yield from (Line(shorten(printable(line), width)) for line in lines)
-
-
-def _memory(source: Source, width: int) -> Iterator[Line]:
-    memory = source.measured.memory
-    if memory is None:
-        return
-    text = f"not measured: {memory.unavailable}"
-    if memory.source:
-        of_cpu = "the process" if memory.is_net else "tensors on the CPU"
-        owner = memory.source.replace("cpu", of_cpu)
-        text = f"{peak_text(source.measured, memory)}, of {owner}"
-    yield Line(shorten(printable(f"Memory: {text}"), width))
-
-
-def _tips(content: _Content, width: int, most: int) -> Iterator[Line]:
-    """As many tips as there is room for, in so many lines."""
-    left, tips = most, content.source.tips
-    for shown, tip in enumerate(tips):
-        lines = _wrapped(str(tip), max(width - 5, 1))
-        if shown and len(lines) > left - 1:
-            rest = plural(len(tips) - shown, "more tip")
-            yield Line(f"     ({rest}: {content.more})", "faint")
-            return
-        if len(lines) > left - 1:
-            lines = [*lines[: left - 2], shorten(lines[left - 2] + " ...", width - 5)]
-        left -= len(lines)
-        for number, line in enumerate(lines):
-            yield Line(("     " if number else "Tip: ") + line)
-
-
-def _wrapped(text: str, width: int) -> list[str]:
-    lines = wrap(printable(text), width, break_on_hyphens=False)
-    return [shorten(line, width) for line in lines]  # some characters are wide
-
-
-def _notes(content: _Content, width: int) -> Iterator[Line]:
-    """What measuring took, what is not as usual, and where there is more."""
-    profile = content.source.measured
-    texts = [
-        *content.measured,
-        *map("not measured: {}".format, profile.not_measured),
-    ]
-    text = "; ".join(texts)
-    lines = _wrapped(text[0].upper() + text[1:], width)
-    if len(lines) >= _MOST_NOTES:
-        lines = [*lines[: _MOST_NOTES - 2], shorten(" ".join(lines[1:]), width)]
-    for line in (*lines, f"More: {content.more}"):
-        yield Line(line, "faint")
