@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from tests.accelerator.device import Work, load
 from tests.fake_clock import burn, fake_clock
 from torchprof_hooks import MemorySummary, Profile, function_hooks, profile
 from torchprof_hooks.capture import snapshot
+from torchprof_hooks.capture.tracking.native_memory import memory_counter
 from torchprof_hooks.measure.origin import Origin
 from torchprof_hooks.profiles.errors import MemoryUnavailableError
 
@@ -262,6 +264,27 @@ def memory(device: Any) -> Any:
     return found
 
 
+def peaks_of_memory(device: Any) -> Any:
+    """The second layer sets the high-water mark of the run, the first one does not;
+    and what it reaches within calls is not read, unless it is the highest so far."""
+    if not COUNTS_MEMORY:
+        return []
+    before = device.allocate(500_000)
+    del before
+    model = nn.Sequential(Allocates(device, 1000, 50), Allocates(device, 200, 10**6))
+    with profile(memory=True) as prof:
+        for _ in range(2):
+            model(X).sum().backward()
+    found = {
+        row.name: astuple(row.phases["forward"].memory_cumulative)
+        for row in prof.profile.rows()
+        if row.kind == "module"
+    }
+    whole = summary(prof.profile)
+    how = type(memory_counter("planted:0")).__name__
+    return [found, whole.peak_bytes, whole.peak_path, how]
+
+
 def other_devices(device: Any) -> Any:
     said = []
     for option in ("planted:7", "mps", "xpu:1"):
@@ -311,6 +334,7 @@ SCENARIOS = (
     waits_for_the_host,
     first_step,
     memory,
+    peaks_of_memory,
     other_devices,
     second_device,
     origin,

@@ -127,6 +127,29 @@ def test_memory_is_that_of_its_allocator(found: dict[str, Any], option: str) -> 
 
 
 @pytest.mark.skipif(not COUNTS_MEMORY, reason="this torch does not ask devices")
+def test_peaks_of_memory(found: dict[str, Any]) -> None:
+    modules, peak, whose, _ = found["peaks_of_memory"]
+
+    # used, acquired, retained, peak
+    assert modules["Sequential.0"] == [2 * 1050, 0, 2 * 1000, 1000]
+    used, acquired, retained, rise = modules["Sequential.1"]
+    assert (used, retained) == (2 * 1_000_200, 2 * 200)
+    assert rise == 1_000_200
+    assert 0 < acquired < 1_000_200  # the half a million before is there already
+    assert whose == ["Sequential", "Sequential.1"]
+    assert peak >= 1_000_200 + 1200 + 1000
+
+
+@pytest.mark.skipif(not COUNTS_MEMORY, reason="this torch does not ask devices")
+def test_the_native_core_asks_the_allocator_itself(
+    found: dict[str, Any], request: pytest.FixtureRequest
+) -> None:
+    core = request.node.callspec.params["found"]
+    expected = {"native": "DeviceCounter", "python": "AllocatorCounter"}
+    assert found["peaks_of_memory"][-1] == expected[core]
+
+
+@pytest.mark.skipif(not COUNTS_MEMORY, reason="this torch does not ask devices")
 def test_a_device_that_is_not_there_is_refused(found: dict[str, Any]) -> None:
     [not_there, *not_this_kind] = found["other_devices"]
 

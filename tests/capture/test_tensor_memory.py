@@ -26,7 +26,7 @@ from torchprof_hooks.capture.core import CORE
 from torchprof_hooks.capture.core.build import compile_extension
 from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.tracking.meters import AllocatorMeter
-from torchprof_hooks.capture.tracking.tensor_memory import (
+from torchprof_hooks.capture.tracking.native_memory import (
     counted_tensors,
     memory_counter,
 )

@@ -14,7 +14,7 @@ from torchprof_hooks.capture.sampling.every_step import EveryStep
 from torchprof_hooks.capture.tracking.device_meter import DeviceMeter
 from torchprof_hooks.capture.tracking.make_tracker import new_tracker
 from torchprof_hooks.capture.tracking.meters import Meter, memory_meter
-from torchprof_hooks.capture.tracking.tensor_memory import memory_counter
+from torchprof_hooks.capture.tracking.native_memory import memory_counter
 from torchprof_hooks.capture.tracking.tracker import Tracker
 from torchprof_hooks.measure.device_clock import DeviceClock
 from torchprof_hooks.profiles.errors import MemoryUnavailableError

@@ -36,18 +36,20 @@ class AllocatorCounter:
         if index is not None and is_in_use and index >= device.device_count():
             raise ValueError(f"there is no {kind}:{index}: use a smaller number")
         self.name = kind if index is None else f"{kind}:{index}"
-        self._kind = kind
-        self._index = index
+        #: Whether the index is known to be that of a device, or none was given.
+        self.can_be_asked = is_in_use or index is None
+        self.kind = kind
+        self.index = index
         self._device = device
 
     def read(self) -> Reading:
         """See `MemoryCounter.read`. Does not wait for the device."""
         if not self._device.is_initialized():
             return 0, 0, 0, 0
-        if self._index is None:
-            self._index = self._device.current_device()
-            self.name = f"{self._kind}:{self._index}"
-        stats = self._device.memory_stats_as_nested_dict(self._index)
+        if self.index is None:
+            self.index = self._device.current_device()
+            self.name = f"{self.kind}:{self.index}"
+        stats = self._device.memory_stats_as_nested_dict(self.index)
         if not stats:  # which was not known before the device was in use
             return 0, 0, 0, 0
         used = stats["allocated_bytes"]["all"]

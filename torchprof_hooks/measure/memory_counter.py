@@ -24,10 +24,12 @@ class MemoryCounter(Protocol):
     The difference of two readings is what happened between them, on all threads.
     """
 
-    #: The device: "cpu", "cuda:0".
-    name: str
     #: Whether used bytes sink when memory is freed. If not, they only ever rise.
     is_net: bool
+
+    @property
+    def name(self) -> str:
+        """The device: "cpu", "cuda:0"."""
 
     def read(self) -> Reading:
         """Used bytes (handed out), acquired (taken from the device or the system),

@@ -51,7 +51,7 @@ PyMemberDef cursor_members[] = {
 PyGetSetDef cursor_getset[] = {
     {"site", cursor_get_node<&Cursor::site>, cursor_set_node<&Cursor::site>, nullptr, nullptr},
     {"outside", cursor_get_node<&Cursor::outside>, cursor_set_node<&Cursor::outside>, nullptr, nullptr},
-    {"tensors", cursor_get_meter<&Cursor::tensors>, cursor_set_meter<&Cursor::tensors, &meter_type>, nullptr,
+    {"memory", cursor_get_meter<&Cursor::memory>, cursor_set_meter<&Cursor::memory, &meter_type>, nullptr,
      nullptr},
     {"device", cursor_get_meter<&Cursor::device>, cursor_set_meter<&Cursor::device, &device_meter_type>, nullptr,
      nullptr},
@@ -88,7 +88,7 @@ PyMethodDef cursor_methods[] = {
     {"drop_pass", drop_pass, METH_O, nullptr},
     {"runs_task", runs_task, METH_O, nullptr},
     {"read_times", read_times, METH_NOARGS, nullptr},
-    {"read_tensors", read_tensors, METH_NOARGS, nullptr},
+    {"read_memory", read_memory, METH_NOARGS, nullptr},
     {nullptr, nullptr, 0, nullptr}};
 
 PyType_Slot cursor_slots[] = {SLOT(Py_tp_new, cursor_new),
@@ -104,6 +104,7 @@ PyType_Spec cursor_spec = {MODULE "Cursor", sizeof(Cursor), 0, kWithCycles, curs
 PyMethodDef module_methods[] = {{"set_clock", set_clock, METH_O, nullptr},
                                 {"count_tensors", count_tensors, METH_O, nullptr},
                                 {"counts_tensors", counts_tensors, METH_NOARGS, nullptr},
+                                {"counts_device_bytes", counts_device_bytes, METH_O, nullptr},
                                 {"on_unseen_pass", on_unseen_pass, METH_O, nullptr},
                                 {"around_collections", around_collections, METH_O, nullptr},
                                 {"seen_pass_begins", seen_pass_begins, METH_NOARGS, nullptr},
@@ -129,7 +130,7 @@ PyMODINIT_FUNC PyInit_torchprof_hooks_native() {
   node_type = add_type(module, &node_spec, "Node");
   children_type = add_type(module, &children_spec, "Children");
   log_type = add_type(module, &log_spec, "Log");
-  meter_type = add_type(module, &meter_spec, "TensorMeter");
+  meter_type = add_type(module, &meter_spec, "MemoryMeter");
   device_meter_type = add_type(module, &device_meter_spec, "DeviceMeter");
   record_type = add_type(module, &record_spec, "Record");
   cursor_type = add_type(module, &cursor_spec, "Cursor");

@@ -65,8 +65,8 @@ class Cursor:
         changes of owner in passes (`moved`), if `reads_meters`; and asked to
         `look_for_devices` where nothing is being called, or what is interrupted by what
         begins, if `watches`.
-    tensors, device: what the native core reads itself, as it does the clock: the memory
-        of tensors on the CPU, and stamps in the queue of a device; else None.
+    memory, device: what the native core reads itself, as it does the clock: memory, and
+        stamps in the queue of a device; else None.
     callbacks: told when a module is `called` and has `returned`, after all that has
         been booked; None if nobody wants to know.
     functions: asked to `find` the site of a function that was not met yet, and told of
@@ -104,7 +104,7 @@ class Cursor:
         self.owns_nodes = self.divides = self.reads_meters = False
         self.watches = self.is_idle = False
         self.meters: Meters | None = None
-        self.tensors: Any = None
+        self.memory: Any = None
         self.device: Any = None
         self.callbacks: LinkCallbacks | None = None
         self.functions: Any = None  # FunctionCalls, which ask for more than a cursor

@@ -32,7 +32,7 @@ from torchprof_hooks.capture.overhead.trial_runs import (
 )
 from torchprof_hooks.capture.tracking.make_tracker import new_tracker
 from torchprof_hooks.capture.tracking.meters import Meters, memory_meter
-from torchprof_hooks.capture.tracking.tensor_memory import memory_counter
+from torchprof_hooks.capture.tracking.native_memory import memory_counter
 from torchprof_hooks.capture.tracking.tracker import Tracker
 
 #: Of each layer the fastest of these rounds counts, as other programs may disturb the
@@ -105,7 +105,7 @@ def calibration_of(tracker: Tracker) -> Calibration:
 
 
 def _kind_of(tracker: Tracker) -> Kind:
-    by_shapes, tensors = tracker.by_shapes, tracker.tensors is not None
+    by_shapes, tensors = tracker.by_shapes, tracker.memory is not None
     if tracker.reads_meters:
         return Kind(functions=True, by_shapes=by_shapes, meters=True, tensors=tensors)
     if tracker.follows_functions:

@@ -57,7 +57,7 @@ def overhead_of_sites(
         return [0] * len(sites)
     warm, cold, passed_over_ns = calibration_of(costs_like)
     of_all = None
-    if (tracker.tensors is None) == (costs_like.tensors is None):  # hooks read them
+    if (tracker.memory is None) == (costs_like.memory is None):  # hooks read them
         of_all = _place_by_hooks(mean_hook_ns(tracker), warm.hook_ns, cold.hook_ns)
     for site, count in zip(sites, calls, strict=True):
         place = of_all or _place_by_work(own_ns[site.code] / max(count, 1))

@@ -12,7 +12,7 @@ from torchprof_hooks.capture.core.span_log import padded
 from torchprof_hooks.capture.record.memory_log import FOLD_AT, MemoryLog, MemorySums
 from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.tracking.device_meter import DeviceMeter
-from torchprof_hooks.capture.tracking.tensor_memory import TensorCounter
+from torchprof_hooks.capture.tracking.native_memory import NativeCounter, TensorCounter
 from torchprof_hooks.measure.memory_counter import MemoryCounter, Reading
 
 
@@ -121,19 +121,22 @@ class AllocatorMeter(MemoryMeter):
             self.log.fold()
 
 
-class TensorMeter(MemoryMeter):
+class NativeMemoryMeter(MemoryMeter):
     """What the native core reads itself at each begin and end of a call, as it reads
-    the clock: it keeps the highest level between any two readings, so that within each
-    call is exact. The highest level of the run is that above the level at its begin.
+    the clock.
+
+    Of tensors on the CPU it keeps the highest level between any two readings, so that
+    within each call is exact, and the highest of the run is that above the level at its
+    begin. Of a device, see `AllocatorMeter`.
     """
 
-    def __init__(self, counter: TensorCounter) -> None:
+    def __init__(self, counter: NativeCounter) -> None:
         super().__init__(counter, counter.meter)
         self._sites: Sequence[Site] = ()
 
     def serve(self, cursor: Cursor) -> None:
         """Have the cursor read it."""
-        cursor.tensors, self._sites = self.log, cursor.sites
+        cursor.memory, self._sites = self.log, cursor.sites
 
     def pass_moved(self, closed: list[Site], opened: list[Site]) -> None:
         """See `Meters.pass_moved`."""
@@ -146,7 +149,7 @@ class TensorMeter(MemoryMeter):
 
     def sums(self, cursor: Any) -> MemorySums:
         """See `MemoryMeter`."""
-        return MemorySums(*cursor.read_tensors())
+        return MemorySums(*cursor.read_memory())
 
     def start(self) -> None:
         """See `MemoryMeter`. Which thread does this is counted."""
@@ -155,8 +158,8 @@ class TensorMeter(MemoryMeter):
 
 def memory_meter(counter: MemoryCounter) -> MemoryMeter:
     """What adds up the readings of `counter`."""
-    if isinstance(counter, TensorCounter):
-        return TensorMeter(counter)
+    if isinstance(counter, NativeCounter):
+        return NativeMemoryMeter(counter)
     return AllocatorMeter(counter)
 
 
@@ -183,8 +186,8 @@ class Meters:
 
     def __init__(self, meters: Sequence[Meter]) -> None:
         self.asleep = [meter for meter in meters if isinstance(meter, DeviceMeter)]
-        self.served: list[TensorMeter | DeviceMeter] = [
-            meter for meter in meters if isinstance(meter, TensorMeter)
+        self.served: list[NativeMemoryMeter | DeviceMeter] = [
+            meter for meter in meters if isinstance(meter, NativeMemoryMeter)
         ]
         self.awake: list[AllocatorMeter | DeviceMeter] = [
             meter for meter in meters if isinstance(meter, AllocatorMeter)
@@ -198,7 +201,7 @@ class Meters:
         cursor.reads_meters = bool(self.awake)
         cursor.watches = bool(self.asleep)
         for meter in self.served:
-            if isinstance(meter, TensorMeter):
+            if isinstance(meter, NativeMemoryMeter):
                 meter.serve(cursor)
 
     def start(self, cursor: Cursor) -> None:
@@ -307,3 +310,9 @@ def meters_of(cursor: Cursor, kind: type[SomeMeter]) -> list[SomeMeter]:
     if meters is None:
         return []
     return [meter for meter in meters if isinstance(meter, kind)]
+
+
+def counts_tensors(cursor: Cursor) -> bool:
+    """Whether it reads the memory of tensors on the CPU."""
+    meters = meters_of(cursor, NativeMemoryMeter)
+    return any(isinstance(meter.counter, TensorCounter) for meter in meters)

@@ -24,8 +24,8 @@ from torchprof_hooks.capture.attach.module_hooks import (
 )
 from torchprof_hooks.capture.attach.optimizer_steps import optimizer_hooks
 from torchprof_hooks.capture.communication.patches import communication_patches
-from torchprof_hooks.capture.tracking.meters import TensorMeter, meters_of
-from torchprof_hooks.capture.tracking.tensor_memory import counted_tensors
+from torchprof_hooks.capture.tracking.meters import counts_tensors
+from torchprof_hooks.capture.tracking.native_memory import counted_tensors
 from torchprof_hooks.capture.tracking.thread_trackers import ThreadTrackers
 from torchprof_hooks.capture.tracking.tracker import Tracker
 
@@ -78,7 +78,7 @@ class Tap:
         if tracker.measures_backward:
             self._show_backward()
         if tracker.meters is not None:
-            if meters_of(tracker, TensorMeter):
+            if counts_tensors(tracker):
                 attachments.attach(counted_tensors, tracker)
             tracker.meters.start(tracker)
         if tracker.follows_functions:

@@ -14,8 +14,8 @@ from torchprof_hooks.capture.core import Hook, hooks_of
 from torchprof_hooks.capture.torch_names.autograd import (
     current_graph_task,
 )
-from torchprof_hooks.capture.tracking.meters import TensorMeter, meters_of
-from torchprof_hooks.capture.tracking.tensor_memory import counted_tensors
+from torchprof_hooks.capture.tracking.meters import counts_tensors
+from torchprof_hooks.capture.tracking.native_memory import counted_tensors
 from torchprof_hooks.capture.tracking.tracker import Tracker
 
 
@@ -111,7 +111,7 @@ class _SeenPasses(Attachment):
 def _show_passes(tracker: Tracker) -> None:
     if tracker.measures_backward:
         attachments.attach(engine_patch, tracker)
-        if meters_of(tracker, TensorMeter):
+        if counts_tensors(tracker):
             attachments.attach(counted_tensors, tracker)
 
 

@@ -5,7 +5,7 @@
 #include "backward/ownership.h"
 #include "log.h"
 #include "meters/device_meter.h"
-#include "meters/tensor_meter.h"
+#include "meters/memory_meter.h"
 #include "node.h"
 #include "tools.h"
 
@@ -73,7 +73,7 @@ struct Cursor {
   PyObject *sites, *passes, *on_pause;
   PyObject *meters, *callbacks, *functions;  // who is told of calls, or None
   Log* log;
-  PyObject *tensors, *device;  // a TensorMeter and a DeviceMeter, or None
+  PyObject *memory, *device;  // a MemoryMeter and a DeviceMeter, or None
   PyObject* ties;  // see `Ownership.ties`; None where records are made in Python
   Nanoseconds entered_ns;
   char gives_time_back, owns_nodes, reads_meters, watches, by_shapes, tells_functions, sees_outer_alone;
@@ -146,7 +146,7 @@ PyObject* cursor_new(PyTypeObject* type, PyObject*, PyObject*) {
   cursor->callbacks = Py_NewRef(Py_None);
   cursor->functions = Py_NewRef(Py_None);
   cursor->log = reinterpret_cast<Log*>(log_new(log_type, nullptr, nullptr));
-  cursor->tensors = Py_NewRef(Py_None);
+  cursor->memory = Py_NewRef(Py_None);
   cursor->device = Py_NewRef(Py_None);
   cursor->ties = Py_NewRef(Py_None);
   cursor->gives_time_back = 1;
@@ -162,7 +162,7 @@ int cursor_traverse(PyObject* self, visitproc visit, void* arg) {
   Py_VISIT(cursor->meters);
   Py_VISIT(cursor->callbacks);
   Py_VISIT(cursor->functions);
-  Py_VISIT(cursor->tensors);
+  Py_VISIT(cursor->memory);
   Py_VISIT(cursor->device);
   Py_VISIT(cursor->ties);
   Py_VISIT(cursor->raised);
@@ -179,7 +179,7 @@ int cursor_clear(PyObject* self) {
   Py_CLEAR(cursor->meters);
   Py_CLEAR(cursor->callbacks);
   Py_CLEAR(cursor->functions);
-  Py_CLEAR(cursor->tensors);
+  Py_CLEAR(cursor->memory);
   Py_CLEAR(cursor->device);
   Py_CLEAR(cursor->ties);
   Py_CLEAR(cursor->raised);
@@ -217,10 +217,10 @@ int cursor_set_node(PyObject* self, PyObject* value, void*) {
   return 0;
 }
 
-// What reads the memory of tensors, or null; and what stamps a device's queue.
-inline TensorMeter* tensors_of(Cursor* cursor) {
-  PyObject* tensors = cursor->tensors;
-  return tensors == nullptr || tensors == Py_None ? nullptr : meter_of(tensors);
+// What reads memory, or null; and what stamps a device's queue.
+inline MemoryMeter* memory_of(Cursor* cursor) {
+  PyObject* memory = cursor->memory;
+  return memory == nullptr || memory == Py_None ? nullptr : meter_of(memory);
 }
 
 inline DeviceMeter* device_of(Cursor* cursor) {

@@ -52,9 +52,9 @@ struct Node {
   Nanoseconds reading_ns;
   char is_entry, is_called, is_function, is_hidden, is_frame, is_part, is_outer;
   PyObject *functions, *by_shapes;  // dicts
-  // Of tensors, when the open call began, and the highest level since.
+  // Of memory, when the open call began, and the highest level since.
   char is_metered;
-  int64_t used_bytes, level_bytes, peak_bytes;
+  int64_t used_bytes, acquired_bytes, level_bytes, peak_bytes;
   Stamp stamp;  // of a device, when the open call began
   Children children;
   BackwardChildren backward;
@@ -134,6 +134,7 @@ PyObject* node_continue_call_of(PyObject* self, PyObject* other) {
   node->low = before->low;
   node->is_metered = std::exchange(before->is_metered, 0);
   node->used_bytes = before->used_bytes;
+  node->acquired_bytes = before->acquired_bytes;
   node->level_bytes = before->level_bytes;
   node->peak_bytes = before->peak_bytes;
   node->stamp = std::exchange(before->stamp, nullptr);

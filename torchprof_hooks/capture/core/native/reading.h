@@ -42,12 +42,12 @@ PyObject* read_times(PyObject* self, PyObject*) {
                        as_array(open));
 }
 
-// The sums of the cursor's TensorMeter, with what open calls have done so far: used,
-// acquired (the same), retained, peak.
-PyObject* read_tensors(PyObject* self, PyObject*) {
+// The sums of the cursor's MemoryMeter, with what open calls have done so far: used,
+// acquired, retained, peak.
+PyObject* read_memory(PyObject* self, PyObject*) {
   Cursor* cursor = cursor_of(self);
-  TensorMeter* meter = tensors_of(cursor);
-  if (meter == nullptr) return PyErr_Format(PyExc_TypeError, "no TensorMeter is read");
+  MemoryMeter* meter = memory_of(cursor);
+  if (meter == nullptr) return PyErr_Format(PyExc_TypeError, "no MemoryMeter is read");
   std::vector<MemorySums> sums;
   {
     PassLock locked(cursor);
@@ -58,11 +58,10 @@ PyObject* read_tensors(PyObject* self, PyObject*) {
       if (!node->is_metered) return;
       peak = std::max(peak, node->peak_bytes);
       if (size_t(node->code) >= sums.size()) sums.resize(size_t(node->code) + 1);
-      sums[size_t(node->code)].add(now.used - node->used_bytes, now.level - node->level_bytes,
-                                   peak - node->level_bytes);
+      sums[size_t(node->code)].add(taken_since(*node, now), peak - node->level_bytes);
     });
   }
-  return Py_BuildValue("NNNN", each_of(sums, &MemorySums::used), each_of(sums, &MemorySums::used),
+  return Py_BuildValue("NNNN", each_of(sums, &MemorySums::used), each_of(sums, &MemorySums::acquired),
                        each_of(sums, &MemorySums::retained), each_of(sums, &MemorySums::peak));
 }
 

@@ -107,9 +107,9 @@ void move(Cursor* cursor, Pass& pass, size_t kept, c10::ArrayRef<OpenBackward> o
           Nanoseconds now_ns) {
   if (cursor->site != pass.owner()) abort_down_to(cursor, pass.owner(), now_ns);
   std::vector<Node*> closed, opened;
-  TensorMeter* tensors = tensors_of(cursor);
+  MemoryMeter* meter = memory_of(cursor);
   memory::Reading bytes{};
-  if (tensors != nullptr) bytes = tensors->read(pass.owner());
+  if (meter != nullptr) bytes = meter->read(pass.owner());
   DeviceMeter* device = device_of(cursor);
   Stamp stamp;
   Nanoseconds reading_ns = 0;
@@ -123,14 +123,14 @@ void move(Cursor* cursor, Pass& pass, size_t kept, c10::ArrayRef<OpenBackward> o
     Node* node = pass.open.back().node;
     pass.open.pop_back();
     cursor->log->book(node->code, node->start_ns, now_ns);
-    if (tensors != nullptr) tensors->closed(node, bytes);
+    if (meter != nullptr) meter->closed(node, bytes);
     if (device != nullptr) device->closed(node, stamp);
     if (cursor->reads_meters) closed.push_back(node);
   }
   pass.owner()->reading_ns += reading_ns;
   for (const OpenBackward& one : opens) {
     one.node->start_ns = now_ns + reading_ns;
-    if (tensors != nullptr) tensors->opened(one.node, bytes);
+    if (meter != nullptr) meter->opened(one.node, bytes);
     if (device != nullptr) device->opened(one.node, stamp);
     if (pass.makes_graph) one.node->low = pass.number;
     pass.open.push_back(one);

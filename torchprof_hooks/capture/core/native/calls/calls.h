@@ -37,7 +37,7 @@ bool look_for_devices(PyObject* self) {
 bool open_node(PyObject* self, Node* node, int64_t low) {
   Cursor* cursor = cursor_of(self);
   node->low = low;
-  if (TensorMeter* tensors = tensors_of(cursor)) tensors->opened(node, tensors->read(node->around()));
+  if (MemoryMeter* meter = memory_of(cursor)) meter->opened(node, meter->read(node->around()));
   node->start_ns = clock_ns();
   cursor->site = node;  // last: whoever looks meanwhile finds nothing half open
   if (cursor->reads_meters && !is_done(PyObject_CallMethodOneArg(cursor->meters, names.opened, object(node))))
@@ -55,7 +55,7 @@ bool read_at_end(PyObject* self, Node* node, Nanoseconds end_ns) {
   Cursor* cursor = cursor_of(self);
   DeviceMeter* device = device_of(cursor);
   if (device != nullptr) device->closed(node, device->stamp());
-  if (TensorMeter* tensors = tensors_of(cursor)) tensors->closed(node, tensors->read(node));
+  if (MemoryMeter* meter = memory_of(cursor)) meter->closed(node, meter->read(node));
   if (!cursor->reads_meters) {
     if (device != nullptr) node->around()->reading_ns += clock_ns() - end_ns;
     return true;
@@ -123,9 +123,9 @@ int finish_entry(PyObject* self, Node* node, Nanoseconds end_ns, PyObject* outpu
 }
 
 int fold_if_due(Cursor* cursor) {
-  TensorMeter* tensors = tensors_of(cursor);
-  if (tensors != nullptr && tensors->kept.size() >= kFoldAt) {
-    Owned done(meter_fold(cursor->tensors, nullptr));
+  MemoryMeter* meter = memory_of(cursor);
+  if (meter != nullptr && meter->kept.size() >= kFoldAt) {
+    Owned done(meter_fold(cursor->memory, nullptr));
     if (!done) return -1;
   }
   if (cursor->log->kept.size() < kFoldAt) return 0;

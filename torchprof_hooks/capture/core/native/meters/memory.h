@@ -24,9 +24,10 @@
 namespace memory {
 
 struct Reading {
-  int64_t used;   // handed out since counting began
-  int64_t level;  // of that, what has not been given back, by whichever thread
-  int64_t peak;   // the highest level since the reader's last reading
+  int64_t used = 0;      // handed out since counting began
+  int64_t acquired = 0;  // taken from the system, or the device
+  int64_t level = 0;     // of what was handed out, what has not been given back, by whichever thread
+  int64_t peak = 0;      // the highest level since the reader's last reading
 };
 
 class Account;
@@ -69,17 +70,19 @@ class Account {
     Locked locked(lock_);
     tell_peak();
     int64_t level = get(level_);
-    Reading found{get(used_), level, reader->peak};
+    Reading found = with(level, reader->peak);
     reader->peak = level;
     return found;
   }
   // The same, but the time until now is not over.
   Reading peek(const Reader* reader) {
     Locked locked(lock_);
-    return {get(used_), get(level_), std::max(reader->peak, get(peak_))};
+    return with(get(level_), std::max(reader->peak, get(peak_)));
   }
 
  private:
+  // What is used is acquired from the system: torch's allocator for the CPU keeps nothing.
+  Reading with(int64_t level, int64_t peak) { return {get(used_), get(used_), level, peak}; }
   // Of the time until now; from here on, it is another one.
   void tell_peak() {
     for (Reader* one : readers_) one->peak = std::max(one->peak, get(peak_));

@@ -1,41 +1,57 @@
-// The memory of tensors on the CPU, read at each begin and end of a call.
+// Memory, read at each begin and end of a call: that of tensors on the CPU, or of a device.
 
 #pragma once
 
 #include "../log.h"
+#include "device_bytes.h"
 #include "memory.h"
 #include "moves.h"
 
+#include <optional>
+
 namespace {
 
-struct MemorySums {
-  int64_t used = 0, retained = 0, peak = 0;
+struct Taken {
+  int64_t used, acquired, retained;
+};
 
-  void add(int64_t more_used, int64_t more_retained, int64_t rise) {
-    used += more_used;
-    retained += more_retained;
+// Since the open call at `node` began.
+inline Taken taken_since(const Node& node, const memory::Reading& now) {
+  return {now.used - node.used_bytes, now.acquired - node.acquired_bytes, now.level - node.level_bytes};
+}
+
+struct MemorySums {
+  int64_t used = 0, acquired = 0, retained = 0, peak = 0;
+
+  void add(const Taken& taken, int64_t rise) {
+    used += taken.used;
+    acquired += taken.acquired;
+    retained += taken.retained;
     peak = std::max(peak, rise);
   }
 };
 
-// Reads what one thread takes for tensors on the CPU, that which reads first, and adds up
-// what calls took. `kept`: the calls one by one, for whoever asked.
-struct TensorReader {
+// Reads what one thread takes for tensors on the CPU, that which reads first, or what all
+// take of a device, and adds up what calls took. `kept`: the calls one by one, for whoever
+// asked.
+struct MemoryReader {
   PyObject* on_fold = Py_NewRef(Py_None);
   memory::Reader reader;
+  std::optional<memory::DeviceBytes> device;
   std::vector<MemorySums> sums;
   std::vector<int64_t> kept;
   int64_t begin_bytes = 0;                   // the level when it was read first
   int64_t high_water_bytes = 0, blamed = 0;  // the highest level above that, and the code of whose it was
   SpinLock lock;
 
-  ~TensorReader() {
+  ~MemoryReader() {
     if (reader.account != nullptr) reader.account->remove_reader(&reader);
   }
   std::array<PyObject**, 1> held() { return {&on_fold}; }
   bool is_kept() const { return on_fold != nullptr && on_fold != Py_None; }
 
   memory::Reading read() {
+    if (device) return device->read();
     bool is_first = reader.account == nullptr;
     if (is_first) memory::Accounts::here().add_reader(&reader);
     memory::Reading now = reader.account->read(&reader);
@@ -43,7 +59,10 @@ struct TensorReader {
     return now;
   }
   // Without an effect on what is read later; in any thread.
-  memory::Reading peek() const { return reader.account ? reader.account->peek(&reader) : memory::Reading{}; }
+  memory::Reading peek() {
+    if (device) return device->peek();
+    return reader.account ? reader.account->peek(&reader) : memory::Reading{};
+  }
   // owner: what the thread was working for until now.
   memory::Reading read(Node* owner) {
     memory::Reading now = read();
@@ -56,37 +75,68 @@ struct TensorReader {
   }
   void opened(Node* node, const memory::Reading& now) {
     node->used_bytes = now.used;
+    node->acquired_bytes = now.acquired;
     node->level_bytes = node->peak_bytes = now.level;
     node->is_metered = 1;
   }
   void closed(Node* node, const memory::Reading& now) {
     if (!std::exchange(node->is_metered, 0)) return;
-    int64_t used = now.used - node->used_bytes, retained = now.level - node->level_bytes;
+    Taken taken = taken_since(*node, now);
     int64_t rise = node->peak_bytes - node->level_bytes;
     if (Node* around = node->around()) around->peak_bytes = std::max(around->peak_bytes, node->peak_bytes);
     Locked locked(lock);
     if (size_t(node->code) >= sums.size()) sums.resize(size_t(node->code) + 1);
-    sums[size_t(node->code)].add(used, retained, rise);
-    // What is used is acquired from the system: this allocator keeps nothing.
-    if (is_kept()) kept.insert(kept.end(), {node->code, used, used, retained, rise});
+    sums[size_t(node->code)].add(taken, rise);
+    if (is_kept()) kept.insert(kept.end(), {node->code, taken.used, taken.acquired, taken.retained, rise});
   }
 };
 
-using TensorMeter = WithPart<TensorReader>;
+using MemoryMeter = WithPart<MemoryReader>;
 
 PyTypeObject* meter_type;
 //: Numbers of one call in `kept`.
 constexpr size_t kMemoryFields = 5;
 
-TensorMeter* meter_of(PyObject* self) { return TensorMeter::of(self); }
+MemoryMeter* meter_of(PyObject* self) { return MemoryMeter::of(self); }
 
-PyObject* meter_new(PyTypeObject* type, PyObject*, PyObject*) { return TensorMeter::make(type); }
+// Of tensors on the CPU; or, with a kind of device and an index, of that one.
+PyObject* meter_new(PyTypeObject* type, PyObject* args, PyObject*) {
+  const char* kind = nullptr;
+  int index = -1;
+  if (!PyArg_ParseTuple(args, "|si", &kind, &index)) return nullptr;
+  PyObject* self = MemoryMeter::make(type);
+  if (self == nullptr || kind == nullptr) return self;
+  try {
+    meter_of(self)->device.emplace(c10::Device(kind).type(), index);
+  } catch (const std::exception& error) {
+    PyErr_SetString(PyExc_ValueError, error.what());
+    Py_CLEAR(self);
+  }
+  return self;
+}
 
-// used, acquired (the same: torch keeps nothing), level, peak since the last time.
+// used, acquired, level, peak since the last time.
 PyObject* meter_read(PyObject* self, PyObject*) {
   memory::Reading now = meter_of(self)->read();
-  return Py_BuildValue("LLLL", (long long)now.used, (long long)now.used, (long long)now.level,
+  return Py_BuildValue("LLLL", (long long)now.used, (long long)now.acquired, (long long)now.level,
                        (long long)now.peak);
+}
+
+// Of the device; below 0 for none, and while it is not known.
+PyObject* meter_index(PyObject* self, void*) {
+  const auto& device = meter_of(self)->device;
+  return PyLong_FromLong(device ? device->index() : -1);
+}
+
+// Whether devices of a kind say what their allocator has handed out.
+PyObject* counts_device_bytes(PyObject*, PyObject* kind) {
+  const char* name = PyUnicode_AsUTF8(kind);
+  if (name == nullptr) return nullptr;
+  try {
+    return PyBool_FromLong(memory::counting_allocator(c10::Device(name).type()) != nullptr);
+  } catch (const std::exception&) {
+    Py_RETURN_FALSE;
+  }
 }
 
 template <int64_t MemorySums::*field>
@@ -110,15 +160,16 @@ PyObject* counts_tensors(PyObject*, PyObject*) {
 }
 
 PyMemberDef meter_members[] = {
-    {"on_fold", T_OBJECT, offsetof(TensorMeter, on_fold), 0, nullptr},
-    {"high_water_bytes", T_LONGLONG, offsetof(TensorMeter, high_water_bytes), READONLY, nullptr},
-    {"blamed", T_LONGLONG, offsetof(TensorMeter, blamed), READONLY, nullptr},
+    {"on_fold", T_OBJECT, offsetof(MemoryMeter, on_fold), 0, nullptr},
+    {"high_water_bytes", T_LONGLONG, offsetof(MemoryMeter, high_water_bytes), READONLY, nullptr},
+    {"blamed", T_LONGLONG, offsetof(MemoryMeter, blamed), READONLY, nullptr},
     {nullptr, 0, 0, 0, nullptr}};
 
 PyGetSetDef meter_getset[] = {{"used", meter_sums<&MemorySums::used>, nullptr, nullptr, nullptr},
-                              {"acquired", meter_sums<&MemorySums::used>, nullptr, nullptr, nullptr},
+                              {"acquired", meter_sums<&MemorySums::acquired>, nullptr, nullptr, nullptr},
                               {"retained", meter_sums<&MemorySums::retained>, nullptr, nullptr, nullptr},
                               {"peak", meter_sums<&MemorySums::peak>, nullptr, nullptr, nullptr},
+                              {"index", meter_index, nullptr, nullptr, nullptr},
                               {nullptr, nullptr, nullptr, nullptr, nullptr}};
 
 PyMethodDef meter_methods[] = {{"read", meter_read, METH_NOARGS, nullptr},
@@ -127,13 +178,13 @@ PyMethodDef meter_methods[] = {{"read", meter_read, METH_NOARGS, nullptr},
                                {nullptr, nullptr, 0, nullptr}};
 
 PyType_Slot meter_slots[] = {SLOT(Py_tp_new, meter_new),
-                             SLOT(Py_tp_dealloc, TensorMeter::dealloc),
-                             SLOT(Py_tp_traverse, TensorMeter::traverse),
-                             SLOT(Py_tp_clear, TensorMeter::clear),
+                             SLOT(Py_tp_dealloc, MemoryMeter::dealloc),
+                             SLOT(Py_tp_traverse, MemoryMeter::traverse),
+                             SLOT(Py_tp_clear, MemoryMeter::clear),
                              SLOT(Py_tp_members, meter_members),
                              SLOT(Py_tp_getset, meter_getset),
                              SLOT(Py_tp_methods, meter_methods),
                              {0, nullptr}};
-PyType_Spec meter_spec = {MODULE "TensorMeter", sizeof(TensorMeter), 0, kWithCycles, meter_slots};
+PyType_Spec meter_spec = {MODULE "MemoryMeter", sizeof(MemoryMeter), 0, kWithCycles, meter_slots};
 
 }  // namespace

@@ -1,0 +1,101 @@
+"""Memory as the native core counts it: of tensors on the CPU, to the byte, and what the
+allocator of a device says."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import torch
+
+from torchprof_hooks.capture.attach.attachments import Attachment
+from torchprof_hooks.capture.core import CORE
+from torchprof_hooks.measure.allocator_counter import AllocatorCounter
+from torchprof_hooks.measure.memory_counter import MemoryCounter, Reading
+from torchprof_hooks.measure.memory_counter import memory_counter as device_counter
+
+
+class NativeCounter:
+    """A `MemoryCounter` of the native core's, which also adds up what calls do."""
+
+    is_net = False
+
+    def __init__(self, *device: Any) -> None:
+        assert CORE.module is not None
+        #: What reads and adds up, for a cursor (see `Cursor.memory`).
+        self.meter: Any = CORE.module.MemoryMeter(*device)
+
+    @property
+    def name(self) -> str:
+        """See `MemoryCounter`."""
+        raise NotImplementedError
+
+    def read(self) -> Reading:
+        """See `MemoryCounter.read`."""
+        reading: Reading = self.meter.read()
+        return reading
+
+
+class TensorCounter(NativeCounter):
+    """What the thread that reads it first takes for tensors on the CPU, and gives back.
+
+    It is counted while `counted_tensors` has users: the core then stands in front of
+    torch's allocator. Whoever else hears of allocations, such as ``torch.profiler``, is
+    told as before. Used bytes are taken from the system, so they are the acquired ones
+    as well; the current level is what the thread has not given back, and the peak is
+    that since the last reading.
+    """
+
+    name = "cpu"
+
+
+class DeviceCounter(NativeCounter):
+    """What an `AllocatorCounter` reads, without a dictionary of all that the allocator
+    counts: that took 15 us at each begin and end of a call. The peak is that since the
+    last reading.
+
+    index: None for the device that is current when it is read first.
+    """
+
+    def __init__(self, kind: str, index: int | None) -> None:
+        super().__init__(kind, -1 if index is None else index)
+        self._kind = kind
+
+    @property
+    def name(self) -> str:
+        """See `MemoryCounter`."""
+        index = self.meter.index
+        return self._kind if index < 0 else f"{self._kind}:{index}"
+
+
+def memory_counter(
+    device: str | torch.device | None = None, option: str = "device"
+) -> MemoryCounter:
+    """The counter of a device, as that of `measure`; but the native core's, where there
+    is one, and torch knows how to ask the allocator."""
+    if CORE.module is None:
+        return device_counter(device, option)
+    found = device_counter(device, option, TensorCounter)
+    if (
+        isinstance(found, AllocatorCounter)
+        and found.can_be_asked
+        and CORE.module.counts_device_bytes(found.kind)
+    ):
+        return DeviceCounter(found.kind, found.index)
+    return found
+
+
+class _CountedTensors(Attachment):
+    """The native core, in front of torch's allocator for the CPU. Its users are those
+    who want to know what it counts."""
+
+    def put_on(self) -> None:
+        if CORE.module is not None:
+            CORE.module.count_tensors(True)
+
+    def take_off(self) -> bool:
+        """Go away. Tensors that were counted may live on, and tell when they die."""
+        return CORE.module is None or not CORE.module.count_tensors(False)
+
+
+#: The one there is.
+counted_tensors: Final = _CountedTensors()
