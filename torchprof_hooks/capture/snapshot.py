@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import reduce
 from time import perf_counter_ns
-from typing import Final
+from typing import Any, Final
 
 from torchprof_hooks.capture.core import CORE
 from torchprof_hooks.capture.core.span_log import Int64s, Times
@@ -18,7 +18,7 @@ from torchprof_hooks.capture.record.memory_log import MemorySums
 from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.record.step_counter import FirstReading, StepCounter
 from torchprof_hooks.capture.torch_names.canaries import not_measured
-from torchprof_hooks.capture.tracking.device_meter import DeviceMeter
+from torchprof_hooks.capture.tracking.device_meter import DeviceMeter, Waits
 from torchprof_hooks.capture.tracking.meters import MemoryMeter, memory_sums, meters_of
 from torchprof_hooks.capture.tracking.tracker import Tracker
 from torchprof_hooks.profiles.cells import CellKey, add_cell, overhead_ns
@@ -71,7 +71,8 @@ def take_snapshot(
     work = (flop_count or FlopCount()).work_of_sites(sites, calls)
     costs = overhead_of_sites(tracker, costs_like or tracker, sites, calls, own_ns)
     device, bytes_ = _device_own(tracker, sites), _memory_own(memory, tracker, sites)
-    device = without_waits(device, _device_waits(tracker), sites, calls, costs)
+    waits = _device_waits(tracker)
+    device = without_waits(device, waits.share, sites, calls, costs)
     totals = _totals_of_sites(sites, read, own_ns, device, bytes_, work, costs)
     cells = _cells(sites, totals, garbage, measured_ns, counted.after_backward_ns)
     times = counted.times()
@@ -80,18 +81,27 @@ def take_snapshot(
         _infos(tracker, cells),
         measured_ns,
         times.steps,
-        tracker.aborted_calls,
-        sum(map(overhead_ns, cells.items())),
-        tuple(meter.clock.name for meter in meters_of(tracker, DeviceMeter)),
-        _memory_summary(tracker, unmeasured),
-        tracker.undivided_passes,
-        not_measured=not_measured(),
+        overhead_ns=sum(map(overhead_ns, cells.items())),
+        memory=_memory_summary(tracker, unmeasured),
         step_times=times,
-        core=CORE.name,
-        core_reason=CORE.reason,
         collectives=tracker.exchanges.read(cells),
+        device_asked=waits.asked,
+        device_waits=waits.waited,
         first=_first_part(tracker, sites, totals, first, cells),
+        **_facts(tracker),
     )
+
+
+def _facts(tracker: Tracker) -> dict[str, Any]:
+    """Fields of a profile about how all of it was measured."""
+    return {
+        "aborted_calls": tracker.aborted_calls,
+        "devices": tuple(m.clock.name for m in meters_of(tracker, DeviceMeter)),
+        "undivided_passes": tracker.undivided_passes,
+        "not_measured": not_measured(),
+        "core": CORE.name,
+        "core_reason": CORE.reason,
+    }
 
 
 def _first_part(
@@ -300,9 +310,9 @@ def _first_on_device(
     ]
 
 
-def _device_waits(tracker: Tracker) -> float:
-    """The share of stamps at which the device waited."""
-    return max((m.waits.share for m in meters_of(tracker, DeviceMeter)), default=0.0)
+def _device_waits(tracker: Tracker) -> Waits:
+    waits = [meter.waits for meter in meters_of(tracker, DeviceMeter)]
+    return waits[0] if waits else Waits(0, 0)
 
 
 def _memory_own(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final, Protocol
 
@@ -66,6 +67,9 @@ class EventClock:
         is_known = device is torch.cuda or isinstance(device, Accelerator)
         self.device_type = name if is_known else None
         self._device = device
+        #: Whether the current stream is being captured into a graph. The device's own
+        #: function, for it is called at each stamp.
+        self.is_capturing: Callable[[], bool] = device.is_current_stream_capturing
         # By the index of the device: that of its first record is an event's for good.
         self._pools: dict[int, list[Any]] = {}
 
@@ -96,10 +100,6 @@ class EventClock:
         except RuntimeError:  # a device that has failed: the program learns that itself
             return None
         return _EventStamp(event, pool)
-
-    def is_capturing(self) -> bool:
-        """Whether the current stream is being captured into a graph."""
-        return bool(self._device.is_current_stream_capturing())
 
     def is_in_use(self, index: int) -> bool:
         """Whether the program has put anything on a device, as far as is known."""

@@ -128,6 +128,14 @@ def add_cell(cells: dict[CellKey, Totals], key: CellKey, totals: Totals) -> None
     cells[key] = cells[key] + totals if key in cells else totals
 
 
+def all_cells(one: Cells, other: Cells) -> dict[CellKey, Totals]:
+    """The cells of two runs together."""
+    cells = dict(one)
+    for key, totals in other.items():
+        add_cell(cells, key, totals)
+    return cells
+
+
 def broken_promise(cells: Cells, infos: Infos, wall_ns: int) -> str:
     """What is wrong with the cells of a run that took so long, "" if nothing."""
     unknown = {name for path, _ in cells for name in path} - infos.keys()

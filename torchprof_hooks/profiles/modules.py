@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Final
 
@@ -66,6 +67,16 @@ class ModuleInfo:
             autocast=united(self.autocast, other.autocast, "|"),
             place=united(self.place, other.place, "|"),
         )
+
+
+def all_modules(
+    one: Mapping[str, ModuleInfo], other: Mapping[str, ModuleInfo]
+) -> dict[str, ModuleInfo]:
+    """What two runs know of names together."""
+    modules = dict(one)
+    for name, info in other.items():
+        modules[name] = modules[name].merge(info) if name in modules else info
+    return modules
 
 
 def _same_inputs(one: tuple[str, ...], other: tuple[str, ...]) -> tuple[str, ...]:

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from torchprof_hooks.profiles.cells import (
     CellKey,
-    add_cell,
+    all_cells,
     broken_promise,
     has_functions,
     without_functions,
 )
 from torchprof_hooks.profiles.files.fields import OPTIONAL, Count
 from torchprof_hooks.profiles.memory import MemorySummary, merge_summaries
-from torchprof_hooks.profiles.modules import ModuleInfo
+from torchprof_hooks.profiles.modules import ModuleInfo, all_modules
 from torchprof_hooks.profiles.names import Grouping, Phase, united
 from torchprof_hooks.profiles.operations.utilisation import Peak, Rated, higher
 from torchprof_hooks.profiles.options import check_flag, check_path
@@ -61,6 +61,9 @@ class Profile(Reportable, Exportable, Rated, Parted):
         backward passes), which is a cell of its own. With `max_overhead`, what
         measuring has spent in all steps, if that is more.
     devices: names of the devices whose clock was read, sorted.
+    device_asked, device_waits: at how many begins and ends of calls it was asked
+        whether a device had done all before, and how often it had: then it waited for
+        the host, and its times are that waiting.
     memory: which memory was measured, and its peak; None if none was.
     undivided_passes: backward passes over nodes of several threads that have the same
         numbers, which are booked as a whole, outside of modules.
@@ -99,6 +102,8 @@ class Profile(Reportable, Exportable, Rated, Parted):
     collectives: Annotated[Collectives, OPTIONAL] = ()
     peak: Annotated[Peak | None, OPTIONAL] = None
     items: Annotated[Count, OPTIONAL] = 0
+    device_asked: Annotated[Count, OPTIONAL] = 0
+    device_waits: Annotated[Count, OPTIONAL] = 0
     first: Annotated[FirstSteps, OPTIONAL] = NO_FIRST_STEPS
     provenance: Annotated[Processes, OPTIONAL] = field(default=(), compare=False)
 
@@ -224,17 +229,11 @@ class Profile(Reportable, Exportable, Rated, Parted):
 
 
 def _merged(one: Profile, other: Profile) -> Profile:
-    cells = dict(one.cells)
-    for key, totals in other.cells.items():
-        add_cell(cells, key, totals)
-    modules = dict(one.modules)
-    for name, info in other.modules.items():
-        modules[name] = modules[name].merge(info) if name in modules else info
     counts = [each.name for each in fields(one) if type(getattr(one, each.name)) is int]
     sums = {name: getattr(one, name) + getattr(other, name) for name in counts}
     return Profile(
-        cells=cells,
-        modules=modules,
+        cells=all_cells(one.cells, other.cells),
+        modules=all_modules(one.modules, other.modules),
         devices=tuple(sorted({*one.devices, *other.devices})),
         memory=merge_summaries(one.memory, other.memory),
         not_measured=tuple(sorted({*one.not_measured, *other.not_measured})),

@@ -16,6 +16,9 @@ OTHER_THREADS: Final = (
     "profile() measures the thread that enters it: other threads need one of their own."
 )
 
+#: Questions from which on the share of a device's answers is told.
+_LEAST_ASKED: Final = 20
+
 
 def header(profile: Profile) -> str:
     """All of it in one line."""
@@ -26,6 +29,7 @@ def header(profile: Profile) -> str:
         measured_text(profile),
         *step_texts(profile),
         f"{attributed} in modules{functions} optimizers",
+        *filter(None, [device_text(profile)]),
         *cost_texts(profile),
     ]
     return "torchprof_hooks: " + ", ".join(facts)
@@ -112,6 +116,18 @@ def cost_texts(profile: Profile, *, has_start_up: bool = False) -> Iterator[str]
     if profile.undivided_passes:
         passes = plural(profile.undivided_passes, "backward pass", "backward passes")
         yield f"{passes} over nodes of several threads not divided"
+
+
+def device_text(profile: Profile) -> str:
+    """Whether times of the device are for the most part those of the host, for which it
+    waited; "" if not."""
+    asked, waits = profile.device_asked, profile.device_waits
+    if asked < _LEAST_ASKED or waits <= asked / 2:
+        return ""
+    return (
+        f"{', '.join(profile.devices)} waited for the host at {percent(waits, asked)} "
+        "of the begins and ends of calls: its times are mostly waiting"
+    )
 
 
 def of_all_text(profile: Profile, has_start_up: bool) -> str:

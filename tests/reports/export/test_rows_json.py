@@ -60,6 +60,8 @@ def test_a_whole_document() -> None:
             "first_evaluation_ns": 0,
         },
         "devices": [],
+        "device_asked": 0,
+        "device_waits": 0,
         "memory": None,
         "collectives": [],
         "rows": [

@@ -4,6 +4,7 @@ Version 5::
 
     {"format": "torchprof_hooks profile", "version": 5,
      "wall_ns": ..., "steps": ..., "aborted_calls": ..., "overhead_ns": ...,
+     "device_asked": ..., "device_waits": ...,
      "devices": [...],
      "memory": null or {"source": ..., "is_net": ..., "peak_bytes": ...,
                         "peak_path": [name, ...], "peak_phase": ...,

@@ -122,6 +122,8 @@ def _profile_record(profile: Profile) -> dict[str, Any]:
         "unmeasured_ns": profile.unmeasured_ns,
         "not_measured": list(profile.not_measured),
         "devices": list(profile.devices),
+        "device_asked": profile.device_asked,
+        "device_waits": profile.device_waits,
         "memory": _memory_record(profile.memory) if profile.memory else None,
         "collectives": [collective_record(each) for each in profile.collectives],
         **_rates_record(profile),

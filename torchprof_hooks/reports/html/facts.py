@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from torchprof_hooks.profiles.profile import Profile
-from torchprof_hooks.reports.header import of_all_text, rank_texts
+from torchprof_hooks.reports.header import device_text, of_all_text, rank_texts
 from torchprof_hooks.reports.html.numbers import count_text, share_text, time_text
 from torchprof_hooks.reports.source import Source
 from torchprof_hooks.version import __version__
@@ -83,7 +83,7 @@ def _exceptions(source: Source) -> Iterator[Fact]:
             "not all of them, numbers are estimates for all",
         )
     if profile.devices:
-        yield "Devices", ", ".join(profile.devices)
+        yield "Devices", device_text(profile) or ", ".join(profile.devices)
     if not profile.has_functions:
         yield "Functions", "not measured: profile(functions=True) does"
     if profile.memory is None:

@@ -8,6 +8,7 @@ from textwrap import wrap
 from typing import Final
 
 from torchprof_hooks.reports.flop_tree import utilisation_text
+from torchprof_hooks.reports.header import device_text
 from torchprof_hooks.reports.memory_tree import peak_text
 from torchprof_hooks.reports.program.device_idle import idle_lines
 from torchprof_hooks.reports.screen.functions import function_lines, place_lines
@@ -56,6 +57,8 @@ def _rates(source: Source, width: int) -> Iterator[Line]:
     # Of a program, operations were counted in some steps alone: those of all are an
     # estimate.
     profile = source.functions if source.is_estimate else source.measured
+    if text := device_text(profile):
+        yield Line(shorten(printable(f"Device: {text}"), width))
     if text := utilisation_text(profile):
         yield Line(shorten(printable(f"Utilisation: {text}"), width))
     if source.measured.items or profile.items:
