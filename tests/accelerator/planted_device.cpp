@@ -101,6 +101,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     end_ns = std::max(end_ns, static_cast<Event*>(event)->time_ns);
   }
   bool queryEvent(void* event) const override {
+    TORCH_CHECK(!queues.captures, "an event was asked while a graph is captured");
     std::lock_guard held(queues.lock);
     return event == nullptr || static_cast<Event*>(event)->time_ns <= queues.now_ns;
   }

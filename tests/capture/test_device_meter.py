@@ -84,6 +84,7 @@ class FakeEvent:
         self.at_ms = stream.queued_ms
 
     def query(self) -> bool:
+        assert not self.device.capturing, "this ends the capture"
         return self.stream is None or self.at_ms <= self.stream.done_ms
 
     def synchronize(self) -> None:

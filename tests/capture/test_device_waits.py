@@ -6,14 +6,13 @@ from time import perf_counter
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
 import torch
 from torch import nn
 
 import torchprof_hooks
 from tests.capture.test_device_meter import FakeDevice, FakeEvent, FakeStream
 from torchprof_hooks import Profile
-from torchprof_hooks.capture.overhead.device_waits import without_waits
+from torchprof_hooks.capture.overhead.device_waits import device_overhead
 from torchprof_hooks.capture.tracking.device_meter import DeviceMeter, Waits
 from torchprof_hooks.measure.device_clock import EventClock
 
@@ -34,22 +33,23 @@ DEVICE_NS = [0, 10_000, 5000]
 
 
 def test_a_device_that_never_waits_keeps_its_times() -> None:
-    assert without_waits(DEVICE_NS, 0.0, sites(), CALLS, OVERHEAD_NS) == DEVICE_NS
+    assert device_overhead(DEVICE_NS, 0.0, sites(), CALLS, OVERHEAD_NS) == [0, 0, 0]
 
 
 def test_a_device_that_always_waits() -> None:
-    left = without_waits(DEVICE_NS, 1.0, sites(), CALLS, OVERHEAD_NS)
+    taken = device_overhead(DEVICE_NS, 1.0, sites(), CALLS, OVERHEAD_NS)
     # The model has paid for both stamps of its layers, and its caller for both of its.
-    assert left == [0, 10_000 - (700 + 100 - 300), 5000 - (60 + 300)]
+    assert taken == [0, 700 + 100 - 300, 60 + 300]
 
 
 def test_a_device_that_sometimes_waits() -> None:
-    left = without_waits(DEVICE_NS, 0.5, sites(), CALLS, OVERHEAD_NS)
-    assert left == [0, 10_000 - 250, 5000 - 180]
+    taken = device_overhead(DEVICE_NS, 0.5, sites(), CALLS, OVERHEAD_NS)
+    assert taken == [0, 250, 180]
 
 
 def test_no_more_is_taken_than_there_is() -> None:
-    assert without_waits([-7, 100, 200], 1.0, sites(), CALLS, OVERHEAD_NS) == [-7, 0, 0]
+    taken = device_overhead([-7, 100, 200], 1.0, sites(), CALLS, OVERHEAD_NS)
+    assert taken == [0, 100, 200]
 
 
 class RealTimeEvent(FakeEvent):
@@ -81,15 +81,51 @@ def device_ns(found: Profile) -> int:
     return sum(totals.device_self_ns for totals in found.cells.values())
 
 
-def test_times_of_an_idle_device_are_without_measuring(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_times_of_an_idle_device_are_told_without_measuring() -> None:
     found = measured(IdleDevice())
-    monkeypatch.setattr(DeviceMeter, "waits", Waits(asked=1, waited=0))
-    uncorrected = measured(IdleDevice())
+    assert found.device_waits == found.device_asked > 0
+    assert device_ns(found) > found.wall_ns - found.overhead_ns
+    told = found.corrected()
+    assert 0 < device_ns(told) < found.wall_ns - found.overhead_ns / 2
+    assert device_ns(told) == device_ns(found) - sum(
+        totals.device_overhead_ns for totals in found.cells.values()
+    )
 
-    assert device_ns(uncorrected) > uncorrected.wall_ns - uncorrected.overhead_ns
-    assert 0 < device_ns(found) < found.wall_ns - found.overhead_ns / 2
+
+def test_times_of_a_device_that_is_behind_stay_as_they_are() -> None:
+    device = FakeDevice()
+    device.launch(5)  # for which nobody waits
+    found = measured(device)
+    assert found.device_waits == 0 < found.device_asked
+    assert device_ns(found.corrected()) == device_ns(found)
+
+
+def test_the_parts_add_up() -> None:
+    model, x = nn.Linear(2, 2), torch.ones(4, 2)
+    optimizer = torch.optim.SGD(model.parameters())
+    clock = EventClock(IdleDevice(), "fake")
+    with torchprof_hooks.profile(device_clock=clock) as prof:
+        for _ in range(20):
+            model(x).sum().backward()
+            optimizer.step()
+    found = prof.profile
+    parts = (found.start_up, found.loop)
+    assert all(device_ns(part.corrected()) > 0 for part in parts)
+    together = sum(device_ns(part.corrected()) for part in parts)
+    assert together == device_ns(found.corrected())
+
+
+def test_nothing_is_asked_while_a_graph_is_captured() -> None:
+    device = FakeDevice()
+    meter = DeviceMeter(EventClock(device))
+    owner: Any = None
+    for _ in range(100):
+        meter.read(owner)
+    device.capturing = True  # an event that is asked ends that, and says so here
+    before = meter.waits
+    for _ in range(100):
+        assert meter.read(owner) is None
+    assert meter.waits == before
 
 
 def test_how_often_a_device_waits_is_asked_now_and_then() -> None:

@@ -11,7 +11,7 @@ from typing import Any, Final
 from torchprof_hooks.capture.core import CORE
 from torchprof_hooks.capture.core.span_log import Int64s, Times
 from torchprof_hooks.capture.functions.flop_count import FlopCount
-from torchprof_hooks.capture.overhead.device_waits import without_waits
+from torchprof_hooks.capture.overhead.device_waits import device_overhead
 from torchprof_hooks.capture.overhead.overhead_model import overhead_of_sites
 from torchprof_hooks.capture.record.garbage_log import Collections, GarbageLog
 from torchprof_hooks.capture.record.memory_log import MemorySums
@@ -72,8 +72,8 @@ def take_snapshot(
     costs = overhead_of_sites(tracker, costs_like or tracker, sites, calls, own_ns)
     device, bytes_ = _device_own(tracker, sites), _memory_own(memory, tracker, sites)
     waits = _device_waits(tracker)
-    device = without_waits(device, waits.share, sites, calls, costs)
-    totals = _totals_of_sites(sites, read, own_ns, device, bytes_, work, costs)
+    all_costs = costs, device_overhead(device, waits.share, sites, calls, costs)
+    totals = _totals_of_sites(sites, read, own_ns, device, bytes_, work, all_costs)
     cells = _cells(sites, totals, garbage, measured_ns, counted.after_backward_ns)
     times = counted.times()
     return Profile(
@@ -128,13 +128,16 @@ def _first_part(
         sites,
         first.times,
         _own_ns(sites, first.times, first.garbage),
-        _first_on_device(tracker, sites, pairs),
+        _device_own(tracker, sites, until_mark=True),
         _memory_own(first.memory, tracker, sites),
         (
             [whole.flops * some // most for whole, (some, most) in pairs],
             [whole.traffic.share(*part) for whole, part in pairs],
         ),
-        [whole.overhead_ns * some // most for whole, (some, most) in pairs],
+        (
+            [whole.overhead_ns * some // most for whole, (some, most) in pairs],
+            [whole.device_overhead_ns * some // most for whole, (some, most) in pairs],
+        ),
     )
     found = _cells(sites, totals, first.garbage, first.wall_ns, first.after_backward_ns)
     # Time may be outside first, and turn out to be that after a backward pass.
@@ -225,7 +228,7 @@ def _totals_of_sites(  # noqa: PLR0917
     device: list[int],
     memory: list[MemoryTotals],
     work: tuple[list[int], list[Traffic]],
-    overhead: list[int],
+    overhead: tuple[list[int], list[int]],
 ) -> list[Totals]:
     # Each by its own length: an interrupt may have come in between.
     calls, total, shortest, longest = (_padded(sums, len(sites)) for sums in times[:4])
@@ -242,7 +245,8 @@ def _totals_of_sites(  # noqa: PLR0917
             device_self_ns=device[code],
             memory=memory[code],
             flops=flops[code],
-            overhead_ns=overhead[code],
+            overhead_ns=overhead[0][code],
+            device_overhead_ns=overhead[1][code],
             traffic=traffic[code],
         )
         for code in range(len(sites))
@@ -290,24 +294,6 @@ def _device_own(
         for code, duration_ns in dict(found).items():
             durations[code] = duration_ns
     return _without_inner(sites, durations, entries_too=True)
-
-
-def _first_on_device(
-    tracker: Tracker, sites: list[Site], pairs: list[tuple[Totals, tuple[int, int]]]
-) -> list[int]:
-    """Own times of the first step on a device: from all of them, what measuring took
-    was left out."""
-    left_out = [
-        whole_ns - whole.device_self_ns
-        for whole_ns, (whole, _) in zip(_device_own(tracker, sites), pairs, strict=True)
-    ]
-    first = _device_own(tracker, sites, until_mark=True)
-    return [
-        own_ns - min(left_ns * some // most, max(own_ns, 0))
-        for own_ns, left_ns, (_, (some, most)) in zip(
-            first, left_out, pairs, strict=True
-        )
-    ]
 
 
 def _device_waits(tracker: Tracker) -> Waits:

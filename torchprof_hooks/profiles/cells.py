@@ -182,6 +182,8 @@ def without_overhead(cells: Cells) -> Cells:
     kept: dict[CellKey, Totals] = {}
     for key, own_ns in own_times(cells).items():
         totals = cells.get(key, _NOTHING)
-        is_same = totals.self_ns == own_ns and not totals.overhead_ns
+        is_same = totals.self_ns == own_ns and not (
+            totals.overhead_ns or totals.device_overhead_ns
+        )
         kept[key] = totals if is_same else totals.without_overhead(own_ns)
     return kept

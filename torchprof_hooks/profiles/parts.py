@@ -180,5 +180,6 @@ def _after(whole: Totals, first: Totals | None) -> Totals:
         memory=memory if calls else memory.with_peak(0),
         flops=whole.flops - first.flops,
         overhead_ns=whole.overhead_ns - first.overhead_ns,
+        device_overhead_ns=whole.device_overhead_ns - first.device_overhead_ns,
         traffic=whole.traffic.minus(first.traffic),
     )

@@ -18,7 +18,8 @@ from torchprof_hooks.profiles.operations.traffic import NO_TRAFFIC, Traffic
 
 #: What a call has without its time and operations.
 _NO_WORK: Final[dict[str, Any]] = {
-    **dict.fromkeys(("self_ns", "device_self_ns", "flops", "overhead_ns"), 0),
+    **dict.fromkeys(("self_ns", "device_self_ns", "flops"), 0),
+    **dict.fromkeys(("overhead_ns", "device_overhead_ns"), 0),
     "traffic": NO_TRAFFIC,
 }
 
@@ -38,6 +39,8 @@ class Totals:
         (0 where no device was measured).
     overhead_ns: an estimate of how much of `self_ns` measuring itself took: how often
         hooks were called in that time, times their cost on this machine.
+    device_overhead_ns: the same of `device_self_ns`, as far as the device waited for
+        the host.
     flops: floating-point operations of the calls themselves, without the calls that
         they made, as far as torch has formulas for them (matrix products, convolutions,
         attention); 0 where it has none, or functions were not measured. A multiply-add
@@ -70,6 +73,7 @@ class Totals:
     counted_ns: Annotated[int, DERIVED] = 0
     counted_cumulative_ns: Annotated[int, DERIVED] = 0
     traffic: Annotated[Traffic, OPTIONAL] = NO_TRAFFIC
+    device_overhead_ns: Annotated[Count, OPTIONAL] = 0
 
     @property
     def mean_ns(self) -> float:
@@ -80,9 +84,8 @@ class Totals:
     def std_ns(self) -> float:
         """Standard deviation of the calls' durations (of the population: divided by
         the number of calls), 0.0 without calls."""
-        if not self.calls:
-            return 0.0
-        return sqrt(max(self.squares_ns2 / self.calls - self.mean_ns**2, 0.0))
+        mean_ns2 = self._per_call(self.squares_ns2)
+        return sqrt(max(mean_ns2 - self.mean_ns**2, 0.0))
 
     @property
     def mean_used_bytes(self) -> float:
@@ -95,9 +98,8 @@ class Totals:
         return self._per_call(self.memory_cumulative.retained_bytes)
 
     def broken_promise(self) -> str:
-        """What is wrong with the values taken together, "" if nothing. The sum of the
-        durations must be possible for this many calls between the shortest and longest.
-        """
+        """What is wrong with the values taken together, "" if nothing. So many calls
+        between the shortest and the longest must be able to take that long."""
         if self.min_ns > self.max_ns:
             return f"has min_ns {self.min_ns} above max_ns {self.max_ns}"
         least, most = self.calls * self.min_ns, self.calls * self.max_ns
@@ -128,6 +130,7 @@ class Totals:
             self.counted_ns + other.counted_ns,
             self.counted_cumulative_ns + other.counted_cumulative_ns,
             self.traffic.plus(other.traffic),
+            self.device_overhead_ns + other.device_overhead_ns,
         )
 
     def with_cumulative(
@@ -157,10 +160,12 @@ class Totals:
             self.counted_ns,
             counted_ns,
             self.traffic,
+            self.device_overhead_ns,
         )
 
     def without_overhead(self, own_ns: int) -> Totals:
         """The same numbers with this own time, which is without what measuring took."""
+        device_cost_ns = min(self.device_overhead_ns, max(self.device_self_ns, 0))
         return Totals(  # see `with_cumulative`
             self.calls,
             own_ns,
@@ -169,7 +174,7 @@ class Totals:
             self.max_ns,
             self.duration_ns,
             self.squares_ns2,
-            self.device_self_ns,
+            self.device_self_ns - device_cost_ns,
             self.device_cumulative_ns,
             self.memory,
             self.memory_cumulative,
@@ -178,13 +183,11 @@ class Totals:
         )
 
     def counted(self) -> Totals:
-        """The same numbers of a call that has a formula: all of its own time is
-        counted."""
+        """The same of a call that has a formula: all of its own time is counted."""
         return replace(self, counted_ns=max(self.self_ns, 0))
 
     def without_calls(self) -> Totals:
-        """Own time, bytes and operations alone, to be added to those of an enclosing
-        call."""
+        """Own time, bytes and operations alone, to be added to an enclosing call's."""
         return Totals(
             self_ns=self.self_ns,
             device_self_ns=self.device_self_ns,
@@ -192,11 +195,11 @@ class Totals:
             flops=self.flops,
             overhead_ns=self.overhead_ns,
             counted_ns=self.counted_ns,
+            device_overhead_ns=self.device_overhead_ns,
         )
 
     def without_time(self) -> Totals:
-        """The same calls without their own time and operations, which are counted
-        elsewhere."""
+        """The same calls; own time and operations are counted elsewhere."""
         return replace(self, **_NO_WORK)
 
     def _per_call(self, amount: int) -> float:

@@ -16,8 +16,11 @@ OTHER_THREADS: Final = (
     "profile() measures the thread that enters it: other threads need one of their own."
 )
 
-#: Questions from which on the share of a device's answers is told.
+#: Questions from which on the share of a device's answers is told, and the share from
+#: which on: a GPU that waited at 61 % of the stamps had kernels in 75 % of the time, one
+#: that waited at 98 % of them in 20 %.
 _LEAST_ASKED: Final = 20
+_MOSTLY: Final = 0.9
 
 
 def header(profile: Profile) -> str:
@@ -122,7 +125,7 @@ def device_text(profile: Profile) -> str:
     """Whether times of the device are for the most part those of the host, for which it
     waited; "" if not."""
     asked, waits = profile.device_asked, profile.device_waits
-    if asked < _LEAST_ASKED or waits <= asked / 2:
+    if asked < _LEAST_ASKED or waits < _MOSTLY * asked:
         return ""
     return (
         f"{', '.join(profile.devices)} waited for the host at {percent(waits, asked)} "

@@ -299,20 +299,20 @@ def test_a_device_that_waits_for_the_host() -> None:
         {"Net": "Net"},
         devices=("cuda",),
         device_asked=40,
-        device_waits=30,
+        device_waits=37,
     )
     said = (
-        "cuda waited for the host at 75.0 % of the begins and ends of calls: its times "
+        "cuda waited for the host at 92.5 % of the begins and ends of calls: its times "
         "are mostly waiting"
     )
     assert first_line(waits, "Device: ") == f"Device: {said}"
     assert said in waits.report(full=True)
-    # At least as often it was behind; it was hardly ever asked; it is not known.
-    for asked, waited in ((60, 30), (19, 19), (0, 0)):
+    # It was behind now and then; it was hardly ever asked; it is not known.
+    for asked, waited in ((40, 35), (19, 19), (0, 0)):
         other = replace(waits, device_asked=asked, device_waits=waited)
         assert said[:40] not in other.report(full=True)
     twice = waits.merge(waits)
-    assert (twice.device_asked, twice.device_waits) == (80, 60)
+    assert (twice.device_asked, twice.device_waits) == (80, 74)
 
 
 def test_layers_of_other_classes_are_not_folded_together() -> None:

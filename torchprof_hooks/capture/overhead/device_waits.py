@@ -8,26 +8,28 @@ from collections.abc import Sequence
 from torchprof_hooks.capture.record.site import Site
 
 
-def without_waits(
+def device_overhead(
     device_ns: Sequence[int],
     waits: float,
     sites: Sequence[Site],
     calls: Sequence[int],
     overhead_ns: Sequence[int],
 ) -> list[int]:
-    """Own times of sites on the device's clock, without what measuring took of them.
+    """How much of the own time of each site on the device's clock measuring has taken,
+    in nanoseconds.
 
     A device that is behind the host does not notice what the host does meanwhile. One
     that waits for it does, in all that measuring takes.
 
+    device_ns: these own times.
     waits: the share of the stamps at which the device waited.
     overhead_ns: how much of the host's time measuring took, at each site.
     """
     if not waits:
-        return list(device_ns)
+        return [0] * len(device_ns)
     taken_ns = _until_stamps(sites, calls, overhead_ns)
     return [
-        own_ns - min(round(waits * max(cost_ns, 0.0)), max(own_ns, 0))
+        min(round(waits * max(cost_ns, 0.0)), max(own_ns, 0))
         for own_ns, cost_ns in zip(device_ns, taken_ns, strict=True)
     ]
 

@@ -79,13 +79,18 @@ class DeviceMeter:
 
     def read(self, owner: Site) -> Any:
         """See `AllocatorMeter`."""
+        stamp = self.clock.stamp()
+        if stamp is not None:  # else the stream may be captured, and that ends the capture
+            self._ask()
+            self._last = stamp
+        return stamp
+
+    def _ask(self) -> None:
         self._stamps += 1
         last = self._last
         if last is not None and self._stamps % ASK_EVERY == 0:
             self._waited += self.clock.is_done(last)
             self._asked += 1
-        self._last = stamp = self.clock.stamp()
-        return stamp
 
     def book(self, site: Site, start: Any, end: Any) -> None:
         """See `AllocatorMeter`."""

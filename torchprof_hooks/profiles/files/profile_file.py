@@ -23,6 +23,7 @@ Version 5::
                         "inputs": [...], "autocast": ..., "place": ...}},
      "cells": {"names": [name, ...], "path": [[0, 1], ...], "phase": [...],
                "calls": [...], ..., "flops": [...], "overhead_ns": [...],
+               "device_overhead_ns": [...],
                "used_bytes": [...], ...}}
 
 A number in a path is the place of a name among "names". The file of a whole program has

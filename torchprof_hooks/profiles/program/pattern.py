@@ -73,6 +73,7 @@ def scaled(totals: Totals, time: float, calls: float) -> Totals:
         round(totals.flops * calls),  # as the bytes that are moved
         totals.overhead_ns,
         traffic=totals.traffic.scaled(calls),
+        device_overhead_ns=totals.device_overhead_ns,
     )
 
 
