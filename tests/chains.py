@@ -80,6 +80,10 @@ class IdleDevice:
     def is_initialized() -> bool:
         return False
 
+    @staticmethod
+    def is_current_stream_capturing() -> bool:
+        raise AssertionError("it is not in use")
+
 
 class SteadyMemory:
     """In place of an allocator's counters: whether a reading is higher than the last

@@ -80,7 +80,7 @@ class DeviceMeter:
     def read(self, owner: Site) -> Any:
         """See `AllocatorMeter`."""
         stamp = self.clock.stamp()
-        if stamp is not None:  # else the stream may be captured, and that ends the capture
+        if stamp is not None:  # else it may be captured, and asking ends a capture
             self._ask()
             self._last = stamp
         return stamp

@@ -10,8 +10,9 @@
 
 #include <cstdint>
 #include <ctime>
+#include <map>
 #include <memory>
-#include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -57,28 +58,34 @@ PyObject* set_clock(PyObject*, PyObject* clock) {
 // A timing event; used again as soon as nothing refers to it any more.
 using Stamp = std::shared_ptr<c10::Event>;
 
-// Events that can be used again, by the index of the device: that of its first record is
-// an event's for good.
+// Events that can be used again, of all profiles of the process, for making one takes
+// longer than recording it. By device: that of its first record is an event's for good.
+// None is ever destroyed: when a process ends, their device may be gone.
 struct UnusedEvents {
   SpinLock lock;
-  std::unordered_map<int, std::vector<std::unique_ptr<c10::Event>>> by_device;
+  std::map<std::pair<c10::DeviceType, int>, std::vector<c10::Event*>> by_device;
 };
 
-Stamp take_event(const std::shared_ptr<UnusedEvents>& unused, c10::DeviceType kind, int index) {
-  std::unique_ptr<c10::Event> event;
+inline UnusedEvents& unused_events() {
+  static UnusedEvents& all = *new UnusedEvents();
+  return all;
+}
+
+Stamp take_event(c10::DeviceType kind, int index) {
+  std::pair key(kind, index);
+  c10::Event* event = nullptr;
   {
-    Locked locked(unused->lock);
-    auto& there = unused->by_device[index];
+    Locked locked(unused_events().lock);
+    auto& there = unused_events().by_device[key];
     if (!there.empty()) {
-      event = std::move(there.back());
+      event = there.back();
       there.pop_back();
     }
   }
-  if (!event) event = std::make_unique<c10::Event>(kind, c10::EventFlag::BACKEND_DEFAULT);
-  return Stamp(event.release(), [unused, index](c10::Event* done) {
-    std::unique_ptr<c10::Event> owned(done);
-    Locked locked(unused->lock);
-    unused->by_device[index].push_back(std::move(owned));
+  if (event == nullptr) event = new c10::Event(kind, c10::EventFlag::BACKEND_DEFAULT);
+  return Stamp(event, [key](c10::Event* done) {
+    Locked locked(unused_events().lock);
+    unused_events().by_device[key].push_back(done);
   });
 }
 

@@ -104,6 +104,7 @@ thread_local RunningList* running_here = nullptr;
 // In the child of a fork, which has one thread: passes of others go on nowhere, and what
 // they had locked stays locked. (What is forgotten is not destroyed: it may be locked.)
 void forget_other_threads() {
+  new (&unused_events()) UnusedEvents();  // another thread may have held its lock
   RunningList& before = *new RunningList(std::move(all_running));
   new (&running_mutex) std::mutex();
   all_running.clear();

@@ -39,7 +39,6 @@ struct DeviceReader {
   PyObject* is_in_use = nullptr;     // whether the program uses the device of an index
   PyObject* is_capturing = nullptr;  // whether the current stream is captured into a graph, or None
   std::vector<char> in_use;          // of each index, once it was said
-  std::shared_ptr<UnusedEvents> unused = std::make_shared<UnusedEvents>();
   std::deque<Span> waiting;
   std::vector<int64_t> sums_ns;        // by code of the node
   std::vector<int64_t> marked_ns;      // the same, of spans before the mark
@@ -56,7 +55,7 @@ struct DeviceReader {
       c10::impl::VirtualGuardImpl device(kind);
       c10::Stream stream = device.getStream(device.getDevice());
       if (!uses(stream.device_index()) || captures(device, stream)) return nullptr;
-      Stamp found = take_event(unused, kind, stream.device_index());
+      Stamp found = take_event(kind, stream.device_index());
       ask(stream);
       found->record(stream);
       note(stream, found);
