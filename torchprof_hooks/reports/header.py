@@ -16,9 +16,9 @@ OTHER_THREADS: Final = (
     "profile() measures the thread that enters it: other threads need one of their own."
 )
 
-#: Questions from which on the share of a device's answers is told, and that share. A
-#: GPU that waited at 61 % of the stamps had kernels in 75 % of the time; one that waited
-#: at 98 % of them, in 20 %.
+#: Questions from which on the share of a device's answers is told, and that share. (One
+#: GPU waited at 61 % of the stamps, and had kernels in 75 % of the time; with another
+#: program at 98 % of them, and in 20 %.)
 _LEAST_ASKED: Final = 20
 _MOSTLY: Final = 0.9
 
