@@ -22,7 +22,7 @@ from tests.thorough import IS_THOROUGH
 TITLE = "Program profiling\n================="
 #: The first line of a report.
 _BEGINNING: Final = re.compile(
-    r"^torchprof_hooks: .*(?:\n[\d.]+(?:sec|ms))? wall\b", re.MULTILINE
+    r"^torchprof_hooks: .*(?:\n[\d.]+(?:sec|ms|us))? wall\b", re.MULTILINE
 )
 
 #: What forks have (see `tests.warm_python`): no more than torch, where a test looks at
