@@ -100,6 +100,11 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     int64_t& end_ns = queues.ends_ns[stream.device_index()][stream.id()];
     end_ns = std::max(end_ns, static_cast<Event*>(event)->time_ns);
   }
+  bool queryStream(const c10::Stream& stream) const override {
+    TORCH_CHECK(!queues.captures, "a stream was asked while a graph is captured");
+    std::lock_guard held(queues.lock);
+    return queues.ends_ns[stream.device_index()][stream.id()] <= queues.now_ns;
+  }
   bool queryEvent(void* event) const override {
     TORCH_CHECK(!queues.captures, "an event was asked while a graph is captured");
     std::lock_guard held(queues.lock);

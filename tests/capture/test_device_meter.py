@@ -27,6 +27,11 @@ class FakeStream:
         self.device_index = device_index
         self.queued_ms = 0.0
         self.done_ms = 0.0
+        self.captured = False
+
+    def query(self) -> bool:
+        assert not self.captured, "this ends the capture"
+        return self.queued_ms <= self.done_ms
 
 
 class FakeDevice:
@@ -84,7 +89,6 @@ class FakeEvent:
         self.at_ms = stream.queued_ms
 
     def query(self) -> bool:
-        assert not self.device.capturing, "this ends the capture"
         return self.stream is None or self.at_ms <= self.stream.done_ms
 
     def synchronize(self) -> None:

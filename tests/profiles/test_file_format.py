@@ -626,6 +626,7 @@ IMPOSSIBLE: list[tuple[Any, ...]] = [
     ("b", "cells", "names", 2, "cells of 'b', which is not among the modules"),
     (-1, "modules", "Net.ä", "order", r"modules\['Net.ä'\]\.order is -1; it has to be"),
     (1, "modules", "Net", "aliases", r"modules\['Net'\]\.aliases is 1; it has to be a"),
+    (9, "device_waits", "it has 9 device_waits of 0 asked"),
     ("sideways", "memory", "peak_phase", "peak_phase is 'sideways'; .* 'forward', "),
     (1, "unheard_of", "it has the unknown field 'unheard_of'"),
 ]

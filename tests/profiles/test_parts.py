@@ -54,6 +54,20 @@ def training(first_ns: int, *later_ns: int) -> Profile:
     )
 
 
+def test_what_was_asked_of_a_device_is_divided_by_calls() -> None:
+    whole = replace(training(50, 10, 10, 10), device_asked=81, device_waits=43)
+    assert (whole.start_up.device_asked, whole.start_up.device_waits) == (20, 10)
+    assert (whole.loop.device_asked, whole.loop.device_waits) == (60, 32)
+
+
+def test_a_part_cannot_have_cost_a_device_more_than_all() -> None:
+    whole = training(50, 10)
+    first = {NET: replace(whole.first.cells[NET], device_overhead_ns=3)}
+    wrong = replace(whole, first=FirstSteps(1, first))
+    assert "has more in first steps than in all" in wrong.broken_promise()
+    assert not whole.broken_promise()
+
+
 def test_the_longest_call_of_the_loop_is_not_the_first_one() -> None:
     loop = training(2000 * MS, *[MS] * 99).loop
     assert loop.cells[NET].max_ns == loop.cells[NET].min_ns == MS

@@ -124,11 +124,12 @@ def _first_part(
         for some, totals in zip(calls, every, strict=True)
     ]
     pairs = list(zip(every, shares, strict=True))
+    device = _device_own(tracker, sites, until_mark=True)
     totals = _totals_of_sites(
         sites,
         first.times,
         _own_ns(sites, first.times, first.garbage),
-        _device_own(tracker, sites, until_mark=True),
+        device,
         _memory_own(first.memory, tracker, sites),
         (
             [whole.flops * some // most for whole, (some, most) in pairs],
@@ -136,7 +137,10 @@ def _first_part(
         ),
         (
             [whole.overhead_ns * some // most for whole, (some, most) in pairs],
-            [whole.device_overhead_ns * some // most for whole, (some, most) in pairs],
+            [
+                min(whole.device_overhead_ns * some // most, max(first_ns, 0))
+                for first_ns, (whole, (some, most)) in zip(device, pairs, strict=True)
+            ],
         ),
     )
     found = _cells(sites, totals, first.garbage, first.wall_ns, first.after_backward_ns)

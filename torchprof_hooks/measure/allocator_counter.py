@@ -31,16 +31,22 @@ class AllocatorCounter:
         self, index: int | None = None, device: Any = torch.cuda, kind: str = "cuda"
     ) -> None:
         _check_allocator(device.get_allocator_backend(), kind)
-        # Counting devices before that may start the driver.
-        is_in_use = device.is_initialized()
-        if index is not None and is_in_use and index >= device.device_count():
-            raise ValueError(f"there is no {kind}:{index}: use a smaller number")
         self.name = kind if index is None else f"{kind}:{index}"
-        #: Whether the index is known to be that of a device, or none was given.
-        self.can_be_asked = is_in_use or index is None
         self.kind = kind
         self.index = index
         self._device = device
+        self.check_index()
+
+    def check_index(self) -> None:
+        """See above. Counting devices before the program does may start the driver.
+
+        Raises:
+            ValueError: the device has come into use, and there is none of this index.
+        """
+        index, device = self.index, self._device
+        is_known = index is not None and device.is_initialized()
+        if is_known and index >= device.device_count():
+            raise ValueError(f"there is no {self.kind}:{index}: use a smaller number")
 
     def read(self) -> Reading:
         """See `MemoryCounter.read`. Does not wait for the device."""

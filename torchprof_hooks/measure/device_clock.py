@@ -101,6 +101,17 @@ class EventClock:
             return None
         return _EventStamp(event, pool)
 
+    def waits(self) -> bool | None:
+        """Whether the current stream has done all that it was given; None where that
+        cannot be asked, which ends the capture of a graph."""
+        stream = self._device.current_stream() if self._pools else None
+        if stream is None or self.is_capturing():
+            return None
+        try:
+            return bool(stream.query())
+        except (RuntimeError, NotImplementedError):
+            return None
+
     def is_in_use(self, index: int) -> bool:
         """Whether the program has put anything on a device, as far as is known."""
         if self._device.get_allocator_backend() != "native":

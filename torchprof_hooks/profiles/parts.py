@@ -33,6 +33,7 @@ _SUMS: Final = (
     "squares_ns2",
     "flops",
     "overhead_ns",
+    "device_overhead_ns",
 )
 _NOTHING: Final = Totals()
 
@@ -126,9 +127,9 @@ class Parted:
 
     def corrected(self) -> Profile:
         """The same profile without the time that measuring took in each row, as far as
-        that is known (see `Totals.overhead_ns`): own and cumulative times of the host
-        are lower, the row "(profiler)" is higher. Durations of single calls and times
-        of devices stay as they were measured.
+        that is known (see `Totals.overhead_ns`): own and cumulative times are lower,
+        those of a device as far as it waited for the host, the row "(profiler)" is
+        higher. Durations of single calls stay as they were measured.
         """
         profile = self._reported_profile()
         infos = {PROFILER_NAME: ModuleInfo(kind="profiler"), **profile.modules}
@@ -145,6 +146,8 @@ class Parted:
 
 
 def _part(profile: Profile, cells: Cells, steps: int, times: StepTimes) -> Profile:
+    calls = sum(totals.calls for totals in cells.values())
+    all_calls = max(sum(totals.calls for totals in profile.cells.values()), 1)
     return replace(
         profile,
         cells=cells,
@@ -152,6 +155,8 @@ def _part(profile: Profile, cells: Cells, steps: int, times: StepTimes) -> Profi
         steps=steps,
         step_times=times,
         items=profile.items * steps // max(profile.steps, 1),
+        device_asked=profile.device_asked * calls // all_calls,
+        device_waits=profile.device_waits * calls // all_calls,
         overhead_ns=sum(map(overhead_ns, cells.items())),
         first=NO_FIRST_STEPS,
     )

@@ -62,8 +62,7 @@ class Profile(Reportable, Exportable, Rated, Parted):
         measuring has spent in all steps, if that is more.
     devices: names of the devices whose clock was read, sorted.
     device_asked, device_waits: at how many begins and ends of calls it was asked
-        whether a device had done all before, and how often it had: then it waited for
-        the host, and its times are that waiting.
+        whether a device had done all it was given, and how often it had, and waited.
     memory: which memory was measured, and its peak; None if none was.
     undivided_passes: backward passes over nodes of several threads that have the same
         numbers, which are booked as a whole, outside of modules.
@@ -118,6 +117,8 @@ class Profile(Reportable, Exportable, Rated, Parted):
 
     def broken_promise(self) -> str:
         """What is wrong with the values taken together, "" if nothing."""
+        if self.device_waits > self.device_asked:
+            return f"has {self.device_waits} device_waits of {self.device_asked} asked"
         return broken_promise(self.cells, self.modules, self.wall_ns) or more_than_all(
             self.first, self.cells, self.steps
         )

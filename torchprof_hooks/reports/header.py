@@ -8,6 +8,7 @@ from typing import Final
 
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.step_times import StepTimes
+from torchprof_hooks.reports.hottest import LEAST_ASKED
 from torchprof_hooks.reports.table import percent, plural
 from torchprof_hooks.reports.units import best_count_format, best_time
 
@@ -16,11 +17,8 @@ OTHER_THREADS: Final = (
     "profile() measures the thread that enters it: other threads need one of their own."
 )
 
-#: Questions from which on the share of a device's answers is told, and that share. (One
-#: GPU waited at 61 % of the stamps, and had kernels in 75 % of the time; with another
-#: program at 98 % of them, and in 20 %.)
-_LEAST_ASKED: Final = 20
-_MOSTLY: Final = 0.9
+#: The share of a device's answers from which on it is told.
+_MOSTLY: Final = 0.75
 
 
 def header(profile: Profile) -> str:
@@ -125,7 +123,7 @@ def device_text(profile: Profile) -> str:
     """Whether times of the device are for the most part those of the host, for which it
     waited; "" if not."""
     asked, waits = profile.device_asked, profile.device_waits
-    if asked < _LEAST_ASKED or waits < _MOSTLY * asked:
+    if asked < LEAST_ASKED or waits < _MOSTLY * asked:
         return ""
     return (
         f"{', '.join(profile.devices)} waited for the host at {percent(waits, asked)} "

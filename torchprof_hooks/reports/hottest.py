@@ -1,17 +1,23 @@
-"""Which modules are hot: layers of a kind are looked at together."""
+"""Which modules are hot: layers of a kind are looked at together. Where a device always
+has something to do, it is its time that they take, and not that of the host, which
+waits for it somewhere."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple, TypeVar
 
 from torchprof_hooks.profiles.names import MODULE_PHASES, Phase
+from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.rows import NOTHING, Row
 from torchprof_hooks.profiles.totals import Totals
 from torchprof_hooks.reports.time_tree import without_numbers
 
 R = TypeVar("R", bound=Row)
 
+#: Questions from which on the share of a device's answers is told.
+LEAST_ASKED: Final = 20
 #: Kinds of rows that are cold, however long they take: they are nobody's, or ours.
 COLD: Final = ("outside", "profiler", "unsampled")
 
@@ -28,11 +34,15 @@ class Kind(NamedTuple):
 
 
 class Hottest(NamedTuple):
-    """The layers of a kind that take the most themselves."""
+    """The layers of a kind that take the most themselves.
+
+    device: on which device's clock, "" for the host's.
+    """
 
     kind: Kind
     rows: Sequence[Row]
     own_ns: int
+    device: str = ""
 
     @property
     def name(self) -> str:
@@ -41,20 +51,54 @@ class Hottest(NamedTuple):
 
     def own_times_ns(self) -> dict[Phase, int]:
         """What they take themselves, by phase, where that is anything."""
+        own = _on_device if self.device else _on_host
         sums = {
-            phase: sum(row.phases[phase].self_ns for row in self.rows)
+            phase: sum(own(row.phases[phase]) for row in self.rows)
             for phase in MODULE_PHASES
         }
         return {phase: own_ns for phase, own_ns in sums.items() if own_ns}
 
 
-def hottest(rows: Iterable[Row]) -> Hottest | None:
-    """The layers of that kind among `rows`, None if there are no rows."""
+def hottest(rows: Iterable[Row], device: str = "") -> Hottest | None:
+    """The layers of that kind among `rows`, None if there are no rows.
+
+    device: on which device's clock (see `busy_device`), "" for the host's.
+    """
     found = [
-        Hottest(kind, alike, sum(row.self_ns for row in alike))
+        Hottest(kind, alike, sum(own_time_of(row, device) for row in alike), device)
         for kind, alike in by_kind(rows).items()
     ]
     return max(found, key=lambda each: each.own_ns, default=None)
+
+
+def own_time_of(row: Row, device: str) -> int:
+    """Own time in all phases, in nanoseconds, on that clock."""
+    own = _on_device if device else _on_host
+    return sum(map(own, row.phases.values()))
+
+
+def _on_host(totals: Totals) -> int:
+    return totals.self_ns
+
+
+def _on_device(totals: Totals) -> int:
+    return totals.device_self_ns
+
+
+def busy_device(profile: Profile) -> str:
+    """The device that has something to do at most begins and ends of calls, "" if there
+    is none, or it is not known."""
+    asked, waits = profile.device_asked, profile.device_waits
+    is_known = asked >= LEAST_ASKED and len(profile.devices) == 1
+    return profile.devices[0] if is_known and waits < asked / 2 else ""
+
+
+def device_times_ns(profile: Profile) -> Counter[Phase]:
+    """What each phase of modules takes on the device's clock."""
+    times: Counter[Phase] = Counter()
+    for (_, phase), totals in profile.cells.items():
+        times[phase] += totals.device_self_ns
+    return times
 
 
 def by_kind(rows: Iterable[R]) -> dict[Kind, list[R]]:

@@ -315,6 +315,28 @@ def test_a_program_has_its_name_and_says_what_was_looked_into() -> None:
     assert "modules in 2, functions in 2 of 2 steps" in text
 
 
+def test_where_a_device_is_always_busy_its_time_is_told() -> None:
+    """As on the screen."""
+    cells: Any = {
+        ("Net", "forward"): replace(own(90 * MS, 1), device_self_ns=10 * MS),
+        ("Net > Net.a", "forward"): replace(own(MS, 1), device_self_ns=30 * MS),
+        ("Net > Net.a", "backward"): replace(own(2 * MS), device_self_ns=50 * MS),
+        ("Net.a > mm(2x3)", "forward"): own(MS),
+    }
+    product = ModuleInfo(
+        "mm", "function", inputs=("float32@cuda",), autocast="bfloat16"
+    )
+    names: Any = {"Net": "Net", "Net.a": "Linear", "mm(2x3)": product}
+    busy = hand_built(cells, names, devices=("cuda",), device_asked=30, device_waits=10)
+    page = profile_page(busy)
+    text = " ".join(each for _, each in Page(page).texts)
+    text = text.replace("\N{NO-BREAK SPACE}", " ")
+    assert "Hottest module on cuda Net.a (88.9 %)" in text
+    assert "forward 30.00 ms, backward 50.00 ms" in text
+    assert "Forward or backward on cuda? Backward (55.6 %)" in text
+    assert "float32@cuda, autocast bfloat16" in page
+
+
 def test_a_program_is_shown_as_on_its_screen() -> None:
     """The start-up apart, and all else about the loop."""
     page = Page(program_page(with_start_up()))

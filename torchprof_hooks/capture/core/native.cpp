@@ -140,6 +140,7 @@ PyMODINIT_FUNC PyInit_torchprof_hooks_native() {
   if (!seam_call_type || !seam_type) return nullptr;
   if (!node_type || !children_type || !log_type || !meter_type || !device_meter_type || !record_type || !cursor_type)
     return nullptr;
+  unused_events();
   pthread_atfork(nullptr, nullptr, forget_other_threads);
   // A binary for another torch loads without a word, and reads garbage.
   PyModule_AddStringConstant(module, "torch_version", TORCH_VERSION);

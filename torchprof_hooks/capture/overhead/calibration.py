@@ -31,7 +31,7 @@ from torchprof_hooks.capture.overhead.trial_runs import (
     shortest,
 )
 from torchprof_hooks.capture.tracking.make_tracker import new_tracker
-from torchprof_hooks.capture.tracking.meters import Meters, memory_meter
+from torchprof_hooks.capture.tracking.meters import Meters, counts_tensors, memory_meter
 from torchprof_hooks.capture.tracking.native_memory import memory_counter
 from torchprof_hooks.capture.tracking.tracker import Tracker
 
@@ -105,7 +105,7 @@ def calibration_of(tracker: Tracker) -> Calibration:
 
 
 def _kind_of(tracker: Tracker) -> Kind:
-    by_shapes, tensors = tracker.by_shapes, tracker.memory is not None
+    by_shapes, tensors = tracker.by_shapes, counts_tensors(tracker)
     if tracker.reads_meters:
         return Kind(functions=True, by_shapes=by_shapes, meters=True, tensors=tensors)
     if tracker.follows_functions:

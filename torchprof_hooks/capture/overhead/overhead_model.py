@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from torchprof_hooks.capture.overhead.calibration import CallCost, Costs, calibration_of
 from torchprof_hooks.capture.overhead.trial_runs import mean_hook_ns
 from torchprof_hooks.capture.record.site import Site
+from torchprof_hooks.capture.tracking.meters import counts_tensors
 from torchprof_hooks.capture.tracking.tracker import Tracker
 from torchprof_hooks.profiles.names import CALLED_PHASES, Phase
 
@@ -57,7 +58,7 @@ def overhead_of_sites(
         return [0] * len(sites)
     warm, cold, passed_over_ns = calibration_of(costs_like)
     of_all = None
-    if (tracker.memory is None) == (costs_like.memory is None):  # hooks read them
+    if counts_tensors(tracker) == counts_tensors(costs_like):  # hooks read them
         of_all = _place_by_hooks(mean_hook_ns(tracker), warm.hook_ns, cold.hook_ns)
     for site, count in zip(sites, calls, strict=True):
         place = of_all or _place_by_work(own_ns[site.code] / max(count, 1))

@@ -17,7 +17,7 @@ ASK_EVERY: Final = 17
 
 
 class Waits(NamedTuple):
-    """How often a device had come past all stamps before one, when that was to be
+    """How often a device had done all that it was given, when a stamp was to be
     taken."""
 
     asked: int
@@ -47,7 +47,6 @@ class DeviceMeter:
         self._waiting: deque[tuple[int, Any, Any]] = deque()
         self._unmarked = 0  # spans before `mark` that wait
         self._stamps = self._asked = self._waited = 0
-        self._last: Any = None
         self._native: Any = None
 
     @property
@@ -79,18 +78,12 @@ class DeviceMeter:
 
     def read(self, owner: Site) -> Any:
         """See `AllocatorMeter`."""
-        stamp = self.clock.stamp()
-        if stamp is not None:  # else it may be captured, and asking ends a capture
-            self._ask()
-            self._last = stamp
-        return stamp
-
-    def _ask(self) -> None:
         self._stamps += 1
-        last = self._last
-        if last is not None and self._stamps % ASK_EVERY == 0:
-            self._waited += self.clock.is_done(last)
-            self._asked += 1
+        if self._stamps % ASK_EVERY == 0 and isinstance(self.clock, EventClock):
+            waits = self.clock.waits()
+            self._asked += waits is not None
+            self._waited += waits is True
+        return self.clock.stamp()
 
     def book(self, site: Site, start: Any, end: Any) -> None:
         """See `AllocatorMeter`."""

@@ -50,21 +50,26 @@ class TensorCounter(NativeCounter):
 
 class DeviceCounter(NativeCounter):
     """What an `AllocatorCounter` reads, without a dictionary of all that the allocator
-    counts: that took 15 us at each begin and end of a call. The peak is that since the
+    counts: that took 10 us at each begin and end of a call. The peak is that since the
     last reading.
 
-    index: None for the device that is current when it is read first.
     """
 
-    def __init__(self, kind: str, index: int | None) -> None:
-        super().__init__(kind, -1 if index is None else index)
-        self._kind = kind
+    def __init__(self, counter: AllocatorCounter) -> None:
+        index = -1 if counter.index is None else counter.index
+        super().__init__(counter.kind, index)
+        self._counter = counter
 
     @property
     def name(self) -> str:
         """See `MemoryCounter`."""
-        index = self.meter.index
-        return self._kind if index < 0 else f"{self._kind}:{index}"
+        kind, index = self._counter.kind, self.meter.index
+        return kind if index < 0 else f"{kind}:{index}"
+
+    def read(self) -> Reading:
+        """See `MemoryCounter.read`."""
+        self._counter.check_index()
+        return super().read()
 
 
 def memory_counter(
@@ -75,13 +80,10 @@ def memory_counter(
     if CORE.module is None:
         return device_counter(device, option)
     found = device_counter(device, option, TensorCounter)
-    if (
-        isinstance(found, AllocatorCounter)
-        and found.can_be_asked
-        and CORE.module.counts_device_bytes(found.kind)
-    ):
-        return DeviceCounter(found.kind, found.index)
-    return found
+    if not isinstance(found, AllocatorCounter):
+        return found
+    is_asked = CORE.module.counts_device_bytes(found.kind)
+    return DeviceCounter(found) if is_asked else found
 
 
 class _CountedTensors(Attachment):

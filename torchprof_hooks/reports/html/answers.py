@@ -8,7 +8,13 @@ from typing import NamedTuple
 
 from torchprof_hooks.profiles.names import MODULE_PHASES
 from torchprof_hooks.profiles.profile import Profile
-from torchprof_hooks.reports.hottest import COLD, Hottest, hottest
+from torchprof_hooks.reports.hottest import (
+    COLD,
+    Hottest,
+    busy_device,
+    device_times_ns,
+    hottest,
+)
 from torchprof_hooks.reports.html.escaping import escaped
 from torchprof_hooks.reports.html.numbers import count_text, share_text, time_text
 from torchprof_hooks.reports.program.part import OTHER, PHASE_TITLES, shown_times_ns
@@ -26,19 +32,35 @@ class Answer(NamedTuple):
 
 def answers(source: Source) -> Iterator[Answer]:
     """The answers to the three questions, as far as they are known."""
-    wall_ns = source.modules.wall_ns
-    first = hottest(row for row in source.rows("module") if row.kind == "module")
+    rows = [row for row in source.rows("module") if row.kind == "module"]
+    first = hottest(rows, busy_device(source.modules))
     if first is not None:
-        share = share_text(first.own_ns, wall_ns)
+        share = share_text(first.own_ns, _whole_ns(source.modules))
         answer = f"{_counted(first)}{first.name} ({share})"
-        yield Answer("Hottest module", answer, _itself(first))
+        question = f"Hottest module{_on(source.modules)}"
+        yield Answer(question, answer, _itself(first))
     yield from _direction(source.modules)
     yield _advice(source)
 
 
+def _on(profile: Profile) -> str:
+    """`` on cuda``, where times are those of a busy device."""
+    device = busy_device(profile)
+    return f" on {device}" * bool(device)
+
+
+def _whole_ns(profile: Profile) -> int:
+    """What shares are shares of."""
+    if busy_device(profile):
+        return device_times_ns(profile).total()
+    return profile.wall_ns
+
+
 def _direction(profile: Profile) -> Iterator[Answer]:
     """The phase of modules that takes most, and what the others take."""
-    times, wall_ns = shown_times_ns(profile), profile.wall_ns
+    is_busy = bool(busy_device(profile))
+    times = device_times_ns(profile) if is_busy else shown_times_ns(profile)
+    wall_ns = _whole_ns(profile)
     shares = {
         phase: f"{PHASE_TITLES[phase].removeprefix(OTHER)} "
         f"{share_text(phase_ns, wall_ns)}"
@@ -51,7 +73,11 @@ def _direction(profile: Profile) -> Iterator[Answer]:
     share = share_text(times[first], wall_ns)
     rest = ", ".join(text for phase, text in shares.items() if phase != first)
     evidence = f"{first} takes {share} of the time" + (f"; {rest}" if rest else "")
-    yield Answer("Forward or backward?", f"{first.capitalize()} ({share})", evidence)
+    yield Answer(
+        f"Forward or backward{_on(profile)}?",
+        f"{first.capitalize()} ({share})",
+        evidence,
+    )
 
 
 def answer_cards(found: Iterator[Answer]) -> str:
@@ -98,10 +124,11 @@ def _advice(source: Source) -> Answer:
         if remedy.partition(" ")[0].isalpha():  # no code
             remedy = remedy[0].upper() + remedy[1:]
         return Answer(question, remedy, f"{claim}.{others}")
-    first = hottest(row for row in source.rows("module") if row.kind not in COLD)
+    rows = [row for row in source.rows("module") if row.kind not in COLD]
+    first = hottest(rows, busy_device(source.modules))
     if first is None:
         return Answer(question, "Nothing to say", "Nothing was called.")
-    share = share_text(first.own_ns, source.modules.wall_ns)
+    share = share_text(first.own_ns, _whole_ns(source.modules))
     return Answer(
         question,
         f"Look at {first.name} first",

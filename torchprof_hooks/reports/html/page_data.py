@@ -116,6 +116,7 @@ def _marks(row: Row) -> str:
     kinds: Mapping[str, str] = {"op": "torch.ops", "custom": "custom Function"}
     runs = kinds.get(row.implementation, "")
     compiled = "compiled" if row.compiled else ""
-    return ", ".join(
-        filter(None, (compiled, inside, runs, ", ".join(row.inputs), shared))
-    )
+    inputs = ", ".join(row.inputs)
+    autocast = f"autocast {row.autocast}" if row.autocast else ""
+    marks = (compiled, inside, runs, inputs, autocast, shared)
+    return ", ".join(filter(None, marks))

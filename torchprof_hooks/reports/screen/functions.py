@@ -7,8 +7,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from torchprof_hooks.profiles.names import SortBy
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.rows import Row
+from torchprof_hooks.reports.hottest import busy_device
 from torchprof_hooks.reports.row_table import (
     OWN_TIMES,
     label,
@@ -37,9 +39,11 @@ _DISPENSABLE: Final = (("recompute",), ("device",), ("forward", "backward"))
 
 
 def function_lines(source: Source, width: int) -> Iterator[Line]:
-    """The functions with the most own time, if functions were measured."""
+    """The functions with the most own time, if functions were measured; on the clock of
+    a device that always has something to do."""
     rows = [row for row in source.rows("function") if row.kind == "function"]
-    shown = largest_first(rows, "self", _COLUMNS)[:_FUNCTIONS_SHOWN]
+    clock: SortBy = "device" if busy_device(source.functions) else "self"
+    shown = largest_first(rows, clock, _COLUMNS)[:_FUNCTIONS_SHOWN]
     if not shown:
         return
     columns = number_columns(source.functions, shown, _COLUMNS, "auto")

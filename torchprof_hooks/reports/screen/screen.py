@@ -17,7 +17,12 @@ from torchprof_hooks.reports.header import (
     rank_texts,
     step_texts,
 )
-from torchprof_hooks.reports.hottest import Hottest, hottest
+from torchprof_hooks.reports.hottest import (
+    Hottest,
+    busy_device,
+    device_times_ns,
+    hottest,
+)
 from torchprof_hooks.reports.program.part import OTHER, PHASE_TITLES, shown_times_ns
 from torchprof_hooks.reports.program.totals import sample_text
 from torchprof_hooks.reports.screen.below import Content, below, notes
@@ -82,7 +87,8 @@ def _screen(content: Content, width: int, lines: int, colour: bool) -> str:
         nothing = [Line(shorten(text, width)) for text in texts]
         head = [*_title(content, width), *notes(content, width)]
         return joined([head, nothing], colour=colour)
-    hot = hottest(row for row in source.rows("module") if row.kind == "module")
+    rows = [row for row in source.rows("module") if row.kind == "module"]
+    hot = hottest(rows, busy_device(source.modules))
     above = [
         [*_title(content, width), *_answers(content, hot, width)],
         list(phase_bars(source.modules, source.start_up, width)),
@@ -129,25 +135,27 @@ def _title(content: Content, width: int) -> Iterator[Line]:
 def _answers(content: Content, hot: Hottest | None, width: int) -> Iterator[Line]:
     """Two answers: the hottest module, and whether forward or backward takes longer."""
     profile = content.source.modules
-    wall_ns = profile.wall_ns
+    device = busy_device(profile)
+    on_device = f" on {device}" * bool(device)
+    times = device_times_ns(profile) if device else shown_times_ns(profile)
+    whole_ns = times.total() if device else profile.wall_ns
     if hot is not None and hot.own_ns > 0:
-        parts = [f"{p} {percent(ns, wall_ns)}" for p, ns in hot.own_times_ns().items()]
+        parts = [f"{p} {percent(ns, whole_ns)}" for p, ns in hot.own_times_ns().items()]
         if hot.kind.class_name != hot.name:
             count = f"{len(hot.rows)} " * (len(hot.rows) > 1)
             parts.insert(0, f"{count}{hot.kind.class_name}")
         name = printable(hot.name)
-        text = f", {percent(hot.own_ns, wall_ns)}: {', '.join(parts)}"
-        room = max(width - 16 - len(text), 20)
-        line = f"Hottest module: {shorten(name, room)}{text}"
+        text = f", {percent(hot.own_ns, whole_ns)}: {', '.join(parts)}"
+        room = max(width - 16 - len(on_device) - len(text), 20)
+        line = f"Hottest module{on_device}: {shorten(name, room)}{text}"
         yield Line(shorten(printable(line), width), "hot")
-    times = shown_times_ns(profile)
     if times.total() <= 0:
         return
     phase, most_ns = times.most_common(1)[0]
     inside = [p for p, _ in times.most_common() if p in MODULE_PHASES and times[p] > 0]
-    answer = f"{phase}, {percent(most_ns, wall_ns)}"
+    answer = f"{phase}, {percent(most_ns, whole_ns)}"
     if phase not in MODULE_PHASES:
         title = PHASE_TITLES[phase].removeprefix(OTHER)
-        answer = f"neither; {title}, {percent(most_ns, wall_ns)}"
-        answer += "".join(f"; {p} {percent(times[p], wall_ns)}" for p in inside)
-    yield Line(shorten(f"Forward or backward: {answer}", width))
+        answer = f"neither; {title}, {percent(most_ns, whole_ns)}"
+        answer += "".join(f"; {p} {percent(times[p], whole_ns)}" for p in inside)
+    yield Line(shorten(f"Forward or backward{on_device}: {answer}", width))

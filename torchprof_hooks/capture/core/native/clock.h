@@ -59,8 +59,10 @@ PyObject* set_clock(PyObject*, PyObject* clock) {
 using Stamp = std::shared_ptr<c10::Event>;
 
 // Events that can be used again, of all profiles of the process, for making one takes
-// longer than recording it. By device: that of its first record is an event's for good.
-// None is ever destroyed: when a process ends, their device may be gone.
+// longer than recording it; but for what a device needs that is far behind. By device:
+// that of its first record is an event's for good. Those that are here are never
+// destroyed: when a process ends, their device may be gone.
+constexpr size_t kMostUnused = 4096;
 struct UnusedEvents {
   SpinLock lock;
   std::map<std::pair<c10::DeviceType, int>, std::vector<c10::Event*>> by_device;
@@ -84,8 +86,10 @@ Stamp take_event(c10::DeviceType kind, int index) {
   }
   if (event == nullptr) event = new c10::Event(kind, c10::EventFlag::BACKEND_DEFAULT);
   return Stamp(event, [key](c10::Event* done) {
+    std::unique_ptr<c10::Event> too_many(done);
     Locked locked(unused_events().lock);
-    unused_events().by_device[key].push_back(done);
+    auto& there = unused_events().by_device[key];
+    if (there.size() < kMostUnused) there.push_back(too_many.release());
   });
 }
 

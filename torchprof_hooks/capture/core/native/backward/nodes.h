@@ -109,13 +109,15 @@ void move(Cursor* cursor, Pass& pass, size_t kept, c10::ArrayRef<OpenBackward> o
   std::vector<Node*> closed, opened;
   MemoryMeter* meter = memory_of(cursor);
   memory::Reading bytes{};
-  if (meter != nullptr) bytes = meter->read(pass.owner());
+  bool is_timed = meter != nullptr && meter->device;  // the CPU's is tried out
+  if (meter != nullptr && !is_timed) bytes = meter->read(pass.owner());
   DeviceMeter* device = device_of(cursor);
   Stamp stamp;
   Nanoseconds reading_ns = 0;
-  if (device != nullptr) {
+  if (device != nullptr || is_timed) {
     Nanoseconds began_ns = clock_ns();
-    stamp = device->stamp();
+    if (is_timed) bytes = meter->read(pass.owner());
+    if (device != nullptr) stamp = device->stamp();
     reading_ns = clock_ns() - began_ns;
   }
   if (pass.makes_graph) own_before_move(cursor, pass, kept);

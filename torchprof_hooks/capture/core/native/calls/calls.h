@@ -37,8 +37,13 @@ bool look_for_devices(PyObject* self) {
 bool open_node(PyObject* self, Node* node, int64_t low) {
   Cursor* cursor = cursor_of(self);
   node->low = low;
-  if (MemoryMeter* meter = memory_of(cursor)) meter->opened(node, meter->read(node->around()));
+  Nanoseconds began_ns = 0;
+  if (MemoryMeter* meter = memory_of(cursor)) {
+    if (meter->device) began_ns = clock_ns();
+    meter->opened(node, meter->read(node->around()));
+  }
   node->start_ns = clock_ns();
+  if (began_ns != 0) node->around()->reading_ns += node->start_ns - began_ns;
   cursor->site = node;  // last: whoever looks meanwhile finds nothing half open
   if (cursor->reads_meters && !is_done(PyObject_CallMethodOneArg(cursor->meters, names.opened, object(node))))
     return false;
@@ -54,12 +59,14 @@ bool open_node(PyObject* self, Node* node, int64_t low) {
 bool read_at_end(PyObject* self, Node* node, Nanoseconds end_ns) {
   Cursor* cursor = cursor_of(self);
   DeviceMeter* device = device_of(cursor);
+  MemoryMeter* memory = memory_of(cursor);
+  bool is_timed = memory != nullptr && memory->device;  // the CPU's is tried out
   if (device != nullptr) device->closed(node, device->stamp());
-  if (MemoryMeter* meter = memory_of(cursor)) meter->closed(node, meter->read(node));
-  if (!cursor->reads_meters) {
-    if (device != nullptr) node->around()->reading_ns += clock_ns() - end_ns;
-    return true;
-  }
+  if (is_timed) memory->closed(node, memory->read(node));
+  if (!cursor->reads_meters && (device != nullptr || is_timed))
+    node->around()->reading_ns += clock_ns() - end_ns;
+  if (memory != nullptr && !is_timed) memory->closed(node, memory->read(node));
+  if (!cursor->reads_meters) return true;
   Owned end(PyLong_FromLongLong(end_ns));
   return is_done(PyObject_CallMethodObjArgs(cursor->meters, names.closing, object(node), end.get(),
                                             nullptr));

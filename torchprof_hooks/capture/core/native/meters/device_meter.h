@@ -10,7 +10,6 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <deque>
-#include <optional>
 
 namespace {
 
@@ -25,12 +24,10 @@ constexpr size_t kResolveAt = 1024;
 //: multiple of a prime of them, so that it is not always the same ones.
 constexpr uint64_t kAskEvery = 17;
 
-// How often a device had come past all stamps before one, when that was to be taken.
+// How often a device had done all that it was given, when a stamp was to be taken.
 struct Waits {
   uint64_t stamps = 0;
   int64_t asked = 0, waited = 0;
-  std::optional<c10::Stream> stream;
-  Stamp last;
 };
 
 // Stamps the current stream of one kind of device, for one cursor.
@@ -55,10 +52,9 @@ struct DeviceReader {
       c10::impl::VirtualGuardImpl device(kind);
       c10::Stream stream = device.getStream(device.getDevice());
       if (!uses(stream.device_index()) || captures(device, stream)) return nullptr;
+      ask(device, stream);
       Stamp found = take_event(kind, stream.device_index());
-      ask(stream);
       found->record(stream);
-      note(stream, found);
       return found;
     } catch (const std::exception&) {
       return nullptr;
@@ -104,22 +100,20 @@ struct DeviceReader {
   }
 
  private:
-  void ask(const c10::Stream& stream) {
-    Stamp last;
+  void ask(const c10::impl::VirtualGuardImpl& device, const c10::Stream& stream) {
     {
       Locked locked(lock);
-      if (++waits.stamps % kAskEvery != 0 || waits.stream != stream) return;
-      last = waits.last;
+      if (++waits.stamps % kAskEvery != 0) return;
     }
-    bool is_past = last->query();
+    bool waits_now;
+    try {
+      waits_now = device.queryStream(stream);
+    } catch (const std::exception&) {  // not all kinds of devices know
+      return;
+    }
     Locked locked(lock);
     waits.asked += 1;
-    waits.waited += is_past;
-  }
-  void note(const c10::Stream& stream, Stamp stamp) {
-    Locked locked(lock);
-    waits.stream = stream;
-    waits.last.swap(stamp);  // what it was is given back without the lock
+    waits.waited += waits_now;
   }
   static int64_t nanoseconds(const Span& span) {
     if (span.start->device_index() != span.end->device_index()) return 0;  // no common clock
