@@ -132,6 +132,7 @@ def test_how_often_a_device_waits_is_asked_now_and_then() -> None:
     device = FakeDevice()
     meter = DeviceMeter(EventClock(device))
     owner: Any = None
+    meter.read(owner)  # and finds that it is in use
     for at in range(170):
         meter.read(owner)
         device.launch(1)
@@ -145,6 +146,7 @@ def test_a_device_that_is_still_busy_with_the_call_itself_does_not_wait() -> Non
     device = FakeDevice()
     meter = DeviceMeter(EventClock(device))
     owner: Any = None
+    meter.read(owner)
     for at in range(1, 341):
         if at % ASK_EVERY == 0:
             device.launch(5)  # behind the last stamp, which it has come past

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator
@@ -33,7 +34,20 @@ from torchprof_hooks.capture.sampling.step_detector import StepDetector
 from torchprof_hooks.profiles.names import GARBAGE_NAME, OUTSIDE_NAME
 from torchprof_hooks.profiles.totals import Totals
 
-pytestmark = pytest.mark.usefixtures("clock")
+pytestmark = pytest.mark.usefixtures("no_monitor_of_tqdm", "clock")
+
+
+@pytest.fixture
+def no_monitor_of_tqdm() -> None:
+    """The compiler has tqdm show how far it is, which leaves a thread that looks after
+    bars. The core in Python sees no collections beside other threads before Python
+    3.12."""
+    bars: Any = getattr(sys.modules.get("tqdm"), "tqdm", None)
+    monitor = getattr(bars, "monitor", None)
+    if monitor is not None:
+        monitor.exit()
+        bars.monitor = None
+
 
 TAKES_MS = 40
 

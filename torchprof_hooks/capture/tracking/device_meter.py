@@ -47,6 +47,7 @@ class DeviceMeter:
         self._waiting: deque[tuple[int, Any, Any]] = deque()
         self._unmarked = 0  # spans before `mark` that wait
         self._stamps = self._asked = self._waited = 0
+        self._is_in_use = False
         self._native: Any = None
 
     @property
@@ -78,12 +79,18 @@ class DeviceMeter:
 
     def read(self, owner: Site) -> Any:
         """See `AllocatorMeter`."""
-        self._stamps += 1
-        if self._stamps % ASK_EVERY == 0 and isinstance(self.clock, EventClock):
-            waits = self.clock.waits()
-            self._asked += waits is not None
-            self._waited += waits is True
-        return self.clock.stamp()
+        if self._is_in_use:
+            self._stamps += 1
+            if self._stamps % ASK_EVERY == 0:  # before the stamp is in its queue, too
+                self._ask()
+        stamp = self.clock.stamp()
+        self._is_in_use = stamp is not None
+        return stamp
+
+    def _ask(self) -> None:
+        waits = self.clock.waits() if isinstance(self.clock, EventClock) else None
+        self._asked += waits is not None
+        self._waited += waits is True
 
     def book(self, site: Site, start: Any, end: Any) -> None:
         """See `AllocatorMeter`."""
