@@ -225,8 +225,11 @@ PyObject* device_meter_marked_ns(PyObject* self, void*) { return sums_of(self, &
 
 // See `DeviceMeter.waits` in tracking/device_meter.py.
 PyObject* device_meter_waits(PyObject* self, void*) {
-  Locked locked(device_meter_of(self)->lock);
-  const Waits& waits = device_meter_of(self)->waits;
+  Waits waits;
+  {
+    Locked locked(device_meter_of(self)->lock);
+    waits = device_meter_of(self)->waits;
+  }
   return Py_BuildValue("LL", (long long)waits.asked, (long long)waits.waited);
 }
 
