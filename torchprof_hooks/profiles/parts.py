@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from torchprof_hooks.profiles.cells import (
     CellKey,
     Cells,
-    add_cell,
+    all_cells,
     overhead_ns,
     without_overhead,
 )
@@ -58,9 +58,7 @@ class FirstSteps:
 
     def merge(self, other: FirstSteps) -> FirstSteps:
         """Those of both."""
-        cells = dict(self.cells)
-        for key, totals in other.cells.items():
-            add_cell(cells, key, totals)
+        cells = all_cells(self.cells, other.cells)
         return FirstSteps(self.steps + other.steps, cells)
 
     def broken_promise(self) -> str:

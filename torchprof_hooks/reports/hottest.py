@@ -12,6 +12,7 @@ from torchprof_hooks.profiles.names import MODULE_PHASES, Phase
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.rows import NOTHING, Row
 from torchprof_hooks.profiles.totals import Totals
+from torchprof_hooks.reports.program.part import shown_times_ns
 from torchprof_hooks.reports.time_tree import without_numbers
 
 R = TypeVar("R", bound=Row)
@@ -85,20 +86,41 @@ def _on_device(totals: Totals) -> int:
     return totals.device_self_ns
 
 
+class Shares(NamedTuple):
+    """By which clock it is told what takes most.
+
+    device: see `busy_device`; "" for the host's.
+    times_ns: of each phase.
+    whole_ns: what shares are shares of.
+    """
+
+    device: str
+    times_ns: Counter[str]
+    whole_ns: int
+
+    @property
+    def on_device(self) -> str:
+        """`` on cuda``, or ""."""
+        return f" on {self.device}" * bool(self.device)
+
+
+def shares_of(profile: Profile) -> Shares:
+    """Those of a busy device, where there is one; else, of the host."""
+    device = busy_device(profile)
+    if not device:
+        return Shares("", shown_times_ns(profile), profile.wall_ns)
+    times: Counter[str] = Counter()
+    for (_, phase), totals in profile.cells.items():
+        times[phase] += totals.device_self_ns
+    return Shares(device, times, times.total())
+
+
 def busy_device(profile: Profile) -> str:
     """The device that has something to do at most begins and ends of calls, "" if there
     is none, or it is not known."""
     asked, waits = profile.device_asked, profile.device_waits
     is_known = asked >= LEAST_ASKED and len(profile.devices) == 1
     return profile.devices[0] if is_known and waits < asked / 2 else ""
-
-
-def device_times_ns(profile: Profile) -> Counter[Phase]:
-    """What each phase of modules takes on the device's clock."""
-    times: Counter[Phase] = Counter()
-    for (_, phase), totals in profile.cells.items():
-        times[phase] += totals.device_self_ns
-    return times
 
 
 def by_kind(rows: Iterable[R]) -> dict[Kind, list[R]]:

@@ -7,17 +7,16 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from torchprof_hooks.profiles.names import MODULE_PHASES
-from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.reports.hottest import (
     COLD,
     Hottest,
-    busy_device,
-    device_times_ns,
+    Shares,
     hottest,
+    shares_of,
 )
 from torchprof_hooks.reports.html.escaping import escaped
 from torchprof_hooks.reports.html.numbers import count_text, share_text, time_text
-from torchprof_hooks.reports.program.part import OTHER, PHASE_TITLES, shown_times_ns
+from torchprof_hooks.reports.program.part import OTHER, PHASE_TITLES
 from torchprof_hooks.reports.source import Source
 from torchprof_hooks.reports.table import plural
 
@@ -32,49 +31,35 @@ class Answer(NamedTuple):
 
 def answers(source: Source) -> Iterator[Answer]:
     """The answers to the three questions, as far as they are known."""
+    shares = shares_of(source.modules)
     rows = [row for row in source.rows("module") if row.kind == "module"]
-    first = hottest(rows, busy_device(source.modules))
+    first = hottest(rows, shares.device)
     if first is not None:
-        share = share_text(first.own_ns, _whole_ns(source.modules))
+        share = share_text(first.own_ns, shares.whole_ns)
         answer = f"{_counted(first)}{first.name} ({share})"
-        question = f"Hottest module{_on(source.modules)}"
+        question = f"Hottest module{shares.on_device}"
         yield Answer(question, answer, _itself(first))
-    yield from _direction(source.modules)
-    yield _advice(source)
+    yield from _direction(shares)
+    yield _advice(source, shares)
 
 
-def _on(profile: Profile) -> str:
-    """`` on cuda``, where times are those of a busy device."""
-    device = busy_device(profile)
-    return f" on {device}" * bool(device)
-
-
-def _whole_ns(profile: Profile) -> int:
-    """What shares are shares of."""
-    if busy_device(profile):
-        return device_times_ns(profile).total()
-    return profile.wall_ns
-
-
-def _direction(profile: Profile) -> Iterator[Answer]:
+def _direction(by: Shares) -> Iterator[Answer]:
     """The phase of modules that takes most, and what the others take."""
-    is_busy = bool(busy_device(profile))
-    times = device_times_ns(profile) if is_busy else shown_times_ns(profile)
-    wall_ns = _whole_ns(profile)
+    _, times, whole_ns = by
     shares = {
         phase: f"{PHASE_TITLES[phase].removeprefix(OTHER)} "
-        f"{share_text(phase_ns, wall_ns)}"
+        f"{share_text(phase_ns, whole_ns)}"
         for phase, phase_ns in times.most_common()
         if phase_ns > 0
     }
     first = next((phase for phase in shares if phase in MODULE_PHASES), None)
     if first is None:
         return
-    share = share_text(times[first], wall_ns)
+    share = share_text(times[first], whole_ns)
     rest = ", ".join(text for phase, text in shares.items() if phase != first)
     evidence = f"{first} takes {share} of the time" + (f"; {rest}" if rest else "")
     yield Answer(
-        f"Forward or backward{_on(profile)}?",
+        f"Forward or backward{by.on_device}?",
         f"{first.capitalize()} ({share})",
         evidence,
     )
@@ -112,7 +97,7 @@ def _itself(found: Hottest) -> str:
     return f"Own time of all of them, without inner modules: {parts}.{each}"
 
 
-def _advice(source: Source) -> Answer:
+def _advice(source: Source, by: Shares) -> Answer:
     """The first tip; without one, where to look."""
     question = "What to do"
     if source.tips:
@@ -125,10 +110,10 @@ def _advice(source: Source) -> Answer:
             remedy = remedy[0].upper() + remedy[1:]
         return Answer(question, remedy, f"{claim}.{others}")
     rows = [row for row in source.rows("module") if row.kind not in COLD]
-    first = hottest(rows, busy_device(source.modules))
+    first = hottest(rows, by.device)
     if first is None:
         return Answer(question, "Nothing to say", "Nothing was called.")
-    share = share_text(first.own_ns, _whole_ns(source.modules))
+    share = share_text(first.own_ns, by.whole_ns)
     return Answer(
         question,
         f"Look at {first.name} first",

@@ -20,10 +20,10 @@ from torchprof_hooks.reports.header import (
 from torchprof_hooks.reports.hottest import (
     Hottest,
     busy_device,
-    device_times_ns,
     hottest,
+    shares_of,
 )
-from torchprof_hooks.reports.program.part import OTHER, PHASE_TITLES, shown_times_ns
+from torchprof_hooks.reports.program.part import OTHER, PHASE_TITLES
 from torchprof_hooks.reports.program.totals import sample_text
 from torchprof_hooks.reports.screen.below import Content, below, notes
 from torchprof_hooks.reports.screen.line import Line, joined
@@ -135,10 +135,8 @@ def _title(content: Content, width: int) -> Iterator[Line]:
 def _answers(content: Content, hot: Hottest | None, width: int) -> Iterator[Line]:
     """Two answers: the hottest module, and whether forward or backward takes longer."""
     profile = content.source.modules
-    device = busy_device(profile)
-    on_device = f" on {device}" * bool(device)
-    times = device_times_ns(profile) if device else shown_times_ns(profile)
-    whole_ns = times.total() if device else profile.wall_ns
+    shares = shares_of(profile)
+    _, times, whole_ns = shares
     if hot is not None and hot.own_ns > 0:
         parts = [f"{p} {percent(ns, whole_ns)}" for p, ns in hot.own_times_ns().items()]
         if hot.kind.class_name != hot.name:
@@ -146,8 +144,8 @@ def _answers(content: Content, hot: Hottest | None, width: int) -> Iterator[Line
             parts.insert(0, f"{count}{hot.kind.class_name}")
         name = printable(hot.name)
         text = f", {percent(hot.own_ns, whole_ns)}: {', '.join(parts)}"
-        room = max(width - 16 - len(on_device) - len(text), 20)
-        line = f"Hottest module{on_device}: {shorten(name, room)}{text}"
+        room = max(width - 16 - len(shares.on_device) - len(text), 20)
+        line = f"Hottest module{shares.on_device}: {shorten(name, room)}{text}"
         yield Line(shorten(printable(line), width), "hot")
     if times.total() <= 0:
         return
@@ -158,4 +156,4 @@ def _answers(content: Content, hot: Hottest | None, width: int) -> Iterator[Line
         title = PHASE_TITLES[phase].removeprefix(OTHER)
         answer = f"neither; {title}, {percent(most_ns, whole_ns)}"
         answer += "".join(f"; {p} {percent(times[p], whole_ns)}" for p in inside)
-    yield Line(shorten(f"Forward or backward{on_device}: {answer}", width))
+    yield Line(shorten(f"Forward or backward{shares.on_device}: {answer}", width))
