@@ -102,13 +102,12 @@ class EventClock:
         return _EventStamp(event, pool)
 
     def waits(self) -> bool | None:
-        """Whether the current stream has done all that it was given; None where that
-        cannot be asked, which ends the capture of a graph."""
-        stream = self._device.current_stream() if self._pools else None
-        if stream is None or self.is_capturing():
+        """Whether the current stream, of a device that is in use, has done all that it
+        was given; None where that cannot be asked: it ends the capture of a graph."""
+        if self.is_capturing():
             return None
         try:
-            return bool(stream.query())
+            return bool(self._device.current_stream().query())
         except (RuntimeError, NotImplementedError):
             return None
 

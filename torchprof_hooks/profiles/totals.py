@@ -18,8 +18,8 @@ from torchprof_hooks.profiles.operations.traffic import NO_TRAFFIC, Traffic
 
 #: What a call has without its time and operations.
 _NO_WORK: Final[dict[str, Any]] = {
-    **dict.fromkeys(("self_ns", "device_self_ns", "flops"), 0),
-    **dict.fromkeys(("overhead_ns", "device_overhead_ns"), 0),
+    **dict.fromkeys(("self_ns", "overhead_ns", "flops"), 0),
+    **dict.fromkeys(("device_self_ns", "device_overhead_ns"), 0),
     "traffic": NO_TRAFFIC,
 }
 

@@ -58,11 +58,12 @@ PyObject* set_clock(PyObject*, PyObject* clock) {
 // A timing event; used again as soon as nothing refers to it any more.
 using Stamp = std::shared_ptr<c10::Event>;
 
-// Events that can be used again, of all profiles of the process, for making one takes
-// longer than recording it; but for what a device needs that is far behind. By device:
-// that of its first record is an event's for good. Those that are here are never
-// destroyed: when a process ends, their device may be gone.
+//: Events that are kept, of each device. One that is far behind needs more for a while.
 constexpr size_t kMostUnused = 4096;
+
+// Events that can be used again, of all profiles of the process, for making one takes
+// longer than recording it. By device: that of its first record is an event's for good.
+// Those that are here are never destroyed: when a process ends, their device may be gone.
 struct UnusedEvents {
   SpinLock lock;
   std::map<std::pair<c10::DeviceType, int>, std::vector<c10::Event*>> by_device;

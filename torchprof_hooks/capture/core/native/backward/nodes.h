@@ -109,7 +109,7 @@ void move(Cursor* cursor, Pass& pass, size_t kept, c10::ArrayRef<OpenBackward> o
   std::vector<Node*> closed, opened;
   MemoryMeter* meter = memory_of(cursor);
   memory::Reading bytes{};
-  bool is_timed = meter != nullptr && meter->device;  // the CPU's is tried out
+  bool is_timed = meter != nullptr && meter->is_timed();
   if (meter != nullptr && !is_timed) bytes = meter->read(pass.owner());
   DeviceMeter* device = device_of(cursor);
   Stamp stamp;

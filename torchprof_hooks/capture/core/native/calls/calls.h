@@ -39,7 +39,7 @@ bool open_node(PyObject* self, Node* node, int64_t low) {
   node->low = low;
   Nanoseconds began_ns = 0;
   if (MemoryMeter* meter = memory_of(cursor)) {
-    if (meter->device) began_ns = clock_ns();
+    if (meter->is_timed()) began_ns = clock_ns();
     meter->opened(node, meter->read(node->around()));
   }
   node->start_ns = clock_ns();
@@ -59,13 +59,13 @@ bool open_node(PyObject* self, Node* node, int64_t low) {
 bool read_at_end(PyObject* self, Node* node, Nanoseconds end_ns) {
   Cursor* cursor = cursor_of(self);
   DeviceMeter* device = device_of(cursor);
-  MemoryMeter* memory = memory_of(cursor);
-  bool is_timed = memory != nullptr && memory->device;  // the CPU's is tried out
+  MemoryMeter* meter = memory_of(cursor);
+  bool is_timed = meter != nullptr && meter->is_timed();
   if (device != nullptr) device->closed(node, device->stamp());
-  if (is_timed) memory->closed(node, memory->read(node));
+  if (is_timed) meter->closed(node, meter->read(node));
   if (!cursor->reads_meters && (device != nullptr || is_timed))
     node->around()->reading_ns += clock_ns() - end_ns;
-  if (memory != nullptr && !is_timed) memory->closed(node, memory->read(node));
+  if (meter != nullptr && !is_timed) meter->closed(node, meter->read(node));
   if (!cursor->reads_meters) return true;
   Owned end(PyLong_FromLongLong(end_ns));
   return is_done(PyObject_CallMethodObjArgs(cursor->meters, names.closing, object(node), end.get(),

@@ -49,6 +49,8 @@ struct MemoryReader {
   }
   std::array<PyObject**, 1> held() { return {&on_fold}; }
   bool is_kept() const { return on_fold != nullptr && on_fold != Py_None; }
+  // Whether readings are timed where they are taken. What those of the CPU cost is tried out.
+  bool is_timed() const { return device.has_value(); }
 
   memory::Reading read() {
     if (device) return device->read();
