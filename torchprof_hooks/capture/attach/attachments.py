@@ -69,18 +69,18 @@ class Attachment(ABC):
 
     def add_user(self, user: object, when_gone: Callable[[object], object]) -> None:
         """Count `user` as one from now on, once; tell of its death."""
-        if all(user is not other for other in self.users):
+        if all(reference() is not user for reference in self._users):
             self._users = (*self._users, weakref.ref(user, when_gone))
         self.users_changed()
 
     def remove_user(self, user: object) -> None:
         """Do not count `user` any more, nor those that are dead."""
-        living = ((reference, reference()) for reference in self._users)
-        self._users = tuple(
-            reference
-            for reference, other in living
-            if other is not None and other is not user
-        )
+        left = []
+        for reference in self._users:
+            other = reference()
+            if other is not None and other is not user:
+                left.append(reference)
+        self._users = tuple(left)
         self.users_changed()
 
     def users_changed(self) -> None:  # noqa: B027
@@ -112,6 +112,8 @@ class Attachments:
 
     def detach(self, attachment: Attachment, user: object = None) -> None:
         """`user` does not want it any more, if it ever did."""
+        if attachment not in self._written:
+            return  # of all that a tracker may have, most have few
         with self._lock:
             self._remove(attachment, user)
             self._settle_given_up()
