@@ -23,8 +23,8 @@ from torchprof_hooks import (
     profile,
 )
 from torchprof_hooks.capture.core import CORE
-from torchprof_hooks.capture.sampling import steps_without_optimizer
-from torchprof_hooks.capture.tracking.native_memory import TensorCounter
+from torchprof_hooks.capture.sampling.steps import steps_without_optimizer
+from torchprof_hooks.capture.tracking.meters.native_memory import TensorCounter
 from torchprof_hooks.hooks import measuring
 from torchprof_hooks.measure.device_clock import EventClock
 from torchprof_hooks.measure.memory_counter import MemoryCounter, Reading

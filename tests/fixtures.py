@@ -21,7 +21,7 @@ from tests.thorough import IS_THOROUGH
 from torchprof_hooks import profile
 from torchprof_hooks.capture.backward import ownership
 from torchprof_hooks.capture.sampling import scheduler
-from torchprof_hooks.capture.sampling.prices import Level, Run
+from torchprof_hooks.capture.sampling.levels import Level, Run
 from torchprof_hooks.profiler import Profiler
 
 #: No test may depend on how busy the machine is.

@@ -21,7 +21,7 @@ from torchprof_hooks.capture.backward import ownership, parts
 from torchprof_hooks.capture.core import python as python_core
 from torchprof_hooks.capture.core import python_functions, span_log
 from torchprof_hooks.capture.record import memory_log
-from torchprof_hooks.capture.tracking import meters
+from torchprof_hooks.capture.tracking.meters import memory as memory_meters
 from torchprof_hooks.link_hooks import TimerHook
 from torchprof_hooks.profiler import Profiler
 
@@ -34,7 +34,7 @@ LOG_BLOCKS = 2_000
 def short_logs(small_tables: None, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (python_core, python_functions):
         monkeypatch.setattr(module, "FOLD_AT", span_log.FIELDS * 256)
-    monkeypatch.setattr(meters, "FOLD_AT", memory_log.FIELDS * 128)
+    monkeypatch.setattr(memory_meters, "FOLD_AT", memory_log.FIELDS * 128)
 
 
 def run(model: nn.Module, calls: int, backward: bool) -> None:

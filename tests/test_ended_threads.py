@@ -12,7 +12,7 @@ from torch import nn
 
 from tests.fake_clock import MS, burn
 from torchprof_hooks import Profile, profile
-from torchprof_hooks.capture.sampling import steps_without_optimizer
+from torchprof_hooks.capture.sampling.steps import steps_without_optimizer
 from torchprof_hooks.hooks import ended_threads
 
 KEPT = 5

@@ -28,7 +28,7 @@ from torch.nn.modules import module as nn_module
 from torchprof_hooks import profile
 from torchprof_hooks.capture.core import CORE
 from torchprof_hooks.capture.sampling import scheduler
-from torchprof_hooks.capture.sampling.prices import Level
+from torchprof_hooks.capture.sampling.levels import Level
 
 from .capture.budgeted import Fixed, Net, X, bare, sgd
 from .chains import (

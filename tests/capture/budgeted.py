@@ -16,7 +16,7 @@ from tests.fake_clock import burn
 from torchprof_hooks import Profile
 from torchprof_hooks.capture.attach.module_hooks import _seam_in_calls
 from torchprof_hooks.capture.record.module_names import ModuleNames
-from torchprof_hooks.capture.sampling.prices import Ended, Level, Run
+from torchprof_hooks.capture.sampling.levels import Ended, Level, Run
 from torchprof_hooks.capture.sampling.sampled_steps import SampledSteps
 from torchprof_hooks.capture.sampling.scheduler import Scheduler
 from torchprof_hooks.capture.tracking.tracker import Tracker

@@ -30,7 +30,10 @@ from tests.fake_clock import MS, burn
 from tests.helpers import in_thread
 from torchprof_hooks import profile, profile_function
 from torchprof_hooks.capture.attach.engine import EnginePatch
-from torchprof_hooks.capture.sampling import step_detector, steps_without_optimizer
+from torchprof_hooks.capture.sampling.steps import (
+    step_detector,
+    steps_without_optimizer,
+)
 from torchprof_hooks.profiler import Profiler
 
 pytestmark = pytest.mark.usefixtures("clock")

@@ -13,7 +13,7 @@ from tests.capture.budgeted import sampled
 from tests.fake_clock import MS, burn
 from tests.helpers import in_thread
 from torchprof_hooks import Profile, profile
-from torchprof_hooks.capture.sampling.prices import Level
+from torchprof_hooks.capture.sampling.levels import Level
 from torchprof_hooks.profiles.names import COMPILING_NAME, Grouping
 from torchprof_hooks.profiles.program.program_profile import ProgramProfile
 from torchprof_hooks.profiles.program.strata import Strata

@@ -13,7 +13,7 @@ from torch import nn
 import torchprof_hooks
 from tests.fake_clock import burn
 from torchprof_hooks import Profile
-from torchprof_hooks.capture.tracking import device_meter
+from torchprof_hooks.capture.tracking.meters import device as device_meter
 from torchprof_hooks.hooks.measuring import Settings
 from torchprof_hooks.measure.device_clock import EventClock
 from torchprof_hooks.profiler import Profiler

@@ -24,7 +24,7 @@ from tests.exact import (
 )
 from tests.fake_clock import burn
 from torchprof_hooks import FunctionHook, LinkHook, Profile, add_hook, profile
-from torchprof_hooks.capture.sampling.prices import Level
+from torchprof_hooks.capture.sampling.levels import Level
 from torchprof_hooks.link_hooks import TimerHook
 
 Backward = Callable[[torch.Tensor], object]

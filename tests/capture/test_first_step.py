@@ -18,7 +18,7 @@ from tests.exact import calls, each_option, numbers
 from tests.fake_clock import MS, burn
 from tests.planted import Work
 from torchprof_hooks import Profile, profile
-from torchprof_hooks.capture.sampling import steps_without_optimizer
+from torchprof_hooks.capture.sampling.steps import steps_without_optimizer
 from torchprof_hooks.profiler import Profiler
 from torchprof_hooks.profiles.cells import CellKey
 from torchprof_hooks.profiles.parts import NO_FIRST_STEPS

@@ -29,8 +29,8 @@ from torchprof_hooks.capture.attach import garbage
 from torchprof_hooks.capture.attach.attachments import attachments
 from torchprof_hooks.capture.backward.backward_pass import BackwardPass
 from torchprof_hooks.capture.record.module_names import ModuleNames
-from torchprof_hooks.capture.sampling.prices import Level
-from torchprof_hooks.capture.sampling.step_detector import StepDetector
+from torchprof_hooks.capture.sampling.levels import Level
+from torchprof_hooks.capture.sampling.steps.step_detector import StepDetector
 from torchprof_hooks.profiles.names import GARBAGE_NAME, OUTSIDE_NAME
 from torchprof_hooks.profiles.totals import Totals
 

@@ -38,7 +38,7 @@ from torchprof_hooks.capture.attach.engine import engine_patch
 from torchprof_hooks.capture.attach.module_hooks import CursorHooks
 from torchprof_hooks.capture.core import CORE
 from torchprof_hooks.capture.record.module_names import ModuleNames
-from torchprof_hooks.capture.sampling.prices import Level
+from torchprof_hooks.capture.sampling.levels import Level
 from torchprof_hooks.capture.sampling.sampled_steps import SampledSteps
 from torchprof_hooks.capture.torch_names.profiler import is_profiler_active
 from torchprof_hooks.capture.tracking.tracker import Tracker

@@ -6,7 +6,7 @@ from itertools import cycle, islice
 
 import pytest
 
-from torchprof_hooks.capture.sampling.optimizer_rounds import (
+from torchprof_hooks.capture.sampling.steps.optimizer_rounds import (
     LEAST_PATIENCE,
     OptimizerRounds,
     RoundEnd,

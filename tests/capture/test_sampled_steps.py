@@ -23,9 +23,11 @@ from tests.helpers import in_thread
 from tests.planted import Work
 from torchprof_hooks import profile, profile_function
 from torchprof_hooks.capture.attach.function_mode import FunctionMode
-from torchprof_hooks.capture.sampling import steps_without_optimizer
-from torchprof_hooks.capture.sampling.prices import CountedCosts, Level, Prices
+from torchprof_hooks.capture.sampling.levels import Level
+from torchprof_hooks.capture.sampling.machine_costs import CountedCosts
+from torchprof_hooks.capture.sampling.prices import Prices
 from torchprof_hooks.capture.sampling.scheduler import Scheduler
+from torchprof_hooks.capture.sampling.steps import steps_without_optimizer
 from torchprof_hooks.capture.torch_names.functions import function_modes
 from torchprof_hooks.profiles.names import (
     AFTER_BACKWARD_NAME,

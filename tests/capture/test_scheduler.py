@@ -11,17 +11,15 @@ from random import Random
 import pytest
 
 from tests.fake_clock import MS
-from torchprof_hooks.capture.sampling import prices
-from torchprof_hooks.capture.sampling.prices import (
+from torchprof_hooks.capture.sampling import machine_costs, prices
+from torchprof_hooks.capture.sampling.levels import Ended, Level, Run
+from torchprof_hooks.capture.sampling.machine_costs import (
     USUAL_NS,
     CountedCosts,
-    Ended,
-    Level,
-    Prices,
-    Run,
     counted_costs,
     trivial_call_ns,
 )
+from torchprof_hooks.capture.sampling.prices import Prices
 from torchprof_hooks.capture.sampling.scheduler import Scheduler
 
 STEPS = 6000
@@ -529,7 +527,7 @@ def test_what_is_counted_is_what_this_machine_takes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     readings = iter([0, 9000, 0, 2000, 0, 4000])
-    monkeypatch.setattr(prices, "perf_counter_ns", lambda: next(readings))
+    monkeypatch.setattr(machine_costs, "perf_counter_ns", lambda: next(readings))
     assert trivial_call_ns() == 100  # the shortest, of 20 calls
     assert counted_costs(200.0).span == 2 * counted_costs(100.0).span
 

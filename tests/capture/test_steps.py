@@ -25,8 +25,8 @@ from tests.fake_clock import MS, burn
 from tests.planted import Work
 from tests.thorough import THOROUGH
 from torchprof_hooks import Profile, profile, profile_function
-from torchprof_hooks.capture.sampling import steps_without_optimizer
-from torchprof_hooks.capture.sampling.prices import Level
+from torchprof_hooks.capture.sampling.levels import Level
+from torchprof_hooks.capture.sampling.steps import steps_without_optimizer
 from torchprof_hooks.profiles.names import AFTER_BACKWARD_NAME, OUTSIDE_NAME
 from torchprof_hooks.profiles.step_times import StepTimes
 

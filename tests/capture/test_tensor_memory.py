@@ -25,8 +25,8 @@ from torchprof_hooks.capture.attach.attachments import attachments
 from torchprof_hooks.capture.core import CORE
 from torchprof_hooks.capture.core.build import compile_extension
 from torchprof_hooks.capture.record.site import Site
-from torchprof_hooks.capture.tracking.meters import AllocatorMeter
-from torchprof_hooks.capture.tracking.native_memory import (
+from torchprof_hooks.capture.tracking.meters.memory import AllocatorMeter
+from torchprof_hooks.capture.tracking.meters.native_memory import (
     counted_tensors,
     memory_counter,
 )

@@ -17,7 +17,7 @@ from tests.doing import DoesInBackward
 from tests.fake_clock import MS, burn
 from tests.planted import Work
 from torchprof_hooks import Profile, profile
-from torchprof_hooks.capture.sampling.prices import Level
+from torchprof_hooks.capture.sampling.levels import Level
 from torchprof_hooks.profiles.names import BACKWARD_NAME, Phase
 
 pytestmark = [NATIVE_CORE, pytest.mark.usefixtures("clock")]

@@ -23,7 +23,7 @@ from tests.capture.budgeted import (
 from tests.fake_clock import MS, burn
 from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.sampling.sampled_steps import SampledSteps
-from torchprof_hooks.capture.sampling.step_detector import StepDetector
+from torchprof_hooks.capture.sampling.steps.step_detector import StepDetector
 from torchprof_hooks.profiler import Profiler
 
 pytestmark = pytest.mark.usefixtures("clock")

@@ -11,7 +11,7 @@ from torch import nn
 
 import torchprof_hooks
 from tests.gpu.cuda import DEVICE, Training, sleep, totals
-from torchprof_hooks.capture.tracking.device_meter import RESOLVE_AT
+from torchprof_hooks.capture.tracking.meters.device import RESOLVE_AT
 from torchprof_hooks.measure.device_clock import EventClock
 
 pytestmark = pytest.mark.gpu

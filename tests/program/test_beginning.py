@@ -63,7 +63,7 @@ def test_what_is_needed_at_the_end_is_imported_at_the_end(tmp_path: Path) -> Non
     assert "statistics" not in ours
     assert not [name for name in ours if name.split(".")[0] in ("numpy", "sympy")]
     # Torch imports some more by itself, another number in each version.
-    assert sum(name.startswith("torchprof_hooks.") for name in ours) < 130
+    assert sum(name.startswith("torchprof_hooks.") for name in ours) < 140
 
 
 def command(arguments: str) -> set[str]:

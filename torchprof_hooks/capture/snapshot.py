@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import reduce
-from time import perf_counter_ns
 from typing import Any, Final
 
 from torchprof_hooks.capture.core import CORE
-from torchprof_hooks.capture.core.span_log import Int64s, Times
+from torchprof_hooks.capture.core.span_log import Times
 from torchprof_hooks.capture.functions.flop_count import FlopCount
 from torchprof_hooks.capture.overhead.device_waits import device_overhead
 from torchprof_hooks.capture.overhead.overhead_model import overhead_of_sites
+from torchprof_hooks.capture.own_sums import (
+    left_out,
+    own_device_ns,
+    own_host_ns,
+    own_memory,
+    padded,
+)
 from torchprof_hooks.capture.record.garbage_log import Collections, GarbageLog
 from torchprof_hooks.capture.record.memory_log import MemorySums
 from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.record.step_counter import FirstReading, StepCounter
 from torchprof_hooks.capture.torch_names.canaries import not_measured
-from torchprof_hooks.capture.tracking.device_meter import DeviceMeter, Waits
-from torchprof_hooks.capture.tracking.meters import MemoryMeter, memory_sums, meters_of
+from torchprof_hooks.capture.tracking.meters.device import DeviceMeter, Waits
+from torchprof_hooks.capture.tracking.meters.memory import MemoryMeter
+from torchprof_hooks.capture.tracking.meters.meters import memory_sums, meters_of
 from torchprof_hooks.capture.tracking.tracker import Tracker
 from torchprof_hooks.profiles.cells import CellKey, add_cell, overhead_ns
-from torchprof_hooks.profiles.memory import NO_MEMORY, MemorySummary, MemoryTotals
+from torchprof_hooks.profiles.memory import MemorySummary, MemoryTotals
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import (
     AFTER_BACKWARD_NAME,
@@ -65,12 +72,12 @@ def take_snapshot(
     """
     counted = counted or StepCounter()
     read, memory = _settled(tracker)
-    garbage, measured_ns = _left_out(tracker, read, end_ns), wall_ns()
+    garbage, measured_ns = left_out(tracker, read, end_ns), wall_ns()
     sites = list(tracker.sites)  # the measured thread may have added some
-    calls, own_ns = _padded(read.calls, len(sites)), _own_ns(sites, read, garbage)
+    calls, own_ns = padded(read.calls, len(sites)), own_host_ns(sites, read, garbage)
     work = (flop_count or FlopCount()).work_of_sites(sites, calls)
     costs = overhead_of_sites(tracker, costs_like or tracker, sites, calls, own_ns)
-    device, bytes_ = _device_own(tracker, sites), _memory_own(memory, tracker, sites)
+    device, bytes_ = own_device_ns(tracker, sites), own_memory(memory, tracker, sites)
     waits = _device_waits(tracker)
     all_costs = costs, device_overhead(device, waits.share, sites, calls, costs)
     totals = _totals_of_sites(sites, read, own_ns, device, bytes_, work, all_costs)
@@ -116,7 +123,7 @@ def _first_part(
     calls."""
     if first is None:
         return NO_FIRST_STEPS
-    calls = _padded(first.times.calls, len(sites))
+    calls = padded(first.times.calls, len(sites))
     all_calls = sum(totals.calls for totals in every)
     of_all = sum(calls), max(all_calls, 1)
     shares = [
@@ -124,13 +131,13 @@ def _first_part(
         for some, totals in zip(calls, every, strict=True)
     ]
     pairs = list(zip(every, shares, strict=True))
-    device = _device_own(tracker, sites, until_mark=True)
+    device = own_device_ns(tracker, sites, until_mark=True)
     totals = _totals_of_sites(
         sites,
         first.times,
-        _own_ns(sites, first.times, first.garbage),
+        own_host_ns(sites, first.times, first.garbage),
         device,
-        _memory_own(first.memory, tracker, sites),
+        own_memory(first.memory, tracker, sites),
         (
             [whole.flops * some // most for whole, (some, most) in pairs],
             [whole.traffic.share(*part) for whole, part in pairs],
@@ -235,7 +242,7 @@ def _totals_of_sites(  # noqa: PLR0917
     overhead: tuple[list[int], list[int]],
 ) -> list[Totals]:
     # Each by its own length: an interrupt may have come in between.
-    calls, total, shortest, longest = (_padded(sums, len(sites)) for sums in times[:4])
+    calls, total, shortest, longest = (padded(sums, len(sites)) for sums in times[:4])
     squares = [*times.squares, *[0] * len(sites)]
     flops, traffic = work
     return [
@@ -257,94 +264,9 @@ def _totals_of_sites(  # noqa: PLR0917
     ]
 
 
-def _own_ns(sites: list[Site], times: Times, garbage: GarbageLog) -> list[int]:
-    """Of calls that have ended, and of those that are open, so far."""
-    durations = _padded(times.total_ns, len(sites))
-    for code, so_far_ns in times.open_ns.reshape(-1, 2).tolist():
-        durations[code] += so_far_ns
-    for code, took_ns in garbage.by_site.items():
-        for site in _interrupted_at(sites[code]):
-            durations[site.code] -= took_ns
-    durations = _at_least_inner(sites, durations)
-    return _without_inner(sites, durations, entries_too=False)
-
-
-def _left_out(tracker: Tracker, times: Times, end_ns: int | None) -> GarbageLog:
-    """What garbage took; and what came after the end, which is not the time of what is
-    open, either."""
-    found = tracker.garbage.copy()
-    if end_ns is not None and len(times.open_ns):
-        innermost, late_ns = int(times.open_ns[0]), perf_counter_ns() - end_ns
-        found.by_site[innermost] = found.by_site.get(innermost, 0) + late_ns
-    return found
-
-
-def _interrupted_at(site: Site) -> Iterator[Site]:
-    """Those whose time is longer by what happens at `site`: an entry gives its callers
-    their time back."""
-    yield site
-    while not site.is_entry and site.caller is not site:
-        site = site.caller
-        yield site
-
-
-def _device_own(
-    tracker: Tracker, sites: list[Site], *, until_mark: bool = False
-) -> list[int]:
-    """until_mark: see `DeviceMeter.mark`."""
-    durations = [0] * len(sites)
-    for meter in meters_of(tracker, DeviceMeter):
-        found = meter.marked_ns if until_mark else meter.device_ns
-        for code, duration_ns in dict(found).items():
-            durations[code] = duration_ns
-    return _without_inner(sites, durations, entries_too=True)
-
-
 def _device_waits(tracker: Tracker) -> Waits:
     waits = [meter.waits for meter in meters_of(tracker, DeviceMeter)]
     return waits[0] if waits else Waits(0, 0)
-
-
-def _memory_own(
-    sums: MemorySums | None, tracker: Tracker, sites: list[Site]
-) -> list[MemoryTotals]:
-    if sums is None:
-        return [NO_MEMORY] * len(sites)
-    used, acquired, retained = (
-        _without_inner(sites, _padded(each, len(sites)), entries_too=True)
-        for each in sums[:3]
-    )
-    own = [*map(MemoryTotals, used, acquired, retained, _padded(sums.peak, len(sites)))]
-    own[tracker.outside.code] = NO_MEMORY  # not read there
-    return own
-
-
-def _padded(sums: Int64s, size: int) -> list[int]:
-    values: list[int] = sums[:size].tolist()
-    return values + [0] * (size - len(values))
-
-
-def _at_least_inner(sites: list[Site], durations: list[int]) -> list[int]:
-    """An interrupt may have come just before the end of a call was booked: then it took
-    at least as long as the calls inside of it, which ended before."""
-    found, inner = list(durations), [0] * len(sites)
-    for site in reversed(sites):  # callers come first
-        found[site.code] = max(found[site.code], inner[site.code])
-        if not site.is_entry:
-            inner[site.caller.code] += found[site.code]
-    return found
-
-
-def _without_inner(
-    sites: list[Site], durations: list[int], entries_too: bool
-) -> list[int]:
-    """Sums without those of the sites called from each site. The host's durations leave
-    entries out already: an entry gives its callers their time back."""
-    own = list(durations)
-    for site in sites:
-        if site.caller is not site and (entries_too or not site.is_entry):
-            own[site.caller.code] -= durations[site.code]
-    return own
 
 
 def _is_used(totals: Totals) -> bool:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from torchprof_hooks.capture.record.site import Site
-from torchprof_hooks.capture.tracking.device_meter import DeviceMeter
 from torchprof_hooks.capture.tracking.make_tracker import make_function_tracker
+from torchprof_hooks.capture.tracking.meters.device import DeviceMeter
 from torchprof_hooks.capture.tracking.tracker import Tracker
 from torchprof_hooks.function_hook import FunctionHook
 from torchprof_hooks.hooks.timer import CallTimes, TimerSummary

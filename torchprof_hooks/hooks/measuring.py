@@ -11,10 +11,11 @@ from torchprof_hooks.capture.attach.attachments import held_weakly
 from torchprof_hooks.capture.attach.blocks import Block, Held
 from torchprof_hooks.capture.record.module_names import ModuleNames
 from torchprof_hooks.capture.sampling.every_step import EveryStep
-from torchprof_hooks.capture.tracking.device_meter import DeviceMeter
 from torchprof_hooks.capture.tracking.make_tracker import new_tracker
-from torchprof_hooks.capture.tracking.meters import Meter, memory_meter
-from torchprof_hooks.capture.tracking.native_memory import memory_counter
+from torchprof_hooks.capture.tracking.meters.device import DeviceMeter
+from torchprof_hooks.capture.tracking.meters.memory import memory_meter
+from torchprof_hooks.capture.tracking.meters.meters import Meter
+from torchprof_hooks.capture.tracking.meters.native_memory import memory_counter
 from torchprof_hooks.capture.tracking.tracker import Tracker
 from torchprof_hooks.measure.device_clock import DeviceClock
 from torchprof_hooks.profiles.errors import MemoryUnavailableError
@@ -103,7 +104,7 @@ def _make_steps(settings: Settings) -> EveryStep | SampledSteps:
     """Measures this thread: all of its steps, or some of them."""
     if settings.max_overhead is None:
         return EveryStep(lambda: make_tracker(settings))
-    from torchprof_hooks.capture.sampling.prices import Level
+    from torchprof_hooks.capture.sampling.levels import Level
     from torchprof_hooks.capture.sampling.sampled_steps import SampledSteps
     from torchprof_hooks.capture.sampling.scheduler import Scheduler
 

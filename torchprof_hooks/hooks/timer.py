@@ -10,8 +10,8 @@ from typing import Final, Literal, TextIO, TypedDict
 
 from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.tracking.call_records import CallRecords
-from torchprof_hooks.capture.tracking.device_meter import DeviceMeter
-from torchprof_hooks.capture.tracking.meters import meters_of
+from torchprof_hooks.capture.tracking.meters.device import DeviceMeter
+from torchprof_hooks.capture.tracking.meters.meters import meters_of
 from torchprof_hooks.capture.tracking.tracker import Tracker
 from torchprof_hooks.profiles.names import Phase, TimeUnit
 from torchprof_hooks.profiles.options import check_file, check_whole, keyword_only

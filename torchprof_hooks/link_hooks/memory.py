@@ -7,7 +7,7 @@ import torch
 from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.tracking.call_records import Place
 from torchprof_hooks.capture.tracking.make_tracker import make_tracker
-from torchprof_hooks.capture.tracking.meters import MemoryMeter
+from torchprof_hooks.capture.tracking.meters.memory import MemoryMeter
 from torchprof_hooks.capture.tracking.tracker import Tracker
 from torchprof_hooks.hooks.memory import MemoryHook, MemoryHookSummary
 from torchprof_hooks.link_hook import LinkHook

@@ -15,6 +15,13 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch.compiler import is_dynamo_compiling
 
+from torchprof_hooks.capture.core.python_entries import (
+    FIELDS,
+    close_entry,
+    end_entry,
+    finish_entry,
+    open_entry,
+)
 from torchprof_hooks.capture.core.python_functions import (
     call_function,
     function_returned,
@@ -37,12 +44,7 @@ if TYPE_CHECKING:
     from torchprof_hooks.capture.backward.backward_pass import BackwardPass
     from torchprof_hooks.capture.record.site import Site
     from torchprof_hooks.capture.tracking.callbacks import LinkCallbacks
-    from torchprof_hooks.capture.tracking.meters import Meters
-
-#: Numbers of one owned interval: code of the site, low, high (exclusive).
-FIELDS: Final = 3
-#: Intervals outside of any module call at which a record is made of them.
-LOOSE_AT: Final = 256
+    from torchprof_hooks.capture.tracking.meters.meters import Meters
 
 
 class Cursor:
@@ -269,60 +271,10 @@ class Cursor:
 
     # Entries
 
-    def open_entry(self, site: Site) -> None:
-        """Begin an entry."""
-        if self.watches:
-            self.look_for_devices()
-        site.low = next_sequence_number()
-        site.start_ns = perf_counter_ns()
-        self.site = site
-        if self.reads_meters:
-            try:
-                self.meters.opened(site)  # type: ignore[union-attr]
-            except BaseException:
-                self.site = site.caller  # nobody closes it
-                raise
-
-    def close_entry(
-        self, site: Site, outputs: object = None, end_ns: int | None = None
-    ) -> None:
-        """End the current entry; `outputs` is what its graph can be reached from.
-
-        end_ns: when it ended, if that is not now.
-        """
-        if end_ns is None:
-            end_ns = perf_counter_ns()
-        if self.reads_meters:
-            self.meters.closing(site, end_ns)  # type: ignore[union-attr]
-        self.site = site.caller
-        self.finish_entry(site, end_ns, outputs)
-
-    def finish_entry(self, site: Site, end_ns: int, outputs: object) -> None:
-        """Book an entry, and tell of its end: in the time of what comes next."""
-        began_ns = perf_counter_ns()
-        self.end_entry(site, end_ns, outputs)
-        self.tell_of_pause(site, outputs, end_ns)
-        site.caller.reading_ns += perf_counter_ns() - began_ns
-
-    def end_entry(self, site: Site, end_ns: int, outputs: object) -> None:
-        """Give the interrupted callers their time back, then book it; keep what the
-        entry owns. An interrupt in the middle leaves time that nobody has."""
-        taken_ns = self.gives_time_back and site.is_entry and end_ns - site.start_ns
-        self.entered_ns += taken_ns
-        is_inside_call = False
-        caller = self.site
-        while caller is not self.outside:
-            caller.start_ns += taken_ns
-            is_inside_call |= caller.is_called and not caller.is_frame
-            caller = caller.caller
-        self.book((site.code, site.start_ns, end_ns))
-        if not self.intervals or is_inside_call:
-            return  # inside a call, the intervals stay with those of that call
-        if site.is_function and self.site is self.outside:
-            if len(self.intervals) > FIELDS * LOOSE_AT:  # too many for a record each
-                self.keep_loose()
-        else:
-            self.keep_intervals(site.low, outputs)
+    open_entry = open_entry
+    close_entry = close_entry
+    finish_entry = finish_entry
+    end_entry = end_entry
 
     # Backward passes: in Python, they are planned (see `PlannedPasses`)
 

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from torchprof_hooks.capture.overhead.calibration import CallCost, Costs, calibration_of
 from torchprof_hooks.capture.overhead.trial_runs import mean_hook_ns
 from torchprof_hooks.capture.record.site import Site
-from torchprof_hooks.capture.tracking.meters import counts_tensors
+from torchprof_hooks.capture.tracking.meters.meters import counts_tensors
 from torchprof_hooks.capture.tracking.tracker import Tracker
 from torchprof_hooks.profiles.names import CALLED_PHASES, Phase
 

@@ -7,7 +7,7 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from torchprof_hooks.capture.record.step_counter import StepCounter
-from torchprof_hooks.capture.sampling.prices import Level
+from torchprof_hooks.capture.sampling.levels import Level
 from torchprof_hooks.capture.tracking.tracker import Tracker
 from torchprof_hooks.profiles.names import OUTSIDE_NAME, UNSAMPLED_NAME
 

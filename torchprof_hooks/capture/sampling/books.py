@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from torchprof_hooks.capture.record.module_names import ModuleNames
 from torchprof_hooks.capture.record.step_counter import StepCounter
 from torchprof_hooks.capture.sampling.book import NO_PACE, Book, Pace
+from torchprof_hooks.capture.sampling.levels import Level
 from torchprof_hooks.capture.sampling.phase_times import PhaseTimes
-from torchprof_hooks.capture.sampling.prices import Level
 from torchprof_hooks.capture.torch_names.autograd import next_sequence_number
 from torchprof_hooks.capture.tracking.make_tracker import new_tracker
 from torchprof_hooks.capture.tracking.tracker import Tracker

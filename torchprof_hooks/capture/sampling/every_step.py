@@ -10,9 +10,9 @@ from torchprof_hooks.capture.attach.attachments import attachments, held_weakly
 from torchprof_hooks.capture.attach.garbage import garbage_callback
 from torchprof_hooks.capture.attach.optimizer_steps import optimizer_hooks
 from torchprof_hooks.capture.record.step_counter import FirstReading, StepCounter
-from torchprof_hooks.capture.sampling.step_detector import StepDetector
-from torchprof_hooks.capture.tracking.device_meter import DeviceMeter
-from torchprof_hooks.capture.tracking.meters import memory_sums, meters_of
+from torchprof_hooks.capture.sampling.steps.step_detector import StepDetector
+from torchprof_hooks.capture.tracking.meters.device import DeviceMeter
+from torchprof_hooks.capture.tracking.meters.meters import memory_sums, meters_of
 from torchprof_hooks.capture.tracking.tap import Tap
 from torchprof_hooks.capture.tracking.tracker import Tracker
 

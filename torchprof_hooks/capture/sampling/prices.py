@@ -4,117 +4,17 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Collection, Sequence
-from enum import IntEnum
 from math import sqrt
-from time import perf_counter_ns
-from typing import Final, NamedTuple
+from typing import Final
 
-from torchprof_hooks.capture.core import CORE
-
-
-class Level(IntEnum):
-    """How closely a step is looked at: nothing but its end is noticed; what forward,
-    backward, optimizers and data loading take, each as a whole; modules; functions."""
-
-    STEPS = 0
-    PHASES = 1
-    MODULES = 2
-    FUNCTIONS = 3
-
-
-class Run(NamedTuple):
-    """So many steps, looked at on the same level."""
-
-    level: Level
-    steps: int = 1
-
-
-class Ended(NamedTuple):
-    """A run that has ended, and what is known of it.
-
-    spans: calls, and backward passes of calls, that were measured, or watched.
-    pauses: those of them from outside of all others, and whole backward passes.
-    calls: how many of these are calls of modules.
-    aside_ns: what we did between runs and blocks, and to find sites for new calls.
-    evaluations: how many of the steps are evaluation calls.
-    """
-
-    run: Run
-    duration_ns: int
-    spans: int = 0
-    pauses: int = 0
-    aside_ns: int = 0
-    evaluations: int = 0
-    calls: int = 0
-
-    @property
-    def is_training(self) -> bool | None:
-        """Whether these were training steps, or evaluation calls, which are only
-        compared with each other; None: some of each."""
-        is_mixed = 0 < self.evaluations < self.run.steps
-        return None if is_mixed else not self.evaluations
-
-
-class CountedCosts(NamedTuple):
-    """Nanoseconds that things cost, before anything is known of the program and the
-    machine.
-
-    step: seeing the end of a training step.
-    watched: timing a call from outside besides, where nothing inside of it is seen.
-    timed: timing its backward pass, and the optimizer's step, besides, with nothing
-        else of ours in the program.
-    pause: timing any other call from outside, or a backward pass, or a step of an
-        optimizer, as a whole.
-    span: each call of a module or function, and each backward pass of one.
-    """
-
-    step: int
-    watched: int
-    timed: int
-    pause: int
-    span: int
-
-
-class _Trivial:
-    """What a machine is timed with: a call of Python's, as hooks are made of."""
-
-    def __call__(self, value: int) -> int:
-        return self.same(value)
-
-    def same(self, value: int) -> int:
-        return value
-
-
-#: What was measured in a program of many short calls, where caches are cold, in calls
-#: of `_Trivial`: machines differ by several times, and so do quiet and busy ones.
-_IN_TRIVIAL_CALLS: Final = {
-    "python": CountedCosts(50, 200, 120, 280, 78),
-    "native": CountedCosts(50, 35, 120, 120, 45),
-}[CORE.name]
-#: What such a call takes where nothing is known of the machine.
-USUAL_NS: Final = 60.0
-#: The shortest of so many readings counts; each is the shortest of some, of so many
-#: calls in a row: the first are slow, where our code is not in the processor's caches.
-_READINGS: Final = 16
-_ROWS: Final = 3
-_IN_A_ROW: Final = 20
-
-
-def trivial_call_ns() -> float:
-    """How long a trivial call takes on this machine now. To see that takes 5 us."""
-    call, shortest_ns = _Trivial(), float("inf")
-    for _ in range(_ROWS):
-        start_ns = perf_counter_ns()
-        for value in range(_IN_A_ROW):
-            call(value)
-        shortest_ns = min(shortest_ns, perf_counter_ns() - start_ns)
-    return shortest_ns / _IN_A_ROW
-
-
-def counted_costs(call_ns: float) -> CountedCosts:
-    """What things cost where a trivial call takes so long."""
-    return CountedCosts(*(round(call_ns * calls) for calls in _IN_TRIVIAL_CALLS))
-
+from torchprof_hooks.capture.sampling.levels import Ended, Level
+from torchprof_hooks.capture.sampling.machine_costs import (
+    READINGS,
+    USUAL_NS,
+    CountedCosts,
+    counted_costs,
+    trivial_call_ns,
+)
 
 #: Differences that are remembered; how many tell enough to believe in a lower cost than
 #: the counted one, and how many, in a higher one.
@@ -164,10 +64,10 @@ class Prices:
         self.watches = True
         self.times_phases = False
         self._is_timed = counted is None
-        self._call_times_ns: deque[float] = deque(maxlen=_READINGS)
+        self._call_times_ns: deque[float] = deque(maxlen=READINGS)
         self._counted = counted or counted_costs(USUAL_NS)
         self._slower = 1.0  # than in those, now
-        self._time_machine(_READINGS)
+        self._time_machine(READINGS)
         self._spans = dict.fromkeys(Level, 0.0)  # of a step
         self._pauses = self._calls = 0.0  # the same
         # Of one of which only the end is seen: calls and batches, if they are watched.
@@ -227,7 +127,7 @@ class Prices:
 
     def first(self, ended: Ended) -> float:
         """The counted price of the first step: its duration tells nothing."""
-        self._time_machine(_READINGS)
+        self._time_machine(READINGS)
         return self._look_at(ended)
 
     def of(self, ended: Ended) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torchprof_hooks.capture.sampling.prices import Ended, Level, Run
+from torchprof_hooks.capture.sampling.levels import Ended, Level, Run
 from torchprof_hooks.capture.tracking.tracker import Tracker
 
 

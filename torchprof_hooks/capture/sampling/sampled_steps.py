@@ -20,13 +20,13 @@ from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.sampling.book import Book
 from torchprof_hooks.capture.sampling.books import Books, MakeTracker
 from torchprof_hooks.capture.sampling.every_step import tell_of_step
+from torchprof_hooks.capture.sampling.levels import Ended, Level, Run
 from torchprof_hooks.capture.sampling.phase_times import PhaseTimes
-from torchprof_hooks.capture.sampling.prices import Ended, Level, Run
 from torchprof_hooks.capture.sampling.running import Running
 from torchprof_hooks.capture.sampling.scheduler import Scheduler
-from torchprof_hooks.capture.sampling.step_detector import StepDetector
 from torchprof_hooks.capture.sampling.step_taps import StepTaps
-from torchprof_hooks.capture.sampling.untold_ends import UntoldEnds
+from torchprof_hooks.capture.sampling.steps.step_detector import StepDetector
+from torchprof_hooks.capture.sampling.steps.untold_ends import UntoldEnds
 from torchprof_hooks.capture.torch_names.modules import is_module_call_on_stack
 from torchprof_hooks.profiles.program.program_facts import OptimizerFacts, ProgramFacts
 

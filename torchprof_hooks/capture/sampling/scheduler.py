@@ -9,7 +9,8 @@ from random import Random
 from typing import Final
 
 from torchprof_hooks.capture.sampling.early_looks import EarlyLooks
-from torchprof_hooks.capture.sampling.prices import ENOUGH, Ended, Level, Prices, Run
+from torchprof_hooks.capture.sampling.levels import Ended, Level, Run
+from torchprof_hooks.capture.sampling.prices import ENOUGH, Prices
 
 #: Steps' worth of it that may be saved up, to be spent at once.
 _MOST_STEPS: Final = 50

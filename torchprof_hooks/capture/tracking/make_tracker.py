@@ -15,7 +15,7 @@ import torch
 from torchprof_hooks.capture.core import CORE
 from torchprof_hooks.capture.record.module_names import ModuleNames
 from torchprof_hooks.capture.tracking.callbacks import Callbacks, LinkCallbacks
-from torchprof_hooks.capture.tracking.meters import Meter
+from torchprof_hooks.capture.tracking.meters.meters import Meter
 from torchprof_hooks.capture.tracking.module_tap import module_taps
 from torchprof_hooks.capture.tracking.tracker import Tracker
 

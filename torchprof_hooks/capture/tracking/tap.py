@@ -24,8 +24,8 @@ from torchprof_hooks.capture.attach.module_hooks import (
 )
 from torchprof_hooks.capture.attach.optimizer_steps import optimizer_hooks
 from torchprof_hooks.capture.communication.patches import communication_patches
-from torchprof_hooks.capture.tracking.meters import counts_tensors
-from torchprof_hooks.capture.tracking.native_memory import counted_tensors
+from torchprof_hooks.capture.tracking.meters.meters import counts_tensors
+from torchprof_hooks.capture.tracking.meters.native_memory import counted_tensors
 from torchprof_hooks.capture.tracking.thread_trackers import ThreadTrackers
 from torchprof_hooks.capture.tracking.tracker import Tracker
 

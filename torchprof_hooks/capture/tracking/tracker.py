@@ -11,29 +11,22 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.compiler import is_dynamo_compiling
 
-from torchprof_hooks.capture.backward.backward_pass import (
-    NO_REQUEST,
-    NOT_PREPARED,
-    REQUEST_OF_GRAPH,
-    BackwardPass,
-    OuterPasses,
-    PassRequest,
-    Preparation,
-)
-from torchprof_hooks.capture.backward.gradient_reduction import gradient_reduction
+from torchprof_hooks.capture.backward.backward_pass import OuterPasses
 from torchprof_hooks.capture.record.module_names import ModuleNames
 from torchprof_hooks.capture.record.site import Site
-from torchprof_hooks.capture.torch_names.autograd import (
-    at_end_of_nodes,
-    current_autograd_node,
-    current_graph_task,
-    passes_on_stack,
-)
+from torchprof_hooks.capture.torch_names.autograd import current_graph_task
 from torchprof_hooks.capture.torch_names.modules import is_loading_on_stack
 from torchprof_hooks.capture.tracking.callbacks import LinkCallbacks
-from torchprof_hooks.capture.tracking.meters import Meter, Meters
+from torchprof_hooks.capture.tracking.meters.meters import Meter, Meters
+from torchprof_hooks.capture.tracking.pass_lifetime import (
+    begin_pass,
+    begin_unseen_pass,
+    drop_dead_passes,
+    drop_passes_after,
+    end_pass,
+)
 from torchprof_hooks.capture.tracking.thread_calls import ThreadCalls
-from torchprof_hooks.profiles.names import BACKWARD_NAME, OUTSIDE_NAME
+from torchprof_hooks.profiles.names import OUTSIDE_NAME
 
 if TYPE_CHECKING:
     from torchprof_hooks.capture.backward.backward_pass import Passes
@@ -47,7 +40,7 @@ class Tracker(ThreadCalls):
     part. `make_tracker` puts one together.
 
     A module called while a backward pass runs is being recomputed. Recomputations are
-    entries, and so is a pass, unless it runs inside of another one.
+    entries.
 
     functions, meters, callbacks: see `Cursor`.
     follows_modules: whether modules are to be shown to it.
@@ -129,189 +122,24 @@ class Tracker(ThreadCalls):
 
     # Backward passes
 
-    def begin_unseen_pass(self) -> None:
-        """A backward pass has begun that was not started from Python: its first node is
-        about to run."""
-        self.has_unseen_passes = True
-        if self.passes:
-            return  # it is a part of that
-        request = REQUEST_OF_GRAPH if torch.is_grad_enabled() else NO_REQUEST
-        self.begin_pass(request, from_python=False)
-        if self.passes:
-            [begun] = self.passes
-            at_end_of_nodes(lambda: self._end_unseen_pass(begun))
-
-    def _end_unseen_pass(self, begun: BackwardPass) -> None:
-        if begun in self.passes:
-            self.end_pass(None, failed=False)
-            gradient_reduction.is_expected = False
-
-    def begin_pass(
-        self,
-        request: PassRequest,
-        prepared: Preparation = NOT_PREPARED,
-        from_python: bool = True,
-    ) -> None:
-        """The engine is about to begin a backward pass."""
-        if self.backward is None:
-            return
-        if self.garbage.newest_ns > prepared.since_ns > 0:
-            prepared = prepared.without(self.garbage)
-        outer = self.outer_passes
-        if outer and from_python and self.site is self.outside and not self.passes:
-            self._begin_at_once(outer, request.makes_graph, prepared)
-            return
-        self.drop_dead_calls()
-        if self.site.phase != "data" or self.follows_loading:  # else all is loading
-            self._begin_in_steps(request, prepared, from_python)
-
-    def _begin_in_steps(
-        self, request: PassRequest, prepared: Preparation, from_python: bool
-    ) -> None:
-        """Also where a core cannot do it at once."""
-        assert self.backward is not None
-        began_ns = prepared.until_ns or perf_counter_ns()
-        entered_ns = self.entered_ns
-        # What was called while it was prepared has its time already.
-        prepared_ns = prepared.ns_after(self.last_booked_ns())
-        found = base = self.site
-        read_before_ns = found.reading_ns
-        passes_before = len(self.passes)
-        try:
-            if found.phase != "backward" or self._have_nodes_ended():
-                base = self.tree.entry_site(found, BACKWARD_NAME, "backward")
-                self.open_entry(base)
-            started = BackwardPass(
-                base, base is not found, request.makes_graph, from_python
-            )
-            self.backward.begin(self, started, request)
-        except BaseException:  # an interrupt: leave nothing open, and pass it on
-            self._drop_passes_after(passes_before)
-            self.abort_down_to(found, perf_counter_ns())
-            raise
-        if self.functions is not None:
-            self.functions.pass_begins(started)
-        if started.opened_base:
-            began_ns += self.entered_ns - entered_ns  # planning has a site of its own
-            found.reading_ns = read_before_ns + base.start_ns - began_ns
-            if self.garbage.newest_ns > began_ns:
-                self.garbage.was_no_cost(found, began_ns, base.start_ns)
-            started.begin_earlier(self.backward.dates_back * prepared_ns)
-
-    def _have_nodes_ended(self) -> bool:
-        """Whether what runs is what the engine was asked to do after the last node."""
-        return current_graph_task() != -1 and current_autograd_node() is None
-
-    def _begin_at_once(
-        self, outer: OuterPasses, makes_graph: bool, prepared: Preparation
-    ) -> None:
-        """The core does all that is to be done."""
-        started = BackwardPass(outer.base, True, makes_graph)
-        started.engine_site = outer.engine
-        self.begin_outer_pass(started, *outer, makes_graph, *prepared)
-        if self.garbage.newest_ns > prepared.until_ns:
-            now_ns = perf_counter_ns()
-            self.garbage.was_no_cost(self.outside, prepared.until_ns, now_ns)
-        if self.functions is not None:
-            self.functions.pass_begins(started)
-
-    def _ends_at_once(self, ended: BackwardPass, outputs: object) -> bool:
-        """Whether the core has done all that is to be done at the end of a pass."""
-        engine = ended.engine_site
-        if engine is None or gradient_reduction.is_expected:
-            return False
-        if self.garbage.newest_ns > engine.start_ns:  # maybe after the last node
-            return False
-        try:
-            return self.end_outer_pass(ended, engine, outputs)
-        finally:
-            if ended not in self.passes and self.functions is not None:
-                self.functions.pass_is_over(ended, is_last=not self.passes)
-
-    def end_pass(self, outputs: object, failed: bool) -> None:
-        """The backward pass that began last is over."""
-        if not self.passes or self.backward is None:  # measuring was stopped in it
-            return
-        ended = self.passes[-1]
-        if self.outer_passes and not failed and self._ends_at_once(ended, outputs):
-            return
-        if self.site.phase == "waiting" and not failed:
-            began_ns = self.site.start_ns
-            self.close_entry(self.site)
-            self.exchanges.waited_ns += self.last_end_ns() - began_ns
-        now_ns = perf_counter_ns()
-        base, of_base_ns = ended.base, ended.base.reading_ns
-        ended.failed = failed
-        self.aborted_calls += failed and self.backward.open_calls(self, ended)
-        self.fold_if_due()
-        self.abort_down_to(self.backward.owner_of(self, ended), now_ns)
-        try:
-            self.backward.end(self, ended, now_ns)
-        finally:  # a callback may raise in there, and an interrupt come before it
-            self._forget_pass(ended)
-            if not self.passes:
-                self._all_passes_ended(failed)
-            if ended.elsewhere:
-                self.keep_elsewhere(ended.elsewhere, outputs)
-            if ended.opened_base:  # what we do here is no part of the pass
-                base.reading_ns = of_base_ns
-                if not self.reads_meters and self.device is None:  # else it is timed
-                    base.caller.reading_ns += perf_counter_ns() - now_ns
-                self.close_entry(base, outputs, now_ns)
-
-    def _all_passes_ended(self, failed: bool) -> None:
-        assert self.backward is not None  # there were passes
-        self.backward.rest()
-        if gradient_reduction.is_expected and not failed:
-            self.exchanges.add_pass(gradient_reduction.buckets)
+    begin_unseen_pass = begin_unseen_pass
+    begin_pass = begin_pass
+    end_pass = end_pass
 
     def drop_dead_calls(self, beginning: object = None) -> None:
         """Also ends passes that an interrupt kept from being ended."""
-        if self.passes and get_ident() == self.thread:
-            alive = passes_on_stack()
-            if current_graph_task() != -1:  # those that are on no stack of Python's
-                alive += sum(not running.from_python for running in self.passes)
-            while len(self.passes) > alive:
-                self.abort_down_to(self.passes[-1].base, self.last_stamp_ns())
-                dead = self._drop_pass()
-                if dead.opened_base:
-                    self.abort_call(self.last_stamp_ns())
-        if self.site is self.outside:
-            return
-        if not self.passes:
-            left = [site for site in self.open_sites() if site.phase == "backward"]
-            if left:
-                self.abort_down_to(left[-1].caller, self.last_stamp_ns())
-        super().drop_dead_calls(beginning)
+        if self.passes or self.site is not self.outside:
+            drop_dead_passes(self)
+            super().drop_dead_calls(beginning)
 
     def abort_all(self, by_exception: bool) -> None:
         """Close whatever is open (see the parent class)."""
         super().abort_all(by_exception)
-        self._drop_passes_after(0)
+        drop_passes_after(self, 0)
         if self.backward is not None:
             self.backward.rest()
         if self.functions is not None:
             self.functions.drop_open_calls()
-
-    def _drop_passes_after(self, count: int) -> None:
-        while len(self.passes) > count:
-            self._drop_pass()
-
-    def _drop_pass(self) -> BackwardPass:
-        """The pass that began last is not heard of any more."""
-        dead = self.passes[-1]
-        self._forget_pass(dead)
-        return dead
-
-    def _forget_pass(self, ended: BackwardPass) -> None:
-        """It began last; the core may have taken it away."""
-        passes = self.passes
-        if passes and passes[-1] is ended and self.backward is not None:
-            self.backward.forget(self, ended)
-        if passes and passes[-1] is ended:
-            del passes[-1]
-        if self.functions is not None:
-            self.functions.pass_is_over(ended, is_last=not passes)
 
     def begin_recomputation(self) -> None:
         """A node asks for a tensor that is to be computed again: what is done for that

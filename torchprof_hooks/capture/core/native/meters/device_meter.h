@@ -189,7 +189,7 @@ int device_meter_clear(PyObject* self) {
   return 0;
 }
 
-// See `DeviceMeter.settle` in tracking/device_meter.py. Waits without the interpreter's lock.
+// See `DeviceMeter.settle` in tracking/meters/device.py. Waits without the interpreter's lock.
 // Whether anything was booked since the last time.
 PyObject* device_meter_settle(PyObject* self, PyObject*) {
   Py_BEGIN_ALLOW_THREADS
@@ -199,7 +199,7 @@ PyObject* device_meter_settle(PyObject* self, PyObject*) {
   return PyBool_FromLong(device_meter_of(self)->is_unread.exchange(false));
 }
 
-// See `DeviceMeter.mark` in tracking/device_meter.py.
+// See `DeviceMeter.mark` in tracking/meters/device.py.
 PyObject* device_meter_mark(PyObject* self, PyObject*) {
   DeviceMeter* meter = device_meter_of(self);
   Locked locked(meter->lock);
@@ -223,7 +223,7 @@ PyObject* device_meter_device_ns(PyObject* self, void*) { return sums_of(self, &
 
 PyObject* device_meter_marked_ns(PyObject* self, void*) { return sums_of(self, &DeviceReader::marked_ns); }
 
-// See `DeviceMeter.waits` in tracking/device_meter.py.
+// See `DeviceMeter.waits` in tracking/meters/device.py.
 PyObject* device_meter_waits(PyObject* self, void*) {
   Waits waits;
   {

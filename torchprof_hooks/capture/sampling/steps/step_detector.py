@@ -11,8 +11,8 @@ import torch
 
 from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.record.step_counter import StepCounter
-from torchprof_hooks.capture.sampling.optimizer_rounds import OptimizerRounds
-from torchprof_hooks.capture.sampling.steps_without_optimizer import (
+from torchprof_hooks.capture.sampling.steps.optimizer_rounds import OptimizerRounds
+from torchprof_hooks.capture.sampling.steps.steps_without_optimizer import (
     StepsWithoutOptimizer,
 )
 from torchprof_hooks.capture.torch_names.autograd import next_sequence_number

@@ -5,7 +5,10 @@ from __future__ import annotations
 from time import perf_counter_ns
 from typing import NamedTuple
 
-from torchprof_hooks.capture.sampling.step_detector import LEAST_LONG, StepDetector
+from torchprof_hooks.capture.sampling.steps.step_detector import (
+    LEAST_LONG,
+    StepDetector,
+)
 from torchprof_hooks.capture.tracking.tracker import Tracker
 
 

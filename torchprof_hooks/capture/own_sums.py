@@ -1,0 +1,103 @@
+"""What each site took itself, without the calls inside of it: of the host's time, of a
+device's, and of memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from time import perf_counter_ns
+
+from torchprof_hooks.capture.core.span_log import Int64s, Times
+from torchprof_hooks.capture.record.garbage_log import GarbageLog
+from torchprof_hooks.capture.record.memory_log import MemorySums
+from torchprof_hooks.capture.record.site import Site
+from torchprof_hooks.capture.tracking.meters.device import DeviceMeter
+from torchprof_hooks.capture.tracking.meters.meters import meters_of
+from torchprof_hooks.capture.tracking.tracker import Tracker
+from torchprof_hooks.profiles.memory import NO_MEMORY, MemoryTotals
+
+
+def own_host_ns(sites: list[Site], times: Times, garbage: GarbageLog) -> list[int]:
+    """Of calls that have ended, and of those that are open, so far."""
+    durations = padded(times.total_ns, len(sites))
+    for code, so_far_ns in times.open_ns.reshape(-1, 2).tolist():
+        durations[code] += so_far_ns
+    for code, took_ns in garbage.by_site.items():
+        for site in _interrupted_at(sites[code]):
+            durations[site.code] -= took_ns
+    durations = _at_least_inner(sites, durations)
+    return _without_inner(sites, durations, entries_too=False)
+
+
+def _interrupted_at(site: Site) -> Iterator[Site]:
+    """Those whose time is longer by what happens at `site`: an entry gives its callers
+    their time back."""
+    yield site
+    while not site.is_entry and site.caller is not site:
+        site = site.caller
+        yield site
+
+
+def left_out(tracker: Tracker, times: Times, end_ns: int | None) -> GarbageLog:
+    """What garbage took; and what came after the end, which is not the time of what is
+    open, either."""
+    found = tracker.garbage.copy()
+    if end_ns is not None and len(times.open_ns):
+        innermost, late_ns = int(times.open_ns[0]), perf_counter_ns() - end_ns
+        found.by_site[innermost] = found.by_site.get(innermost, 0) + late_ns
+    return found
+
+
+def own_device_ns(
+    tracker: Tracker, sites: list[Site], *, until_mark: bool = False
+) -> list[int]:
+    """until_mark: see `DeviceMeter.mark`."""
+    durations = [0] * len(sites)
+    for meter in meters_of(tracker, DeviceMeter):
+        found = meter.marked_ns if until_mark else meter.device_ns
+        for code, duration_ns in dict(found).items():
+            durations[code] = duration_ns
+    return _without_inner(sites, durations, entries_too=True)
+
+
+def own_memory(
+    sums: MemorySums | None, tracker: Tracker, sites: list[Site]
+) -> list[MemoryTotals]:
+    """What was read at the begins and ends of calls; nothing where none was."""
+    if sums is None:
+        return [NO_MEMORY] * len(sites)
+    used, acquired, retained = (
+        _without_inner(sites, padded(each, len(sites)), entries_too=True)
+        for each in sums[:3]
+    )
+    own = [*map(MemoryTotals, used, acquired, retained, padded(sums.peak, len(sites)))]
+    own[tracker.outside.code] = NO_MEMORY  # not read there
+    return own
+
+
+def padded(sums: Int64s, size: int) -> list[int]:
+    """One for each site: an interrupt may have come before there was one."""
+    values: list[int] = sums[:size].tolist()
+    return values + [0] * (size - len(values))
+
+
+def _at_least_inner(sites: list[Site], durations: list[int]) -> list[int]:
+    """An interrupt may have come just before the end of a call was booked: then it took
+    at least as long as the calls inside of it, which ended before."""
+    found, inner = list(durations), [0] * len(sites)
+    for site in reversed(sites):  # callers come first
+        found[site.code] = max(found[site.code], inner[site.code])
+        if not site.is_entry:
+            inner[site.caller.code] += found[site.code]
+    return found
+
+
+def _without_inner(
+    sites: list[Site], durations: list[int], entries_too: bool
+) -> list[int]:
+    """Sums without those of the sites called from each site. The host's durations leave
+    entries out already: an entry gives its callers their time back."""
+    own = list(durations)
+    for site in sites:
+        if site.caller is not site and (entries_too or not site.is_entry):
+            own[site.caller.code] -= durations[site.code]
+    return own

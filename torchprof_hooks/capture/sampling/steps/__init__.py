@@ -1,0 +1,1 @@
+"""Where steps end: training steps, and evaluations."""

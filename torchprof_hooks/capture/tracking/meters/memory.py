@@ -1,0 +1,157 @@
+"""What calls do with memory: by the counters of an allocator, or as the native core
+reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from torchprof_hooks.capture.core import Cursor
+from torchprof_hooks.capture.core.span_log import padded
+from torchprof_hooks.capture.record.memory_log import FOLD_AT, MemoryLog, MemorySums
+from torchprof_hooks.capture.record.site import Site
+from torchprof_hooks.capture.tracking.meters.native_memory import NativeCounter
+from torchprof_hooks.measure.memory_counter import MemoryCounter, Reading
+
+
+class MemoryMeter:
+    """Adds up what calls do with memory.
+
+    log: the sums, and the calls one by one for whoever asked.
+    """
+
+    def __init__(self, counter: MemoryCounter, log: Any) -> None:
+        self.counter = counter
+        self.log = log
+
+    def high_water(self) -> tuple[int, Site | None]:
+        """The highest level of the run, and whose work that was."""
+        raise NotImplementedError
+
+    def sums(self, cursor: Cursor) -> MemorySums:
+        """What calls have done, also those that are open, so far."""
+        raise NotImplementedError
+
+    def start(self) -> None:
+        """Measuring begins, for the first time or again."""
+        raise NotImplementedError
+
+    def settle(self) -> None:
+        """Make what was booked readable."""
+        self.log.fold()
+
+
+class AllocatorMeter(MemoryMeter):
+    """Reads the counters of an allocator.
+
+    The highest level within a call is that of the readings within it, and what the
+    allocator itself says was its highest level, wherever that rose during the call. So
+    it is exact for the calls that set the high-water mark of the run, where the
+    allocator keeps one, and elsewhere the most that was in use at any reading.
+    """
+
+    def __init__(self, counter: MemoryCounter) -> None:
+        super().__init__(counter, MemoryLog())
+        self._high_water_bytes = 0
+        self._blamed: Site | None = None
+        self._allocator_peak = 0
+
+    def high_water(self) -> tuple[int, Site | None]:
+        """See `MemoryMeter`."""
+        return self._high_water_bytes, self._blamed
+
+    def sums(self, cursor: Cursor) -> MemorySums:
+        """See `MemoryMeter`."""
+        log, size = self.log, len(cursor.sites)
+        # Copies: each by its own length.
+        kept = (log.used, log.acquired, log.retained, log.peak)
+        sums = MemorySums(*(padded(each, size).copy() for each in kept))
+        used, acquired, level, _ = self.counter.read()
+        peak, site, meters = level, cursor.site, cursor.meters
+        while site is not cursor.outside and meters is not None:
+            began = meters.reading_of(site, self)
+            if began is not None:
+                peak = max(peak, site.peak_bytes)
+                sums.used[site.code] += used - began[0]
+                sums.acquired[site.code] += acquired - began[1]
+                sums.retained[site.code] += level - began[2]
+                sums.peak[site.code] = max(sums.peak[site.code], peak - began[2])
+            site = site.caller
+        return sums
+
+    def start(self) -> None:
+        """See `MemoryMeter`. What the allocator's peak was by now is not ours."""
+        self._allocator_peak = self.counter.read()[3]
+
+    def read(self, owner: Site) -> Reading:
+        """A reading; `owner` is what the thread was working for until now."""
+        reading = self.counter.read()
+        level, peak = reading[2:]
+        if peak != self._allocator_peak:  # lower, if the program has reset it
+            level = max(level, peak) if peak > self._allocator_peak else level
+            self._allocator_peak = peak
+        owner.peak_bytes = max(owner.peak_bytes, level)
+        if level > self._high_water_bytes:
+            self._high_water_bytes = level
+            self._blamed = owner
+        return reading
+
+    def book(self, site: Site, start: Reading, end: Reading) -> None:
+        """A call at `site` lasted from one reading to the other."""
+        peak = max(site.peak_bytes, start[2])
+        caller = site.caller
+        caller.peak_bytes = max(caller.peak_bytes, peak)
+        entries = self.log.entries
+        entries.extend(
+            (
+                site.code,
+                end[0] - start[0],
+                end[1] - start[1],
+                end[2] - start[2],
+                peak - start[2],
+            )
+        )
+        if len(entries) > FOLD_AT:
+            self.log.fold()
+
+
+class NativeMemoryMeter(MemoryMeter):
+    """What the native core reads itself at each begin and end of a call, as it reads
+    the clock.
+
+    Of tensors on the CPU it keeps the highest level between any two readings, so that
+    within each call is exact, and the highest of the run is that above the level at its
+    begin. Of a device, see `AllocatorMeter`.
+    """
+
+    def __init__(self, counter: NativeCounter) -> None:
+        super().__init__(counter, counter.meter)
+        self._sites: Sequence[Site] = ()
+
+    def serve(self, cursor: Cursor) -> None:
+        """Have the cursor read it."""
+        cursor.memory, self._sites = self.log, cursor.sites
+
+    def pass_moved(self, closed: list[Site], opened: list[Site]) -> None:
+        """See `Meters.pass_moved`."""
+        self.log.moved(closed, opened)
+
+    def high_water(self) -> tuple[int, Site | None]:
+        """See `MemoryMeter`."""
+        highest = int(self.log.high_water_bytes)
+        return highest, self._sites[self.log.blamed] if highest else None
+
+    def sums(self, cursor: Any) -> MemorySums:
+        """See `MemoryMeter`."""
+        return MemorySums(*cursor.read_memory())
+
+    def start(self) -> None:
+        """See `MemoryMeter`. Which thread does this is counted."""
+        self.counter.read()
+
+
+def memory_meter(counter: MemoryCounter) -> MemoryMeter:
+    """What adds up the readings of `counter`."""
+    if isinstance(counter, NativeCounter):
+        return NativeMemoryMeter(counter)
+    return AllocatorMeter(counter)
