@@ -25,7 +25,11 @@ from torchprof_hooks.capture.attach.attachments import attachments
 from torchprof_hooks.capture.core import CORE
 from torchprof_hooks.capture.core.build import compile_extension
 from torchprof_hooks.capture.record.site import Site
-from torchprof_hooks.capture.tracking.meters.memory import AllocatorMeter
+from torchprof_hooks.capture.tracking.meters.memory import (
+    AllocatorMeter,
+    NativeMemoryMeter,
+)
+from torchprof_hooks.capture.tracking.meters.meters import meters_of
 from torchprof_hooks.capture.tracking.meters.native_memory import (
     counted_tensors,
     memory_counter,
@@ -35,6 +39,7 @@ from torchprof_hooks.link_hooks import MemoryProfileHook
 from torchprof_hooks.measure.memory_counter import Reading
 from torchprof_hooks.profiles.cells import CellKey
 from torchprof_hooks.profiles.memory import MemoryTotals
+from torchprof_hooks.profiles.names import Phase
 from torchprof_hooks.reports.text import render
 
 pytestmark = NATIVE_CORE
@@ -439,3 +444,29 @@ def test_nothing_is_kept_alive() -> None:
         assert len(gc.get_objects()) - before < 50
     finally:
         gc.enable()
+
+
+def test_what_counting_blocks_took_is_a_cost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In whose time they were taken, or given back."""
+    counted_ns = 1_000_000
+    monkeypatch.setattr(NativeMemoryMeter, "counting_ns", lambda meter: counted_ns)
+    net, x = nn.Sequential(nn.Identity(), Takes()), X.clone().requires_grad_()
+    with profile(memory=True) as prof:
+        torch.autograd.grad(net(x), x, X)
+
+    def blocks(name: str, phase: Phase) -> int:
+        overhead_ns = prof.profile.cells[("Sequential", name), phase].overhead_ns
+        return overhead_ns // counted_ns  # hooks take less than one of these
+
+    assert blocks("Sequential.0", "forward") == 0
+    assert blocks("Sequential.1", "forward") == 5  # one is kept
+    assert blocks("Sequential.1", "backward") == 2
+
+
+def test_what_counting_a_block_takes_is_timed() -> None:
+    with profile(memory=True) as prof:
+        for _ in range(1000):
+            taken(1)
+    steps: Any = prof._rounds[0]._steps
+    [meter] = meters_of(steps.tracker, NativeMemoryMeter)
+    assert 0 < meter.counting_ns() < 100_000

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import reduce
+from operator import add
 from typing import Any, Final
 
 from torchprof_hooks.capture.core import CORE
@@ -13,6 +14,7 @@ from torchprof_hooks.capture.functions.flop_count import FlopCount
 from torchprof_hooks.capture.overhead.device_waits import device_overhead
 from torchprof_hooks.capture.overhead.overhead_model import overhead_of_sites
 from torchprof_hooks.capture.own_sums import (
+    counting_ns,
     left_out,
     own_device_ns,
     own_host_ns,
@@ -76,7 +78,8 @@ def take_snapshot(
     sites = list(tracker.sites)  # the measured thread may have added some
     calls, own_ns = padded(read.calls, len(sites)), own_host_ns(sites, read, garbage)
     work = (flop_count or FlopCount()).work_of_sites(sites, calls)
-    costs = overhead_of_sites(tracker, costs_like or tracker, sites, calls, own_ns)
+    hooks_ns = overhead_of_sites(tracker, costs_like or tracker, sites, calls, own_ns)
+    costs = [*map(add, hooks_ns, counting_ns(memory, tracker, sites))]
     device, bytes_ = own_device_ns(tracker, sites), own_memory(memory, tracker, sites)
     waits = _device_waits(tracker)
     all_costs = costs, device_overhead(device, waits.share, sites, calls, costs)

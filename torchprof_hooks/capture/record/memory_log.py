@@ -16,12 +16,17 @@ FOLD_AT: Final = FIELDS * 2048
 
 
 class MemorySums(NamedTuple):
-    """By code of the site: see `MemoryTotals`; all with inner calls."""
+    """By code of the site: see `MemoryTotals`; all with inner calls.
+
+    blocks: how many the native core has counted as they were taken, or given back;
+        outside of all calls, all.
+    """
 
     used: Int64s
     acquired: Int64s
     retained: Int64s
     peak: Int64s
+    blocks: Int64s
 
 
 class MemoryLog(FlatLog):

@@ -54,7 +54,7 @@ struct Node {
   PyObject *functions, *by_shapes;  // dicts
   // Of memory, when the open call began, and the highest level since.
   char is_metered;
-  int64_t used_bytes, acquired_bytes, level_bytes, peak_bytes;
+  int64_t used_bytes, acquired_bytes, level_bytes, peak_bytes, blocks;
   Stamp stamp;  // of a device, when the open call began
   Children children;
   BackwardChildren backward;
@@ -137,6 +137,7 @@ PyObject* node_continue_call_of(PyObject* self, PyObject* other) {
   node->acquired_bytes = before->acquired_bytes;
   node->level_bytes = before->level_bytes;
   node->peak_bytes = before->peak_bytes;
+  node->blocks = before->blocks;
   node->stamp = std::exchange(before->stamp, nullptr);
   Py_RETURN_NONE;
 }

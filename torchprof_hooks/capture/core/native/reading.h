@@ -43,7 +43,7 @@ PyObject* read_times(PyObject* self, PyObject*) {
 }
 
 // The sums of the cursor's MemoryMeter, with what open calls have done so far: used,
-// acquired, retained, peak.
+// acquired, retained, peak, blocks. Outside of all calls are all blocks there were.
 PyObject* read_memory(PyObject* self, PyObject*) {
   Cursor* cursor = cursor_of(self);
   MemoryMeter* meter = memory_of(cursor);
@@ -60,9 +60,12 @@ PyObject* read_memory(PyObject* self, PyObject*) {
       if (size_t(node->code) >= sums.size()) sums.resize(size_t(node->code) + 1);
       sums[size_t(node->code)].add(taken_since(*node, now), peak - node->level_bytes);
     });
+    if (sums.empty()) sums.resize(1);
+    sums[size_t(cursor->outside->code)].blocks = meter->blocks - meter->others_blocks;
   }
-  return Py_BuildValue("NNNN", each_of(sums, &MemorySums::used), each_of(sums, &MemorySums::acquired),
-                       each_of(sums, &MemorySums::retained), each_of(sums, &MemorySums::peak));
+  return Py_BuildValue("NNNNN", each_of(sums, &MemorySums::used), each_of(sums, &MemorySums::acquired),
+                       each_of(sums, &MemorySums::retained), each_of(sums, &MemorySums::peak),
+                       each_of(sums, &MemorySums::blocks));
 }
 
 }  // namespace

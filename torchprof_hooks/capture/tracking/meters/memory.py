@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from torchprof_hooks.capture.core import Cursor
 from torchprof_hooks.capture.core.span_log import padded
 from torchprof_hooks.capture.record.memory_log import FOLD_AT, MemoryLog, MemorySums
@@ -36,6 +38,10 @@ class MemoryMeter:
         """Measuring begins, for the first time or again."""
         raise NotImplementedError
 
+    def counting_ns(self) -> float:
+        """What counting a block of memory takes, where each is counted."""
+        return 0.0
+
     def settle(self) -> None:
         """Make what was booked readable."""
         self.log.fold()
@@ -64,7 +70,7 @@ class AllocatorMeter(MemoryMeter):
         """See `MemoryMeter`."""
         log, size = self.log, len(cursor.sites)
         # Copies: each by its own length.
-        kept = (log.used, log.acquired, log.retained, log.peak)
+        kept = (log.used, log.acquired, log.retained, log.peak, np.zeros(0, np.int64))
         sums = MemorySums(*(padded(each, size).copy() for each in kept))
         used, acquired, level, _ = self.counter.read()
         peak, site, meters = level, cursor.site, cursor.meters
@@ -126,6 +132,7 @@ class NativeMemoryMeter(MemoryMeter):
 
     def __init__(self, counter: NativeCounter) -> None:
         super().__init__(counter, counter.meter)
+        self._native = counter
         self._sites: Sequence[Site] = ()
 
     def serve(self, cursor: Cursor) -> None:
@@ -147,7 +154,11 @@ class NativeMemoryMeter(MemoryMeter):
 
     def start(self) -> None:
         """See `MemoryMeter`. Which thread does this is counted."""
-        self.counter.read()
+        self._native.start()
+
+    def counting_ns(self) -> float:
+        """See `MemoryMeter`. It is timed now and then."""
+        return float(self.log.counting_ns)
 
 
 def memory_meter(counter: MemoryCounter) -> MemoryMeter:

@@ -29,6 +29,10 @@ class NativeCounter:
         """See `MemoryCounter`."""
         raise NotImplementedError
 
+    def start(self) -> None:
+        """Measuring begins, for the first time or again."""
+        self.meter.start()
+
     def read(self) -> Reading:
         """See `MemoryCounter.read`."""
         reading: Reading = self.meter.read()
@@ -66,10 +70,10 @@ class DeviceCounter(NativeCounter):
         kind, index = self._counter.kind, self.meter.index
         return kind if index < 0 else f"{kind}:{index}"
 
-    def read(self) -> Reading:
-        """See `MemoryCounter.read`."""
+    def start(self) -> None:
+        """See `NativeCounter`."""
         self._counter.check_index()
-        return super().read()
+        super().start()
 
 
 def memory_counter(

@@ -3,7 +3,7 @@
 
 #pragma once
 
-#include "memory.h"
+#include "accounts.h"
 
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/impl/VirtualGuardImpl.h>

@@ -3,8 +3,8 @@
 #pragma once
 
 #include "../log.h"
+#include "counting_allocator.h"
 #include "device_bytes.h"
-#include "memory.h"
 #include "moves.h"
 
 #include <optional>
@@ -12,21 +12,23 @@
 namespace {
 
 struct Taken {
-  int64_t used, acquired, retained;
+  int64_t used, acquired, retained, blocks;
 };
 
 // Since the open call at `node` began.
 inline Taken taken_since(const Node& node, const memory::Reading& now) {
-  return {now.used - node.used_bytes, now.acquired - node.acquired_bytes, now.level - node.level_bytes};
+  return {now.used - node.used_bytes, now.acquired - node.acquired_bytes, now.level - node.level_bytes,
+          now.blocks - node.blocks};
 }
 
 struct MemorySums {
-  int64_t used = 0, acquired = 0, retained = 0, peak = 0;
+  int64_t used = 0, acquired = 0, retained = 0, peak = 0, blocks = 0;
 
   void add(const Taken& taken, int64_t rise) {
     used += taken.used;
     acquired += taken.acquired;
     retained += taken.retained;
+    blocks += taken.blocks;
     peak = std::max(peak, rise);
   }
 };
@@ -42,6 +44,7 @@ struct MemoryReader {
   std::vector<int64_t> kept;
   int64_t begin_bytes = 0;                   // the level when it was read first
   int64_t high_water_bytes = 0, blamed = 0;  // the highest level above that, and the code of whose it was
+  int64_t blocks = 0, others_blocks = 0;     // by the last reading; and those while nothing was measured
   SpinLock lock;
 
   ~MemoryReader() {
@@ -58,7 +61,14 @@ struct MemoryReader {
     if (is_first) memory::Accounts::here().add_reader(&reader);
     memory::Reading now = reader.account->read(&reader);
     if (is_first) begin_bytes = now.level;
+    blocks = now.blocks;
     return now;
+  }
+  // Measuring begins, for the first time or again.
+  void start() {
+    int64_t before = blocks;
+    read();
+    others_blocks += blocks - before;
   }
   // Without an effect on what is read later; in any thread.
   memory::Reading peek() {
@@ -79,6 +89,7 @@ struct MemoryReader {
     node->used_bytes = now.used;
     node->acquired_bytes = now.acquired;
     node->level_bytes = node->peak_bytes = now.level;
+    node->blocks = now.blocks;
     node->is_metered = 1;
   }
   void closed(Node* node, const memory::Reading& now) {
@@ -130,6 +141,12 @@ PyObject* meter_index(PyObject* self, void*) {
   return PyLong_FromLong(device ? device->index() : -1);
 }
 
+// What counting a block takes where it is read, in the mean; 0 of a device.
+PyObject* meter_counting_ns(PyObject* self, void*) {
+  const memory::Account* account = meter_of(self)->reader.account;
+  return PyFloat_FromDouble(account ? account->counting_ns() : 0.0);
+}
+
 // Whether devices of a kind say what their allocator has handed out.
 PyObject* counts_device_bytes(PyObject*, PyObject* kind) {
   const char* name = PyUnicode_AsUTF8(kind);
@@ -144,6 +161,11 @@ PyObject* counts_device_bytes(PyObject*, PyObject* kind) {
 template <int64_t MemorySums::*field>
 PyObject* meter_sums(PyObject* self, void*) {
   return each_of(copy_of(meter_of(self)), field);
+}
+
+PyObject* meter_start(PyObject* self, PyObject*) {
+  meter_of(self)->start();
+  Py_RETURN_NONE;
 }
 
 PyObject* meter_fold(PyObject* self, PyObject*) { return fold(meter_of(self), kMemoryFields); }
@@ -172,9 +194,11 @@ PyGetSetDef meter_getset[] = {{"used", meter_sums<&MemorySums::used>, nullptr, n
                               {"retained", meter_sums<&MemorySums::retained>, nullptr, nullptr, nullptr},
                               {"peak", meter_sums<&MemorySums::peak>, nullptr, nullptr, nullptr},
                               {"index", meter_index, nullptr, nullptr, nullptr},
+                              {"counting_ns", meter_counting_ns, nullptr, nullptr, nullptr},
                               {nullptr, nullptr, nullptr, nullptr, nullptr}};
 
 PyMethodDef meter_methods[] = {{"read", meter_read, METH_NOARGS, nullptr},
+                               {"start", meter_start, METH_NOARGS, nullptr},
                                {"fold", meter_fold, METH_NOARGS, nullptr},
                                {"moved", meter_moved, METH_VARARGS, nullptr},
                                {nullptr, nullptr, 0, nullptr}};

@@ -1,4 +1,4 @@
-// Bytes of tensors on the CPU, to the byte, by the thread that takes them.
+// Has torch's allocator for the CPU counted, in the accounts of threads.
 //
 // While anybody wants to know, torch's allocator is asked through one of ours, which
 // counts. torch reports what it allocates as well, but to one listener for each thread,
@@ -7,143 +7,16 @@
 
 #pragma once
 
+#include "accounts.h"
+
 #include <c10/core/CPUAllocator.h>
 
 #include <pthread.h>
 
-#include <algorithm>
-#include <atomic>
-#include <cstdint>
-#include <mutex>
 #include <unordered_map>
 #include <utility>
-#include <vector>
-
-#include "../tools.h"
 
 namespace memory {
-
-struct Reading {
-  int64_t used = 0;      // handed out since counting began
-  int64_t acquired = 0;  // taken from the system, or the device
-  int64_t level = 0;     // of what was handed out, what has not been given back, by whichever thread
-  int64_t peak = 0;      // the highest level since the reader's last reading
-};
-
-class Account;
-
-// Somebody who reads an account, and wants to know its peaks since the last time.
-struct Reader {
-  Account* account = nullptr;
-  int64_t peak = 0;
-};
-
-// What one thread has taken, and what of that has been given back. Written by that thread
-// alone, but for what others give back, and the list of readers.
-class Account {
- public:
-  void took(int64_t bytes) {
-    set(used_, get(used_) + bytes);
-    int64_t level = level_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
-    if (level > get(peak_)) set(peak_, level);
-  }
-  void gave(int64_t bytes) { level_.fetch_sub(bytes, std::memory_order_relaxed); }
-
-  void add_reader(Reader* reader) {
-    Locked locked(lock_);
-    tell_peak();
-    readers_.push_back(reader);
-    reader->account = this;
-    reader->peak = get(level_);
-  }
-  void remove_reader(Reader* reader) {
-    Locked locked(lock_);
-    readers_.erase(std::remove(readers_.begin(), readers_.end(), reader), readers_.end());
-  }
-  // Whether another thread can have it: nobody reads it, and all has been given back.
-  bool is_free() {
-    Locked locked(lock_);
-    return readers_.empty() && get(level_) == 0;
-  }
-
-  Reading read(Reader* reader) {
-    Locked locked(lock_);
-    tell_peak();
-    int64_t level = get(level_);
-    Reading found = with(level, reader->peak);
-    reader->peak = level;
-    return found;
-  }
-  // The same, but the time until now is not over.
-  Reading peek(const Reader* reader) {
-    Locked locked(lock_);
-    return with(get(level_), std::max(reader->peak, get(peak_)));
-  }
-
- private:
-  // What is used is acquired from the system: torch's allocator for the CPU keeps nothing.
-  Reading with(int64_t level, int64_t peak) { return {get(used_), get(used_), level, peak}; }
-  // Of the time until now; from here on, it is another one.
-  void tell_peak() {
-    for (Reader* one : readers_) one->peak = std::max(one->peak, get(peak_));
-    set(peak_, get(level_));
-  }
-
-  // Others see whole numbers.
-  using Number = std::atomic<int64_t>;
-  static int64_t get(const Number& number) { return number.load(std::memory_order_relaxed); }
-  static void set(Number& number, int64_t value) { number.store(value, std::memory_order_relaxed); }
-
-  Number used_{0}, level_{0}, peak_{0};
-  SpinLock lock_;
-  std::vector<Reader*> readers_;
-};
-
-// All there are. Those of threads that have ended are given to others as soon as they are
-// free. None is ever freed: blocks are given back until the very end of a process.
-class Accounts {
- public:
-  static Account& here() {
-    if (mine_ == nullptr) open();
-    return *mine_;
-  }
-  static std::mutex& mutex() {
-    static std::mutex& one = *new std::mutex();
-    return one;
-  }
-
- private:
-  struct Lifetime {
-    ~Lifetime() {
-      std::lock_guard<std::mutex> locked(mutex());
-      unused().push_back(mine_);
-      mine_ = &nobodys();  // for what is freed after this
-    }
-  };
-  static void open() {
-    {
-      std::lock_guard<std::mutex> locked(mutex());
-      auto free = std::find_if(unused().begin(), unused().end(), [](Account* a) { return a->is_free(); });
-      if (free != unused().end()) {
-        mine_ = *free;
-        unused().erase(free);
-      } else {
-        mine_ = new Account();
-      }
-    }
-    static thread_local Lifetime lifetime;
-    (void)lifetime;
-  }
-  static std::vector<Account*>& unused() {
-    static std::vector<Account*>& all = *new std::vector<Account*>();
-    return all;
-  }
-  static Account& nobodys() {
-    static Account& one = *new Account();
-    return one;
-  }
-  static inline thread_local Account* mine_ = nullptr;
-};
 
 // Blocks that are handed out, by address: how large they are, how they are freed, and who
 // has taken them.
@@ -196,11 +69,14 @@ inline c10::DeleterFnPtr taken_without_us();
 
 inline void give_back(void* address) {
   Block block{0, nullptr, nullptr};
-  // Out of the table first: as soon as it is free, the address may come again.
-  if (blocks().take(address, &block)) {
-    block.taker->gave(block.bytes);
-  } else {  // taken without us
-    block.free = taken_without_us();
+  {
+    CountTimer timer(Accounts::here());
+    // Out of the table first: as soon as it is free, the address may come again.
+    if (blocks().take(address, &block)) {
+      block.taker->gave(block.bytes);
+    } else {  // taken without us
+      block.free = taken_without_us();
+    }
   }
   block.free(address);
 }
@@ -217,6 +93,7 @@ class CountingAllocator final : public c10::Allocator {
     c10::DeleterFnPtr free = data.get_deleter();
     if (address == nullptr || data.get_context() != address || free == &give_back) return data;
     Account& taker = Accounts::here();
+    CountTimer timer(taker);
     blocks().insert(address, {int64_t(bytes), free, &taker});
     (void)data.compare_exchange_deleter(free, &give_back);
     taker.took(int64_t(bytes));

@@ -1,0 +1,175 @@
+// Bytes of tensors on the CPU, to the byte, by the thread that takes them.
+
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+#include "../clock.h"
+#include "../tools.h"
+
+namespace memory {
+
+struct Reading {
+  int64_t used = 0;      // handed out since counting began
+  int64_t acquired = 0;  // taken from the system, or the device
+  int64_t level = 0;     // of what was handed out, what has not been given back, by whichever thread
+  int64_t peak = 0;      // the highest level since the reader's last reading
+  int64_t blocks = 0;    // how many the thread has taken, or given back
+};
+
+class Account;
+
+// Somebody who reads an account, and wants to know its peaks since the last time.
+struct Reader {
+  Account* account = nullptr;
+  int64_t peak = 0;
+};
+
+// What one thread has taken, and what of that has been given back. Written by that thread
+// alone, but for what others give back, and the list of readers.
+class Account {
+ public:
+  void took(int64_t bytes) {
+    set(used_, get(used_) + bytes);
+    int64_t level = level_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
+    if (level > get(peak_)) set(peak_, level);
+  }
+  void gave(int64_t bytes) { level_.fetch_sub(bytes, std::memory_order_relaxed); }
+
+  // Counts a block, and says whether counting it is to be timed.
+  bool is_next_timed() {
+    set(blocks_, get(blocks_) + 1);
+    return get(blocks_) % kOneTimedOf == 0 && other_clock == nullptr;
+  }
+  void counting_took(int64_t ns) {
+    set(timed_ns_, get(timed_ns_) + ns);
+    set(timed_, get(timed_) + 1);
+  }
+  // What counting a block took, in the mean.
+  double counting_ns() const { return get(timed_) ? double(get(timed_ns_)) / double(get(timed_)) : 0.0; }
+
+  void add_reader(Reader* reader) {
+    Locked locked(lock_);
+    tell_peak();
+    readers_.push_back(reader);
+    reader->account = this;
+    reader->peak = get(level_);
+  }
+  void remove_reader(Reader* reader) {
+    Locked locked(lock_);
+    readers_.erase(std::remove(readers_.begin(), readers_.end(), reader), readers_.end());
+  }
+  // Whether another thread can have it: nobody reads it, and all has been given back.
+  bool is_free() {
+    Locked locked(lock_);
+    return readers_.empty() && get(level_) == 0;
+  }
+
+  Reading read(Reader* reader) {
+    Locked locked(lock_);
+    tell_peak();
+    int64_t level = get(level_);
+    Reading found = with(level, reader->peak);
+    reader->peak = level;
+    return found;
+  }
+  // The same, but the time until now is not over.
+  Reading peek(const Reader* reader) {
+    Locked locked(lock_);
+    return with(get(level_), std::max(reader->peak, get(peak_)));
+  }
+
+ private:
+  // What is used is acquired from the system: torch's allocator for the CPU keeps nothing.
+  Reading with(int64_t level, int64_t peak) { return {get(used_), get(used_), level, peak, get(blocks_)}; }
+  // Of the time until now; from here on, it is another one.
+  void tell_peak() {
+    for (Reader* one : readers_) one->peak = std::max(one->peak, get(peak_));
+    set(peak_, get(level_));
+  }
+
+  // Others see whole numbers.
+  using Number = std::atomic<int64_t>;
+  static int64_t get(const Number& number) { return number.load(std::memory_order_relaxed); }
+  static void set(Number& number, int64_t value) { number.store(value, std::memory_order_relaxed); }
+
+  static constexpr int64_t kOneTimedOf = 16;
+  Number used_{0}, level_{0}, peak_{0};
+  Number blocks_{0}, timed_ns_{0}, timed_{0};
+  SpinLock lock_;
+  std::vector<Reader*> readers_;
+};
+
+// Counts a block for the running thread, and times that now and then.
+class CountTimer {
+ public:
+  explicit CountTimer(Account& here) : here_(here) {
+    if (!here.is_next_timed()) return;
+    Nanoseconds before_ns = machine_ns(), now_ns = machine_ns();
+    begun_ns_ = now_ns + (now_ns - before_ns);  // without what reading the clock takes
+  }
+  CountTimer(const CountTimer&) = delete;
+  ~CountTimer() {
+    if (begun_ns_ == 0) return;
+    Nanoseconds took_ns = machine_ns() - begun_ns_;
+    if (took_ns < kInterrupted) here_.counting_took(std::max(took_ns, Nanoseconds(0)));
+  }
+
+ private:
+  // By the machine: one of these would outweigh hundreds.
+  static constexpr Nanoseconds kInterrupted = 4'000;
+  Account& here_;
+  Nanoseconds begun_ns_ = 0;
+};
+
+// All there are. Those of threads that have ended are given to others as soon as they are
+// free. None is ever freed: blocks are given back until the very end of a process.
+class Accounts {
+ public:
+  static Account& here() {
+    if (mine_ == nullptr) open();
+    return *mine_;
+  }
+  static std::mutex& mutex() {
+    static std::mutex& one = *new std::mutex();
+    return one;
+  }
+
+ private:
+  struct Lifetime {
+    ~Lifetime() {
+      std::lock_guard<std::mutex> locked(mutex());
+      unused().push_back(mine_);
+      mine_ = &nobodys();  // for what is freed after this
+    }
+  };
+  static void open() {
+    {
+      std::lock_guard<std::mutex> locked(mutex());
+      auto free = std::find_if(unused().begin(), unused().end(), [](Account* a) { return a->is_free(); });
+      if (free != unused().end()) {
+        mine_ = *free;
+        unused().erase(free);
+      } else {
+        mine_ = new Account();
+      }
+    }
+    static thread_local Lifetime lifetime;
+    (void)lifetime;
+  }
+  static std::vector<Account*>& unused() {
+    static std::vector<Account*>& all = *new std::vector<Account*>();
+    return all;
+  }
+  static Account& nobodys() {
+    static Account& one = *new Account();
+    return one;
+  }
+  static inline thread_local Account* mine_ = nullptr;
+};
+
+}  // namespace memory
