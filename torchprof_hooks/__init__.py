@@ -184,7 +184,7 @@ def __getattr__(name: str) -> "Any":
 
 
 def load_ipython_extension(ipython: "Any") -> None:
-    """What ``%load_ext torchprof_hooks`` calls: gives a notebook ``%%torchprof``."""
+    """Called by ``%load_ext torchprof_hooks``: adds the magic ``%%torchprof``."""
     from torchprof_hooks.integrations.notebook import load
 
     load(ipython)

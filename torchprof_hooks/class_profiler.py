@@ -62,21 +62,21 @@ class ClassProfiler:
         return self._threads.profile
 
     def _make_tracker(self) -> Tracker:
-        """For a thread that is new."""
+        """Make the tracker of a new thread."""
         self._threads.make_room()
         return new_tracker(ModuleNames(number_roots=False))
 
     def _report_at_exit(self) -> None:
         if os.getpid() != self._pid:
-            return  # a fork: what was measured before it is the parent's to report
-        # Ctrl-C has nothing to end here but the program, which has ended.
+            return  # a fork: the parent reports what was measured before it
+        # The program has ended: Ctrl-C has nothing left to stop.
         with suppress(KeyboardInterrupt), uninterrupted():
             self._report()
 
     def _report(self) -> None:
         profile = self.profile
         if profile.is_empty and multiprocessing.parent_process() is not None:
-            return  # one that was spawned to load data, say, has imported the class
+            return  # a worker, to load data, say, that only imports the class
         report = profile.report(unit=self._unit)
         print(f"{self._cls.__qualname__}\n{report}", file=self._file or sys.stderr)
 
@@ -103,16 +103,18 @@ def profiled(
 
     The report comes when the interpreter ends, also after an exception, and covers the
     instances of the class and of its subclasses and the modules inside them, forward,
-    backward and recompute. Processes that ``multiprocessing`` has started print one if
-    they call any. ``cls.__profiler__.profile`` is the `Profile` so far.
+    backward and recompute. A process that ``multiprocessing`` has started prints a
+    report only if it calls an instance. ``cls.__profiler__.profile`` is the `Profile`
+    so far.
 
     Args:
-        cls: a class of modules.
-        unit: as for `Profiler.print_report`: with one, tables are printed.
+        cls: a class derived from ``nn.Module``.
+        unit: as for `Profiler.print_report`; with any but "auto", tables are printed.
         file: where the report goes; standard error by default.
 
     Raises:
-        TypeError: `cls` is not a class of modules.
+        TypeError: `cls` is no such class, or `file` is not a file open for text.
+        ValueError: `unit` is unknown.
 
     Example:
         >>> @torchprof_hooks.profiled

@@ -20,26 +20,26 @@ Tensors = tuple[torch.Tensor | None, ...]
 class FunctionHook(Hook):
     """Callbacks around every call of a function, forward and backward.
 
-    Subclass it and override what you need. ``with hook:`` activates it for all
+    Subclass it and override what you need. ``with hook:`` activates the hook for all
     functions that this thread calls; `add_hook` for one class of custom autograd
     Functions (in all threads), for one torch function (``F.linear``, in the calling
     thread), or for one autograd node (``loss.grad_fn``: its backward).
 
-    Functions are seen at the level at which they are written: ``F.cross_entropy``,
-    ``x + y``, ``MyFunction.apply``, and not what these call in turn; only what a custom
-    Function's forward calls is seen as well. Reads of attributes, and other calls that
-    compute nothing, are not functions.
+    Hooks see the functions that the program and its modules call: ``F.cross_entropy``,
+    ``x + y``, ``MyFunction.apply``. They do not see the functions called inside of
+    these, except in the forward of a custom Function. Reading an attribute, and other
+    calls that compute nothing, are not functions.
 
     Callbacks are given ``function``, a `FunctionCall`; ``in_data``, the input tensors
     that are still alive (None for the others); and in backward ``out_grad``, the
-    gradients of those outputs that were made by the node that runs first. None stands
-    for an output without a gradient and, after the function, for a gradient that is
-    gone by then: the hook keeps nothing alive.
+    gradients given to the autograd node of the function that runs first, one for each
+    output of this node. None stands for an output without a gradient and, after the
+    function, for a gradient freed by then: hooks keep no tensor alive.
 
-    A function gets one pair of backward callbacks, however many autograd nodes it made,
-    from the hooks that are active when the backward pass starts, whether or not they
-    were in the forward; a node whose forward the hook did not see is a function of its
-    own, called by the node's name. A call that raises has no post.
+    However many autograd nodes a function made, a hook gets one pair of backward
+    callbacks for it, if the hook is active when the backward pass starts, even if it
+    was not in the forward. A node whose forward the hook did not see counts as a
+    function with the node's name. A call that raises has no postprocess callback.
 
     The semantics are those of ``chainer.FunctionHook`` 7.8.
 
@@ -65,7 +65,7 @@ class FunctionHook(Hook):
         """Called when the hook is registered: on `function`, or thread-wide (None)."""
 
     def deleted(self, function: Any) -> None:
-        """Called when it is unregistered: from `function`, or thread-wide (None)."""
+        """Called when the hook is removed: from `function`, or thread-wide (None)."""
 
     @is_default
     def forward_preprocess(self, function: FunctionCall, in_data: Tensors) -> None:

@@ -1,5 +1,5 @@
-"""`profile_function` and `region`: parts of a program that reports show by
-themselves."""
+"""`profile_function` and `region`: parts of a program that get rows of their own in
+reports."""
 
 from __future__ import annotations
 
@@ -24,17 +24,18 @@ R = TypeVar("R")
 def profile_function(
     function: Callable[P, R], name: str | None = None
 ) -> Callable[P, R]:
-    """Have reports show `function` by itself: like an outermost module, but with the
-    backward passes, optimizer steps and data loading that happen in it.
+    """Give `function` a row of its own in reports: like an outermost module, but with
+    the backward passes, optimizer steps and data loading that happen in it.
 
-    It is measured while something measures: the rest of the program does not change.
+    Wrapping measures nothing by itself: calls count while a profiler or hook is active.
 
     Args:
-        function: a plain function or method; also for use as a decorator.
-        name: what it is called in reports; by default its own name.
+        function: a plain function or method; `profile_function` is also a decorator.
+        name: the name of the row; by default that of the function.
 
     Raises:
-        TypeError: `function` is not a plain function, or `name` is not a text.
+        TypeError: `function` is not a plain function, or `name` is not a string.
+        ValueError: `name` is empty.
 
     Example:
         >>> train_step = torchprof_hooks.profile_function(train_step)
@@ -55,8 +56,8 @@ def profile_function(
 
 
 def region(name: str) -> AbstractContextManager[None]:
-    """Have reports show a block of code by itself, as `profile_function` does for a
-    function. All blocks of one name are one row, wherever they are in the code.
+    """Give a block of code a row of its own in reports, as `profile_function` does for
+    a function. All blocks with the same name share one row, wherever they are.
 
     The block has to be entered and left in one thread and outside of compiled code.
 
@@ -64,7 +65,7 @@ def region(name: str) -> AbstractContextManager[None]:
         name: what the block is called in reports.
 
     Raises:
-        TypeError, ValueError: `name` is not a text, or is empty.
+        TypeError, ValueError: `name` is not a string, or is empty.
 
     Example:
         >>> for batch in loader:
@@ -77,7 +78,7 @@ def region(name: str) -> AbstractContextManager[None]:
 
 
 class _Region:
-    """Shows hooks a call of `module`, from entering to leaving."""
+    """Appears to hooks as a call of `module`, from entering to leaving."""
 
     def __init__(self, module: torch.nn.Module) -> None:
         self._module = module
@@ -98,6 +99,6 @@ class _Region:
 
 @functools.lru_cache(maxsize=1024)
 def _module_of_region(name: str) -> torch.nn.Module:
-    """The module that hooks see for regions of this name. It is kept, since each step
-    enters them anew."""
+    """The module that hooks see for regions of this name; cached, since each step
+    enters the same regions again."""
     return make_profiled_function(int, name, place_of_caller())

@@ -11,15 +11,16 @@ from torchprof_hooks.hooks.hook import Hook, on_modules
 class LinkHook(Hook):
     """Callbacks around every call of a module (which Chainer calls a link).
 
-    Subclass it and override what you need. ``with hook:`` activates it for all modules
-    that this thread calls, `add_hook` for one module in all threads. Hooks are known by
-    `name`: two of one name cannot be active at once in the same place, and a hook on a
-    module takes the place of a thread-wide one of its name.
+    Subclass it and override what you need. ``with hook:`` activates the hook for all
+    modules that this thread calls, `add_hook` for one module in all threads. Hooks are
+    identified by `name`: in one thread, or on one module, no two active hooks can have
+    the same name. A hook on a module replaces a thread-wide one of its name there.
 
-    Nested modules nest: pre of the outer, pre of the inner, post of the inner, post of
-    the outer. A call that raises has no post. In a backward pass, a module's callbacks
-    come before and after the work that belongs to the nodes its forward made; whichever
-    hooks are active when the pass starts and were active in the forward are called.
+    Callbacks nest like the calls: pre of the outer module, pre of the inner, post of
+    the inner, post of the outer. A call that raises has no postprocess callback. In a
+    backward pass, a module's callbacks come before and after the work of the autograd
+    nodes that its forward made, for hooks that were active in that forward and are
+    active when the pass starts.
 
     The semantics are those of ``chainer.LinkHook`` 7.8; the backward callbacks are new.
 

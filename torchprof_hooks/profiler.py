@@ -48,8 +48,8 @@ class Profiler(Reportable, Exportable):
     """What `profile` returns: measures while it is entered, and reports.
 
     It measures inside of ``with profiler:``, between `start` and `stop`, or in calls of
-    a function that it decorates. It can be entered again, also from other threads, each
-    of which it follows by itself; everything is added up in one `profile`.
+    a function that it decorates. It can be entered again, also from other threads,
+    each of which it measures separately; `profile` is the sum of everything.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Profiler(Reportable, Exportable):
         self._threads = EndedThreads(
             self._rounds, ThreadRounds.have_ended, ThreadRounds.snapshot
         )
-        self._taken: list[Profile] = []  # what `take` has returned, as one
+        self._taken: list[Profile] = []  # what `take` has returned, merged
 
     def __reduce__(self) -> tuple[Any, ...]:  # a copy has not begun to measure
         return type(self), (self._settings, self._saving, self._rates)
@@ -94,9 +94,9 @@ class Profiler(Reportable, Exportable):
     __exit__ = ExitMethod(_leave)
 
     def start(self) -> None:
-        """Begin to measure this thread, until `stop`, or until nobody has the profiler
-        any more: where no ``with`` fits, as in the cells of a notebook. A start inside
-        of another one is a part of it."""
+        """Begin to measure this thread, until `stop`, or until the profiler is garbage
+        collected: for code where no ``with`` fits, as in the cells of a notebook. Calls
+        may be nested: then the outermost `start` and its `stop` count."""
         heal()
         self._own_rounds().enter(None)
         self._saving.entered(lambda: self.profile)
@@ -127,21 +127,21 @@ class Profiler(Reportable, Exportable):
 
     @property
     def profile(self) -> Profile:
-        """Everything measured so far, also in the middle of it."""
+        """Everything measured so far, also while the profiler is measuring."""
         return self._signed(self._with_taken(self._threads.profile))
 
     def take(self) -> Profile:
-        """What was measured since the last `take`, or since the beginning. It stays a
-        part of `profile`.
+        """What was measured since the last `take`, or since the beginning; `profile`
+        goes on to contain it, too.
 
         Raises:
-            RuntimeError: the profiler is measuring.
+            RuntimeError: the profiler is measuring, in this thread or another one.
         """
         if self._is_entered():
             raise RuntimeError("take() must be called while the profiler is stopped")
         measured = self._threads.profile
         self._taken = [self._with_taken(measured)]
-        self._threads.forget_all()  # those of threads that go on come back
+        self._threads.forget_all()  # a thread that goes on adds its own again
         return self._signed(measured)
 
     def _is_entered(self) -> bool:
@@ -182,45 +182,45 @@ def profile(
     """Measure forward, backward and recompute of every module, and optimizer steps.
 
     Returns a `Profiler`: a context manager for a training loop, or a decorator for a
-    function. It sees the modules that this thread calls and the backward passes that it
-    starts. Threads that the loop starts need a ``with`` of their own.
+    function. It sees the modules that the entering thread calls, and the backward
+    passes that this thread starts. Other threads need a ``with`` of their own.
 
     Args:
         functions: whether to measure functions as well (see `FunctionHook` for what is
             a function), by the module that calls them and the shapes of their inputs.
-            The profile then has floating-point operations, too, for the functions that
+            The profile then also has floating-point operations, of those functions that
             torch has formulas for.
         memory: whether to measure memory, in bytes. True measures CUDA's current device
-            if the program has initialised CUDA when it enters the block, else the CPU;
-            a device ("cpu", "cuda:1") measures that one. If the memory cannot be
-            measured, the report says why.
+            if the program has initialised CUDA when it enters the block, else the CPU.
+            A device ("cpu", "cuda:1") measures the memory of that device. If memory
+            cannot be measured, the report says why.
         max_overhead: the largest share of the loop's time that measuring may take: 0.01
-            or "1%" for one per cent. Then only as many steps are measured as that
-            allows, and the report is about these (see `StepTimes` for what a step is);
-            the others have hooks on outermost modules at most. Steps of less than a
-            millisecond cannot keep to one per cent: finding their end takes some
-            microseconds, and so does each outermost call. By default, and with "none"
-            or "100%", all steps are measured.
-        device_clock: a clock for another device. By default it is that of the
-            accelerator that this torch is built for, or that has registered with it.
+            or "1%" for one per cent. Then only as many steps are measured as this
+            allows, and the report covers these (see `StepTimes` for what a step is); in
+            the others, only outermost modules have hooks, if any. Steps shorter than a
+            millisecond cannot keep to one per cent: to find the end of a step takes
+            some microseconds, and so does each outermost call. By default, and with
+            "none" or "100%", all steps are measured.
+        device_clock: the clock for device times; by default that of the accelerator
+            that this torch is built for, or that has registered with torch.
         peak_flops: floating-point operations per second that the device can do, without
             sparsity, for MFU and HFU (`Profile.utilisation`). It needs `functions`. By
-            default, that of well-known GPUs' data sheets; of the CPU, the first report
-            of the profiler measures it, not while it is entered.
+            default, the data sheet's value for well-known GPUs; for the CPU, the value
+            that the first report measures, if it is made while the profiler is stopped.
         items_per_step: tokens or samples in a step, for `Profile.items_per_second`.
-        save: a file for the profile, which is written when the block is left, and while
-            it runs; each rank of a distributed program has its own
-            (``profile-rank1.json``). Its folder must be there already.
-        flush_secs: seconds between writing it while the block runs.
-        ranks_report: whether rank 0 prints at its exit which rank the others wait for
-            (see `load_ranks`), if there are several and their profiles are saved.
+        save: a file to write the profile to, when the block is left and while it runs.
+            Each rank of a distributed program writes a file of its own
+            (``profile-rank1.json``). The folder must exist.
+        flush_secs: seconds between two writes of that file while the block runs.
+        ranks_report: whether rank 0 prints to standard error, at exit, which rank the
+            others wait for (see `load_ranks`). This needs several ranks, and `save`.
 
     Raises:
         ValueError: `memory` is not a device of this machine, `max_overhead` is not a
             share, `flush_secs` or `peak_flops` is not above 0, `items_per_step` is
-            below it, `peak_flops` is given without `functions`, or `save` cannot be
+            negative, `peak_flops` is given without `functions`, or `save` cannot be
             written.
-        TypeError: a parameter is of another type than these.
+        TypeError: a parameter has the wrong type.
 
     Example:
         >>> with torchprof_hooks.profile() as prof:
@@ -235,7 +235,7 @@ def profile(
     if not isinstance(memory, (bool, str, torch.device)):
         raise TypeError(f"memory must be True, False or a device, not {memory!r}")
     if not isinstance(memory, bool):
-        with suppress(MemoryUnavailableError):  # for the report to say
+        with suppress(MemoryUnavailableError):  # the report will say why
             memory_counter(memory, "memory")
     share = 1.0
     if max_overhead is not None:

@@ -39,17 +39,18 @@ def add_hook(
             ``loss.grad_fn`` (its backward). Functions and methods of one name are
             different targets: ``x + y`` calls ``torch.Tensor.add``, not ``torch.add``.
         hook: the hook whose callbacks are called.
-        name: registers the hook under another name than ``hook.name``.
+        name: the name to register the hook under; by default ``hook.name``.
 
     Returns:
         `target`.
 
     Raises:
-        KeyError: `target` has a hook of that name.
-        TypeError: `target` cannot be hooked, or `hook` is not a hook for it. Of some
-            functions of torch, nobody is told when they are called, such as
-            ``torch.nn.functional.sigmoid``: ``torch.Tensor.sigmoid``, which that calls,
-            can be hooked.
+        KeyError: `target` has a hook of that name already.
+        TypeError: `target` cannot be hooked, or `hook` is of the wrong kind for it.
+            Torch does not tell of calls of some functions, such as
+            ``torch.nn.functional.sigmoid``; then hook the function called inside, here
+            ``torch.Tensor.sigmoid``.
+        ValueError: `name` is empty, or `hook` works thread-wide (``with hook:``) only.
     """
     if name is not None:
         check_text("name", name)
@@ -87,7 +88,7 @@ def delete_hook(target: object, name: str) -> None:
 def _connect(target: Any, name: str, hook: Hook) -> None:
     threads = hook._target_threads
     if any(tap.hook is hook for tap in _taps_of(target).values()):
-        threads = hook._new_target_threads()  # each call is to be seen twice
+        threads = hook._new_target_threads()  # so that each registration sees each call
     if isinstance(target, torch.nn.Module):
         ModuleTap(target, name, hook, threads)
     elif is_function_class(target):
@@ -99,7 +100,7 @@ def _connect(target: Any, name: str, hook: Hook) -> None:
 
 
 def _taps_of(target: Any) -> dict[str, Any]:
-    """What is on the target already, by name; TypeError if nothing can be."""
+    """The hooks on the target, by name; TypeError if it cannot be hooked."""
     if isinstance(target, torch.nn.Module):
         return module_taps(target)
     if isinstance(target, torch.autograd.graph.Node):

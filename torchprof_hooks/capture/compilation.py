@@ -24,7 +24,7 @@ from torchprof_hooks.profiles.program.compile_stages import CompileStage
 
 
 def read_compilation() -> CompilationSummary:
-    """What torch.compile has done in this process so far. Costs nothing before.
+    """What torch.compile has done in this process so far. Never imports it.
 
     ``read_compilation().since(earlier)`` is what it has done after an earlier reading.
     """
@@ -54,7 +54,7 @@ def read_compilation() -> CompilationSummary:
 def _stages(
     source: StageSource, timings: Timings, placed: set[str]
 ) -> Iterator[CompileStage]:
-    """The stage, if it took any time. `placed` gets the timings that it shows."""
+    """The stage, if it took any time. Adds the timings that it shows to `placed`."""
     inside: set[str] = set()
     parts = [stage for part in source.parts for stage in _stages(part, timings, inside)]
     parts += _passes(source, timings, inside)
@@ -77,7 +77,7 @@ def _passes(
 
 
 def _graph_breaks() -> Iterator[GraphBreak]:
-    """By place, and those whose place torch has forgotten by reason."""
+    """Counted by place; where torch has forgotten the place, by reason."""
     placed = list(graph_breaks())
     found = Counter(each for each, _ in placed)
     texts = Counter(text for _, text in placed)

@@ -1,5 +1,5 @@
-"""What each site took itself, without the calls inside of it: of the host's time, of a
-device's, and of memory."""
+"""Own time, on the host and on a device, and own memory of each site: without the calls
+inside of it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from torchprof_hooks.profiles.memory import NO_MEMORY, MemoryTotals
 
 
 def own_host_ns(sites: list[Site], times: Times, garbage: GarbageLog) -> list[int]:
-    """Of calls that have ended, and of those that are open, so far."""
+    """Own host time of each site: of calls that have ended, and of open ones so far."""
     durations = padded(times.total_ns, len(sites))
     for code, so_far_ns in times.open_ns.reshape(-1, 2).tolist():
         durations[code] += so_far_ns
@@ -30,8 +30,8 @@ def own_host_ns(sites: list[Site], times: Times, garbage: GarbageLog) -> list[in
 
 
 def _interrupted_at(site: Site) -> Iterator[Site]:
-    """Those whose time is longer by what happens at `site`: an entry gives its callers
-    their time back."""
+    """The sites whose time includes what happens at `site`: itself and its callers, up
+    to the first entry. An entry gives its callers their time back."""
     yield site
     while not site.is_entry and site.caller is not site:
         site = site.caller
@@ -39,8 +39,8 @@ def _interrupted_at(site: Site) -> Iterator[Site]:
 
 
 def left_out(tracker: Tracker, times: Times, end_ns: int | None) -> GarbageLog:
-    """What garbage took; and what came after the end, which is not the time of what is
-    open, either."""
+    """Time that is not charged to the open calls: that of garbage collections, and all
+    that came after `end_ns`."""
     found = tracker.garbage.copy()
     if end_ns is not None and len(times.open_ns):
         innermost, late_ns = int(times.open_ns[0]), perf_counter_ns() - end_ns
@@ -51,7 +51,7 @@ def left_out(tracker: Tracker, times: Times, end_ns: int | None) -> GarbageLog:
 def own_device_ns(
     tracker: Tracker, sites: list[Site], *, until_mark: bool = False
 ) -> list[int]:
-    """until_mark: see `DeviceMeter.mark`."""
+    """Own time of each site on the device. until_mark: see `DeviceMeter.mark`."""
     durations = [0] * len(sites)
     for meter in meters_of(tracker, DeviceMeter):
         found = meter.marked_ns if until_mark else meter.device_ns
@@ -63,7 +63,7 @@ def own_device_ns(
 def own_memory(
     sums: MemorySums | None, tracker: Tracker, sites: list[Site]
 ) -> list[MemoryTotals]:
-    """What was read at the begins and ends of calls; nothing where none was."""
+    """Own memory of each site, read where calls begin and end; none if not measured."""
     if sums is None:
         return [NO_MEMORY] * len(sites)
     used, acquired, retained = (
@@ -78,8 +78,8 @@ def own_memory(
 def counting_ns(
     sums: MemorySums | None, tracker: Tracker, sites: list[Site]
 ) -> list[int]:
-    """What it took to count blocks of memory as they came and went. That is in the time
-    of whoever took them, or gave them back."""
+    """How long it took to count allocated and freed blocks of memory, by site: a part
+    of the own time of the site that allocated or freed them."""
     if sums is None:
         return [0] * len(sites)
     [each_ns] = {meter.counting_ns() for meter in meters_of(tracker, MemoryMeter)}
@@ -88,14 +88,14 @@ def counting_ns(
 
 
 def padded(sums: Int64s, size: int) -> list[int]:
-    """One for each site: an interrupt may have come before there was one."""
+    """One sum for each site: 0 where none was booked yet, as after an interrupt."""
     values: list[int] = sums[:size].tolist()
     return values + [0] * (size - len(values))
 
 
 def _at_least_inner(sites: list[Site], durations: list[int]) -> list[int]:
-    """An interrupt may have come just before the end of a call was booked: then it took
-    at least as long as the calls inside of it, which ended before."""
+    """Durations, none of them below the sum of the calls inside, which had ended if an
+    interrupt came just before the end of the outer call was booked."""
     found, inner = list(durations), [0] * len(sites)
     for site in reversed(sites):  # callers come first
         found[site.code] = max(found[site.code], inner[site.code])
@@ -107,7 +107,7 @@ def _at_least_inner(sites: list[Site], durations: list[int]) -> list[int]:
 def _without_inner(
     sites: list[Site], durations: list[int], entries_too: bool
 ) -> list[int]:
-    """Sums without those of the sites called from each site. The host's durations leave
+    """Sums less those of the sites called from each site. The host's durations leave
     entries out already: an entry gives its callers their time back."""
     own = list(durations)
     for site in sites:

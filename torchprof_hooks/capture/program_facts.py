@@ -15,7 +15,7 @@ _AMPERE: Final = (8, 0)
 
 
 def read_optimizer(optimizer: Any) -> OptimizerFacts:
-    """Its facts. Reads what optimizers of torch have; others may lack it."""
+    """Facts about `optimizer`, which may lack the attributes that torch's own have."""
     groups = getattr(optimizer, "param_groups", [])
     parameters = [each for group in groups for each in group.get("params", ())]
     devices = {device_type_of(each) for each in parameters}

@@ -63,14 +63,14 @@ def take_snapshot(
 
     Calls that are still open count with the time until now, but not as calls.
 
-    wall_ns: for how long it has been measured; asked when all has been read, so that
-        no more is booked than that.
+    wall_ns: returns the time measured so far; called after all else is read, so that
+        no more than that is booked.
     unmeasured: why memory was not measured, if it should have been.
-    flop_count: counts floating-point operations, with as much patience as it has.
+    flop_count: counts floating-point operations, for as long as its patience lasts.
     counted: the steps that have ended.
-    first: what was measured when the first of them had.
-    costs_like: what this tracker costs is seen on one like that, which sees more.
-    end_ns: when its time ended, if that is not now.
+    first: all sums at the moment when the first step had ended.
+    costs_like: the tracker for whose kind costs are calibrated; by default, `tracker`.
+    end_ns: when the time of the thread ended, if that is not now.
     """
     counted = counted or StepCounter()
     read, memory = _settled(tracker)
@@ -121,9 +121,9 @@ def _first_part(
     first: FirstReading | None,
     cells: Mapping[CellKey, Totals],
 ) -> FirstSteps:
-    """The part of these totals, and of the cells that they became, that was there when
-    the first step had ended. Operations, and what measuring took, are in proportion to
-    calls."""
+    """The part of these totals, and of their cells, that came before the end of the
+    first step. Operations and costs of measuring were not read then: they are divided
+    in proportion to calls."""
     if first is None:
         return NO_FIRST_STEPS
     calls = padded(first.times.calls, len(sites))
@@ -154,7 +154,7 @@ def _first_part(
         ),
     )
     found = _cells(sites, totals, first.garbage, first.wall_ns, first.after_backward_ns)
-    # Time may be outside first, and turn out to be that after a backward pass.
+    # Time outside of calls may since have turned out to be that after a backward pass.
     kept = {k: within(part, cells[k]) for k, part in found.items() if k in cells}
     return FirstSteps(1, {key: part for key, part in kept.items() if _is_used(part)})
 
@@ -166,7 +166,7 @@ def _cells(
     wall_ns: int,
     after_backward_ns: int,
 ) -> dict[CellKey, Totals]:
-    """What is booked where; together, all of `wall_ns`."""
+    """The totals of each cell; together, they take all of `wall_ns`."""
     cells: dict[CellKey, Totals] = {}
     outside_overhead_ns = 0
     for site, found in zip(sites, every, strict=True):
@@ -184,7 +184,7 @@ def _cells(
 
 
 def _totals_of(collections: Collections) -> Totals:
-    """Each is a call."""
+    """Totals in which each collection is a call."""
     return Totals(
         calls=collections.number,
         self_ns=collections.total_ns,
@@ -203,8 +203,8 @@ def _settled(tracker: Tracker) -> tuple[Times, MemorySums | None]:
 
 
 def _outside_cells(whole: Totals, after_backward_ns: int) -> dict[CellKey, Totals]:
-    """The time outside of everything, with what came after backward passes apart. What
-    measuring took of it is in both, as far as is known."""
+    """The time outside of all calls, with the part after backward passes in a cell of
+    its own. The costs of measuring are divided among both in proportion."""
     cells: dict[CellKey, Totals] = {}
     after_ns = min(after_backward_ns, max(whole.self_ns, 0))
     after_overhead_ns = 0
@@ -244,7 +244,7 @@ def _totals_of_sites(  # noqa: PLR0917
     work: tuple[list[int], list[Traffic]],
     overhead: tuple[list[int], list[int]],
 ) -> list[Totals]:
-    # Each by its own length: an interrupt may have come in between.
+    # Each is padded by itself: an interrupt may have left them of different lengths.
     calls, total, shortest, longest = (padded(sums, len(sites)) for sums in times[:4])
     squares = [*times.squares, *[0] * len(sites)]
     flops, traffic = work

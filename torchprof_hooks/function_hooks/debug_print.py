@@ -12,12 +12,12 @@ from torchprof_hooks.profiles.options import check_file, check_flag
 
 
 class PrintHook(FunctionHook):
-    """Prints every function before it runs, with what goes in, as
+    """Prints every function before it runs, with its inputs, as
     ``chainer.function_hooks.PrintHook`` does.
 
     Args:
         end: printed after each line.
-        file: where to; standard output by default.
+        file: where to print; standard output by default.
         flush: whether to write each line at once, so that none is lost in a crash.
 
     Example:
@@ -35,9 +35,9 @@ class PrintHook(FunctionHook):
           gradient float32[] cpu
         ...
 
-    Nothing of a tensor's elements is printed: reading them would wait for the device.
-    Of tensors whose class has a ``__torch_dispatch__`` of its own, which would be asked
-    for their shape and device, these are not printed.
+    The elements of tensors are not printed: to read them is to wait for the device. For
+    tensors of a class of your own with a ``__torch_dispatch__``, shape and device are
+    not printed either: to ask for these would call that method.
     """
 
     name = "PrintHook"

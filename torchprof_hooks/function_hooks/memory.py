@@ -16,14 +16,14 @@ class MemoryProfileHook(MemoryHook, FunctionHook):
     ``chainer.function_hooks.CupyMemoryProfileHook`` does.
 
     Args:
-        device: whose memory: "cpu", "cuda" or "cuda:1"; by default CUDA's current
+        device: what to measure: "cpu", "cuda" or "cuda:1"; by default CUDA's current
             device if the program has initialised CUDA by the time it enters the hook,
             else the CPU.
         history_size: how many calls `call_history` keeps. The sums are exact anyhow.
 
     Raises:
-        MemoryUnavailableError: it cannot be measured here (a RuntimeError that says
-            why: not glibc, another malloc is loaded).
+        MemoryUnavailableError: the memory cannot be measured here (a RuntimeError that
+            says why: the C library is not glibc, say, or another malloc is loaded).
         ValueError: no such device, or a negative `history_size`.
 
     Example:
@@ -45,8 +45,9 @@ class MemoryProfileHook(MemoryHook, FunctionHook):
     bytes are net, so that the backward of a function that frees more than it takes has
     a negative sum. The C allocator keeps no peak: PeakBytes is then the most that was
     in use when a call began or ended, and misses what a function takes and gives back.
-    Functions called by a custom Function's forward count as its part and for themselves
-    (``summary(own=True)`` leaves them out of it); the totals count every byte once.
+    A function called by a custom Function's forward counts both for that Function and
+    for itself (``summary(own=True)`` counts it for itself alone); `total_used_bytes`
+    and `total_acquired_bytes` count every byte once.
 
     Nothing waits for the device, and CUDA is never initialised by this hook.
     """

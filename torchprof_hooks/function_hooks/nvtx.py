@@ -10,10 +10,10 @@ class NvtxHook(NvtxCallbacks, FunctionHook):
     """Marks every function as an NVTX range, for NVIDIA's profilers, as
     ``chainer.function_hooks.CUDAProfileHook`` does.
 
-    Ranges are called ``linear.forward`` and ``linear.backward``.
+    Ranges are named ``linear.forward`` and ``linear.backward``.
 
     Raises:
-        RuntimeError: there is no CUDA, or no NVTX.
+        RuntimeError: this torch is built without CUDA, or without NVTX.
 
     Example:
         >>> with NvtxHook():  # in a program started by `nsys profile`

@@ -37,13 +37,13 @@ class TimerHook(CallTimes, FunctionHook):
     """Measures the time of every function, as ``chainer.function_hooks.TimerHook``.
 
     Args:
-        by: names are those of the functions ("function", as in Chainer), of the modules
-            that call them ("module"), or both with the shapes of the inputs ("call":
+        by: sums are by function ("function", as in Chainer), by the module that calls
+            it ("module"), or by both and the shapes of the inputs ("call":
             ``Net.fc: linear(32x64, 10x64, 10)``). The latter two need ``with hook:``.
         phases: tell forward, backward and recompute apart in the summary.
         history_size: how many calls `call_history` keeps. The sums are exact anyhow.
-        device_clock: another clock for the device than that of the accelerator that
-            this torch is built for, or that has registered with it.
+        device_clock: the clock for device times; by default that of the accelerator
+            that this torch is built for, or that has registered with torch.
 
     Raises:
         ValueError: unknown `by`, or a negative `history_size`.
@@ -61,9 +61,9 @@ class TimerHook(CallTimes, FunctionHook):
     FunctionName is the name as the user wrote it, ElapsedTime the host's time in its
     calls, forward and backward, and Occurrence the number of these (a layer that is
     trained counts twice for each step). DeviceTime, where a device was measured, is the
-    time between two stamps in the device's queue; nothing ever waits for it. Functions
-    called by a custom Function's forward count as its part and for themselves;
-    `total_time` counts every moment once.
+    time between two stamps in the device's queue; calls never wait for the device. A
+    function called by a custom Function's forward counts both for that Function and for
+    itself; `total_time` counts every moment once.
     """
 
     name = "TimerHook"
@@ -91,7 +91,7 @@ class TimerHook(CallTimes, FunctionHook):
         """Called when the hook is registered: on `function`, or thread-wide (None).
 
         Raises:
-            ValueError: modules are asked for, which a hook on one function never sees.
+            ValueError: `by` asks for modules, which a hook on one function never sees.
         """
         if function is not None and self.by != "function":
             raise ValueError(

@@ -1,5 +1,5 @@
-"""Threads that end while others come, as those of a server do that has one for each
-request."""
+"""Profiles of many short-lived threads, such as those of a server that starts one for
+each request."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ if TYPE_CHECKING:
 
 Measuring = TypeVar("Measuring")
 
-#: So many of what measured threads that have ended are kept as they are: making a
-#: profile of one takes milliseconds, and most programs have few threads.
+#: For this many ended threads, what measured them is kept as it is: making a profile of
+#: it takes milliseconds, and most programs have few threads.
 ENDED_KEPT: Final = 128
 
 
 class EndedThreads(Generic[Measuring]):
-    """Sees to it that what measures threads does not become ever more: of many that
-    have ended, it keeps only the profile that they have together.
+    """Keeps memory bounded where many threads have ended: what measured them is merged
+    into one profile.
 
-    threads: what measures each thread, also one that runs. Others add to it; what is
-        kept as a profile alone is taken out of it.
-    has_ended: whether the thread has, and is measured no more.
-    profile_of: what was measured in it.
+    threads: the objects that measure threads, also running ones. The caller adds to the
+        list; objects that were merged into the profile are removed from it.
+    has_ended: whether the thread of an object has ended, and is measured no more.
+    profile_of: what an object has measured.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class EndedThreads(Generic[Measuring]):
         self._threads = threads
         self._has_ended = has_ended
         self._profile_of = profile_of
-        self._together: list[Profile] = []  # one at most
+        self._together: list[Profile] = []  # the merged profile, if any
         self._folding = threading.RLock()
 
     @property
@@ -49,19 +49,19 @@ class EndedThreads(Generic[Measuring]):
             return merge_snapshots([*self._together, *found])
 
     def forget_all(self) -> None:
-        """From now on, nothing has been measured."""
+        """Forget everything measured so far."""
         with self._folding:
             self._threads.clear()
             self._together.clear()
 
     def add(self, measuring: Measuring) -> None:
-        """There is one thread more."""
+        """Add the object that measures a new thread."""
         self.make_room()
         self._threads.append(measuring)
 
     def make_room(self) -> None:
-        """For a thread that is new: where many have ended, each that comes has one of
-        them kept as a profile alone."""
+        """To be called for each new thread: if many threads have ended, merge the
+        oldest of these into the profile."""
         if len(self._threads) < ENDED_KEPT or not self._folding.acquire(blocking=False):
             return
         try:

@@ -38,7 +38,7 @@ def check_free(name: str, taken: object) -> None:
 
 
 def check_known(name: str, taps: Mapping[str, object]) -> None:
-    """Raise KeyError, with the names that there are, if none of `taps` has this one."""
+    """Raise KeyError, with the registered names, if `name` is not in `taps`."""
     if name not in taps:
         known = ", ".join(map(repr, taps)) or "none"
         raise KeyError(f"no hook {name!r} here; the registered ones: {known}")
@@ -49,14 +49,14 @@ class Hook:
 
     #: The name under which the hook is registered.
     name: str = "Hook"
-    #: Those of its kind: on modules, or on functions.
+    #: The active hooks of this kind: on modules, or on functions.
     _thread_wide: ThreadWide
-    #: Attributes that a class adds, and that copies make anew when they need them.
+    #: Attributes of this class that are not copied: a copy makes its own when needed.
     _not_copied: tuple[str, ...] = ("_threads", "_local")
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
-        """Copies, also those in files, have what users gave to the hook, and have not
-        begun: what it is active for, and what it has measured, is its own."""
+        """Copies, also pickled ones, have the options that users gave to the hook, but
+        start afresh: they are not active anywhere, and have measured nothing."""
         reduced = super().__reduce_ex__(protocol)
         if isinstance(reduced, str):
             return reduced
@@ -64,7 +64,7 @@ class Hook:
         return maker, arguments, *map(self._copied, more[:1]), *more[1:]
 
     def _copied(self, state: Any) -> Any:
-        """What is copied of attributes, which may be in a dict and in slots."""
+        """The attributes to copy, of a dict or, with slots, of a tuple of dicts."""
         if isinstance(state, tuple):
             return tuple(map(self._copied, state))
         if not isinstance(state, dict):
@@ -74,7 +74,7 @@ class Hook:
         return {name: value for name, value in state.items() if name not in own}
 
     def __enter__(self: Self) -> Self:
-        """Activate the hook for everything that it can see in this thread.
+        """Activate the hook for all modules, or all functions, that this thread calls.
 
         Raises:
             KeyError: a hook of this name is active in this thread already.
@@ -96,7 +96,7 @@ class Hook:
         traceback: TracebackType | None,
     ) -> None:
         blocks = self._active_blocks().values()
-        # Not by name: it may have been changed.
+        # Not by name: the user may have changed it.
         block = next((b for b in blocks if b.manager is self), None)
         if block is None:
             raise RuntimeError(
@@ -123,17 +123,17 @@ class Hook:
         """Called when the hook is registered: on `target`, or thread-wide (None)."""
 
     def deleted(self, target: Any) -> None:
-        """Called when it is unregistered: from `target`, or thread-wide (None)."""
+        """Called when the hook is removed: from `target`, or thread-wide (None)."""
 
     def _make_tracker(self, everywhere: bool) -> Tracker:
         """A tracker that serves this hook in the running thread.
 
-        everywhere: whether it serves the thread, or the hook's targets alone.
+        everywhere: whether it serves the whole thread, not only the hook's targets.
         """
         raise NotImplementedError
 
     def _tracker_of_thread(self) -> Tracker:
-        """The tracker of this thread. It is kept when the hook is entered again."""
+        """The tracker of this thread, the same each time that the hook is entered."""
         if self._local is None:
             self._local = threading.local()
         tracker: Tracker | None = getattr(self._local, "tracker", None)

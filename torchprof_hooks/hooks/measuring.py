@@ -35,12 +35,12 @@ class Settings(NamedTuple):
 
 
 class _Life:
-    """Dies with a thread."""
+    """Is held by a thread alone, so it dies when the thread ends."""
 
 
 class ThreadRounds:
     """The measured blocks of one thread, one after the other. A block inside another
-    one of the same profiler is a part of that."""
+    one of the same profiler is a part of the outer one."""
 
     def __init__(self, settings: Settings) -> None:
         self._blocks: list[Block] = []
@@ -52,13 +52,13 @@ class ThreadRounds:
         return bool(self._open_blocks())
 
     def life_of_thread(self) -> object:
-        """For the running thread, whose these rounds are, to keep until it ends."""
+        """An object for the running thread to keep until it ends (see `have_ended`)."""
         life = _Life()
         self._life = weakref.ref(life)
         return life
 
     def have_ended(self) -> bool:
-        """Whether their thread has, and they are over."""
+        """Whether the thread has ended, and no block is open."""
         is_over = self._life is not None and self._life() is None
         return is_over and not self.is_entered
 
@@ -89,7 +89,7 @@ class ThreadRounds:
 
 
 def rounds_after(before: ThreadRounds | None, settings: Settings) -> ThreadRounds:
-    """The rounds of this thread for another profile, if there were some before."""
+    """The rounds of this thread for a new profile: `before`, renewed, if not None."""
     if before is None:
         return ThreadRounds(settings)
     before.renew()
@@ -116,8 +116,8 @@ def _make_steps(settings: Settings) -> EveryStep | SampledSteps:
 def make_tracker(
     settings: Settings, names: ModuleNames | None = None
 ) -> tuple[Tracker, str]:
-    """A tracker for this thread, and the reason why it cannot measure memory if that
-    was asked for, else ""."""
+    """A tracker for this thread, and why it cannot measure memory: "" if it can, or if
+    nobody asked for memory."""
     meters: list[Meter] = []
     unmeasured = ""
     if settings.device_clock is not None:

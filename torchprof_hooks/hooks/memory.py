@@ -29,14 +29,17 @@ class _Required(TypedDict):
 
 
 class MemoryHookSummary(_Required, total=False):
-    """Sums for one name, in bytes; `peak_bytes` is a maximum, and `retained_bytes`,
-    which modules have, a mean."""
+    """Sums for one name, in bytes, and the number of calls, `occurrence`.
+
+    `peak_bytes` is the maximum over calls, and `retained_bytes`, which only hooks on
+    modules have, the mean over forward calls.
+    """
 
     retained_bytes: int
 
 
 class MemoryHook(Hook, ABC):
-    """Sums of memory, by name.
+    """Adds up the memory that calls take, by name.
 
     device: whose memory to measure; see `memory_counter`.
     history_size: how many calls `call_history` keeps.
@@ -58,20 +61,20 @@ class MemoryHook(Hook, ABC):
     @property
     def call_history(self) -> list[tuple[str, int, int, int]]:
         """(name, used bytes, acquired bytes, depth) of the newest calls, in the order
-        in which they ended. Depth is the number of calls around a call."""
+        in which they ended. Depth is the number of enclosing calls."""
         return [
             (self._name(*place), used, acquired, self._depth(place.site))
             for place, (used, acquired, *_) in self._records.newest()
         ]
 
     def total_used_bytes(self) -> int:
-        """Used bytes of all calls: of nested ones, the outermost count."""
+        """Used bytes of all calls. Bytes in nested calls count once."""
         return sum(
             int(meter.log.used[place.site.code]) for place, meter in self._outermost()
         )
 
     def total_acquired_bytes(self) -> int:
-        """Acquired bytes of all calls: of nested ones, the outermost count."""
+        """Acquired bytes of all calls. Bytes in nested calls count once."""
         return sum(
             int(meter.log.acquired[place.site.code])
             for place, meter in self._outermost()
@@ -100,10 +103,10 @@ class MemoryHook(Hook, ABC):
         Args:
             unit: "B", "KB", "MB", ... (of 1024 each), "auto" (one unit for each column,
                 chosen for its largest value) or "auto_foreach" (one for each value).
-            file: where to; standard output by default.
+            file: where to print; standard output by default.
 
         Raises:
-            ValueError: `unit` is not one of these.
+            TypeError, ValueError: a parameter is not one of these.
         """
         from torchprof_hooks.reports.hook_table import render_bytes
 
@@ -157,7 +160,7 @@ class MemoryHook(Hook, ABC):
         for place, meter in self._places():
             outer = next(filter(self._is_counted, _around(place.site)), None)
             name = self._name(place.tracker, outer) if outer is not None else ""
-            if name in summary:  # else there is none, or its first call has not ended
+            if name in summary:  # else no outer call, or its first one is still open
                 sums = summary[name]
                 sums["used_bytes"] -= int(meter.log.used[place.site.code])
                 sums["acquired_bytes"] -= int(meter.log.acquired[place.site.code])

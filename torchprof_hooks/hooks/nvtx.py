@@ -13,7 +13,7 @@ from torchprof_hooks.capture.tracking.callbacks import LinkCall
 
 
 class NvtxRanges(threading.local):
-    """Ranges of NVTX, by ``torch.cuda.nvtx``; each thread has its own.
+    """NVTX ranges, made by ``torch.cuda.nvtx``; each thread has its own.
 
     A call that raises does not end its range. So the end of a range also ends the
     ranges that were left open inside of it.
@@ -59,14 +59,14 @@ class NvtxCallbacks:
     _not_copied: tuple[str, ...] = ("_ranges",)
 
     def __init__(self) -> None:
-        self._ranges = NvtxRanges()  # now, for its errors
+        self._ranges = NvtxRanges()  # made now, so that a missing NVTX raises here
 
     @cached_property
     def _ranges(self) -> NvtxRanges:
         return NvtxRanges()
 
     def deleted(self, target: Any) -> None:
-        """End what exceptions have left open."""
+        """End the ranges that exceptions have left open."""
         self._ranges.end_all()
 
     def forward_preprocess(self, call: Any, *tensors: Any) -> None:

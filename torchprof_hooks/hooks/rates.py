@@ -16,22 +16,22 @@ if TYPE_CHECKING:
 class Rates(NamedTuple):
     """The options of `profile` for rates, checked.
 
-    peak_flops: operations per second; None for the vendor's word.
-    items: per step, 0 if nobody said.
+    peak_flops: operations per second; None if the user gave no number.
+    items: items per step; 0 if the user gave no number.
     """
 
     peak_flops: int | None = None
     items: int = 0
 
     def added(self, profile: Profile) -> Profile:
-        """The same profile, with what is known without trying."""
+        """The profile with its items, and the peak if known without measuring it."""
         if not (self.items or profile.has_functions):
             return profile
         peak = self.peak(profile)
         return replace(profile, peak=peak, items=self.items * profile.steps)
 
     def peak(self, profile: Profile) -> Peak | None:
-        """That of the device which does most operations, if it is known."""
+        """The peak of the device that did most operations; None if it is not known."""
         from torchprof_hooks.measure.peaks import device_bandwidth, device_peak
         from torchprof_hooks.profiles.operations.utilisation import Peak, counted_types
 
@@ -43,9 +43,9 @@ class Rates(NamedTuple):
         return peak and replace(peak, bandwidth=device_bandwidth(types[1]))
 
     def tried(self, profile: Profile) -> Profile:
-        """The same profile; where most operations were the CPU's, with its peak, and
-        how fast its memory is, which the first time takes some tenths of a second to
-        measure."""
+        """The same profile; if the CPU did most operations, with the peak and the
+        memory bandwidth of the CPU. To measure these takes some tenths of a second, the
+        first time."""
         known = profile.peak
         if not profile.has_functions or (known is not None and known.bandwidth):
             return profile
@@ -64,7 +64,7 @@ NO_RATES: Final = Rates()
 
 
 def _tried_peak(known: Peak | None, dtype: str) -> Peak | None:
-    """That of the CPU, if none is known, and with what its memory does."""
+    """The known peak, or else that measured on the CPU; with its memory bandwidth."""
     from torchprof_hooks.measure.peaks import measured_bandwidth, measured_peak
 
     peak = known or measured_peak(dtype)
@@ -72,7 +72,7 @@ def _tried_peak(known: Peak | None, dtype: str) -> Peak | None:
 
 
 def checked_rates(peak_flops: object, items_per_step: object, functions: bool) -> Rates:
-    """Rates of what a user has given."""
+    """Check the options that a user has given, and make `Rates` of them."""
     items = check_whole("items_per_step", items_per_step, 0)
     if peak_flops is None:
         return Rates(None, items)

@@ -1,4 +1,4 @@
-"""Saves what a profiler measures: while it does, and in the end."""
+"""Saves the profile of a profiler, while it measures and at the end."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 
 class Saving:
-    """What becomes of the profiles of one profiler; without a path, they are signed and
-    not saved.
+    """Adds the provenance to the profiles of one profiler and, if there is a path,
+    saves them.
 
-    flush_secs: seconds between writing while it measures.
+    flush_secs: seconds between two writes while the profiler measures.
     ranks_report: whether rank 0 compares the profiles of all ranks at its exit.
     """
 
@@ -49,7 +49,7 @@ class Saving:
         return type(self), self._options
 
     def signed(self, profile: Profile, *, has_ended: bool) -> Profile:
-        """The same profile, which says where it comes from."""
+        """The same profile, with its provenance."""
         return replace(profile, provenance=(self._origin.provenance(has_ended),))
 
     def entered(self, make: Callable[[], Profile]) -> None:
@@ -58,10 +58,11 @@ class Saving:
             self._file.keep_writing(make)
 
     def left(self, make: Callable[[], Profile], by_exception: bool = False) -> None:
-        """It measures no more. What goes wrong is a warning.
+        """The profiler has stopped measuring. If the file cannot be saved, that is a
+        warning.
 
-        by_exception: whether an exception of the user's is on its way, which no warning
-            that the user has made an error takes the place of.
+        by_exception: whether an exception of the user's is propagating. A warning that
+            the user's filters turn into an error must not replace it.
         """
         if self._path is None:
             return
@@ -78,7 +79,7 @@ class Saving:
 
 
 def _tell_of_ranks(path: Path, provenance: Provenance) -> None:
-    # The program has ended well, for all that; Ctrl-C has nothing else to end.
+    # The program has ended: no error here matters, and Ctrl-C has nothing else to stop.
     with suppress(Exception, KeyboardInterrupt), uninterrupted() as delay:
         from torchprof_hooks.reports.ranks.at_exit import final_report
 

@@ -26,8 +26,8 @@ class TimerSummary(_Required, total=False):
     """Sums for one name, in seconds, and the number of calls, `occurrence`.
 
     `device_time` is there if a device was measured; `backward_time`, if a hook on
-    modules was made with ``backward=True``; the three times of phases, if a hook on
-    functions was made with ``phases=True``.
+    modules was made with ``backward=True``; `forward_time`, `backward_time` and
+    `recompute_time`, if a hook on functions was made with ``phases=True``.
     """
 
     device_time: float
@@ -53,7 +53,7 @@ class CallTimes(ABC):
     #: The name of the hook, and the header of the names in its table.
     name: str
     _name_header: str
-    #: The phases whose times the summary has apart.
+    #: The phases that have times of their own in the summary.
     _phases: tuple[Phase, ...] = ()
     _not_copied: tuple[str, ...] = ("_records",)
 
@@ -73,7 +73,7 @@ class CallTimes(ABC):
         ]
 
     def total_time(self) -> float:
-        """Seconds in calls: of nested ones, the outermost count."""
+        """Seconds in calls. Time in nested calls counts once."""
         total_ns = sum(
             int(tracker.log.total_ns[site.code])
             for tracker, site in self._records.places()
@@ -112,10 +112,10 @@ class CallTimes(ABC):
         Args:
             unit: "sec", "ms", "us", "ns", "auto" (one unit for the table, chosen for
                 the largest value) or "auto_foreach" (one for each value).
-            file: where to; standard output by default.
+            file: where to print; standard output by default.
 
         Raises:
-            ValueError: `unit` is not one of these.
+            TypeError, ValueError: a parameter is not one of these.
         """
         from torchprof_hooks.reports.hook_table import render_times
 
@@ -131,7 +131,7 @@ class CallTimes(ABC):
 
     @abstractmethod
     def _is_nested(self, site: Site) -> bool:
-        """Whether the time of calls at `site` is in that of an outer call."""
+        """Whether an outer call includes the time of calls at `site`."""
 
     def _has_name(self, tracker: Tracker, site: Site) -> bool:
         """Whether the summary has a row that the time at `site` belongs to."""
@@ -139,7 +139,7 @@ class CallTimes(ABC):
 
     @abstractmethod
     def _name(self, tracker: Tracker, site: Site) -> str:
-        """The name of that row."""
+        """The name of the row that the time at `site` belongs to."""
 
     @abstractmethod
     def _columns(self, summary: Mapping[str, TimerSummary]) -> dict[str, str]:

@@ -1,1 +1,1 @@
-"""What this package gives other libraries: extras, which nothing else imports."""
+"""Integrations into other libraries: extras, which nothing else imports."""

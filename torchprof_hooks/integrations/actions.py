@@ -19,8 +19,8 @@ def _own_time_first(item: tuple[str, tuple[int, int, int]]) -> tuple[int, int, s
 
 
 class Actions:
-    """Adds up blocks that begin and end, one inside of another. They are no rows of
-    the profile: whatever is in a block of its own there is forward."""
+    """Adds up the times of nested actions. They are no rows of the profile: there, own
+    time of a block would count as forward."""
 
     def __init__(self) -> None:
         self._open: list[tuple[str, int]] = []  # names, and when they began
@@ -33,8 +33,8 @@ class Actions:
         self._inside.append(0)
 
     def end(self, name: str) -> None:
-        """It ends; and so do those in it that an exception has left open. One that has
-        not begun is passed over."""
+        """An action ends, and with it those inside that an exception has left open. One
+        that has not begun is ignored."""
         if all(name != each for each, _ in self._open):
             return
         now_ns = perf_counter_ns()
@@ -49,11 +49,11 @@ class Actions:
                 return
 
     def is_outermost(self, name: str) -> bool:
-        """Whether it is open, in no other."""
+        """Whether this action is open, and no other one."""
         return bool(self._open) and self._open[0][0] == name and len(self._open) == 1
 
     def table(self) -> str:
-        """Calls, times with inner actions, and own times, most of these first.
+        """Calls, times with inner actions, and own times; the largest own time first.
 
         Example::
 

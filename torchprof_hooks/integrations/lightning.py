@@ -48,21 +48,22 @@ def _bases(name: str, needed: tuple[str, ...]) -> tuple[type, ...]:
 
 
 class _Callback(TrainingCallback):
-    """Measures `Trainer.fit`, validation apart, and prints the report at its end.
+    """Measures `Trainer.fit`, validation separately, and prints the report at its end.
 
-    Numbers of `Profile.scalars` go to the trainer's loggers, with "torchprof/" before
-    their names: those of the steps since the last ones. Each rank writes its profile
-    into the folder of the logger, ``torchprof.json`` or ``torchprof-rank1.json``; if
-    that is not a local one, or cannot be written to, there is a warning instead.
+    Numbers of `Profile.scalars`, each time for the steps since the last time, go to the
+    trainer's loggers, with "torchprof/" before their names. Each rank writes its
+    profile into the folder of the logger, ``torchprof.json`` or
+    ``torchprof-rank1.json``; if that folder is not local, or cannot be written to,
+    there is a warning instead.
 
     Args:
-        profiler: what measures training, made by `profile`; by default
+        profiler: the profiler for training, made by `profile`; by default
             ``profile(max_overhead="2%")``.
-        evaluator: what measures validation in between; the same by default.
-        every_secs: numbers are logged at most so often: making them takes some
-            milliseconds.
-        top: how many modules these have.
-        report: whether the report is printed at the end, by the first process.
+        evaluator: a second profiler, for validation in between; with the same default.
+        every_secs: the least number of seconds between two logs: to make the numbers
+            takes some milliseconds.
+        top: of how many modules there are numbers.
+        report: whether the report is printed at the end, by rank 0.
         save: whether the profile is written.
         file: where the report is printed; standard output by default.
 
@@ -116,19 +117,19 @@ class _Callback(TrainingCallback):
 
 
 class _Profiler:
-    """Measures all that a Trainer does, from its setup on, for
-    ``Trainer(profiler=TorchprofProfiler())``; validation within `fit` apart.
+    """Measures all that a Trainer does, from its setup on, validation within `fit`
+    separately: ``Trainer(profiler=TorchprofProfiler())``.
 
-    Its summary is the report, with a table of Lightning's actions below it. It is
-    written where those of Lightning's profilers are: to the log, or into a file of
-    `dirpath` with `filename`. Each rank writes its profile into `dirpath`, by default
-    the folder of the logger: ``torchprof.json`` or ``torchprof-rank1.json``.
+    The summary is the report, with a table of Lightning's actions below. It goes where
+    Lightning's profilers write theirs: to the log, or into a file in `dirpath` named by
+    `filename`. Each rank writes its profile into `dirpath`, by default the folder of
+    the logger: ``torchprof.json`` or ``torchprof-rank1.json``.
 
     Args:
         dirpath, filename: of the report (see Lightning's Profiler).
-        profiler: what measures training, made by `profile`; by default
+        profiler: the profiler for training, made by `profile`; by default
             ``profile(max_overhead="2%")``.
-        evaluator: what measures validation in between; the same by default.
+        evaluator: a second profiler, for validation in between; with the same default.
         save: whether the profile is written.
 
     Raises:
@@ -159,12 +160,12 @@ class _Profiler:
 
     @property
     def profile_of_training(self) -> Profile:
-        """So far; by this name, as `profile` is a method of Lightning's."""
+        """The profile of training, so far; `profile` is a method of Lightning's."""
         return self._training.profile
 
     @property
     def profile_of_evaluation(self) -> Profile:
-        """Of validation within training, so far."""
+        """The profile of validation within training, so far."""
         return self._training.evaluation_profile
 
     def setup(self, *args: Any, **kwargs: Any) -> None:
@@ -173,13 +174,13 @@ class _Profiler:
         self._training.begin()
 
     def start(self, action_name: str) -> None:
-        """An action begins. The first of evaluation are those that say so."""
+        """An action begins; evaluation with the first ``on_validation_start``."""
         if action_name.endswith(".on_validation_start"):
             self._training.begin_evaluation()
         self._actions.begin(action_name)
 
     def stop(self, action_name: str) -> None:
-        """An action ends. The module is the last to be told that validation does."""
+        """An action ends. The last ``on_validation_end`` is that of the module."""
         self._actions.end(action_name)
         is_of_module = action_name.startswith("[LightningModule]")
         if is_of_module and action_name.endswith(".on_validation_end"):
@@ -187,7 +188,7 @@ class _Profiler:
 
     @contextmanager
     def profile(self, action_name: str) -> Iterator[str]:
-        """A block. Nobody else tells of an exception."""
+        """Measure a block as an action. Nothing else tells us of an exception."""
         self.start(action_name)
         try:
             yield action_name
@@ -199,22 +200,22 @@ class _Profiler:
             self.stop(action_name)
 
     def summary(self) -> str:
-        """The report. Nothing is measured any more."""
+        """The report. Making it ends the measurement."""
         self._training.end()
         if self._save and self.dirpath is not None:
             self._training.save(self.dirpath)
         return f"{self._training.report()}\n\n{self._actions.table()}"
 
     def teardown(self, stage: str | None) -> None:
-        """Measure no more. ``__del__`` calls it, too, whatever was made before."""
+        """Stop measuring. ``__del__`` calls this, too, even if ``__init__`` failed."""
         if hasattr(self, "_training"):
             self._training.end()
         cast("Any", super()).teardown(stage)
 
 
 def _of_lightning(ours: type, name: str, needed: tuple[str, ...]) -> Any:
-    """Our class as one of Lightning's, by the name that users know. What it derives
-    from is known when it is imported, so that type checkers know nothing of it."""
+    """A class derived from ours and Lightning's, with the public name. Its bases depend
+    on what is installed, so type checkers know nothing of it."""
     base = name.removeprefix("Torchprof")
     members = {"__doc__": ours.__doc__, "__module__": __name__}
     return type(name, (ours, *_bases(base, needed)), members)

@@ -1,4 +1,4 @@
-"""``%%torchprof``: profiles a cell of a notebook, and shows the page below it."""
+"""``%%torchprof``: profiles a cell of a notebook, and shows the profile below it."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from torchprof_hooks.profiler import profile
 
 
 class _Parser(argparse.ArgumentParser):
-    """Options of a magic: what is wrong with them is one line below the cell."""
+    """Parses the options of a magic. An error is shown as one line below the cell."""
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message}; {self.format_usage().strip()}")
 
     def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
-        """After --help, which has been printed."""
+        """Called after --help was printed: ends the magic, not the process."""
         raise UsageError(message or "nothing was run")
 
 
 def load(shell: Any) -> None:
-    """Give a shell the magic: ``%load_ext torchprof_hooks``."""
+    """Register the magic in an IPython shell: ``%load_ext torchprof_hooks``."""
 
     def torchprof(line: str, cell: str) -> None:
         """Profile a cell: %%torchprof [--functions] [--memory] [-o NAME]."""
@@ -34,15 +34,15 @@ def load(shell: Any) -> None:
 
 
 def _profile_cell(shell: Any, line: str, cell: str) -> None:
-    """Run the cell as if the magic was not there, and show what it took. An exception
-    in the cell is shown as always, and what was measured until then below it."""
+    """Run the cell as if the magic were not there, and show its profile. An exception
+    in the cell is shown as always, with the profile until then below it."""
     args = _options(line)
     with profile(functions=args.functions, memory=args.memory) as prof:
         shell.run_cell(cell)
     found = prof.profile
     if args.output:
         shell.user_ns[args.output] = found
-    show: Any = display.display  # which has no types
+    show: Any = display.display  # which has no type annotations
     show(found)
 
 

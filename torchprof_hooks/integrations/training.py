@@ -1,5 +1,5 @@
-"""What callbacks of trainers have in common: they measure training, and evaluation
-apart."""
+"""What callbacks of trainers have in common: they measure training and, separately,
+evaluation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from torchprof_hooks.session.trigger_timer import SecondOrStepTimer
 
 #: Share of the time that measuring may take, unless a profiler is given.
 BUDGET: Final = 0.02
-#: Before the names of numbers among those of a trainer.
+#: Put before the names of our numbers in the logs of a trainer.
 PREFIX: Final = "torchprof/"
 
 
@@ -33,12 +33,12 @@ def _warn(what: str) -> None:
 class Training:
     """Measures what a trainer does, in the thread that it trains in.
 
-    profiler, evaluator: what measures training, and evaluation in between; by default
-        with a budget of 2 %.
-    every_secs: at most so often, numbers are asked for.
-    top: how many modules these have.
-    report: whether it is printed at the end.
-    file: where to; standard output by default.
+    profiler, evaluator: two profilers, of training and of evaluation in between; by
+        default with a budget of 2 %.
+    every_secs: the least number of seconds between two times that numbers are made.
+    top: of how many modules there are numbers.
+    report: whether the report is printed at the end.
+    file: where to print it; standard output by default.
     """
 
     def __init__(
@@ -66,22 +66,22 @@ class Training:
         self._top = check_whole("top", top, 0)
         self._report = report
         self._file = file
-        self._active: Profiler | None = None  # the one that measures
-        self._last = Profile()  # that numbers were made of
+        self._active: Profiler | None = None  # the profiler that measures now
+        self._last = Profile()  # the profile when numbers were last made
 
     def __getstate__(self) -> dict[str, object]:
-        """Of copies, which may be in processes that a trainer spawns: they have not
-        begun, and nor have copies of profilers."""
+        """For copies, which may be in processes that a trainer spawns: neither they nor
+        their copies of the profilers are measuring."""
         return {**vars(self), "_active": None, "_last": Profile()}
 
     @property
     def profile(self) -> Profile:
-        """Of training, so far."""
+        """The profile of training, so far."""
         return self._training.profile
 
     @property
     def evaluation_profile(self) -> Profile:
-        """Of evaluation, so far."""
+        """The profile of evaluation, so far."""
         return self._evaluation.profile
 
     @property
@@ -95,7 +95,7 @@ class Training:
         self._switch_to(self._training)
 
     def begin_evaluation(self) -> None:
-        """From here on it is evaluation, if training had begun."""
+        """Evaluation begins. Does nothing if training has not begun."""
         if self._active is not None:
             self._switch_to(self._evaluation)
 
@@ -105,7 +105,7 @@ class Training:
             self._switch_to(self._training)
 
     def end(self) -> None:
-        """Nothing is measured any more."""
+        """Stop measuring."""
         active, self._active = self._active, None
         if active is not None:
             with suppress(RuntimeError):  # it was begun in a thread that has ended
@@ -118,7 +118,7 @@ class Training:
             self._active = profiler
 
     def numbers_if_due(self, step: int) -> dict[str, float]:
-        """`Profile.scalars` of the steps since the last time, with a prefix; nothing if
+        """`Profile.scalars` of the steps since the last numbers, with a prefix; {} if
         no step has ended, or the last numbers are not older than `every_secs`."""
         if self._active is None or not self._timer.should_trigger_for_step(step):
             return {}
@@ -131,12 +131,12 @@ class Training:
         return {f"{PREFIX}{name}": value for name, value in found.items()}
 
     def tell(self) -> None:
-        """Print the report, if that is wanted. It warns if that is not possible: the
-        trainer has not ended, and may have a checkpoint to write."""
+        """Print the report, if that is wanted. If that fails, only warn: the trainer
+        has not ended, and may have a checkpoint to write."""
         if self._report:
             try:
                 print(self.report(), file=self._file or sys.stdout)
-            except (OSError, ValueError) as error:  # it is closed, say
+            except (OSError, ValueError) as error:  # the file is closed, say
                 _warn(f"the report is not printed: {error}")
 
     def report(self) -> str:
@@ -147,10 +147,10 @@ class Training:
         return "\n\n".join(parts)
 
     def save(self, folder: str | Path) -> None:
-        """Write the profile of training into a folder, with the rank in its name. It
-        warns if that is not possible, see `tell`."""
+        """Write the profile of training into a folder, with the rank in its name. If
+        that fails, only warn, as `tell` does."""
         found = self.profile
-        if "://" in str(folder):  # as a path, that is a folder of such a name here
+        if "://" in str(folder):  # a URL; as a path, a local folder of that name
             if not found.provenance[0].rank:
                 _warn(
                     f"the profile is not saved in {folder}, only in local folders: "

@@ -31,22 +31,23 @@ if _MISSING:
 
 
 class TorchprofCallback(TrainingCallback, TrainerCallback):
-    """Measures `Trainer.train`, evaluation apart, and prints the report at its end.
+    """Measures `Trainer.train`, evaluation separately, and prints the report at its
+    end.
 
-    Numbers of `Profile.scalars` go into the logs, with "torchprof/" before their names:
-    those of the steps since the last ones. The callbacks that report logs (to
-    TensorBoard, W&B) come before those of the user; `attach_to` puts this one before
-    them.
+    Numbers of `Profile.scalars`, each time for the steps since the last time, go into
+    the logs, with "torchprof/" before their names. A trainer calls the callbacks that
+    report logs (to TensorBoard, W&B) before those of the user; `attach_to` puts this
+    one before them.
 
     Args:
-        profiler: what measures training, made by `profile`; by default
+        profiler: the profiler for training, made by `profile`; by default
             ``profile(max_overhead="2%")``.
-        evaluator: what measures evaluation in between; the same by default.
-        every_secs: numbers are logged at most so often: making them takes some
-            milliseconds.
-        top: how many modules these have.
-        report: whether the report is printed at the end, by the first process.
-        file: where to; standard output by default.
+        evaluator: a second profiler, for evaluation in between; with the same default.
+        every_secs: the least number of seconds between two logs: to make the numbers
+            takes some milliseconds.
+        top: of how many modules there are numbers.
+        report: whether the report is printed at the end, by rank 0.
+        file: where to print it; standard output by default.
 
     Raises:
         TypeError, ValueError: a parameter is not what it may be.
@@ -60,13 +61,13 @@ class TorchprofCallback(TrainingCallback, TrainerCallback):
         >>> callback.profile.save("profile.json")
     """
 
-    _data_sets = 1  # of an evaluation, which tells of the end of each
-    _evaluated = 0  # so many of them
+    _data_sets = 1  # of an evaluation; `on_evaluate` is called after each
+    _evaluated = 0  # how many of these are done
 
     def attach_to(self, trainer: Any) -> None:
-        """Be called by a trainer before those callbacks that report its logs, and after
-        the one that says when to evaluate, which is always the first. If it evaluates
-        several data sets, it must have them by now."""
+        """Put this callback into a trainer: before those that report its logs, but
+        after the one that says when to evaluate, which is always the first. If the
+        trainer is to evaluate several data sets, it must have them by now."""
         data = trainer.eval_dataset
         self._data_sets = len(data) if isinstance(data, dict) else 1
         callbacks = trainer.callback_handler.callbacks
@@ -75,8 +76,8 @@ class TorchprofCallback(TrainingCallback, TrainerCallback):
         callbacks.insert(1, self)
 
     def close(self) -> None:
-        """Measure no more: for programs that go on after `train` has raised, of which
-        callbacks are not told."""
+        """Stop measuring: for programs that go on after `train` has raised, since a
+        trainer does not tell callbacks of that."""
         self._training.end()
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -92,11 +93,11 @@ class TorchprofCallback(TrainingCallback, TrainerCallback):
     on_epoch_end = on_step_end
 
     def on_prediction_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """If nobody had said that evaluation comes, it has its first batch behind."""
+        """If nothing has announced evaluation, this comes after its first batch."""
         self._training.begin_evaluation()
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """After each data set: behind the last one, batches for training are loaded."""
+        """Called after each data set. After the last one, training goes on."""
         self._evaluated += 1
         if self._evaluated >= self._data_sets:
             self._end_evaluation()
@@ -118,7 +119,7 @@ class TorchprofCallback(TrainingCallback, TrainerCallback):
         logs: dict[str, Any] | None = None,
         **_: Any,
     ) -> None:
-        if not logs or "loss" not in logs:  # of evaluation, and of the end
+        if not logs or "loss" not in logs:  # logs of evaluation, and at the end
             return
         numbers = self._training.numbers_if_due(state.global_step)
         if numbers:

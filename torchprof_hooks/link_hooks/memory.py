@@ -22,15 +22,15 @@ class MemoryProfileHook(MemoryHook, LinkHook):
     """Measures the memory that every module takes, forward and backward.
 
     Args:
-        device: whose memory: "cpu", "cuda" or "cuda:1"; by default CUDA's current
+        device: what to measure: "cpu", "cuda" or "cuda:1"; by default CUDA's current
             device if the program has initialised CUDA by the time it enters the hook,
             else the CPU.
-        by: names are class names ("class") or qualified ones ("module").
+        by: sums are by class name ("class") or by qualified name ("module").
         history_size: how many calls `call_history` keeps. The sums are exact anyhow.
 
     Raises:
-        MemoryUnavailableError: it cannot be measured here (a RuntimeError that says
-            why: not glibc, another malloc is loaded).
+        MemoryUnavailableError: the memory cannot be measured here (a RuntimeError that
+            says why: the C library is not glibc, say, or another malloc is loaded).
         ValueError: no such device, unknown `by`, or a negative `history_size`.
 
     Example:
@@ -45,11 +45,12 @@ class MemoryProfileHook(MemoryHook, LinkHook):
     LinkName is the module; UsedBytes what the allocator handed out during its calls,
     forward and backward, with those of inner modules; AcquiredBytes what the allocator
     took from the device meanwhile; PeakBytes the highest rise of the memory in use
-    within one call; RetainedBytes what a forward call, on average, left in use that was
-    not when it began: its output, and what it keeps for backward; Occurrence the number
-    of calls, of which backward is one. Since modules contain each other, the bytes of
-    different names overlap (``summary(own=True)`` leaves inner modules out); the totals
-    count every byte once. For the CPU see the hook of this name for functions.
+    within one call; RetainedBytes by how much the memory in use rose, on average, from
+    begin to end of a forward call: its output, and what it keeps for backward;
+    Occurrence the number of calls, a backward counted as one. Since modules contain
+    each other, the bytes of different names overlap (``summary(own=True)`` leaves inner
+    modules out); `total_used_bytes` and `total_acquired_bytes` count every byte once.
+    For how the CPU is measured, see the hook of the same name for functions.
     """
 
     name = "MemoryProfileHook"
@@ -82,8 +83,12 @@ class MemoryProfileHook(MemoryHook, LinkHook):
         return tracker.names.infos[site.name].class_name
 
     def summary(self, *, own: bool = False) -> dict[str, MemoryHookSummary]:
-        """Sums by name (see the base class), with `retained_bytes`: the mean of what
-        forward calls left in use, inner calls included."""
+        """Sums by name, in the order in which the first calls ended.
+
+        Args:
+            own: leave out inner calls, which have sums of their own. `peak_bytes` and
+                `retained_bytes` are always those of the whole call.
+        """
         summary = super().summary(own=own)
         calls = dict.fromkeys(summary, 0)
         for sums in summary.values():

@@ -22,7 +22,7 @@ class TimerHook(CallTimes, LinkHook):
 
     Args:
         backward: measure the backward of every call as well.
-        by: names are class names ("class", as in Chainer) or qualified ones ("module").
+        by: sums are by class ("class", as in Chainer) or by qualified name ("module").
         history_size: how many calls `call_history` keeps. The sums are exact anyhow.
 
     Raises:
@@ -37,8 +37,8 @@ class TimerHook(CallTimes, LinkHook):
             Linear     41.42sec        2100
                MLP     42.09sec         700
 
-    LinkName is the class of the module, ElapsedTime the time in its calls, with what
-    they called in turn, and Occurrence the number of calls. Since modules contain each
+    LinkName is the class of the module, ElapsedTime the time in its calls, inner calls
+    included, and Occurrence the number of calls. Since modules contain each
     other, the times of different names overlap; `total_time` counts every moment once.
 
     Unlike Chainer's, this hook does not wait for the device: the times are the host's.

@@ -1,1 +1,1 @@
-"""Clocks: the only code that knows one device from another."""
+"""Clocks and memory of devices, the place of a process in its run, and signals."""

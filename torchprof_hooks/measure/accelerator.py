@@ -11,10 +11,9 @@ class Accelerator:
     """What torch knows of a kind of device, under the names that ``torch.cuda`` has for
     it, so that clocks and counters work with either.
 
-    All of it is asked of ``torch.accelerator`` and ``torch.Event``, which know every
-    device that has registered with torch: Intel's XPU, Apple's MPS, and those that are
-    packages of their own. What one of them does not have is left out by what it can do,
-    never by its name.
+    It asks ``torch.accelerator`` and ``torch.Event``, which know every device that has
+    registered with torch: Intel's XPU, Apple's MPS, and those that are packages of
+    their own. What a device can do is found out by asking, never by its name.
 
     kind: the type of device, as in ``torch.device(kind)``.
     """
@@ -28,21 +27,22 @@ class Accelerator:
         return bool(asked()) if callable(asked) else self._has_memory_in_use()
 
     def current_stream(self) -> torch.Stream:
-        """The queue of work that the running thread puts into."""
+        """The queue that the running thread puts its work into."""
         return torch.accelerator.current_stream()
 
     def is_current_stream_capturing(self) -> bool:
-        """Whether that is being captured into a graph: never where there are none."""
+        """Whether the current stream is being captured into a graph; False where the
+        device has no graphs."""
         asked = getattr(self._module(), "is_current_stream_capturing", None)
         return bool(asked()) if callable(asked) else False
 
     def Event(self, *, enable_timing: bool) -> torch.Event:  # noqa: N802
-        """A new event, which takes the time at which the device comes past it."""
+        """A new event, which takes the time at which the device comes to it."""
         return torch.Event(self.kind, enable_timing=enable_timing)
 
     def takes_times(self) -> bool:
-        """Whether events tell when the device came past them. Of a device that is in
-        use; does not wait for it."""
+        """Whether events tell when the device came to them. The device must be in use;
+        does not wait for it."""
         begin, end = (self.Event(enable_timing=True) for _ in range(2))
         try:
             begin.record(self.current_stream())
@@ -59,12 +59,12 @@ class Accelerator:
         return torch.accelerator.current_device_index()
 
     def device_count(self) -> int:
-        """How many there are."""
+        """How many devices of this kind there are."""
         return torch.accelerator.device_count()
 
     def get_allocator_backend(self) -> str:
-        """``"native"`` if its allocator counts what it hands out, and torch asks it:
-        since 2.9. Before the device is in use, only the latter is known."""
+        """``"native"`` if the allocator counts what it hands out, and torch can ask it
+        (since 2.9). Before the device is in use, only the latter is known."""
         if not hasattr(torch.accelerator, "memory_stats"):
             return ""
         counts = not self.is_initialized() or self.memory_stats_as_nested_dict()
@@ -103,7 +103,7 @@ def current_accelerator() -> str | None:
 
 
 def wait_for_accelerator() -> None:
-    """Until the current device has done all that it was given, if it is in use."""
+    """Wait until the current device has done all its work, if it is in use."""
     kind = current_accelerator()
     if kind is not None and Accelerator(kind).is_initialized():
         torch.accelerator.synchronize()

@@ -17,12 +17,12 @@ class AllocatorCounter:
     """The own counters of a device's allocator: CUDA's, or that of an `Accelerator`.
 
     They are all zero until the program itself has initialised the device. Without an
-    index it is the device that is current at the first reading after that.
+    index, the device that is current at the first reading after that is meant.
 
     Raises:
         MemoryUnavailableError: the allocator does not count.
-        ValueError: there is no such device. (Before it is initialised, that is not
-            known; then a later reading fails.)
+        ValueError: there is no such device. (As long as devices are not initialised,
+            that is not known, and a later reading fails instead.)
     """
 
     is_net = False
@@ -38,7 +38,8 @@ class AllocatorCounter:
         self.check_index()
 
     def check_index(self) -> None:
-        """See above. Counting devices before the program does may start the driver.
+        """Check that the device exists, if devices are initialised: counting them
+        earlier may start the driver.
 
         Raises:
             ValueError: the device has come into use, and there is none of this index.
@@ -56,7 +57,7 @@ class AllocatorCounter:
             self.index = self._device.current_device()
             self.name = f"{self.kind}:{self.index}"
         stats = self._device.memory_stats_as_nested_dict(self.index)
-        if not stats:  # which was not known before the device was in use
+        if not stats:  # it does not count, which shows only when it is in use
             return 0, 0, 0, 0
         used = stats["allocated_bytes"]["all"]
         acquired = stats["reserved_bytes"]["all"]["allocated"]

@@ -45,13 +45,13 @@ def check_clock(device_clock: object) -> None:
         )
 
 
-#: What an allocator has taken from a device. Those that do not cache reserve nothing.
+#: Counters of what was taken from a device. Allocators without a cache reserve nothing.
 _KEPT: Final = ("reserved", "allocated")
 
 
 class EventClock:
     """Stamps as timing events on the current stream of ``torch.cuda``, or of another
-    device of which the same can be asked.
+    device with the same interface (see `Accelerator`).
 
     No stamp is taken before the program itself has initialised the device, nor on a
     device that it keeps nothing on (an event would take some hundred megabytes of that
@@ -59,7 +59,7 @@ class EventClock:
     timing event is an error. Events are used again as soon as nothing refers to their
     stamp any more.
 
-    device_type: by which torch knows the device, if it is one of torch's own.
+    device_type: torch's name for the device, None if torch does not know it.
     """
 
     def __init__(self, device: Any = torch.cuda, name: str = "cuda") -> None:
@@ -70,7 +70,7 @@ class EventClock:
         #: Whether the current stream is being captured into a graph. The device's own
         #: function, for it is called at each stamp.
         self.is_capturing: Callable[[], bool] = device.is_current_stream_capturing
-        # By the index of the device: that of its first record is an event's for good.
+        # By the index of the device: an event stays on the one of its first record.
         self._pools: dict[int, list[Any]] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -93,7 +93,7 @@ class EventClock:
             return None
         try:
             event = pool.pop()
-        except IndexError:  # asking before would be too early: there are other threads
+        except IndexError:  # not asked before: another thread may take the last one
             event = device.Event(enable_timing=True)
         try:
             event.record(stream)
@@ -102,8 +102,8 @@ class EventClock:
         return _EventStamp(event, pool)
 
     def waits(self) -> bool | None:
-        """Whether the current stream, of a device that is in use, has done all that it
-        was given; None where that cannot be asked: it ends the capture of a graph."""
+        """Whether the current stream, of a device that is in use, has done all its
+        work; None if it cannot tell, or if asking would end the capture of a graph."""
         if self.is_capturing():
             return None
         try:
@@ -114,14 +114,14 @@ class EventClock:
     def is_in_use(self, index: int) -> bool:
         """Whether the program has put anything on a device, as far as is known."""
         if self._device.get_allocator_backend() != "native":
-            return True  # which does not count
+            return True  # this allocator does not count
         stats = self._device.memory_stats_as_nested_dict(index)
         return any(stats[f"{of}_bytes"]["all"]["allocated"] for of in _KEPT)
 
     def is_done(self, stamp: _EventStamp) -> bool:
         try:
             return bool(stamp.event.query())
-        except RuntimeError:  # it has failed since, and comes past nothing any more
+        except RuntimeError:  # the device has failed since, and will not come to it
             return True
 
     def wait(self, stamp: _EventStamp) -> None:
@@ -164,7 +164,7 @@ class AcceleratorClock(EventClock):
 class _EventStamp:
     """Holds an event for as long as somebody needs its time.
 
-    pool: where it came from, one for each device.
+    pool: the unused events of its device, to which it returns.
     """
 
     __slots__ = ("event", "pool")

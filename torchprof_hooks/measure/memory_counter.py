@@ -24,7 +24,7 @@ class MemoryCounter(Protocol):
     The difference of two readings is what happened between them, on all threads.
     """
 
-    #: Whether used bytes sink when memory is freed. If not, they only ever rise.
+    #: Whether used bytes fall when memory is freed. If not, they only ever rise.
     is_net: bool
 
     @property
@@ -56,9 +56,9 @@ class _MallInfo2(ctypes.Structure):
     )
 
 
-#: More than 32 MiB: when glibc frees a mapped block up to that size it moves its
-#: threshold for mapping blocks, and the program would run with another one because of
-#: the probe. Nobody writes to the block, so that no memory is really taken.
+#: More than 32 MiB: when glibc frees a mapped block up to that size, it moves its
+#: threshold for mapping blocks, so that the probe would change how the program runs.
+#: Nobody writes to the block, so that no memory is really taken.
 _PROBE_BYTES: Final = 40 * 2**20
 
 #: Another thread may allocate or free as much during a probe, though hardly always.
@@ -68,7 +68,7 @@ _PROBE_TRIES: Final = 10
 class CpuMemoryCounter:
     """The C allocator's counters in this process: glibc's ``mallinfo2``.
 
-    All of them are net: glibc does not keep what it handed out and got back. Small
+    All of them are net: glibc keeps no sum of what it handed out and got back. Small
     blocks that a thread has freed and keeps for itself (tcache) count as in use, and
     Python's small objects are not seen: Python maps the memory for them by itself.
 
@@ -101,7 +101,7 @@ class CpuMemoryCounter:
         return current, info.arena + mapped, current, current
 
     def _follows_torch(self) -> bool:
-        """Whether the counter rises and sinks with a block that torch allocates."""
+        """Whether the counter rises and falls with a block that torch allocates."""
         _, _, before, _ = self.read()
         # A bare storage: no mode sees it being made, and nothing fills it.
         block = torch.UntypedStorage(_PROBE_BYTES, device="cpu")  # type: ignore[no-untyped-call]
@@ -148,10 +148,10 @@ def memory_counter(
     of accelerator.
 
     option: what the user calls the device, for errors.
-    of_cpu: makes that of the CPU.
+    of_cpu: makes the counter of the CPU.
 
-    Without a device it is the accelerator's current one if the program has initialised
-    that, else the CPU. Does not initialise it.
+    Without a device, the accelerator's current one is measured if the program has
+    initialised that, else the CPU. This does not initialise it.
 
     Raises:
         TypeError, ValueError: not a device, or not one whose memory can be measured.

@@ -39,14 +39,14 @@ _LAUNCHERS: Final = (
     ),
     ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),
 )
-#: Their names of the run. torchrun calls a run "none" that was given no name.
+#: Variables with the name of the run. torchrun calls a run without a name "none".
 _RUNS: Final = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "OMPI_MCA_ess_base_jobid")
 _NO_RUN: Final = "none"
 
 
 def find_place(environment: Mapping[str, str]) -> Place:
     """The place of this process, as its launcher says, or else ``torch.distributed``.
-    Without either, it is alone."""
+    Without either, the process is alone."""
     for names in _LAUNCHERS:
         rank, world_size, local_rank = (_number(environment.get(n)) for n in names)
         if rank is not None and world_size is not None and rank < world_size != 1:
@@ -76,7 +76,7 @@ class Origin:
         self._coordinates: tuple[Coordinate, ...] = ()
 
     def look(self) -> Place:
-        """The place of the process: to be called while it is in its group, too, which
+        """The place of the process. To be called while it is in its group, too, which
         it may have left by the end."""
         if self._place.world_size == 1:
             self._place = find_place(os.environ)
@@ -85,7 +85,7 @@ class Origin:
         return self._place
 
     def provenance(self, has_ended: bool) -> Provenance:
-        """What to write into a profile that tells of all until now."""
+        """The provenance of a profile that tells of all until now."""
         runs = (os.environ.get(name, "") for name in _RUNS)
         return Provenance(
             *self.look(),
@@ -109,7 +109,7 @@ def _number(text: str | None) -> int | None:
 
 
 def _device() -> str:
-    """Does not initialise the device if the program has not."""
+    """The device that the process uses. Does not initialise it."""
     kind = current_accelerator()
     if kind == "cuda" and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         number = torch.cuda.current_device()

@@ -1,4 +1,4 @@
-"""Work that nobody is to see."""
+"""Work that the program's trackers and modes must not see."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from torchprof_hooks.measure.uninterrupted import uninterrupted
 
 
 def in_own_thread(work: Callable[[], object]) -> bool:
-    """Do this in a thread of its own, where neither trackers nor modes of other threads
-    look, nor what else they have switched on: autocast, say. Whether it was done: since
-    Python 3.12, a program that is ending gets no new threads.
+    """Do `work` in a new thread, which neither trackers and modes of other threads nor
+    their settings, such as autocast, reach. Returns whether it was done: since Python
+    3.12, a program that is ending gets no new threads.
 
-    An interrupt waits for the thread: a program that ends while torch works in one
-    aborts.
+    Interrupts are delayed until the thread is done: a program that ends while torch
+    works in another thread aborts.
     """
     thread = threading.Thread(target=work)
     with uninterrupted():

@@ -16,22 +16,22 @@ from torchprof_hooks.profiles.operations.utilisation import Bandwidth, Peak
 
 
 def _by_type(half: float, **others: float) -> Mapping[str, float]:
-    """half: of bfloat16 and of float16."""
+    """half: the TFLOP/s of bfloat16 and of float16."""
     return {"bfloat16": half, "float16": half, **others}
 
 
 _H100: Final = _by_type(989.5, float64=67, float32=67, tf32=494.5)
 _A100: Final = _by_type(312, float64=19.5, float32=19.5, tf32=156)
 
-#: What is in the name that torch tells of a device; GB/s, read and written taken
-#: together; and TFLOP/s by type of numbers, dense. NVIDIA's names are matched to their
-#: end: parts of a device (``... MIG 1g.5gb``, ``GRID A100-10C``) are not the device.
+#: A pattern for torch's name of a device; GB/s, read and written taken together; and
+#: TFLOP/s by type of numbers, dense. NVIDIA's names are matched to their end: parts of
+#: a device (``... MIG 1g.5gb``, ``GRID A100-10C``) are not the device.
 #:
-#: Tensor (or matrix) cores, but for float32 on NVIDIA's, which do not have that: there
-#: "tf32" is what products take if torch may round their inputs.
+#: Numbers are those of tensor (or matrix) cores, but for float32, which NVIDIA's tensor
+#: cores do not have: "tf32" is for float32 products whose inputs torch may round.
 #:
-#: Sources, which tell most numbers of operations with sparsity, twice as high (half is
-#: given here): NVIDIA H200, H100, A100 (40 GB and 80 GB), V100, A10, L4 and L40S Tensor
+#: Sources, most of which give numbers with sparsity, twice as high (half of that is
+#: here): NVIDIA H200, H100, A100 (40 GB and 80 GB), V100, A10, L4 and L40S Tensor
 #: Core GPU data sheets, T4 data sheet and product brief; AMD Instinct MI300X data
 #: sheet.
 _DATA_SHEETS: Final[tuple[tuple[str, int, Mapping[str, float]], ...]] = (
@@ -60,13 +60,13 @@ _SIZES: Final = (512, 1024, 2048)
 _QUICK_NS: Final = 25_000_000
 _PRODUCTS: Final = 5
 
-#: Bytes of what is summed up: at least so many, and so many times what the caches hold,
-#: but not more than the most.
+#: Bytes of each tensor that is summed: at least `_LEAST`, and `_CACHES` times what the
+#: largest cache holds, but at most `_MOST`.
 _LEAST: Final = 64 << 20
 _CACHES: Final = 2
 _MOST: Final = 512 << 20
 _SUMS: Final = 3
-#: A sum in place reads both, and writes one.
+#: A sum in place reads both tensors, and writes one.
 _MOVED: Final = 3
 
 #: Where Linux tells of the caches of the first core.
@@ -94,7 +94,7 @@ def data_sheet_bandwidth(device_name: str) -> Bandwidth | None:
 
 
 def device_peak(dtype: str, device_type: str) -> Peak | None:
-    """That of the current device of a type, None if it is not known without trying.
+    """The peak of the current device of a type, None if it is not known without trying.
     Devices that the program does not use are not asked."""
     if dtype == "float32" and rounds_products():
         dtype = "tf32"
@@ -103,7 +103,7 @@ def device_peak(dtype: str, device_type: str) -> Peak | None:
 
 
 def device_bandwidth(device_type: str) -> Bandwidth | None:
-    """The same for its memory."""
+    """How fast that device's memory is, None if it is not known without trying."""
     name = _device_name(device_type)
     return None if name is None else data_sheet_bandwidth(name)
 
@@ -161,7 +161,7 @@ def _threads() -> str:
 
 
 def summed_bytes(cache_bytes: int) -> int:
-    """How much is to be summed up where the largest cache holds so much."""
+    """Bytes of each tensor to sum, if the largest cache holds `cache_bytes`."""
     return min(max(_LEAST, _CACHES * cache_bytes), _MOST)
 
 
@@ -179,7 +179,7 @@ def largest_cache_bytes() -> int:
 
 
 def _product_ns(size: int, dtype: torch.dtype) -> int:
-    """Of two matrices; 0 where this type has no products, or there is no memory."""
+    """Time of a product of matrices; 0 if the type has none, or there is no memory."""
 
     def make() -> Callable[[], object]:
         matrix = torch.full((size, size), 1 / size, dtype=dtype, device="cpu")
@@ -190,7 +190,7 @@ def _product_ns(size: int, dtype: torch.dtype) -> int:
 
 
 def _sum_ns(size: int) -> int:
-    """In place; 0 where there is no memory."""
+    """Time of a sum in place; 0 where there is no memory."""
 
     def make() -> Callable[[], object]:
         # Written to, so that the system has given the memory.
@@ -203,7 +203,7 @@ def _sum_ns(size: int) -> int:
 
 
 def _shortest_ns(make: Callable[[], Callable[[], object]], count: int) -> int:
-    """The shortest of so many tries of what is made; 0 where it fails."""
+    """The shortest of `count` runs of what `make` returns; 0 if that fails."""
     tries = []
     try:
         with torch.no_grad():

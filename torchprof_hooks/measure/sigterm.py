@@ -13,7 +13,8 @@ from typing import Final
 
 from torchprof_hooks.measure.uninterrupted import meant_handler
 
-#: How long an import may go on that SIGTERM came in: a program may train in one.
+#: How long the report waits for an import in which SIGTERM came. Not until it ends: a
+#: program may train in one.
 PATIENCE_S: Final = 1.0
 _PAUSE_S: Final = 0.01
 #: Where Python's own code for imports is from.
@@ -33,15 +34,15 @@ class Sigterm:
         self._until_s: float | None = None  # when patience ends, if it has come
 
     def heed(self) -> None:
-        """From now on, unless the program does. Only the main thread can set that
-        up."""
+        """Handle SIGTERM from now on, unless the program does. Only the main thread can
+        set a handler."""
         is_main = threading.current_thread() is threading.main_thread()
         if is_main and meant_handler(signal.SIGTERM) == signal.SIG_DFL:
             signal.signal(signal.SIGTERM, self._come)
 
     def _come(self, number: int, frame: FrameType | None) -> None:
         if meant_handler(number) != self._come:
-            return  # called by the handler that took our place: what follows is its own
+            return  # called by the handler that took our place, which does the rest
         if self._is_due():
             # The report may need just the module that is only half there.
             if _is_importing(frame) and self._comes_again():
@@ -51,20 +52,21 @@ class Sigterm:
         os.kill(os.getpid(), signal.SIGTERM)
 
     def _comes_again(self) -> bool:
-        """Have it come again in a moment. Whether it will: not for ever."""
+        """Have the signal sent again in a moment. Returns False after `PATIENCE_S`, or
+        if there is no way to send it."""
         now_s = time.monotonic()
         self._until_s = self._until_s or now_s + PATIENCE_S
         if now_s >= self._until_s:
             return False
         try:
-            # Not by `threading`: this thread may have been interrupted in a lock of it.
+            # Not by `threading`: the code that was interrupted may hold a lock of it.
             start_new_thread(_send_again, (os.getpid(),))
         except RuntimeError:  # since Python 3.12, of a program that is ending
             return self._comes_by_alarm()
         return True
 
     def _comes_by_alarm(self) -> bool:
-        """The same without a thread, if the program has no use for alarms."""
+        """Have it sent again by an alarm, if the program does not use alarms itself."""
         if not hasattr(signal, "setitimer"):  # as on Windows
             return False
         is_free = meant_handler(signal.SIGALRM) == signal.SIG_DFL

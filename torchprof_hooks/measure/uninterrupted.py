@@ -23,8 +23,8 @@ _Handler = Callable[[int, FrameType | None], Any]
 
 @contextmanager
 def uninterrupted() -> Iterator[Delay]:
-    """Python's signal handlers run after the block instead of inside of it. Python runs
-    them in the main thread only."""
+    """Delay Python's signal handlers until after the block. In other threads, there is
+    nothing to do: Python runs handlers in the main thread only."""
     delay = Delay()
     if threading.current_thread() is not threading.main_thread():
         yield delay
@@ -37,8 +37,8 @@ def uninterrupted() -> Iterator[Delay]:
 
 
 def meant_handler(number: int) -> Any:
-    """The program's handler of a signal, also where a stand-in is still in its place
-    that passes signals on."""
+    """The program's handler of a signal, even if a stand-in, which passes signals on,
+    is still in its place."""
     return _meant(signal.getsignal(number))
 
 

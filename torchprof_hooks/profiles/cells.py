@@ -54,10 +54,9 @@ def without_functions(cells: Cells, infos: Infos) -> tuple[Cells, Infos]:
 
     A function's own time becomes that of the module that called it, in the same phase.
     If no module called it, it is time outside of modules, or of backward outside of
-    modules. So a
-    function that is called again by an activation checkpoint counts as recompute of
-    its module. (Where functions are not recorded, such a call is not seen, unless it
-    is made in a module that is recomputed; its time is backward then.)
+    modules. So a function that is called again by an activation checkpoint counts as
+    recompute of its module. (Where functions are not recorded, such a call is not seen,
+    and its time counts as backward, unless it is made in a module that is recomputed.)
     """
     if not has_functions(infos):
         return cells, infos
@@ -98,9 +97,9 @@ def without_modules(cells: Cells, infos: Infos) -> tuple[Cells, Infos]:
 
 
 def with_counted(cells: Cells) -> Cells:
-    """The same cells, which say how much of their own time was in calls whose
-    floating-point operations are known. It is to be asked before functions become parts
-    of modules."""
+    """The same cells, with `counted_ns`: how much of their own time was in calls whose
+    floating-point operations are known. To be called before functions become parts of
+    modules: after that, their times are not known apart."""
     if not any(totals.flops for totals in cells.values()):
         return cells
     return {
@@ -116,8 +115,8 @@ def enclosing_module(path: Chain, infos: Infos) -> str:
 
 
 def call_site(path: Chain, infos: Infos) -> str:
-    """The name of the call at the end of a chain. That of a function has the module
-    around it in front: ``Net.head: linear(32x64, 256x64)``."""
+    """The name of the call at the end of a chain. A function has the module around it
+    in front of its name: ``Net.head: linear(32x64, 256x64)``."""
     name, module = path[-1], enclosing_module(path, infos)
     is_inside = infos[name].kind == "function" and module
     return f"{module}: {name}" if is_inside else name
@@ -137,7 +136,7 @@ def all_cells(one: Cells, other: Cells) -> dict[CellKey, Totals]:
 
 
 def broken_promise(cells: Cells, infos: Infos, wall_ns: int) -> str:
-    """What is wrong with the cells of a run that took so long, "" if nothing."""
+    """What is wrong with the cells of a run that took `wall_ns`, "" if nothing."""
     unknown = {name for path, _ in cells for name in path} - infos.keys()
     if unknown:
         return f"has cells of {min(unknown)!r}, which is not among the modules"
@@ -157,11 +156,10 @@ def overhead_ns(item: tuple[CellKey, Totals]) -> int:
 
 
 def own_times(cells: Cells) -> dict[CellKey, int]:
-    """Own times without the time that measuring took in them. That becomes time of the
-    profiler, so that they still add up to the wall time.
+    """Own times without the time that measuring took in them. What is taken off becomes
+    time of the profiler, so that all still adds up to the wall time.
 
-    Costs are estimates. A cost that is larger than the own time of its cell is cut to
-    that.
+    Costs are estimates: one may be larger than its cell's own time, and is cut to it.
     """
     times: dict[CellKey, int] = {}
     taken_ns = 0
@@ -178,7 +176,7 @@ def own_times(cells: Cells) -> dict[CellKey, int]:
 
 
 def without_overhead(cells: Cells) -> Cells:
-    """The same cells with these own times."""
+    """The same cells with the own times of `own_times`, and no overhead."""
     kept: dict[CellKey, Totals] = {}
     for key, own_ns in own_times(cells).items():
         totals = cells.get(key, _NOTHING)

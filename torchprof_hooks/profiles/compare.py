@@ -16,7 +16,7 @@ from torchprof_hooks.profiles.totals import Totals
 #: makes the others look a little more alike than they are.)
 RISK: Final = 0.01
 
-#: With fewer calls than that, none is left out of a mean.
+#: With fewer calls than this, the mean is over all: not even the slowest is left out.
 _ENOUGH_CALLS: Final = 3
 
 #: The name of a row, and a phase.
@@ -27,8 +27,8 @@ class MeanDuration(NamedTuple):
     """The mean duration of calls, with the calls that they made.
 
     calls: how many there were.
-    averaged: of how many it is the mean.
-    error_ns2: the square of its standard error (inf: there was only one call).
+    averaged: over how many of them the mean is.
+    error_ns2: the square of the mean's standard error (inf: there was only one call).
     """
 
     calls: int
@@ -41,9 +41,9 @@ class MeanDuration(NamedTuple):
 class Change:
     """The calls of one row in one phase, in both profiles.
 
-    noise_ns: difference of the means up to which it may be chance (inf: one of the two
-        has a single call, so that nothing is known of its spread).
-    threshold: difference in relation to the old mean up to which it does not matter.
+    noise_ns: how much the means may differ by chance (inf: one of the two has a single
+        call, so that nothing is known of its spread).
+    threshold: how much they may differ, as a share of the old mean, without mattering.
     """
 
     name: str
@@ -66,7 +66,7 @@ class Change:
 
     @property
     def verdict(self) -> Literal["slower", "faster", ""]:
-        """What it became, "" if that does not matter."""
+        """Whether the calls became slower or faster, "" if that does not matter."""
         if not self.matters:
             return ""
         return "slower" if self.difference_ns > 0 else "faster"
@@ -84,8 +84,8 @@ class Change:
 class Comparison:
     """The result of `compare`.
 
-    changes: of what was called in both, the most expensive first.
-    gone, added: what was called only in the old, or only in the new one.
+    changes: of rows and phases with calls in both profiles, the most expensive first.
+    gone, added: those with calls only in the old, or only in the new profile.
     """
 
     old: Profile
@@ -108,16 +108,16 @@ class Comparison:
 def compare(
     old: Profile, new: Profile, by: Grouping = "module", threshold: float = 0.05
 ) -> Comparison:
-    """Compare what calls take, for each row of `Profile.rows(by)` and each phase.
+    """Compare how long calls take, for each row of `Profile.rows(by)` and each phase.
 
-    Compared are mean durations on the host, with inner calls: only of these is the
+    Mean durations on the host are compared, with inner calls: only of these is the
     spread known. Numbers of steps or calls need not be the same. A row is slower if its
     mean grew by more than the threshold, and by more than chance explains (Welch's
-    t-test, one-sided; the risk is that of the whole table, shared out equally). Time
-    that is not spent in calls, and that of the profiler itself, is not compared.
+    t-test, one-sided; the risk for the whole table is divided equally among its rows).
+    Time outside of calls, and that of the profiler itself, is not compared.
 
-    What changes from one run to the next, such as the load of the machine, is not in
-    the spread within a run. It is in that of a few runs merged.
+    What changes from one run to the next, such as the load of the machine, does not
+    show in the spread within one run. It does in that of a few runs merged.
 
     threshold: 0.05 is 5 %.
 
@@ -180,7 +180,7 @@ def noise_bound_ns(old: MeanDuration, new: MeanDuration, risk: float) -> float:
     error_ns2 = old.error_ns2 + new.error_ns2
     if error_ns2 in (0, inf):
         return error_ns2
-    # Parts of 1, since squares of these squares may be beyond floating point.
+    # Shares, since the squares of the errors may be beyond floating point.
     parts = [(mean.error_ns2 / error_ns2, mean.averaged - 1) for mean in (old, new)]
     freedom = 1 / sum(part**2 / others for part, others in parts)
     return _t_quantile(risk, freedom) * sqrt(error_ns2)

@@ -1,6 +1,6 @@
 """The errors of this package.
 
-Where a class of Python's says it all, that is raised: `TypeError` and `ValueError` for
+Where a built-in exception says it all, it is raised: `TypeError` and `ValueError` for
 parameters, `KeyError` for names of hooks, `RuntimeError` for calls out of order.
 """
 

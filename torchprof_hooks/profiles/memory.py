@@ -1,4 +1,4 @@
-"""Memory, in bytes: what calls took of it, and how high a run rose."""
+"""Memory, in bytes: how much calls took, and the peak of a run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class MemoryTotals:
 
     used_bytes: handed out by the allocator during the calls. Freed bytes count all the
         same (gross); where only the C allocator could be asked, they are subtracted
-        (net), so that it can be negative.
+        (net), so that the result can be negative.
     acquired_bytes: taken by the allocator from the device, or from the system.
     retained_bytes: bytes in use when the calls returned less those in use when they
         began: what forward leaves behind, mostly for backward. Other phases free memory
@@ -43,8 +43,8 @@ class MemoryTotals:
         )
 
     def without(self, other: MemoryTotals) -> MemoryTotals:
-        """What is left of these bytes without those of some of the calls. The peak may
-        be that of any call."""
+        """These bytes less those of some of the calls, `other`. The peak stays: any of
+        the calls left may have set it."""
         if other == NO_MEMORY:
             return self
         return MemoryTotals(
@@ -55,7 +55,7 @@ class MemoryTotals:
         )
 
     def scaled(self, calls: float) -> MemoryTotals:
-        """Those of so many times as many calls like these. No call is larger."""
+        """The bytes of `calls` times as many calls. The peak stays: it is per call."""
         if self is NO_MEMORY:
             return self
         return MemoryTotals(
@@ -99,7 +99,7 @@ class MemorySummary:
     @property
     def peaks_are_lower_bounds(self) -> bool:
         """Whether levels were read only where calls begin and end, so that peaks in
-        between are missed. That is so with the C allocator, which keeps no peak."""
+        between are missed: with the C allocator, which keeps no peak."""
         return self.is_net and "cpu" in self.source.split(", ")
 
     def merge(self, other: MemorySummary) -> MemorySummary:

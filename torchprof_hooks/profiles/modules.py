@@ -19,7 +19,7 @@ class ModuleInfo:
 
     class_name: the class of the module, or the name of the function ("" for rows that
         are neither).
-    kind: "module", "function", or which of the rows that are neither.
+    kind: "module", "function", or the kind of a row that is neither (see `Kind`).
     aliases: other qualified names of a shared module, sorted.
     compiled: whether it runs code made by torch.compile, whose inside is not visible.
     implementation: what runs a function: "C" (torch's own C++), "Py" (a function
@@ -28,8 +28,8 @@ class ModuleInfo:
     inputs: data type and device of a call's first input tensors, as they were when the
         call was first made at each place: ``float32@cpu``. () where calls are not told
         apart by their shapes, `MIXED_INPUTS` if places differ.
-    autocast: the type that autocast was to make the inputs of products at that call:
-        ``bfloat16``; "" where it was off.
+    autocast: the type to which autocast was to convert the inputs of matrix products at
+        that call: ``bfloat16``; "" where autocast was off.
     place: of an outermost module, and of a function called from outside of modules,
         "called first at train.py:42"; of a profiled function, "made at train.py:42".
     order: place among the names of a run, in the order of their first calls.
@@ -72,7 +72,7 @@ class ModuleInfo:
 def all_modules(
     one: Mapping[str, ModuleInfo], other: Mapping[str, ModuleInfo]
 ) -> dict[str, ModuleInfo]:
-    """What two runs know of names together."""
+    """The descriptions of the names of two runs together."""
     modules = dict(one)
     for name, info in other.items():
         modules[name] = modules[name].merge(info) if name in modules else info

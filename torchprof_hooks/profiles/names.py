@@ -29,11 +29,11 @@ CALLED_PHASES: Final[tuple[Phase, ...]] = ("forward", "recompute")
 #: Phases that are parts of a backward pass.
 BACKWARD_PHASES: Final[tuple[Phase, ...]] = ("backward", "recompute")
 
-#: Of rows. "backward" is backward time that no module owns.
+#: Kinds of rows. "backward" is backward time that no module owns.
 Kind = Literal["module", "function", "backward", OtherPhase, "unsampled"]
 OUTSIDE_NAME: Final = "(outside modules)"
-#: The same time between a backward pass and the next forward, if no optimizer of torch
-#: steps: most likely that of another optimizer.
+#: Time outside of modules between a backward pass and the next forward, if no torch
+#: optimizer steps: most likely that of another optimizer.
 AFTER_BACKWARD_NAME: Final = "(outside modules, after backward)"
 BACKWARD_NAME: Final = "(backward outside modules)"
 #: Time of a backward pass before its first node runs and after the last one has: the

@@ -1,5 +1,5 @@
-"""Parts of a run: what came until the first training step had ended, the loop after it,
-and all of it without what measuring took."""
+"""Parts of a profile: the start-up, until the first training step has ended; the loop
+after it; and the whole without the time that measuring took."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from torchprof_hooks.profiles.totals import Totals
 if TYPE_CHECKING:
     from torchprof_hooks.profiles.profile import Profile
 
-#: Fields of `Totals` of which a part of a run has no more than all of it.
+#: Fields of `Totals` that are never larger in a part of a run than in all of it.
 _SUMS: Final = (
     "calls",
     "self_ns",
@@ -40,11 +40,11 @@ _NOTHING: Final = Totals()
 
 @dataclass(frozen=True, slots=True)
 class FirstSteps:
-    """The first training steps of runs, with what came before them, as far as they are
-    known apart: those that an optimizer of torch's has ended.
+    """The first training step of each run, with what came before it. Only where a torch
+    optimizer has ended it is the end of a first step known.
 
-    steps: how many.
-    cells: as those of the profile, which have these numbers, too.
+    steps: how many first steps there are.
+    cells: like `Profile.cells`, in which these numbers are included.
     """
 
     steps: Count = 0
@@ -57,7 +57,7 @@ class FirstSteps:
         return FirstSteps, (self.steps, dict(self.cells))
 
     def merge(self, other: FirstSteps) -> FirstSteps:
-        """Those of both."""
+        """The first steps of both."""
         cells = all_cells(self.cells, other.cells)
         return FirstSteps(self.steps + other.steps, cells)
 
@@ -66,13 +66,13 @@ class FirstSteps:
         return "" if self.steps or not self.cells else "has cells, but no steps"
 
 
-#: Where none are known.
+#: Where no first steps are known.
 NO_FIRST_STEPS: Final = FirstSteps()
 
 
 def more_than_all(first: FirstSteps, cells: Cells, steps: int) -> str:
-    """What is wrong if these are a part of so many steps with such cells, "" if nothing
-    is."""
+    """Why `first` cannot be a part of this many steps with these cells, "" if it
+    can."""
     if first.steps > steps:
         return f"has {first.steps} first steps among {steps}"
     for key, totals in first.cells.items():
@@ -83,7 +83,7 @@ def more_than_all(first: FirstSteps, cells: Cells, steps: int) -> str:
 
 
 def within(part: Totals, whole: Totals) -> Totals:
-    """The numbers of `part`, but for those that are above those of `whole`."""
+    """`part`, with each number that is above that of `whole` cut to it."""
     sums = {name: (getattr(part, name), getattr(whole, name)) for name in _SUMS}
     traffic = part.traffic.within(whole.traffic)
     if traffic == part.traffic and all(some <= most for some, most in sums.values()):
@@ -93,14 +93,14 @@ def within(part: Totals, whole: Totals) -> Totals:
 
 
 class Parted:
-    """Has parts: a base of `Profile`."""
+    """Base of `Profile`: its parts."""
 
     __slots__ = ()
 
     @property
     def start_up(self) -> Profile:
         """What was measured until the first training step of each run had ended. Empty
-        if that is not known: without optimizers of torch's, where `max_overhead` leaves
+        if that end is not known: without torch optimizers, where `max_overhead` leaves
         the first step out, and in older files."""
         profile = self._reported_profile()
         times = profile.step_times
@@ -109,8 +109,9 @@ class Parted:
 
     @property
     def loop(self) -> Profile:
-        """The rest. Which call was the shortest, and which the longest, is known of all
-        alone: they are those of all here, as far as that can be."""
+        """What was measured after `start_up`. The shortest and the longest call are
+        known for the whole run only: they are given here as far as they can be right
+        (see `_after`)."""
         profile = self._reported_profile()
         first = profile.first
         if not first.steps:
@@ -161,9 +162,9 @@ def _part(profile: Profile, cells: Cells, steps: int, times: StepTimes) -> Profi
 
 
 def _after(whole: Totals, first: Totals | None) -> Totals:
-    """What is left without what was first. No call can have been longer than what all
-    took without the others, or what the sum of the squares allows: the longest of all
-    mostly was a first one."""
+    """`whole` without `first`. The longest call of all mostly was a first one, so the
+    longest that is left is bounded: by the sum of durations, less the shortest one for
+    each other call, and by the sum of squares."""
     if first is None:
         return whole
     calls = whole.calls - first.calls

@@ -54,15 +54,15 @@ class Profile(Reportable, Exportable, Rated, Parted):
         follow from the chains. The cells' `self_ns` add up to `wall_ns`.
     modules: a description of each name in the chains.
     wall_ns: time between entering and leaving the measured blocks, summed over threads.
-    steps: training steps that ended (see `StepTimes` for what that is).
+    steps: training steps that ended (see `StepTimes` for where a step ends).
     aborted_calls: calls that an exception went through.
     overhead_ns: estimate of the time that measuring added to `wall_ns`: the sum over
         the cells (see `Totals`), and the part that is measured exactly (planning of
         backward passes), which is a cell of its own. With `max_overhead`, what
         measuring has spent in all steps, if that is more.
     devices: names of the devices whose clock was read, sorted.
-    device_asked, device_waits: at how many begins and ends of calls it was asked
-        whether a device had done all it was given, and how often it had, and waited.
+    device_asked, device_waits: at how many begins and ends of calls the device was
+        asked whether it had done all its work; and how often it had, and so idled.
     memory: which memory was measured, and its peak; None if none was.
     undivided_passes: backward passes over nodes of several threads that have the same
         numbers, which are booked as a whole, outside of modules.
@@ -202,8 +202,8 @@ class Profile(Reportable, Exportable, Rated, Parted):
     def save(self, path: str | Path) -> None:
         """Write the profile to a JSON file (see `profile_file`).
 
-        A file that was there keeps its mode, and is replaced only when all of the new
-        one is written. Links are followed; devices and pipes are written to.
+        An existing file keeps its mode, and is replaced only when all of the new one is
+        written. Links are followed; devices and pipes are written to.
 
         Raises:
             OSError: the file cannot be written.

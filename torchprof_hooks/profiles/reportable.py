@@ -1,5 +1,5 @@
-"""Bases of profiles and profilers, and of the ranks of a run, which can print reports
-of themselves."""
+"""Base classes that give profiles, profilers and the ranks of a run their reports and
+exports."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 
 class Reportable:
-    """Has a text report, which is also what ``print`` shows of it.
+    """Base of what has a text report, which ``print`` shows, too.
 
-    Reports are imported when the first one is asked for: few programs need them.
+    The code for reports is imported with the first report: few programs need it.
     """
 
     __slots__ = ()
@@ -65,7 +65,7 @@ class Reportable:
                 left in the rows in which it was spent (see `Profile.corrected`).
 
         Raises:
-            TypeError, ValueError: a parameter is not one of these.
+            TypeError, ValueError: a parameter has an invalid type or value.
 
         Example:
             >>> print(prof.report(max_rows=5))
@@ -96,11 +96,11 @@ class Reportable:
         corrected: bool = True,
     ) -> None:
         """Print `report` with these parameters to `file`, by default standard output.
-        The screen has colours if that is a terminal, unless the environment has
+        The screen has colours if the file is a terminal, unless the environment has
         ``NO_COLOR``.
 
         Raises:
-            TypeError, ValueError: a parameter is not what it may be.
+            TypeError, ValueError: a parameter has an invalid type or value.
         """
         from torchprof_hooks.reports.text import TableLayout, report
 
@@ -111,7 +111,7 @@ class Reportable:
         print(text, file=stream)
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
-        """The report as text, where it shows no HTML."""
+        """The report as plain text, for notebook front ends that show no HTML."""
         return {"text/plain": self.report()}
 
     def __str__(self) -> str:
@@ -122,7 +122,7 @@ class Reportable:
 
 
 class Exportable:
-    """Can be turned into a page, a chart, a data frame, and numbers with names."""
+    """Base of what can become a page, a chart, a data frame, and named numbers."""
 
     __slots__ = ()
 
@@ -145,14 +145,14 @@ class Exportable:
         self, by: Grouping = "module", *, library: Library | None = None
     ) -> Any:
         """The rows as a data frame: one line for each row of `Profile.rows(by)` and
-        phase that it has, times in nanoseconds as they were measured. The column
+        each of its phases, times in nanoseconds as they were measured. The column
         ``self_ns`` adds up to the wall time.
 
         library: "pandas" or "polars", either of which is an extra; by default the first
             of them that is installed.
 
         Raises:
-            ImportError: it is not installed.
+            ImportError: the library is not installed.
             ValueError: unknown `by` or `library`.
 
         Example:
@@ -182,7 +182,7 @@ class Exportable:
         return plot(self._reported_profile().corrected(), kind, ax)
 
     def _repr_html_(self) -> str:
-        """The page, where a notebook shows what a cell returns."""
+        """The page of `to_html`, which a notebook shows as the result of a cell."""
         from torchprof_hooks.reports.html.page import framed, profile_page
 
         return framed(profile_page(self._reported_profile()))
@@ -190,7 +190,7 @@ class Exportable:
     def scalars(
         self, top: int = 10, *, since: Profile | None = None
     ) -> dict[str, float]:
-        """Numbers for TensorBoard and what is like it, by names that stay the same.
+        """Numbers for TensorBoard and similar tools, by names that stay the same.
 
         ``steps`` (measured ones), ``overhead`` (share of the time that measuring took),
         ``time/step_ms`` with ``_median_ms`` and ``_p90_ms`` (of all steps but the first
@@ -224,14 +224,14 @@ class Exportable:
 
 
 class ReportableRanks:
-    """Has a report of ranks, which is also what ``print`` shows of it."""
+    """Base of what has a report of ranks, which ``print`` shows, too."""
 
     def report(
         self, by: Grouping = "module", *, max_rows: int = 10, width: int = 120
     ) -> str:
-        """Which rank the others wait for, and where it spends that; the phases of each
-        rank, side by side; and the rows in which ranks differ (see `ranks_report` for
-        a sample).
+        """Which rank the others wait for, and where it spends that time; the phases of
+        each rank, side by side; and the rows in which ranks differ (see `ranks_report`
+        for a sample).
 
         by: what the rows are, as for `Profile.rows`.
         """

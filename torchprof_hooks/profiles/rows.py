@@ -34,8 +34,8 @@ from torchprof_hooks.profiles.totals import Totals
 class Row:
     """Everything that was booked on one module, function, or group of these.
 
-    name: qualified name of the module; or the name of the class or function; or, by
-        call, of module and function with the shapes of its inputs.
+    name: qualified name of the module; or the name of the class or function; or, when
+        grouped by call, module and function with the shapes of its inputs.
     class_name: class of the module, name of the function ("" for other rows).
     kind: "module", "function", "optimizer", "backward" (backward time that no module
         owns), "data" (waiting for batches), "waiting" (for gradients of other
@@ -82,14 +82,14 @@ class Row:
 
     @property
     def flops_cumulative(self) -> int:
-        """The same with inner calls."""
+        """Floating-point operations with inner calls, in all phases."""
         return sum(totals.flops_cumulative for totals in self.phases.values())
 
     @property
     def calls(self) -> int:
         """Forward calls of a module; calls of a function that are not a part of a
         backward pass (so also those in an optimizer's step); batches that were waited
-        for; calls of another row."""
+        for; of any other row, all calls."""
         if self.kind == "module":
             return self.phases["forward"].calls
         if self.kind == "function":
@@ -101,7 +101,7 @@ class Row:
         return sum(totals.calls for totals in self.phases.values())
 
 
-#: Of a phase in which nothing was booked.
+#: The totals of a phase in which nothing was booked.
 NOTHING: Final = Totals()
 
 
@@ -113,12 +113,12 @@ class PhaseSums:
         self._inside: dict[Phase, tuple[int, int, MemoryTotals, int, int]] = {}
 
     def add_own(self, phase: Phase, totals: Totals) -> None:
-        """A cell of the row itself."""
+        """Add a cell of the row itself."""
         # Also the first one is added: without calls, there is no shortest or longest.
         self._own[phase] = self._own.get(phase, NOTHING) + totals
 
     def add_inside(self, phase: Phase, totals: Totals) -> None:
-        """A cell of the row, or of a call inside of the row."""
+        """Add a cell of the row, or of a call inside of it."""
         inside = self._inside.get(phase, (0, 0, NO_MEMORY, 0, 0))
         host_ns, device_ns, memory, flops, counted_ns = inside
         self._inside[phase] = (
@@ -180,7 +180,7 @@ class _Group(NamedTuple):
         return _Group(self.name, self.info.merge(other.info), module)
 
 
-#: By the name of what is called at a place: the name of its group, and those below.
+#: For each name that is called at a place: its group, and the same for calls inside.
 _Below = dict[str, tuple[str, "_Below"]]
 
 
@@ -235,7 +235,7 @@ def _group(path: Chain, infos: Infos, by: str) -> _Group:
     return _Group(name, ModuleInfo(info.class_name, info.kind), "")
 
 
-#: What a row has of the description of its name.
+#: Fields that a row takes over from the `ModuleInfo` of its name.
 _DESCRIBED: Final = (
     *("class_name", "kind", "aliases", "compiled", "implementation"),
     *("inputs", "autocast"),

@@ -33,15 +33,15 @@ class Bucket(NamedTuple):
 class StepTimes(NamedTuple):
     """Durations of training steps and of evaluation calls, in nanoseconds.
 
-    A training step ends with that of the optimizer (of several, with the last one of a
-    round of all of them), however many calls it is made of; without optimizers of
-    torch, it ends where the next forward after a backward pass begins; without modules
-    either, with each pass. An evaluation is a call from outside of all others in which
+    A training step ends with the optimizer's step (of several optimizers, with the last
+    one of a round of all), however many calls it is made of; without torch optimizers,
+    it ends where the next forward after a backward pass begins; without modules either,
+    with each backward pass. An evaluation is a call from outside of all others in which
     no graph is made, while no graph waits for its backward pass: validation,
-    generation, inference. What comes between two of them counts for the later one, so
-    that all of it adds up.
+    generation, inference. Time between two steps or evaluations counts for the later
+    one, so that the durations add up.
 
-    Numbers and sums are exact, also after merging. Quantiles are exact to 1.1 %, since
+    Counts and sums are exact, also after merging. Quantiles are exact to 1.1 %, since
     steps whose durations differ by less share a bucket. Memory depends on the number of
     different durations, not on the number of steps.
 
@@ -50,8 +50,8 @@ class StepTimes(NamedTuple):
     evaluations, evaluation_ns: evaluation calls.
     waits: the training steps that were looked into, the first ones too, by how long
         they communicated with other processes, or waited for them; () if none has.
-    first_evaluations, first_evaluation_ns: those of the evaluation calls with which
-        runs began, before any training step: the start-up counts for them.
+    first_evaluations, first_evaluation_ns: the evaluation calls with which runs began,
+        before any training step: their time includes the start-up.
     """
 
     first_steps: Count = 0
@@ -82,12 +82,12 @@ class StepTimes(NamedTuple):
 
     @property
     def later_steps(self) -> int:
-        """How many of them were not the first of a run."""
+        """How many training steps were not the first of a run."""
         return sum(bucket.steps for bucket in self.later)
 
     @property
     def later_ns(self) -> int:
-        """The sum of their durations."""
+        """What the training steps that were not the first of a run took together."""
         return sum(bucket.total_ns for bucket in self.later)
 
     @property
@@ -107,12 +107,12 @@ class StepTimes(NamedTuple):
 
     @property
     def later_evaluations(self) -> int:
-        """How many evaluation calls no run began with."""
+        """How many evaluation calls were not among those with which runs began."""
         return self.evaluations - self.first_evaluations
 
     @property
     def later_evaluation_ns(self) -> int:
-        """The sum of their durations."""
+        """What the later evaluation calls took together."""
         return self.evaluation_ns - self.first_evaluation_ns
 
     @property

@@ -16,7 +16,7 @@ from torchprof_hooks.profiles.files.fields import (
 from torchprof_hooks.profiles.memory import NO_MEMORY, MemoryTotals
 from torchprof_hooks.profiles.operations.traffic import NO_TRAFFIC, Traffic
 
-#: What a call has without its time and operations.
+#: The fields of own time and operations, all of them zero (see `without_time`).
 _NO_WORK: Final[dict[str, Any]] = {
     **dict.fromkeys(("self_ns", "overhead_ns", "flops"), 0),
     **dict.fromkeys(("device_self_ns", "device_overhead_ns"), 0),
@@ -98,8 +98,8 @@ class Totals:
         return self._per_call(self.memory_cumulative.retained_bytes)
 
     def broken_promise(self) -> str:
-        """What is wrong with the values taken together, "" if nothing. So many calls
-        between the shortest and the longest must be able to take that long."""
+        """What is wrong with the values taken together, "" if nothing. The sum of the
+        durations must be possible for calls between the shortest and the longest."""
         if self.min_ns > self.max_ns:
             return f"has min_ns {self.min_ns} above max_ns {self.max_ns}"
         least, most = self.calls * self.min_ns, self.calls * self.max_ns
@@ -164,7 +164,7 @@ class Totals:
         )
 
     def without_overhead(self, own_ns: int) -> Totals:
-        """The same numbers with this own time, which is without what measuring took."""
+        """These numbers without what measuring took; `own_ns`: the own time left."""
         device_cost_ns = min(self.device_overhead_ns, max(self.device_self_ns, 0))
         return Totals(  # see `with_cumulative`
             self.calls,
@@ -183,7 +183,7 @@ class Totals:
         )
 
     def counted(self) -> Totals:
-        """The same of a call that has a formula: all of its own time is counted."""
+        """These numbers for calls whose operations are known: all own time counts."""
         return replace(self, counted_ns=max(self.self_ns, 0))
 
     def without_calls(self) -> Totals:

@@ -47,7 +47,7 @@ class _Place:
         self.below: dict[str, _Place] = {}
 
     def at(self, name: str, infos: Infos) -> _Place:
-        """The place of this name below; it is made if it is missing."""
+        """The place with this name directly below, made if it is missing."""
         if name not in self.below:
             self.below[name] = _Place(name, infos[name], self.module)
         return self.below[name]
@@ -73,7 +73,7 @@ def build_tree(cells: Cells, infos: Infos, functions: bool) -> Node:
         return True, -child.cumulative_ns, child.name
 
     nodes: dict[int, Node] = {}
-    for place in reversed(_places(top)):  # those below come first
+    for place in reversed(_places(top)):  # bottom up: a node needs its children
         below = sorted((nodes.pop(id(p)) for p in place.below.values()), key=rank)
         fields = row_fields(place.name, place.info, place.module, place.sums)
         nodes[id(place)] = Node(**fields, children=tuple(below))
@@ -81,7 +81,7 @@ def build_tree(cells: Cells, infos: Infos, functions: bool) -> Node:
 
 
 def _places(top: _Place) -> list[_Place]:
-    """All of them, each before those below it."""
+    """All places of a tree, each before those below it."""
     places = [top]
     for place in places:
         places += place.below.values()

@@ -1,5 +1,5 @@
-"""Waits for the first import of a module. It imports nothing itself: most programs in
-which it waits never import torch."""
+"""Waits for the first import of a module. This file imports nothing itself: most
+programs in which it waits never import torch."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 class AfterImport:
     """A finder on `sys.meta_path` that calls a function after the first import of a
-    module, and is gone with that. Programs also look for modules which they do not
-    import, to see whether there are any: that is not waited for."""
+    module, and then removes itself. If a program only looks for the module, to see
+    whether it is installed, the finder goes on to wait for its import."""
 
     def __init__(
         self, name: str, call: Callable[[], None], meta_path: MutableSequence[Any]
@@ -30,11 +30,11 @@ class AfterImport:
         path: Sequence[str] | None,
         target: ModuleType | None = None,
     ) -> ModuleSpec | None:
-        """The spec that others find, with a loader that calls the function."""
+        """The spec that other finders find, with a loader that calls the function."""
         if fullname != self._name:
             return None
         finders = list(self._meta_path)
-        # Only those behind: another one that waits would ask this one in its turn.
+        # Only those behind: another `AfterImport` would ask this one in its turn.
         behind = finders.index(self) + 1 if self in finders else len(finders)
         for finder in finders[behind:]:
             spec: ModuleSpec | None = finder.find_spec(fullname, path, target)
@@ -59,7 +59,7 @@ class AfterImport:
 
 
 def _let_other_threads_import(module: ModuleType) -> None:
-    """All of `module` has run. Other threads that import from it would wait for the end
-    of its import all the same, and whoever waits for them here, for ever."""
+    """Mark `module`, all of which has run, as imported. Otherwise other threads that
+    import from it would wait for our function, and a deadlock is possible."""
     if hasattr(module.__spec__, "_initializing"):
         module.__spec__._initializing = False  # type: ignore[union-attr]

@@ -1,4 +1,4 @@
-"""Our options of the command, in front of a program."""
+"""The command's own options, which come before the program."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from torchprof_hooks.program.handover import complain
 from torchprof_hooks.program.launch import launch
 from torchprof_hooks.version import __version__
 
-#: How a program begins that is not a script: as for Python.
+#: How a program that is not a script begins, as in Python's own command.
 _PROGRAMS: Final = ("-m", "-c", "-")
 
 
 def launch_with_options(given: Sequence[str], other_commands: Sequence[str]) -> int:
-    """Run the program behind the options, as they say. Returns the exit code if there
-    is something wrong with them, or no program.
+    """Run the program that follows the options, as these say. Returns the exit code if
+    something is wrong with the options, or there is no program.
 
-    other_commands: for those who ask for help.
+    other_commands: the names of our other commands, for the help.
     """
     options, program = split(given)
     parser = _make_parser(other_commands)
@@ -42,8 +42,8 @@ def launch_with_options(given: Sequence[str], other_commands: Sequence[str]) -> 
 
 
 def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Our options, and from the script on ("-m", "-c", or "-" for standard input) what
-    is the program's; argparse would look for ours among those of the program."""
+    """Our options; and the program's arguments, from the script on ("-m", "-c", or "-"
+    for standard input). Argparse would look for our options among the program's."""
     with_value = {
         option(flag.name) for flag in fields(Flags) if flag.default is not False
     }

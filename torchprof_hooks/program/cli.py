@@ -1,6 +1,6 @@
 """``python -m torchprof_hooks``: run a program and profile it, or look at files.
 
-Every program waits for what this imports, so that is next to nothing.
+Every program waits for the imports of this module, so there are few.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ BUILD = "build"
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Do what the arguments say: run a program, which takes the place of this process,
-    or look at files of profiles. Returns the exit code of what ends here."""
+    or a command of ours. Returns the exit code, if this process goes on."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given and given[0] in FILE_TOOLS:
         from torchprof_hooks.program import file_tools

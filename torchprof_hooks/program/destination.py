@@ -25,7 +25,7 @@ def settle(flags: Flags, spelled: Callable[[str], str]) -> Flags:
     """The same flags with absolute paths, which hold when the program changes its
     working directory. The program may run for days, so the files are checked now.
 
-    spelled: turns the name of a flag into what the user has written.
+    spelled: gives the name of a flag as the user has written it, for errors.
 
     Raises:
         FlagError: a file cannot be written there.

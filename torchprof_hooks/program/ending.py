@@ -1,4 +1,4 @@
-"""What is written when a program ends; and that it ends as without us."""
+"""Writes the outputs when a program ends, and has it end as it would without us."""
 
 from __future__ import annotations
 
@@ -52,15 +52,16 @@ class Outputs:
         closing: Callable[[], str],
         is_hurried: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Write all of them, at the end.
+        """Write all outputs, at the end.
 
-        closing: gives the last lines of the report, which tell how long it took.
-        is_hurried: whether somebody asks by Ctrl-C to wait for no other ranks.
+        closing: gives the last lines of the report, which tell what measuring and the
+            report took.
+        is_hurried: whether Ctrl-C was pressed, so that other ranks are not waited for.
         """
         if program.whole.is_empty and not program.whole.steps:
             complain(_NOTHING + _NOT_CHILDREN * (not self._flags.children))
         else:
-            self._save(program)  # first: nothing can take it any more
+            self._save(program)  # first: then it cannot be lost any more
             self._show(program, closing, is_hurried)
 
     def _show(
@@ -69,7 +70,7 @@ class Outputs:
         closing: Callable[[], str],
         is_hurried: Callable[[], bool],
     ) -> None:
-        """One after the other; the report last, when the bar for all this has gone."""
+        """Write the page and then the report, which comes after the progress bar."""
         from torchprof_hooks.program.exit_report import exit_report
         from torchprof_hooks.reports.screen.progress import with_progress
 
@@ -107,13 +108,13 @@ class Outputs:
         try:
             write_report(report, where, provenance)
         except OSError as error:
-            reason = error.strerror or error  # it may name a file that is not theirs
+            reason = error.strerror or error  # the error may name a temporary file
             path = rank_path(Path(where), provenance)
             complain(f"torchprof_hooks: no file for the report: {path}: {reason}")
-            write_report(report, "stderr")  # it may have taken days
+            write_report(report, "stderr")  # the program may have run for days
 
     def _of_ranks(self, is_hurried: Callable[[], bool]) -> str:
-        """What rank 0 tells of the others, on lines of its own."""
+        """The comparison of ranks, to put below the report of rank 0; "" for others."""
         if not (self._flags.save and self._flags.ranks_report):
             return ""
         from torchprof_hooks.reports.ranks.at_exit import final_report
@@ -129,26 +130,26 @@ class Outputs:
 
 
 def flush_output() -> None:
-    """SIGTERM has come while the report was made: without a report, Python would have
-    written before that what the program has printed."""
+    """Write what the program has printed, as SIGTERM has come while the report was
+    made: without a report, Python would have written it before the signal came."""
     with suppress(Exception):  # closed, or full: Python would say so
         sys.stdout.flush()
 
 
 def end_as_interrupted() -> None:
-    """Where Ctrl-C has ended the program, let Python still see to it that the process
-    dies of that signal: it forgets when code is run that is given as a string, as
-    `dataclass` does while the report is imported, and ends with 1 then."""
+    """If Ctrl-C has ended the program, have Python still end the process by that
+    signal. Python forgets this, and exits with 1, if it runs code given as a string in
+    between, as `dataclass` does while the report is imported."""
     ended_by = getattr(sys, "last_type", None)
-    is_interactive = hasattr(sys, "ps1")  # there, it was not the end
+    is_interactive = hasattr(sys, "ps1")  # there, Ctrl-C was not the end
     if ended_by is KeyboardInterrupt and not is_interactive:
         with suppress(KeyboardInterrupt):
             exec("raise KeyboardInterrupt")
 
 
 def rates_of(flags: Flags, looked_into: Profile) -> ProgramRates:
-    """What rates are found with: what the flags say, or the data sheet of the device
-    that does most operations where functions were looked at."""
+    """The peak and the items for rates, from the flags. Without a flag, the peak is
+    that in the data sheet of the device that did most of the counted operations."""
     from torchprof_hooks.hooks.rates import checked_rates
     from torchprof_hooks.profiles.program.rates import ProgramRates
 
@@ -169,8 +170,8 @@ def compilation_so_far() -> CompilationSummary | None:
 
 
 def compilation_since(earlier: CompilationSummary | None) -> CompilationSummary:
-    """What torch.compile has done since. That is read from private names of torch; if
-    they have changed, the summary is empty."""
+    """What torch.compile has done since `earlier`. This is read from private names of
+    torch; if they have changed, the summary is empty."""
     from torchprof_hooks.profiles.program.compilation import CompilationSummary
 
     found = compilation_so_far() or CompilationSummary()

@@ -27,7 +27,7 @@ _ROWS_OF_TABLES: Final = (
 
 
 def file_parser() -> argparse.ArgumentParser:
-    """Parses the commands; the result has the name of one as `command`."""
+    """A parser of the commands; its result has the name of the command as `command`."""
     parser = argparse.ArgumentParser(prog="torchprof_hooks")
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="command")
     _add_show(subparsers)
@@ -67,7 +67,7 @@ def _add_show(subparsers: Subparsers) -> None:
 
 
 def trouble_with_show(args: argparse.Namespace) -> str:
-    """What its options have that does not go together, "" if there is nothing."""
+    """Which options of ``show`` do not go together, and why; "" if all do."""
     kind = f"--format {args.format}"
     if args.by and args.format in STACK_FORMATS:
         return f"--by is for rows, but {kind} has stacks"

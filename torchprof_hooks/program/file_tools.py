@@ -41,10 +41,10 @@ T = TypeVar("T")
 SLOWER: Final = 1
 TROUBLE: Final = 2
 
-#: That read files of ranks at once.
+#: How many processes read files of ranks at once.
 _MOST_PROCESSES: Final = 8
 
-#: Characters of a message: some quote what a damaged file has in place of a number.
+#: The most characters of a message: some quote what a damaged file has for a number.
 _LONGEST_MESSAGE: Final = 300
 
 
@@ -84,7 +84,7 @@ def _show(args: argparse.Namespace) -> int:
 
 
 def _page(args: argparse.Namespace) -> str:
-    """Of a program, if the file has one: that tells more."""
+    """The page of a whole program, if the file has one, since it tells more."""
     from torchprof_hooks.reports.html.page import profile_page, program_page
 
     if args.raw or not _read(profile_file.is_program, args.file):
@@ -118,7 +118,7 @@ def _rendered(profile: Profile, args: argparse.Namespace) -> str:
 
 
 def _text(args: argparse.Namespace) -> str:
-    """The screen, or tables. Of a program, if the file has one: that tells more."""
+    """The screen, or tables; those of a whole program, if the file has one."""
     stream = sys.stdout if args.output is None else None
     has_layout = args.max_rows or args.sort_by
     program = None if args.raw or has_layout else _program(args.file)
@@ -204,7 +204,7 @@ def _read(load: Callable[[Path], T], path: Path) -> T:
 
 
 def _width() -> int:
-    """Characters in a line: of the terminal, if it is one."""
+    """Characters in a line: those of the terminal, or 120 without one."""
     return shutil.get_terminal_size((120, 24)).columns
 
 
@@ -221,14 +221,14 @@ def _put(output: str, path: Path | None) -> None:
 
 
 def _write(output: str) -> None:
-    """Print, also where not every character can be, or where nobody reads to the end
-    (``| head``)."""
+    """Print, also if some characters cannot be encoded, or if the reader of a pipe
+    stops early (``| head``)."""
     encoding = sys.stdout.encoding or "utf-8"
     printable = output.encode(encoding, "backslashreplace").decode(encoding)
     try:
         print(printable, flush=True)
     except OSError as error:
-        # Python would try once more at exit, and complain.
+        # Python would flush once more at exit, and complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if not isinstance(error, BrokenPipeError):
             raise _ToolError(f"cannot write the output: {error.strerror}") from None

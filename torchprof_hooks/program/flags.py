@@ -145,7 +145,7 @@ class Flags:
 
 
 _FIELDS: Final = {flag.name: flag for flag in fields(Flags)}
-#: Those that say how the tables look: whoever gives one wants to see the tables.
+#: Flags that say how the tables look: whoever gives one wants to see the tables.
 _OF_TABLES: Final = (
     "full",
     "profile_memory",
@@ -155,7 +155,7 @@ _OF_TABLES: Final = (
     "output_line_width",
     "min_memory_size",
 )
-#: Names that have a prefix in Theano.
+#: Flags whose names have a prefix in Theano.
 _PREFIXED: Final = {
     *("n_ops", "n_apply", "output_line_width", "min_memory_size", "destination"),
     *("debugprint", "ignore_first_call", "time_thunks"),
@@ -192,7 +192,7 @@ def make_flags(
 ) -> Flags:
     """Flags from values by name, with or without the prefix.
 
-    spelled: how the user has written the name of a field.
+    spelled: gives the name of a field as the user has written it, for errors.
 
     Raises:
         FlagError: a flag does not exist, or its value is not valid.

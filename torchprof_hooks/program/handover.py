@@ -1,8 +1,8 @@
 """What is needed before a program begins: the time, the settings that the command has
 put into the environment, and a way to complain.
 
-Most of the programs that import this have nothing to do with torch. So it imports next
-to nothing.
+Most of the programs that import this module have nothing to do with torch. So it
+imports next to nothing.
 """
 
 from __future__ import annotations
@@ -15,22 +15,25 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, MutableMapping
 
-#: When this was imported: before torch, if we were told to watch the program.
+#: When this module was imported: before torch, if the command started the program.
 BEGAN_NS = perf_counter_ns()
 
 #: Variables for the settings of the program that is being started, and for the
-#: PYTHONPATH that it would have.
+#: PYTHONPATH that it would have without us.
 FLAGS_VARIABLE = "TORCHPROF_HOOKS_LAUNCH_FLAGS"
 PATH_VARIABLE = "TORCHPROF_HOOKS_LAUNCH_PATH"
-#: In what is told: that children are to be measured; and when a program was launched,
-#: which they were not.
+#: Parts of the text of the settings: that children are to be measured, too; and when
+#: the command has launched the program, which is left out for children.
 _WITH_CHILDREN = "'children': 'True'"
 _LAUNCHED = ", 'launched_ns'"
 BOOTSTRAP = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bootstrap")
 
 
 def prepare(environment: MutableMapping[str, str], told: str) -> None:
-    """Have an interpreter that starts with this environment import us first."""
+    """Have an interpreter that starts with this environment import us first.
+
+    told: the text of the settings, which `restore` returns there.
+    """
     path = environment.get("PYTHONPATH")
     environment[FLAGS_VARIABLE] = told
     if path is not None:
@@ -40,8 +43,8 @@ def prepare(environment: MutableMapping[str, str], told: str) -> None:
 
 
 def restore(environment: MutableMapping[str, str]) -> str:
-    """Undo `prepare`: for the program, and for what it starts, unless that is to be
-    measured, too. Returns what is told."""
+    """Undo `prepare` for the program and for the processes that it starts, unless these
+    are to be measured, too. Returns the text of the settings."""
     told = environment.pop(FLAGS_VARIABLE)
     path = environment.pop(PATH_VARIABLE, None)
     if path is None:
@@ -61,8 +64,8 @@ def is_of_child(environment: Mapping[str, str]) -> bool:
 
 
 def complain(line: str) -> None:
-    """Print a line to standard error. If that is closed, nothing is printed: it is no
-    reason to fail, nor to print between the outputs of the program."""
+    """Print a line to standard error. If that is closed, print nothing: this is no
+    reason to fail, nor to mix the line with the output of the program."""
     if sys.stderr is not None:
         from contextlib import suppress
 

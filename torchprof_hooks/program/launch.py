@@ -1,9 +1,9 @@
 """Starts a program as Python would, but measured.
 
-The program runs in a new interpreter that takes the place of this one, and that is
-told by its environment to import ``bootstrap/sitecustomize.py`` first: so its
-arguments, its `__main__`, its path, its standard input, its exit code and its
-tracebacks are what they are without us.
+The program runs in a new interpreter that takes the place of this one, and whose
+environment makes it import ``bootstrap/sitecustomize.py`` first. So the program's
+arguments, `__main__`, path, standard input, exit code and tracebacks are what they are
+without us.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LONG_WITH_VALUE = "--check-hash-based-pycs"
 def launch(program: Sequence[str], flags: Mapping[str, str]) -> NoReturn:
     """Become ``python <program>``: a script or "-m" and a module, and arguments.
 
-    flags: those that are not as by default.
+    flags: the texts of flags by name; others have their defaults.
     """
     command = [sys.executable, *interpreter_options(sys.orig_argv), *program]
     environment = dict(os.environ)
@@ -43,7 +43,7 @@ def launch(program: Sequence[str], flags: Mapping[str, str]) -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:  # closed: the program's will be, too
             stream.flush()
-    if os.name == "nt":  # there, nothing can take the place of a process
+    if os.name == "nt":  # Windows cannot replace a running process
         import subprocess
 
         sys.exit(subprocess.run(command, env=environment, check=False).returncode)
@@ -51,8 +51,8 @@ def launch(program: Sequence[str], flags: Mapping[str, str]) -> NoReturn:
 
 
 def blinding_option() -> str:
-    """The option that this interpreter was started with, and the program's will be,
-    which keeps Python from importing us first, or ""."""
+    """The option of Python that keeps it from importing us first, if this interpreter
+    was started with one, as then the program's will be, too; else ""."""
     if sys.flags.isolated:
         return "-I"
     if sys.flags.ignore_environment:

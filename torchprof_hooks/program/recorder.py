@@ -37,7 +37,7 @@ if TYPE_CHECKING:  # not before they are needed: every program waits for these i
     from torchprof_hooks.profiles.program.program_profile import ProgramProfile
     from torchprof_hooks.program.traced_steps import TracedSteps
 
-#: How long the end may take to count floating-point operations.
+#: Seconds that counting floating-point operations may take at the end.
 _PATIENCE_S: Final = 0.2
 
 
@@ -47,7 +47,7 @@ class Recorder:
 
     is_bound: whether the thread that starts it is measured in any case.
     is_child: whether a program that is measured has started this one: then nothing is
-        told, unless it is a rank.
+        printed or saved, unless this process is a rank.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Recorder:
         self._is_child = is_child
         self._pid = os.getpid()
         self._is_bound = is_bound
-        self._thread = ""  # its name, if it is another one
+        self._thread = ""  # name of the measured thread, if it is another one
         self._sampler = self._make_sampler()
         self._traced = _make_traced_steps(flags)
         self._compiled_before = ending.compilation_so_far()
@@ -77,7 +77,7 @@ class Recorder:
         if self._is_bound:
             self._sampler.start()
             return
-        # A thread that is there to import torch may call no module, ever.
+        # A thread that only imports torch may never call a module.
         is_main = threading.current_thread() is threading.main_thread()
         if is_main:
             self._sampler.start()
@@ -109,8 +109,8 @@ class Recorder:
 
     def report(self) -> None:
         """Print the report, once, and not in a fork of the program. Signals wait for
-        it: SIGTERM would take what nobody can measure again, as where other ranks have
-        failed; and Ctrl-C has nothing to end here but the program, which has ended."""
+        it: SIGTERM, which comes if other ranks fail, would destroy what nobody can
+        measure again; and Ctrl-C is for the program, which has ended."""
         if not self._is_due():
             return
         self._is_reported = True
@@ -150,12 +150,12 @@ class Recorder:
         return self._traced is not None and self._traced.begin(steps)
 
     def _is_left_out(self) -> bool:
-        """Whether nobody has asked for this process: programs start others, too."""
+        """Whether this process is a child but no rank: nobody wants its profile."""
         return self._origin.look().world_size == 1 and self._is_child
 
     def _until(self, end_ns: int, flop_count: FlopCount) -> ProgramProfile:
-        """The profile of the program until then: what is imported and counted for it
-        here takes time that is not the program's."""
+        """The profile of the program until `end_ns`, and not until now: to make it,
+        modules are imported and operations counted, which is not the program's time."""
         from torchprof_hooks.profiles.program.program_profile import ProgramProfile
 
         strata = self._sampler.strata(flop_count, end_ns)
@@ -164,7 +164,7 @@ class Recorder:
             message=(" ".join(sys.argv) or "an interactive session") + thread,
             strata=strata,
             program_ns=end_ns - BEGAN_NS,
-            # What is counted for the budget knows nothing of what meters cost.
+            # What is counted for the budget leaves out what meters cost.
             overhead_ns=max(self._sampler.spent_ns, strata.overhead_ns)
             + self._flushing_ns,
             has_warm_up=not self._flags.ignore_first_call,
@@ -181,8 +181,8 @@ class Recorder:
         return self._traced.added_to(program) if self._traced else program
 
     def _closing(self) -> str:
-        """Lines that are known only at the end of the program, and are not in its
-        file."""
+        """The last lines of the report. They are known only when all others are made,
+        and are not in the saved file."""
         report_ns = time.perf_counter_ns() - self._ended_ns
         lines = [
             f"It took {self._overhead_ns / 1e9:.3f}s to measure, "
@@ -207,7 +207,7 @@ def _make_traced_steps(flags: Flags) -> TracedSteps | None:
 
 
 def make_sampler(flags: Flags) -> SampledSteps:
-    """Measures the running thread as the flags say."""
+    """Make what measures the running thread as the flags say."""
 
     def make(level: Level, names: ModuleNames) -> tuple[Tracker, str]:
         settings = Settings(

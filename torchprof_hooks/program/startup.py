@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 #: The environment variable that is read when the package is imported.
 VARIABLE: Final = "TORCHPROF_HOOKS_FLAGS"
-#: From the command to the program's interpreter: what is longer is something else.
+#: From the command to the program's interpreter; a longer time is not to be believed.
 _LONGEST_LAUNCH_NS: Final = 60_000_000_000
 
 
@@ -35,8 +35,8 @@ def enable(**flags: Any) -> None:
     Args:
         flags: settings by their names, with or without "profiling." in front, as
             ``python -m torchprof_hooks --help`` and docs/programs.md list them.
-            `profile` is True by default; if it is False, nothing is measured. For
-            files, None is the default.
+            `profile` is True by default; if it is False, nothing is measured, unless
+            `print_global_stats` is True. None as a file stands for the default.
 
     Raises:
         FlagError: a flag does not exist, its value is not valid, or a file of that name
@@ -60,11 +60,11 @@ def begin_from_environment(environment: Mapping[str, str], began_ns: int) -> Non
     """Begin as the variable `VARIABLE` says. A malformed flag ends the program with
     exit code 2: otherwise nobody would notice it until the program ends.
 
-    began_ns: when the program came to us.
+    began_ns: when code of ours was first run, by `perf_counter_ns`.
     """
     text = environment.get(VARIABLE, "")
     if not text or _is_a_child() or is_of_child(environment):
-        return  # those print no reports, or `begin_as_told` sees to it
+        return  # children print no report, or begin by `begin_as_told`
     try:
         flags = settle(parse_flags(text), full_name)
     except ValueError as error:
@@ -82,9 +82,10 @@ def begin_from_environment(environment: Mapping[str, str], began_ns: int) -> Non
 
 
 def begin_as_told(text: str, began_ns: int) -> None:
-    """Begin with what the command has handed over: flags that were looked at.
+    """Begin with what the command, or a measured parent, has handed over.
 
-    began_ns: when the program's interpreter came to us first.
+    text: the settings, with flags that were checked.
+    began_ns: when code of ours was first run in this interpreter.
     """
     here_ns = perf_counter_ns()
     told = literal_eval(text)
@@ -104,14 +105,14 @@ def _is_wanted(flags: Flags) -> bool:
 
 
 def _tell_children(flags: Flags) -> None:
-    """Have processes that this one starts be measured, too, if that is asked for, and
-    the command has not seen to it already."""
+    """Have processes that this one starts measured, too, if that is asked for, and the
+    command has not done so already."""
     if flags.children and FLAGS_VARIABLE not in os.environ:
         prepare(os.environ, repr({"flags": as_texts(flags)}))
 
 
 def as_texts(flags: Flags) -> dict[str, str]:
-    """What `make_flags` makes these of, in any process."""
+    """The flags as texts, of which `make_flags` makes them again in any process."""
     return {flag.name: str(getattr(flags, flag.name)) for flag in fields(flags)}
 
 
@@ -130,8 +131,8 @@ def begin(
 ) -> None:
     """Begin now, unless the program is being measured already.
 
-    beginning_ns: what it has taken to come here, which the program would not have.
-    is_bound: whether this thread is meant, and no other.
+    beginning_ns: what beginning has taken so far, which is no time of the program's.
+    is_bound: whether to measure this thread, even if another one calls a model first.
     is_child: whether a program that is measured has started this one.
     """
     import torch  # noqa: F401  - first: somebody may be waiting for it to begin, too

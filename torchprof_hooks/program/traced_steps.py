@@ -11,8 +11,8 @@ from torchprof_hooks.tracing.memory_step import MemoryStep
 if TYPE_CHECKING:
     from torchprof_hooks.profiles.program.program_profile import ProgramProfile
 
-#: Steps before the first that is traced, which is the first that is like others: after
-#: the warm-up and one in which functions are looked at.
+#: How many steps come before the first traced one, so that this is like later ones: the
+#: warm-up, and a step in which functions are measured.
 _STEPS_BEFORE: Final = 2
 
 
@@ -32,7 +32,7 @@ class TracedSteps:
                 traced.end(steps)
 
     def begin(self, steps: int) -> bool:
-        """A step begins, after so many others. Returns whether it is traced."""
+        """A step begins, after `steps` others. Returns whether it is traced."""
         if self._idle is not None and self._idle.is_running:
             return self._idle.go_on()
         if steps < _STEPS_BEFORE or not self._coming:
@@ -40,7 +40,7 @@ class TracedSteps:
         return self._coming.pop(0).begin()
 
     def added_to(self, program: ProgramProfile) -> ProgramProfile:
-        """The program with what was found. A step that has not ended is given up."""
+        """The program with the results. The trace of an unfinished step is given up."""
         if self._memory is not None:
             self._memory.drop()
             replay = self._memory.replay()

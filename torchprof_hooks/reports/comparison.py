@@ -17,7 +17,7 @@ from torchprof_hooks.reports.table import (
 )
 from torchprof_hooks.reports.units import best_time, choose_unit, format_time
 
-#: Columns that may go where the table is narrow, the first first.
+#: Columns that are left out where the table is narrow, in this order.
 _DISPENSABLE: Final = (("calls",), ("noise",), ("old",))
 
 

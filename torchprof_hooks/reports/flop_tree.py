@@ -27,7 +27,7 @@ _LEGEND: Final = (
 _RATES: Final = "; MFU, HFU: operations without and with recompute, of {peak}"
 _EXCEEDED: Final = ", which is exceeded: it is not the most that the device can do"
 
-#: Columns that may go where a table is narrow, the first first.
+#: Columns that are left out where the table is narrow, in this order.
 _DISPENSABLE: Final = (("self",), ("HFU",), ("recompute",), ("forward", "backward"))
 
 
@@ -85,8 +85,8 @@ def _shares(profile: Profile, rows: Sequence[Row]) -> Iterator[TextColumn]:
 
 def utilisation_text(profile: Profile) -> str:
     """``MFU 41.2 %, HFU 45.0 % of 312.00 TFLOP/s (given as peak_flops)``, "" where no
-    peak is known. What is exceeded was none: a CPU may have no fast product of the type
-    in which it is fast at convolutions, and for the peak, a product is measured."""
+    peak is known. A peak that is exceeded was none: that of a CPU is measured by matrix
+    products, which may be slower than convolutions in some types."""
     found = profile.utilisation
     if profile.peak is None:
         return ""

@@ -57,7 +57,7 @@ def _peak(row: Row) -> int:
 _TIMES: Final = (*OWN_TIMES, Column[Row]("total", lambda row: row.self_ns))
 _BYTES: Final = (Column("used", _used), Column("peak", _peak))
 
-#: Columns that may go where a table is narrow, the first first.
+#: Columns that are left out where the table is narrow, in this order.
 _DISPENSABLE: Final = (
     ("moved",),
     ("used",),
@@ -122,7 +122,7 @@ def _table(
     columns += filled_columns(_BYTES, rows, format_each)
     columns += _roofline_columns(profile, rows)
     fitting = fit_columns(labels, columns, width, _DISPENSABLE)
-    # The columns of call sites are those of the table above.
+    # The table of call sites comes below that of functions, which explains its columns.
     explained = _legends(profile) if corner == "function" else {}
     legends = [
         f"{c.header}: {explained[c.header]}" for c in fitting if c.header in explained

@@ -1,4 +1,4 @@
-"""What a report says first: how long was measured, how many steps, and what that
+"""What a report says first: how long was measured, how many steps, and what measuring
 took."""
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from torchprof_hooks.reports.hottest import LEAST_ASKED
 from torchprof_hooks.reports.table import percent, plural
 from torchprof_hooks.reports.units import best_count_format, best_time
 
-#: Why calls that there were may not be seen.
+#: Why calls may be missing from a profile.
 OTHER_THREADS: Final = (
     "profile() measures the thread that enters it: other threads need one of their own."
 )
 
-#: The share of a device's answers from which on it is told.
+#: If a device waited at this share of begins and ends of calls, the report says so.
 _MOSTLY: Final = 0.75
 
 
 def header(profile: Profile) -> str:
-    """All of it in one line."""
+    """The header in one line."""
     attributed = percent(profile.attributed_ns, profile.wall_ns)
     functions = ", functions," if profile.has_functions else " and"
     facts = [
@@ -79,8 +79,8 @@ def step_texts(profile: Profile) -> Iterator[str]:
 
 
 def evaluation_durations(times: StepTimes, time_text: Callable[[float], str]) -> str:
-    """The duration of evaluation calls, as text to follow after their number. The
-    start-up counts for the call with which a run begins, which is told apart."""
+    """The duration of evaluation calls, as text to follow after their number. The call
+    with which a run begins includes the start-up, and is given apart."""
     mean = time_text(times.evaluation_mean_ns)
     if not times.first_evaluations:
         return f" of {mean}"
@@ -92,7 +92,7 @@ def evaluation_durations(times: StepTimes, time_text: Callable[[float], str]) ->
 def _step_durations(profile: Profile) -> str:
     """The duration of training steps, as text to follow after their number."""
     times = profile.step_times
-    if not times.steps:  # of a file that has no more
+    if not times.steps:  # files of old versions have none
         return f" of {best_time(profile.wall_ns / profile.steps)}"
     first, mean = best_time(times.first_mean_ns), best_time(times.mean_ns)
     if not times.later_steps:
@@ -120,8 +120,8 @@ def cost_texts(profile: Profile, *, has_start_up: bool = False) -> Iterator[str]
 
 
 def device_text(profile: Profile) -> str:
-    """Whether times of the device are for the most part those of the host, for which it
-    waited; "" if not."""
+    """A warning if the device mostly waited for the host, so that its times are those
+    of the host; "" if not."""
     asked, waits = profile.device_asked, profile.device_waits
     if asked < LEAST_ASKED or waits < _MOSTLY * asked:
         return ""
@@ -132,8 +132,8 @@ def device_text(profile: Profile) -> str:
 
 
 def of_all_text(profile: Profile, has_start_up: bool) -> str:
-    """What the share of measuring is a share of, if not of what the tables are about:
-    these have a share of their own for it."""
+    """What the share of measuring is a share of, if the tables are about less than
+    that: their row for measuring then has another share."""
     if has_start_up:
         return " of all, the start-up included"
     return " of all" if profile.unmeasured_ns else ""

@@ -1,6 +1,6 @@
-"""Which modules are hot: layers of a kind are looked at together. Where a device always
-has something to do, it is its time that they take, and not that of the host, which
-waits for it somewhere."""
+"""Which modules are hot; layers of a kind count together. Where a device always has
+something to do, times are those of its clock: the host waits for it in whatever call it
+happens to be."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from torchprof_hooks.reports.time_tree import without_numbers
 
 R = TypeVar("R", bound=Row)
 
-#: Questions from which on the share of a device's answers is told.
+#: If a device was asked less often than this, the share of its answers tells nothing.
 LEAST_ASKED: Final = 20
-#: Kinds of rows that are cold, however long they take: they are nobody's, or ours.
+#: Kinds of rows that are cold, however long they take: no module's, or the profiler's.
 COLD: Final = ("outside", "profiler", "unsampled")
 
 
 class Kind(NamedTuple):
     """Modules whose names differ in numbers alone, of one class.
 
-    name: what their names have in common, ``Net.blocks.*.norm``; of what is no module,
-        its name.
+    name: what their names have in common, ``Net.blocks.*.norm``; of other rows, the
+        name.
     """
 
     name: str
@@ -35,9 +35,9 @@ class Kind(NamedTuple):
 
 
 class Hottest(NamedTuple):
-    """The layers of a kind that take the most themselves.
+    """The layers of the kind with the most own time.
 
-    device: on which device's clock, "" for the host's.
+    device: the device whose clock that is by, "" for the host's.
     """
 
     kind: Kind
@@ -47,11 +47,11 @@ class Hottest(NamedTuple):
 
     @property
     def name(self) -> str:
-        """That of the module, if there is but one, or of the kind."""
+        """The name of the module, if there is only one, or of the kind."""
         return self.rows[0].name if len(self.rows) == 1 else self.kind.name
 
     def own_times_ns(self) -> dict[Phase, int]:
-        """What they take themselves, by phase, where that is anything."""
+        """Their own time by phase, without phases in which they have none."""
         own = _on_device if self.device else _on_host
         sums = {
             phase: sum(own(row.phases[phase]) for row in self.rows)
@@ -61,9 +61,9 @@ class Hottest(NamedTuple):
 
 
 def hottest(rows: Iterable[Row], device: str = "") -> Hottest | None:
-    """The layers of that kind among `rows`, None if there are no rows.
+    """The layers of the kind with the most own time, None if there are no rows.
 
-    device: on which device's clock (see `busy_device`), "" for the host's.
+    device: by which device's clock (see `busy_device`), "" for the host's.
     """
     found = [
         Hottest(kind, alike, sum(own_time_of(row, device) for row in alike), device)
@@ -73,7 +73,7 @@ def hottest(rows: Iterable[Row], device: str = "") -> Hottest | None:
 
 
 def own_time_of(row: Row, device: str) -> int:
-    """Own time in all phases, in nanoseconds, on that clock."""
+    """Own time in all phases, in nanoseconds, by the device's clock or the host's."""
     own = _on_device if device else _on_host
     return sum(map(own, row.phases.values()))
 
@@ -87,9 +87,9 @@ def _on_device(totals: Totals) -> int:
 
 
 class Shares(NamedTuple):
-    """By which clock it is told what takes most.
+    """Times of phases, by the clock that tells what takes most.
 
-    device: see `busy_device`; "" for the host's.
+    device: whose clock it is (see `busy_device`), "" for the host's.
     times_ns: of each phase.
     whole_ns: what shares are shares of.
     """
@@ -105,7 +105,7 @@ class Shares(NamedTuple):
 
 
 def shares_of(profile: Profile) -> Shares:
-    """Those of a busy device, where there is one; else, of the host."""
+    """The times of a busy device, where there is one; else, of the host."""
     device = busy_device(profile)
     if not device:
         return Shares("", shown_times_ns(profile), profile.wall_ns)
@@ -132,7 +132,7 @@ def by_kind(rows: Iterable[R]) -> dict[Kind, list[R]]:
 
 
 def summed_phases(rows: Iterable[Row]) -> dict[Phase, Totals]:
-    """What is booked on all of them, by phase."""
+    """What is booked on all of the rows together, by phase."""
     sums: dict[Phase, Totals] = {}
     for row in rows:
         for phase, totals in row.phases.items():
@@ -141,6 +141,6 @@ def summed_phases(rows: Iterable[Row]) -> dict[Phase, Totals]:
 
 
 def kind_of(row: Row) -> Kind:
-    """The layers that it is looked at with."""
+    """The kind of a row: rows of one kind count together."""
     name = without_numbers(row.name) if row.kind == "module" else row.name
     return Kind(name, row.class_name)

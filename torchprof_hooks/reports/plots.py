@@ -13,7 +13,7 @@ from torchprof_hooks.profiles.rows import Row
 from torchprof_hooks.reports.program.part import PHASE_TITLES, shown_times_ns
 from torchprof_hooks.reports.time_tree import without_numbers
 
-#: Bars of a chart.
+#: The most bars in a chart.
 _MOST: Final = 15
 
 
@@ -70,7 +70,7 @@ def _draw_memory(profile: Profile, ax: Any) -> None:
 
 
 def _retained_bytes(row: Row) -> float:
-    """By the module itself, of one call."""
+    """Bytes that a call retains, without inner calls."""
     forward = row.phases["forward"]
     return forward.memory.retained_bytes / max(forward.calls, 1)
 

@@ -47,7 +47,7 @@ def inclusive_time(phase: Phase) -> Callable[[Row], int]:
 
 
 def inclusive_device_time(row: Row) -> int:
-    """The same in all phases on the device's clock."""
+    """Time in all phases with inner calls, on the device's clock, in nanoseconds."""
     return sum(totals.device_cumulative_ns for totals in row.phases.values())
 
 
@@ -64,7 +64,7 @@ _COLUMNS: Final = (
     Column[Row]("total", lambda row: row.cumulative_ns),
 )
 
-#: Columns that are left out where the table is narrow, the first first.
+#: Columns that are left out where the table is narrow, in this order.
 _DISPENSABLE: Final = (("recompute",), ("total",), ("forward", "backward"))
 
 

@@ -1,4 +1,4 @@
-"""What a page is made of: a profile, or that of a whole program."""
+"""What a page or a screen is made from: a profile, or that of a whole program."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ _NAMES: Final = 3
 
 @dataclass(frozen=True)
 class Source:
-    """What a page shows.
+    """What a page or a screen shows.
 
     title: what was run, "" if that is not known.
     measured: what is said about measuring.
     program: what rows and tips come from.
     is_estimate: whether only some of the steps were looked into, so that rows are
         estimates for all.
-    start_up: what came before the loop that all this is about, with the first step, or
-        of a program with evaluation calls instead.
+    start_up: what came before the loop that is shown, with the first step, or with the
+        evaluation calls with which a program began; None if that is not known apart.
     """
 
     title: str
@@ -131,7 +131,7 @@ def _outermost(profile: Profile) -> str:
 
 
 class _AllSeen(ProgramProfile):
-    """A program of which one profile has all: there is nothing to estimate."""
+    """A program with all its steps in one profile: there is nothing to estimate."""
 
     @cached_property
     def whole(self) -> Profile:

@@ -17,7 +17,7 @@ from torchprof_hooks.reports.units import format_times
 R = TypeVar("R")
 
 _NARROWEST_NAME: Final = 12
-#: Of East Asian characters, those that take two columns: wide, and full width.
+#: East Asian widths of characters that take two columns: wide, and full width.
 _WIDE = ("W", "F")
 
 
@@ -61,8 +61,8 @@ def filled_columns(
 def time_columns(
     columns: Mapping[str, Sequence[float]], unit: str = "auto"
 ) -> list[TextColumn]:
-    """Nanoseconds by headers, in a unit that all have in common; with ``auto_foreach``
-    in one of their own."""
+    """Nanoseconds by headers, in a unit that all have in common; with ``auto_foreach``,
+    each in its own."""
     texts = iter(format_times([*chain.from_iterable(columns.values())], unit))
     return [
         TextColumn(header, [next(texts) for _ in times_ns])
@@ -151,7 +151,7 @@ def wrap(text: str, width: int) -> str:
 
 
 def plural(count: int, noun: str, nouns: str = "") -> str:
-    """``1 row``, ``2 rows``; `nouns` is the plural where it is another."""
+    """``1 row``, ``2 rows``; `nouns` is the plural where it is not `noun` with an s."""
     return f"{count} {noun}" if count == 1 else f"{count} {nouns or noun + 's'}"
 
 
@@ -161,8 +161,8 @@ def percent(part: float, whole: float) -> str:
 
 
 def printable(text: str) -> str:
-    """The text in one line: a character that is no sign (a line's end, an escape that
-    could give orders to a terminal) is written as Python would write it."""
+    """The text in one line: a character that is not printable (a line's end, an escape
+    that could give orders to a terminal) is written as Python would write it."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)

@@ -38,8 +38,8 @@ class TableLayout(NamedTuple):
     sort_by: SortBy | None = None
 
     def checked(self) -> TableLayout:
-        """The same, with whole numbers. Raises TypeError or ValueError if a field is
-        not what it may be."""
+        """The same layout, with sizes as int. Raises TypeError or ValueError if a field
+        is not valid."""
         check_unit(self.unit)
         width = check_whole("width", self.width, least=1)
         if self.sort_by is not None:

@@ -81,7 +81,7 @@ def best_count_format(value: float) -> str:
 
 
 def counted(value: float) -> tuple[str, str]:
-    """A count as a number with two decimals, and the prefix of what follows."""
+    """A count as a number with two decimals, and the prefix for its unit."""
     prefix = next((p for p, size in _PREFIXES.items() if abs(value) >= size), "")
     return f"{value / _PREFIXES.get(prefix, 1):.2f}", prefix
 

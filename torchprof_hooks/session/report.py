@@ -21,29 +21,29 @@ from torchprof_hooks.session.trigger_timer import SecondOrStepTimer
 
 
 class ReportHook(SessionHook):
-    """Measures a session with `torchprof_hooks.profile`, and prints the table of what
-    has happened since the last one; or writes that as numbers with names.
+    """Measures a session with `torchprof_hooks.profile`, and every so often prints a
+    report of the interval since the last one, or passes its numbers on.
 
-    A last table comes at the end of the session, however it ends. The start-up is in
-    the first one alone. With a budget, some may have no step that was looked into.
+    A last report comes at the end of the session, however it ends. Only the first one
+    has the start-up. With a budget, there may be one in which no step was measured.
 
     Args:
-        every_steps: steps from one table to the next.
-        every_secs: seconds from one table to the next.
-        profiler: what measures, made by `profile`; by default ``profile()``. Its
-            `Profiler.profile` has all intervals together.
+        every_steps: steps from one report to the next.
+        every_secs: seconds from one report to the next.
+        profiler: the profiler, made by `profile`; by default ``profile()``. Its
+            `Profiler.profile` covers all intervals together.
         functions, memory: deprecated; give ``profiler=profile(functions=...)``.
         unit: as for `Profiler.print_report`.
-        file: where to; standard output by default.
-        to: gets ``(name, value, step)`` of each of `Profile.scalars`:
-            ``SummaryWriter.add_scalar`` of TensorBoard, ``mlflow.log_metric``. Tables
-            are not printed then, unless `file` is given as well.
+        file: where to print; standard output by default.
+        to: a function to call with ``(name, value, step)`` of `Profile.scalars`, one by
+            one, such as TensorBoard's ``SummaryWriter.add_scalar`` or
+            ``mlflow.log_metric``. Then reports are printed only if `file` is given.
         clock: a function that returns seconds.
 
     Raises:
-        TypeError: a parameter is of another type than these.
+        TypeError: a parameter has the wrong type.
         ValueError: both or neither of `every_steps` and `every_secs` is given, or one
-            that is not positive; or the unit is unknown.
+            that is not positive; or `unit` is unknown.
 
     Example:
         >>> reports = ReportHook(every_secs=600, profiler=profile(max_overhead="1%"))
@@ -82,7 +82,7 @@ class ReportHook(SessionHook):
         self._is_measuring = False
         self._first_step = 0
         self._step = 0
-        #: The profile that the last table shows.
+        #: The profile that the last report shows.
         self.profile: Profile | None = None
 
     def after_create_session(self, session: TrainingSession) -> None:
@@ -93,12 +93,12 @@ class ReportHook(SessionHook):
         self._start()
 
     def before_run(self, run_context: RunContext) -> None:
-        """Begin to measure again, if a step has raised before."""
+        """Begin to measure again, if an earlier step has raised."""
         if not self._is_measuring:
             self._start()
 
     def after_run(self, run_context: RunContext, run_values: RunValues) -> None:
-        """Print the table, if it is time."""
+        """Print a report, if one is due."""
         self._step = run_values.step
         if self._timer.should_trigger_for_step(self._step):
             self._report()
@@ -106,13 +106,13 @@ class ReportHook(SessionHook):
             self._start()
 
     def end(self, session: TrainingSession) -> None:
-        """Print the last table."""
+        """Print the last report."""
         self._report()
 
     def on_exception(
         self, run_context: RunContext | None, error: BaseException
     ) -> None:
-        """Print the last table: what was measured is not lost."""
+        """Print the last report, so that what was measured is not lost."""
         self._report()
 
     def _start(self) -> None:
@@ -127,7 +127,7 @@ class ReportHook(SessionHook):
         self._profiler.stop()
         taken = self._profiler.take()
         if self._step < self._first_step:
-            return  # no step was completed since the last table
+            return  # no step was completed since the last report
         self.profile = taken
         if self._to is None or self._file is not None:
             file = self._file or sys.stdout

@@ -39,11 +39,11 @@ class RunValues:
 
 
 class RunContext:
-    """One run of a step; the same object for all hooks, before it and after it.
+    """One run of a step. All hooks get the same object, before and after the step.
 
-    session: the session that runs it.
+    session: the session that runs the step.
     step: how many steps the session has run before this one.
-    function, args, kwargs: what is run.
+    function, args, kwargs: the function of the step, and its arguments.
     """
 
     def __init__(
@@ -66,8 +66,8 @@ class RunContext:
         return self._stop_requested
 
     def request_stop(self) -> None:
-        """Ask the session to stop after this run. The step and all hooks after it are
-        completed first. If one of them raises, the request is dropped."""
+        """Ask the session to stop after this run. The step and the callbacks after it
+        are completed first. If any of these raises, the request is dropped."""
         self._stop_requested = True
 
 
@@ -87,15 +87,15 @@ class SessionHook:
         """Called after `begin` of all hooks."""
 
     def before_run(self, run_context: RunContext) -> RunArgs | None:
-        """Called before each step. Returns what the hook wants to be given after it."""
+        """Called before each step. Returns the functions to call after it, or None."""
         return None
 
     def after_run(self, run_context: RunContext, run_values: RunValues) -> None:
         """Called after each step that did not raise."""
 
     def on_stop_iteration(self, run_context: RunContext) -> None:
-        """Called after a step that was left by StopIteration, instead of `after_run`.
-        The session may go on all the same."""
+        """Called instead of `after_run` if StopIteration has ended a step. The session
+        may go on all the same."""
 
     def end(self, session: TrainingSession) -> None:
         """Called when the session is left, unless by an exception other than
@@ -129,10 +129,10 @@ def fetch(fetches: Any) -> Any:
 
 class User(Protocol):
     """Something that uses hooks: a session, or a hook that is entered by itself. A hook
-    serves one at a time.
+    has one user at a time.
 
-    is_using: whether it uses them now. An interrupt may keep a user from calling
-        `release`, so this decides.
+    is_using: whether the user uses its hooks now. This decides, rather than `release`,
+        since an interrupt may keep a user from calling that.
     """
 
     @property
@@ -158,7 +158,7 @@ def occupy(hooks: tuple[SessionHook, ...], user: User) -> None:
     """Take hooks into use.
 
     Raises:
-        RuntimeError: one of them is in use already. Then none of them is taken.
+        RuntimeError: one of the hooks is in use already. Then none is taken.
     """
     with _lock:
         for position, hook in enumerate(hooks):

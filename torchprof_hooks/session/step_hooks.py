@@ -18,11 +18,11 @@ class StopAtStepHook(SessionHook):
 
     Args:
         num_steps: how many steps this session runs.
-        last_step: the number of the last step, where steps that were run before the
-            session count as well.
+        last_step: the number of the last step, counted with the steps before the
+            session (``start_step``).
 
     Raises:
-        TypeError: the value is not an integer.
+        TypeError: the given number is not an integer.
         ValueError: both or neither is given, or `num_steps` is not positive.
 
     Example:
@@ -63,16 +63,16 @@ class StepTimerHook(SessionHook):
     Args:
         every_steps: steps from one line to the next; 100, if `every_secs` is not given.
         every_secs: seconds from one line to the next.
-        progress: show a progress bar of tqdm instead of lines.
+        progress: show a progress bar by tqdm instead of lines.
         total: the number of steps at which the bar is full.
         file: where lines and bar are printed; standard error by default.
         clock: a function that returns seconds.
 
     Raises:
         ImportError: a bar is asked for, and tqdm is not installed.
-        TypeError: a parameter is of another type than these.
+        TypeError: a parameter has the wrong type.
         ValueError: both `every_steps` and `every_secs` are given, or one that is not
-            positive.
+            positive, or a negative `total`.
 
     Example:
         >>> with TrainingSession([StepTimerHook(every_steps=50)]) as session:
@@ -82,7 +82,7 @@ class StepTimerHook(SessionHook):
         step 101: 21.52 steps/s
 
     Time between steps counts as well, such as waiting for data. The first step is left
-    out: much of what it does is done only once.
+    out: much of its work is done only once.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class StepTimerHook(SessionHook):
         self._total = total
         self._file = file
         self._bar: Any = None
-        #: Of the last interval; None before the first has ended.
+        #: Steps per second in the last interval; None before the first has ended.
         self.steps_per_sec: float | None = None
 
     def begin(self) -> None:

@@ -36,7 +36,7 @@ class TrainingSession:
     TensorFlow's, a session never starts again by itself, and calls `end` at most once.
 
     Args:
-        hooks: what to call.
+        hooks: the hooks to call, in this order.
         start_step: how many steps were run before, when training is resumed.
 
     Raises:
@@ -62,7 +62,7 @@ class TrainingSession:
 
     @property
     def is_using(self) -> bool:
-        """Whether it is open, and its hooks serve it alone."""
+        """Whether the session is open: then nobody else may use its hooks."""
         return self._state is _OPEN
 
     def should_stop(self) -> bool:
@@ -118,7 +118,7 @@ class TrainingSession:
         return function(*args, **kwargs)
 
     def close(self) -> None:
-        """End the session; leaving it then does nothing more.
+        """End the session; leaving the ``with`` block then does nothing more.
 
         If `end` of a hook raises, the hooks after it get `on_exception` instead.
         """
@@ -135,7 +135,7 @@ class TrainingSession:
         """Call `begin` and `after_create_session` of all hooks.
 
         Raises:
-            RuntimeError: it was entered before, or a hook is in use by another session.
+            RuntimeError: the session was entered before, or a hook is in use already.
         """
         if self._state is not _NEW:
             raise RuntimeError("a session can be entered once: make a new one")
@@ -165,7 +165,7 @@ class TrainingSession:
             self.close()
         elif self._state is _OPEN and error is not None:
             self._leave()
-            if not _came_out_of_run(traceback, self):  # then hooks know already
+            if not _came_out_of_run(traceback, self):  # else the hooks know already
                 _tell_all(self._hooks, None, error)
         return is_normal
 
@@ -196,7 +196,7 @@ def _checked_hooks(hooks: Iterable[SessionHook]) -> tuple[SessionHook, ...]:
 
 
 def _came_out_of_run(traceback: TracebackType | None, session: TrainingSession) -> bool:
-    # Not by remembering the error: that would keep the tensors of the failed step.
+    # Not by remembering the error: its traceback would keep the step's tensors alive.
     while traceback is not None:
         frame = traceback.tb_frame
         if frame.f_code is _RUN and frame.f_locals.get("self") is session:
@@ -211,6 +211,6 @@ _RUN: Final = TrainingSession.run.__code__
 def _tell_all(
     hooks: Iterable[SessionHook], context: RunContext | None, error: BaseException
 ) -> None:
-    with ExitStack() as calls:  # each, also when one of them raises
+    with ExitStack() as calls:  # calls each hook, even if one raises
         for hook in reversed(tuple(hooks)):
             calls.callback(hook.on_exception, context, error)

@@ -11,14 +11,15 @@ from torchprof_hooks.profiles.options import check_callable, check_either
 class SecondOrStepTimer:
     """Says at which steps something is due, as TensorFlow's timer of this name does.
 
-    It is due at the first step for which it is asked, and then whenever the given
-    number of steps or seconds has passed since `update_last_triggered_step`, but at
-    most once per step. If a trigger comes late, all later ones are shifted.
+    The timer is due at the first step that it is asked about, and then whenever the
+    given number of steps or seconds has passed since `update_last_triggered_step`, but
+    at most once per step. If a trigger comes late, all later ones are shifted.
 
     Args:
         every_secs: seconds from one trigger to the next.
         every_steps: steps from one trigger to the next.
-        clock: tells seconds; unlike TensorFlow's, the default never goes backwards.
+        clock: a function that returns seconds; unlike TensorFlow's, the default never
+            goes backwards.
 
     Raises:
         TypeError: the value is not a number, or `clock` is not a function.
@@ -55,7 +56,7 @@ class SecondOrStepTimer:
         return self._last_step
 
     def should_trigger_for_step(self, step: int) -> bool:
-        """Whether the timer is due at `step`. Asking does not change it."""
+        """Whether the timer is due at `step`. Asking does not change the timer."""
         if self._last_step is None:
             return True
         if step == self._last_step:

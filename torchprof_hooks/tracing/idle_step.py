@@ -15,10 +15,10 @@ from torchprof_hooks.tracing.recorded_step import RecordedStep
 class IdleStep:
     """Records two steps with torch's profiler, and looks at the second one.
 
-    The device is waited for before the first one, and torch waits for it after the
-    second one. So all that the device runs in the second step was recorded, also what
-    the first one has left in its queue, and the host is as far ahead of the device as
-    it got in one step.
+    The device is synchronised before the first step, and by torch after the second. So
+    all that the device runs in the second step was recorded, also work that the first
+    one has left in the queue, and the host is as far ahead of the device as it can get
+    in one step.
 
     Use it in one thread: `begin()`, `go_on()` when the second step begins, and `end()`
     after each step; or `drop()`.
@@ -38,8 +38,8 @@ class IdleStep:
         return self._recording.is_running
 
     def begin(self) -> bool:
-        """The first step begins. Returns whether it is recorded, which it is not while
-        another profiler of torch is running, and where torch hides devices."""
+        """The first step begins. Returns whether it is recorded: not while another
+        profiler of torch is running, nor if this torch does not show devices."""
         self.drop()
         self._start_ns = 0
         if not shows_devices():
@@ -55,8 +55,8 @@ class IdleStep:
         return True
 
     def end(self, step: int) -> None:
-        """The step with this number is over. If it was the second one that was
-        recorded, so is the recording."""
+        """The step with this number is over. If it was the second recorded step, the
+        recording ends."""
         if not self.is_running or not self._start_ns:
             return
         with uninterrupted():
@@ -65,7 +65,7 @@ class IdleStep:
             self._recording.leave()
 
     def go_on(self) -> bool:
-        """The step after the one of `begin` begins. Returns whether it is recorded."""
+        """The second step begins. Returns whether it is recorded."""
         if self.is_running:
             self._start_ns = time.perf_counter_ns()
         return self.is_running
@@ -78,7 +78,7 @@ class IdleStep:
                 self._recording.leave()
 
     def find(self) -> DeviceIdle:
-        """What was found, or the reason why there is nothing."""
+        """How much the device idled, or the reason why that is not known."""
         if self._recorded is not None:
             (recording, window), self._recorded = self._recorded, None
             trace = recording.read_devices(self._step, window)

@@ -13,8 +13,8 @@ class MemoryStep:
 
     Use it in one thread: `begin()`, then `end()` or `drop()`. That can be repeated; the
     last step that ended counts. Torch's recording is kept as it is, some KB for each
-    operation, until the replay is asked for. Reading it takes as long as a few steps,
-    and at the end of the program no step has to wait for that.
+    operation, until the replay is asked for: reading it takes as long as a few steps,
+    so that is best done at the end of the program, when no step has to wait.
 
     reason: why there is no replay, if there is not.
     """
@@ -27,8 +27,8 @@ class MemoryStep:
         self._replay: MemoryReplay | None = None
 
     def begin(self) -> bool:
-        """A step begins. Returns whether it is recorded, which it is not while another
-        profiler of torch is running."""
+        """A step begins. Returns whether it is recorded: not while another profiler of
+        torch is running."""
         self.drop()
         self._recording.join()
         if not self._recording.begin():
@@ -39,7 +39,7 @@ class MemoryStep:
         return True
 
     def end(self, step: int) -> None:
-        """The step with this number is over. If none was begun, nothing is done."""
+        """The step with this number is over. If it is not recorded, nothing is done."""
         if self._recording.is_running:
             with uninterrupted():
                 self._step, self._recorded, self._replay = step, None, None
@@ -54,7 +54,7 @@ class MemoryStep:
                 self._recording.leave()
 
     def replay(self) -> MemoryReplay | None:
-        """The replay of the last step that was recorded; None for some `reason`."""
+        """The replay of the last recorded step; None if it has none (see `reason`)."""
         if self._recorded is not None:
             (recording, window), self._recorded = self._recorded, None
             trace = recording.read(self._step, window, with_tensors=True)

@@ -18,13 +18,13 @@ from torchprof_hooks.reports.table import plural
 _NAME: Final = re.compile(r"timeline-(\d+)-rank(\d+)(?:-(\d+))?\.json(?:\.gz)?")
 _TROUBLE: Final = 2
 
-#: By step and rank; of several, the last that was written.
+#: Traces by step and rank; of several for the same step and rank, the newest.
 _Found = dict[int, dict[int, Path]]
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Do what the arguments say. Returns the exit code; 2 if there is nothing to merge,
-    or it cannot be read or written, and a line on standard error."""
+    """Run the command. Returns the exit code: 2, after a line on standard error, if
+    there is nothing to merge, or a file cannot be read or written."""
     args = _parser().parse_args(arguments)
     folder = Path(args.folder)
     try:

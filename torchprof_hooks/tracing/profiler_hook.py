@@ -32,32 +32,32 @@ class ProfilerHook(SessionHook):
     """Writes a trace of one step every `save_steps` steps or `save_secs` seconds, to be
     opened in https://ui.perfetto.dev or chrome://tracing.
 
-    A trace shows what torch's profiler does (operations, kernels), and above the
-    thread that runs the step its modules by their qualified paths: forward, backward
-    and recompute. Between traced steps nothing runs. Files are written in a thread of
-    their own, and are there when the hook ends.
+    A trace shows what torch's profiler records (operations, kernels), and above the
+    thread that runs the step, its modules by qualified name: forward, backward and
+    recompute. Between traced steps, no profiler runs. A background thread writes the
+    files; all are complete when the hook ends.
 
     Use it in a `TrainingSession`, or as a context manager around any other loop. Like
     TensorFlow's hook of this name, it traces the step after a trigger. The file is
     called ``timeline-<step>.json``, by the number of the traced step, with
     ``-rank<rank>`` in a distributed job, and with ``-2``, ``-3``, ... if such a file
-    exists already. The first step is not traced.
+    exists already. By default, the first step is not traced.
 
     Args:
         save_steps: steps from one trace to the next.
         save_secs: seconds from one trace to the next.
         output_dir: the folder for the files, made if it is missing; by default the
             working directory.
-        show_dataflow: arrows from the operation that made a tensor to those that take
-            it; along the graph in backward.
-        show_memory: blocks of memory as objects, with dtype, shape and bytes, and the
-            bytes in use on each device.
+        show_dataflow: draw arrows from the operation that made a tensor to those that
+            take it; in backward, along the autograd graph.
+        show_memory: show blocks of memory as objects, with dtype, shape and bytes, and
+            the bytes in use on each device.
         trace_first: trace the first step, too.
         compress: write ``.json.gz``; Perfetto opens it.
         clock: a function that returns seconds.
 
     Raises:
-        TypeError: a parameter is of another type than these.
+        TypeError: a parameter has the wrong type.
         ValueError: both or neither of `save_steps` and `save_secs` is given, or one
             that is not positive.
 
@@ -68,8 +68,8 @@ class ProfilerHook(SessionHook):
         ...         hook.step()
 
     A step during which another profiler of torch runs is not traced but counted in
-    `skipped`, and the hook says so once. Files that cannot be written are counted in
-    `failed`, and the first is a warning as well; training goes on. A step that raises
+    `skipped`, and the hook warns once. Files that cannot be written are counted in
+    `failed`, and the hook warns of the first; training goes on. A step that raises
     leaves no file.
     """
 
@@ -99,8 +99,8 @@ class ProfilerHook(SessionHook):
             TraceOptions(show_dataflow, show_memory, compress),
             trace_first,
         )
-        self._own_step: int | None = None  # of a loop without session
-        self._thread = 0  # of that loop
+        self._own_step: int | None = None  # the step of a loop without session
+        self._thread = 0  # the thread that runs this loop
 
     @property
     def paths(self) -> list[Path]:
@@ -138,7 +138,7 @@ class ProfilerHook(SessionHook):
         self._tracer.after_step(run_context.step, run_values.step)
 
     def on_stop_iteration(self, run_context: RunContext) -> None:
-        """Give up the trace of a step for which there was no data."""
+        """Give up the trace of a step that StopIteration has ended."""
         self._tracer.drop()
 
     def end(self, session: TrainingSession) -> None:
@@ -158,7 +158,7 @@ class ProfilerHook(SessionHook):
         """Begin; the first step begins here.
 
         Raises:
-            RuntimeError: the hook is in use.
+            RuntimeError: the hook is in use already.
         """
         occupy((self,), self)
         try:
@@ -174,10 +174,10 @@ class ProfilerHook(SessionHook):
         return self
 
     def step(self, step: int | None = None) -> None:
-        """A step is over, and the next one begins.
+        """Tell the hook that a step is over, and the next one begins.
 
-        step: the number of steps by now, when training was resumed or several are
-            counted at once; by default one more than the last time, from 0.
+        step: how many steps there were by now, if training was resumed or several are
+            counted at once; by default 1 at the first call, then one more each time.
 
         Raises:
             RuntimeError: the hook is not entered in this thread (in a session, step()

@@ -12,10 +12,10 @@ from torchprof_hooks.measure.uninterrupted import uninterrupted
 
 
 class RecordedStep:
-    """A step that is recorded for one hook; one at a time. Signals are handled before
-    torch's profiler starts or stops, or after that.
+    """Records steps for one hook, one at a time. Signals that arrive while torch's
+    profiler starts or stops are handled afterwards.
 
-    wants: what is recorded, at least.
+    wants: what to record, at least: other hooks that share a recording may want more.
     """
 
     def __init__(self, wants: Wants) -> None:
@@ -32,12 +32,12 @@ class RecordedStep:
         kineto_sessions.join(self, self._wants)
 
     def leave(self) -> None:
-        """It is not."""
+        """The hook is not in use any more."""
         kineto_sessions.leave(self)
 
     def begin(self) -> bool:
-        """A step begins. Whether it is recorded: not while another profiler of torch is
-        running."""
+        """A step begins. Returns whether it is recorded: not while another profiler of
+        torch is running."""
         with uninterrupted():
             self._hold = kineto_sessions.start()
         return self.is_running

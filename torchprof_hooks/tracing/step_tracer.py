@@ -16,7 +16,7 @@ class StepTracer:
     """Is told of each step of a loop, before and after it; records those at which
     `timer` is due, and hands them to a writer.
 
-    timer: is asked before each step, but not before the first one.
+    timer: is asked before each step but the first one.
     directory: the folder of the files.
     trace_first: whether the first step is traced.
     skipped: how many steps were due while another profiler of torch was running.
@@ -84,10 +84,10 @@ class StepTracer:
         self._recording.drop()
 
     def finish(self, is_failing: bool = False) -> None:
-        """Leave everything as it was, when all files are written.
+        """Stop tracing, and wait until all files are written.
 
-        is_failing: whether an exception is being raised. Then nothing is warned of: a
-            warning may be made an error, which would replace the exception.
+        is_failing: whether an exception is being raised. Then there are no warnings:
+            one that a filter turns into an error would replace the exception.
         """
         self.leave()
         self.writer.close()

@@ -43,9 +43,10 @@ class TraceWriter:
     """Writes recordings into files of a directory, one after the other.
 
     directory: the folder of the files.
-    paths: of the files that were written.
+    paths: the paths of the files that were written.
     lost: how many recordings were empty, because another profiler began meanwhile.
-    failed: how many could not be written; first_failure: why the first could not.
+    failed: how many could not be written.
+    first_failure: why the first of these could not.
     """
 
     def __init__(self, options: TraceOptions) -> None:
@@ -57,7 +58,7 @@ class TraceWriter:
         self._options = options
         self._waiting: deque[Future[None]] = deque()
         self._thread: ThreadPoolExecutor | None = None
-        self._process: int | None = None  # whose recordings are written
+        self._process: int | None = None  # the one whose recordings are written
         self._is_awaited = False  # whether training waits for what is being written
 
     def open(self) -> None:
@@ -68,8 +69,8 @@ class TraceWriter:
         self._process = os.getpid()
 
     def submit(self, step: int, recording: Recording, window: Window) -> None:
-        """Write a recording in the thread; or at once, if nobody is going to wait for
-        the thread, or if the interpreter is ending and starts no threads."""
+        """Write a recording in the writer thread; or at once, if nobody is going to
+        wait for that thread, or if the interpreter is ending and starts no threads."""
         if self._process != os.getpid():
             self._try(step, recording, window)
             return
@@ -104,7 +105,7 @@ class TraceWriter:
                 self.lost += 1
             else:
                 self.paths.append(self._write(step, recording, window))
-        except Exception as error:  # training goes on; the hook says it
+        except Exception as error:  # training goes on; the hook will warn
             self.failed += 1
             self.first_failure = (
                 self.first_failure or f"{type(error).__name__}: {error}"
@@ -150,7 +151,7 @@ def _rank() -> str:
 
 class Breather:
     """Lets other threads work now and then. A thread that computes without a break
-    holds Python's lock for 5 ms at a time, which training needs between two
+    holds the GIL for 5 ms at a time, but training needs the GIL between two
     operations."""
 
     #: Seconds of work between two breaks, and of a break.

@@ -13,8 +13,8 @@ P = ParamSpec("P")
 
 
 def held_weakly(method: Callable[P, object]) -> Callable[P, None]:
-    """Calls a method for as long as its object lives, and does not hold that. For what
-    is on torch to tell users by: whoever it held would never be gone."""
+    """Wraps a method so that it is called only while its object lives, and does not
+    hold the object. For callbacks on torch: what they held would never die."""
     find = weakref.WeakMethod(method)
 
     def call(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -40,26 +40,26 @@ class Attachment(ABC):
 
     @abstractmethod
     def put_on(self) -> None:
-        """Put on torch what is not there of it yet."""
+        """Put it on torch, as far as it is not there yet."""
 
     @abstractmethod
     def take_off(self) -> bool:
-        """Take off what is there of it, if anything is. Whether that is done: if not,
-        it is tried again at the next use."""
+        """Take off what is on torch of it, if anything is. Whether that is done: if
+        not, `heal` tries again."""
 
     @property
     def users(self) -> list[Any]:
-        """Those who live, in the order in which they came."""
+        """The users that are alive, in the order in which they came."""
         living = (reference() for reference in self._users)
         return [user for user in living if user is not None]
 
     @property
     def is_used(self) -> bool:
-        """Whether there are any."""
+        """Whether any user is alive."""
         return any(reference() is not None for reference in self._users)
 
     def trackers_here(self) -> list[Any]:
-        """Those users, where all are trackers, that the running thread works for."""
+        """The users, all of which must be trackers, that this thread works for."""
         found = []  # by a loop: this is asked in every pass, and a generator is a call
         for reference in self._users:
             user = reference()
@@ -68,13 +68,13 @@ class Attachment(ABC):
         return found
 
     def add_user(self, user: object, when_gone: Callable[[object], object]) -> None:
-        """Count `user` as one from now on, once; tell of its death."""
+        """Add `user`, unless it is there already; call `when_gone` when it dies."""
         if all(reference() is not user for reference in self._users):
             self._users = (*self._users, weakref.ref(user, when_gone))
         self.users_changed()
 
     def remove_user(self, user: object) -> None:
-        """Do not count `user` any more, nor those that are dead."""
+        """Remove `user`, and all users that are dead."""
         left = []
         for reference in self._users:
             other = reference()
@@ -84,7 +84,7 @@ class Attachment(ABC):
         self.users_changed()
 
     def users_changed(self) -> None:  # noqa: B027
-        """Who uses it may be others than before. For subclasses that keep more of
+        """Called when users have come or gone, for subclasses that keep something about
         them."""
 
 
@@ -111,7 +111,7 @@ class Attachments:
             self._settle_given_up()
 
     def detach(self, attachment: Attachment, user: object = None) -> None:
-        """`user` does not want it any more, if it ever did."""
+        """End the use of `attachment` by `user`, if there is any."""
         if attachment not in self._written:
             return  # of all that a tracker may have, most have few
         with self._lock:
@@ -119,9 +119,9 @@ class Attachments:
             self._settle_given_up()
 
     def give_up(self, attachment: Attachment, user: object = None) -> None:
-        """`detach`, for what is called in the middle of anything, in any thread, as
-        finalizers are: garbage is collected wherever memory is asked for. Whoever has
-        the lock may wait for this thread, so it is left to them."""
+        """`detach`, for finalizers, which run in the middle of anything, in any thread:
+        garbage is collected wherever memory is asked for. This never waits for the
+        lock: whoever has it may wait for this thread, and detaches in its place."""
         self._given_up.append((attachment, user))
         if self._lock.acquire(blocking=False):
             try:
@@ -132,10 +132,10 @@ class Attachments:
     def renew(
         self, attachment: Attachment, put_on: Callable[[], object] | None = None
     ) -> None:
-        """Put it on again, if it has users: somebody else may have taken it off, or
-        torch has imported only now what it goes on.
+        """Put `attachment` on again, if it has users: somebody else may have taken it
+        off, or torch has imported only now the module that it goes on.
 
-        put_on: puts on what is new of it, and is called instead.
+        put_on: called in place of the attachment's own, to put on only what is new.
         """
         with self._lock:
             if attachment in self._written and attachment.is_used:
@@ -157,8 +157,8 @@ class Attachments:
         self._lock = threading.RLock()
 
     def _settle_given_up(self) -> None:
-        """If one more is given up just when the lock is given back, the next use of
-        this settles it."""
+        """Detach what was given up. What is given up just as the lock is released waits
+        for the next use of this object."""
         while self._given_up:
             self._remove(*self._given_up.pop())
 

@@ -33,7 +33,7 @@ class ExitMethod:
         self._leave = leave
 
     def __get__(self, instance: object, owner: type | None = None) -> Exit:
-        given = () if instance is None else (instance,)  # by an ExitStack: later
+        given = () if instance is None else (instance,)  # ExitStack gives it later
         leave = partial(self._leave, *given)
         _looked_up.last = weakref.ref(leave)
         return leave
@@ -47,9 +47,9 @@ _looked_up: Final = _LookedUp()
 
 
 def held_for(manager: object) -> Held | None:
-    """What the block that enters `manager` right now holds, if it is a `with` or that
-    of an ``ExitStack``, rather than a call of ``__enter__``. To be asked first of
-    all."""
+    """What the block that enters `manager` right now holds; None if ``__enter__`` was
+    called by something else than a `with` statement or an ``ExitStack``. To be asked
+    first of all."""
     held, _looked_up.last = _looked_up.last, None
     given = getattr(held and held(), "args", (None,))
     return held if not given or given[0] is manager else None
@@ -60,8 +60,8 @@ class Block:
 
     close: undoes everything; is told whether an exception is the reason. Whatever was
         not done, or is undone already, it leaves alone.
-    manager: what was entered, if it is to live until `end`. Otherwise the block is that
-        of something that holds it, and goes with that.
+    manager: what was entered, if the block is to keep it alive until `end`. If not,
+        something else holds the block, and both die together.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Block:
         _blocks.add(self)
 
     def begin(self, open_all: Callable[[], object]) -> None:
-        """Do everything for it."""
+        """Do everything that the block needs."""
         try:
             open_all()
         except BaseException:  # an interrupt: there will be no block
@@ -87,7 +87,7 @@ class Block:
         self._is_entered = True
 
     def end(self, by_exception: bool) -> None:
-        """Undo it."""
+        """Undo everything that was done for the block."""
         self._is_entered = False
         self._close(by_exception)
         self._thread = _NO_THREAD
@@ -114,8 +114,8 @@ _blocks: Final[weakref.WeakSet[Block]] = weakref.WeakSet()
 
 
 def heal() -> None:
-    """For the beginning of a use: do away with what an interrupt of an earlier one has
-    left in torch."""
+    """At the beginning of a use: remove what an earlier, interrupted one has left on
+    torch."""
     for block in list(_blocks):
         if block.was_interrupted:
             block.end(by_exception=True)

@@ -1,4 +1,4 @@
-"""What torch.compile must not meet of ours, and what it tells us: when it compiles."""
+"""Hides code and hooks of ours from torch.compile, and hears when it compiles."""
 
 from __future__ import annotations
 
@@ -110,9 +110,9 @@ class CompileShield(Attachment):
     """Takes hooks on all modules away for as long as torch.compile compiles something;
     its users are `ModuleHooks`.
 
-    If it met them, it would compile again as soon as they are removed, or replaced.
-    Nothing that happens meanwhile in its thread is to be measured; calls in others are
-    missed.
+    If torch.compile saw them, it would recompile as soon as they are removed, or
+    replaced. Nothing is to be measured meanwhile in its thread; calls of modules in
+    other threads are missed.
 
     has_missed: whether something was compiled with hooks on, before torch.compile could
         be watched.
@@ -127,7 +127,7 @@ class CompileShield(Attachment):
         self._callbacks = self._hide, self._show_again
 
     def watch(self) -> None:
-        """torch.compile may have come into use by now, or forgotten us."""
+        """Have torch.compile tell us: it may have come into use, or forgotten us."""
         exempt_from_compilation()
         attachments.renew(self)
         attachments.renew(compilations)
@@ -174,7 +174,7 @@ compilations: Final = Compilations()
 compile_shield: Final = CompileShield()
 
 #: torch.compile warns its users when hooks on all modules fire for a compiled module as
-#: well. Ours know how to deal with that: while they are there, it hears of those of
-#: others. A filter of Python's would not do: whoever catches warnings copies them, and
-#: puts them back. Its users are `ModuleHooks`.
+#: well. Ours can deal with that: while they are on, torch is told only of other hooks.
+#: A filter for warnings would not do: whoever catches warnings copies the filters, and
+#: restores them later. Its users are `ModuleHooks`.
 hushed_warning: Final = Patch(CHECK_FOR_GLOBAL_HOOKS, _make_check)

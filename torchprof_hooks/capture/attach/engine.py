@@ -54,9 +54,9 @@ if TYPE_CHECKING:
 class PassListener(Protocol):
     """What is told of passes; see `Tracker`.
 
-    thread: that it follows.
+    thread: the one that it follows.
     passes: those that run.
-    hears_unseen_passes: whether it is told of those that are not started from Python.
+    hears_unseen_passes: whether it is told of passes that are not started from Python.
     """
 
     thread: int
@@ -73,10 +73,10 @@ class PassListener(Protocol):
 
 
 class _Asked(local):
-    """Of each thread.
+    """What each thread has to itself.
 
-    since_ns: since when it has made the gradients of the pass that it enters next; 0
-        if it makes none.
+    since_ns: when torch began to prepare the pass that the thread enters next; 0 if it
+        prepares none.
     """
 
     since_ns: int = 0
@@ -111,7 +111,7 @@ class EnginePatch(Patch):
         return super().take_off()
 
     def users_changed(self) -> None:
-        """Hear of each node if anybody wants it, for that costs something."""
+        """Hear of unseen passes only if a user wants it: each node costs time then."""
         is_wanted = self.is_on and any(user.hears_unseen_passes for user in self.users)
         on_unseen_pass(self._hear if is_wanted else None)
 
@@ -179,7 +179,7 @@ def _end(begun: list[tuple[PassListener, int]], results: Any, failed: bool) -> N
     finally:
         if begun:
             _end(begun, results, failed)
-        elif not passes_before:  # of others: only now have all asked
+        elif not passes_before:  # the outermost is over, for all trackers
             gradient_reduction.is_expected = False
 
 
@@ -206,7 +206,7 @@ def _request(
 def _without(
     gradients: Any = (), keeps_graph: Any = False, makes_graph: Any = False, *_: Any
 ) -> PassRequest:
-    """The same, for those who do not look at nodes."""
+    """What `_request` returns, for those who do not look at nodes."""
     return REQUEST_OF_GRAPH if makes_graph else NO_REQUEST
 
 
@@ -219,7 +219,7 @@ class RecomputationPatch(Patch):
     """Where torch's non-reentrant checkpoint begins, or ends, to compute again what a
     node asks for; its users are trackers.
 
-    What is called in between is seen in other ways. But what torch does around that
+    Modules that are called in between are seen anyway. But what torch does around them
     (random states, autocast, checks) would be the time of the node that asked.
     """
 

@@ -20,11 +20,11 @@ from torchprof_hooks.capture.torch_names.place import Function
 
 
 class ExportShield(Attachment):
-    """Takes hooks on all modules away while torch.export traces a model, which refuses
-    hooks; its users are `ModuleHooks`.
+    """Takes hooks on all modules away while torch.export, which refuses hooks, traces a
+    model; its users are `ModuleHooks`.
 
-    Torch tells nobody of that, but there is a context that it enters meanwhile. Modules
-    of torch that are imported later take it along from where it is.
+    Torch tells nobody of that, but it enters a context, in place of which we put ours.
+    Modules of torch that are imported later import ours from there.
     """
 
     def __init__(self) -> None:
@@ -77,6 +77,6 @@ def _make_scripting(original: Function, layer: Layer) -> Function:
 #: The one shield there is.
 export_shield: Final = ExportShield()
 
-#: TorchScript would compile the hooks of a module along with it, for which ours are not
-#: made: while it looks, it does not find them. Its users are `ModuleTap`s.
+#: TorchScript would compile the hooks of a module along with it, and cannot compile
+#: ours: they are hidden while it looks for hooks. Its users are `ModuleTap`s.
 script_patch: Final = Patch(script_module_maker, _make_scripting)

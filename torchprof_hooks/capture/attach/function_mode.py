@@ -1,4 +1,4 @@
-"""Where function calls are seen."""
+"""The torch-function mode that sees function calls."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class ModeOnStack(Attachment):
     """A mode that shows a tracker the functions that its thread calls, on torch's stack
     of modes. Its users are those who want the tracker to see them.
 
-    Each time that it is put on, it is another mode: torch puts one back on its stack
-    that was taken off while it handled a call.
+    Each time, a new mode is put on: torch puts the old one back on its stack, if that
+    was taken off while it handled a call.
     """
 
     def __init__(self, tracker: Tracker) -> None:
@@ -47,7 +47,8 @@ class ModeOnStack(Attachment):
         self.mode: FunctionMode | None = None
 
     def put_on(self) -> None:
-        """Open a mode, unless there is one; maybe as soon as that can be done."""
+        """Open a mode, unless there is one. If the default device's mode is handling a
+        call, this is done when that mode is back on the stack."""
         tracker = self._tracker()
         if tracker is None or self.mode is not None or not FUNCTIONS.works():
             return
@@ -67,8 +68,8 @@ class ModeOnStack(Attachment):
             attachments.renew(self)
 
     def take_off(self) -> bool:
-        """Close the mode. Another thread cannot take it off the stack of its own: there
-        it passes calls on until a mode is opened."""
+        """Close the mode. Only its own thread can take it off the stack: closed by
+        another one, it stays there, and passes calls on until a mode is opened."""
         attachments.detach(_returns_patch, self)
         if self.mode is not None:
             self.mode.close()
@@ -126,7 +127,7 @@ def remove_closed_modes() -> bool:
 
 
 def modes_of_ours() -> list[FunctionMode]:
-    """Those on this thread's stack."""
+    """Our modes on this thread's stack."""
     return [mode for mode in function_modes() if isinstance(mode, FunctionMode)]
 
 
@@ -177,8 +178,8 @@ def _remove_afterwards(mode: FunctionMode) -> None:
 
 
 def _make_check(original: Function, layer: Layer) -> Function:
-    """Some modules of torch's own take a slower way with other results while any mode
-    is active. They are not told of ours."""
+    """Some of torch's own modules take a slower way, with other results, while any mode
+    is active. From these, our modes are hidden."""
 
     def has_torch_function(args: Iterable[Any]) -> Any:
         if is_dynamo_compiling() or not layer.is_on:
@@ -198,7 +199,7 @@ def _make_check(original: Function, layer: Layer) -> Function:
     return has_torch_function
 
 
-#: In place while any mode of ours is open; its users are these.
+#: In place while any mode of ours is open; its users are these modes.
 _override_patch: Final = Patch(OVERRIDE_CHECK, _make_check)
 
 
@@ -214,6 +215,6 @@ def _make_push(original: Function, layer: Layer) -> Function:
     return push_mode
 
 
-#: In place while a mode of ours waits for that of the default device to come back,
-#: which has to be below it; its users are those who want to open one.
+#: In place while a mode of ours waits for the default device's mode to come back, which
+#: has to be below ours; its users are `ModeOnStack`s that want to open one.
 _returns_patch: Final = Patch(RETURN_OF_MODES, _make_push)

@@ -44,7 +44,7 @@ class FunctionTaps:
     long as anybody listens."""
 
     def __init__(self) -> None:
-        #: Those that follow one class of custom Functions, in any thread.
+        #: Who follows one class of custom Functions, in any thread.
         self._of_class: weakref.WeakKeyDictionary[type, list[ThreadTrackers]] = (
             weakref.WeakKeyDictionary()
         )
@@ -57,7 +57,7 @@ class FunctionTaps:
         functions = _functions_of(tracker)
         functions.at_unknown = self.look_for_compiler
         functions.name_nodes(True)
-        tracker.outer_passes = None  # made for what was asked for before
+        tracker.outer_passes = None  # has the old `names_nodes`
         attachments.attach(self._apply, tracker)
         attachments.attach(self._regions, tracker)
         attachments.attach(functions.mode_on_stack, user)
@@ -72,14 +72,14 @@ class FunctionTaps:
         attachments.detach(self._apply, tracker)
 
     def give_up_functions(self, tracker: Tracker) -> None:
-        """The same when the user is gone, in the middle of anything (see
+        """Undo `show_functions` from a finalizer of the user (see
         `Attachments.give_up`)."""
         attachments.give_up(self._regions, tracker)
         attachments.give_up(self._apply, tracker)
 
     def add_to_class(self, cls: type, threads: ThreadTrackers, user: object) -> None:
-        """Tell the trackers in `threads` of calls of `cls`, for as long as it lives,
-        with `user`."""
+        """Tell the trackers in `threads` of calls of `cls`, until `remove_from_class`,
+        or for as long as `cls` and `user` live."""
         self._of_class.setdefault(cls, []).append(threads)
         attachments.attach(self._apply, user)
 
@@ -99,7 +99,7 @@ class FunctionTaps:
             attachments.renew(self._regions)
 
     def trackers_here(self) -> list[Tracker]:
-        """Those that see all functions, and that the running thread works for."""
+        """The trackers that see all functions, and that this thread works for."""
         return self._regions.trackers_here()
 
     def followers(self, cls: type) -> list[Tracker]:
@@ -175,7 +175,7 @@ class _CompiledRegions(Patch):
 
     def __init__(self) -> None:
         super().__init__(eval_frame_setter, self._make_setter)
-        # By the frame of torch.compile that runs it, which lives until its end.
+        # By the id of torch.compile's frame that runs the region, and lives as long.
         self._open: dict[int, _OpenRegion] = {}
 
     def _make_setter(self, original: Function, layer: Layer) -> Function:
@@ -203,7 +203,7 @@ class _CompiledRegions(Patch):
                 _functions_of(tracker).end_region(tracker, site, call)
             return
         if call.has_returned or not callable(callback):
-            return  # the end of one that began before we were there
+            return  # the end of a region that began before we watched
         begun = [
             (tracker, _functions_of(tracker).begin_region(tracker, call))
             for tracker in self.trackers_here()
@@ -218,8 +218,8 @@ class _OpenRegion(NamedTuple):
     """A compiled function that is running.
 
     begun: who was told, and the sites of the call.
-    modes: what is hidden from torch.compile meanwhile. It compiles a function anew for
-        each stack of modes around it, and they would see nothing of interest.
+    modes: those of ours, which are hidden meanwhile: torch.compile compiles a function
+        anew for each stack of modes around it, and they would see nothing of interest.
     handled: the exception that was being handled when it began.
     """
 

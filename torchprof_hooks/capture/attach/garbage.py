@@ -12,12 +12,12 @@ from torchprof_hooks.capture.core import AroundCollection, around_collections
 
 class GarbageCallback(Attachment):
     """What Python calls around collections. Its users have ``garbage_collected``, which
-    is told how many nanoseconds one took that has ended in the running thread.
+    is told how many nanoseconds a full one took that has ended in the running thread.
 
     A collection begins wherever an object is made, in whichever phase that happens to
-    be, maybe in code of ours. What collections of younger objects take is short, and
-    the business of whoever makes many objects; the time of a full one depends on all
-    that the program has.
+    be, maybe in code of ours. Collections of younger objects are short, and the
+    business of the code that makes many objects; the time of a full one depends on all
+    objects that the program has.
     """
 
     def __init__(self) -> None:
@@ -45,7 +45,8 @@ class GarbageCallback(Attachment):
             for user in self.users:
                 user.garbage_collected(took_ns)
         except KeyboardInterrupt:
-            # Python would print it, and go on. Sent from here, it would be raised here.
+            # Python would print this exception, and go on. So interrupt again, but from
+            # another thread: from this one, the interrupt would be raised here.
             start_new_thread(interrupt_main, ())
 
 

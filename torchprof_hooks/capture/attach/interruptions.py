@@ -17,7 +17,7 @@ from torchprof_hooks.profiles.names import (
 if TYPE_CHECKING:
     from torchprof_hooks.capture.tracking.tracker import Tracker
 
-#: Phases of entries that nothing is told apart in.
+#: Phases of entries inside of which communication is not told apart.
 _WHOLE_PHASES: Final = ("data", "waiting", "communication")
 
 # Data
@@ -25,7 +25,7 @@ _WHOLE_PHASES: Final = ("data", "waiting", "communication")
 
 def begin_loading(tracker: Tracker, source: object, gives_batch: bool) -> Site | None:
     """Begin to wait for `source`, an iterator over batches, or a loader that makes one.
-    None if that is a part of loading: a data set may load from another."""
+    None if that is a part of other loading: a data set may load from another."""
     tracker.drop_dead_calls(source)
     if tracker.site.phase == "data":
         return None
@@ -43,8 +43,8 @@ def end_loading(tracker: Tracker, site: Site, loaded: object) -> None:
 
 
 def loading_failed(tracker: Tracker, site: Site, error: BaseException) -> None:
-    """What was waited for at `site` will not come: that there is no more is not counted
-    as a batch, and takes its time all the same."""
+    """What was waited for at `site` will not come. If there are no more batches, the
+    wait is not counted as one, but its time is booked all the same."""
     now_ns = perf_counter_ns()
     if not tracker.returns_to(site, now_ns):
         return
@@ -62,8 +62,8 @@ def begin_communication(
     tracker: Tracker, collective: str, is_call: bool
 ) -> Site | None:
     """Begin a call of a function of ``torch.distributed``, or to wait for what one has
-    begun. None if that is a part of something else: of another such call, or of loading
-    data."""
+    begun. None if that is a part of something else: of another such call, of waiting
+    for gradients, or of loading data."""
     if tracker.site.phase in _WHOLE_PHASES:
         return None
     site = tracker.entry_site(communication_name(collective), "communication")
@@ -81,7 +81,7 @@ def communication_failed(tracker: Tracker, site: Site) -> None:
 
 
 def communicated(tracker: Tracker, exchange: Exchange) -> None:
-    """All that was done since that began was communication, no call of its own."""
+    """Book the time since `exchange` began as communication; no call is counted."""
     site = begin_communication(tracker, exchange.name, is_call=False)
     if site is not None:
         site.start_ns = max(exchange.start_ns, site.caller.start_ns)
@@ -105,6 +105,6 @@ def begin_compiling(tracker: Tracker) -> Site | None:
 
 
 def end_compiling(tracker: Tracker, site: Site) -> None:
-    """It has ended what it began at `site`."""
+    """torch.compile has ended what it began at `site`."""
     if tracker.works_here():
         tracker.leave_entry(site)

@@ -25,7 +25,7 @@ from torchprof_hooks.capture.torch_names.module_calls import (
 )
 from torchprof_hooks.capture.torch_names.place import Function
 
-#: Shows module calls again to those that are still there.
+#: Shows module calls again, to those hooks that are still there.
 Show = Callable[[Iterable["AnyHooks"]], None]
 
 
@@ -43,7 +43,7 @@ class ModuleHooks(Attachment):
 
     @property
     def numbers(self) -> set[int]:
-        """Those of the hooks in torch's tables."""
+        """The numbers of the hooks in torch's tables."""
         known = {handle.id for handle in self._handles}
         return known | global_hook_numbers(self._hooks)
 
@@ -73,16 +73,16 @@ def numbers_of(hooks: Iterable[Any]) -> set[int]:
     return {number for each in hooks for number in each.numbers}
 
 
-#: Python numbers the versions of a class to remember what it found in it, and does so
-#: no more for a class that changes all the time: a seam of the native core that comes
-#: and goes more often than this stays, which takes nothing, and shows calls to nobody.
+#: Python caches what it looks up in a class by the class's version, and stops that for
+#: a class that changes all the time. So after so many changes, a seam of the native
+#: core stays where it is: that takes no time, and calls are shown to nobody.
 MOST_CHANGES: Final = 64
 
 
 class _SeamInCalls(Attachment):
     """The seam that shows all module calls to the cursors of its users, `CursorHooks`,
-    while nobody hides them; or hooks that do, where torch has no place for it, or what
-    is there is somebody else's."""
+    while nobody hides them. Where torch has no place for the seam, or somebody else has
+    taken it, hooks do that."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -94,12 +94,12 @@ class _SeamInCalls(Attachment):
 
     @property
     def numbers(self) -> set[int]:
-        """Those of the hooks in torch's tables, if there are any."""
+        """The numbers of the hooks in torch's tables, if there are any."""
         return self._hooks.numbers
 
     @property
     def has_place(self) -> bool:
-        """Whether torch has a place for it."""
+        """Whether torch has a place for the seam."""
         return self._place is not None
 
     def put_on(self) -> None:
@@ -119,7 +119,7 @@ class _SeamInCalls(Attachment):
         return True
 
     def users_changed(self) -> None:
-        """Show modules to their cursors."""
+        """Show modules to the cursors of the users."""
         shown: tuple[Cursor, ...] | None = None
         while shown != (to_show := self._cursors()):  # other threads change them, too
             self._seam.show_to(to_show)
@@ -136,14 +136,14 @@ class _SeamInCalls(Attachment):
         self.users_changed()
 
     def show(self, hider: object) -> None:
-        """Show them again."""
+        """Undo `hide`."""
         self._hiding.discard(id(hider))
         self.users_changed()
 
 
 @cache
 def _seam_in_calls() -> _SeamInCalls:
-    """The one there is, made when it is first needed: it asks torch something."""
+    """The one there is, made when it is first needed: that calls a module on trial."""
     return _SeamInCalls()
 
 
@@ -156,13 +156,13 @@ class CursorHooks(Attachment):
         self.cursor = cursor
 
     def follow(self, cursor: Cursor | None) -> None:
-        """Show them to this one from now on, or to none."""
+        """Show calls to this cursor from now on, or to none."""
         self.cursor = cursor
         _seam_in_calls().users_changed()
 
     @property
     def numbers(self) -> set[int]:
-        """Those of hooks in torch's tables, if there are any."""
+        """The numbers of its hooks in torch's tables, if there are any."""
         return _seam_in_calls().numbers
 
     def put_on(self) -> None:
@@ -185,8 +185,8 @@ def modules_show_by_seam() -> bool:
 
 
 def hooks_on_all(cursor: Cursor) -> AnyHooks:
-    """What shows a cursor all calls: of the core in Python, hooks. A seam takes less
-    time, but each call would be a frame more, of which Python has no end of room."""
+    """What shows a cursor all calls: with the core in Python, hooks. A seam would take
+    less time, but adds a Python frame to each call, and Python limits their depth."""
     if CORE.module is None:
         return ModuleHooks(*hooks_of(cursor))
     return CursorHooks(cursor)

@@ -46,7 +46,7 @@ class OptimizerHooks(Attachment):
 
     They may come and go at any time, also while they are told of a step: torch's own
     table of hooks must not change while torch goes through it, so that the pair is only
-    removed outside of steps. What is called once in a step is not in the processor's
+    removed outside of steps. Code that runs once in a step is not in the processor's
     caches by then, and takes ten times as long as it would otherwise: a listener that
     can do without the beginnings of steps should say so.
 
@@ -59,7 +59,7 @@ class OptimizerHooks(Attachment):
         # Those of the users who are told of the beginnings of steps, and of closures.
         self._told_of_beginnings: tuple[weakref.ref[Any], ...] = ()
         self._told_of_ends_only: weakref.WeakSet[Any] = weakref.WeakSet()
-        self._hooks = self._pre, self._post  # these, not what is bound anew each time
+        self._hooks = self._pre, self._post  # these: each access binds new ones
         self._handles: list[RemovableHandle] = []
 
     def put_on(self) -> None:
@@ -83,7 +83,7 @@ class OptimizerHooks(Attachment):
         return True
 
     def tell_of_beginnings(self, listener: OptimizerListener, wanted: bool) -> None:
-        """Whether `listener` is told of them, and of closures; at first it is."""
+        """Set whether `listener` is told of them, and of closures; at first it is."""
         if wanted:
             self._told_of_ends_only.discard(listener)
         else:
@@ -116,8 +116,8 @@ class OptimizerHooks(Attachment):
                 listener.optimizer_post(optimizer, args, kwargs)
 
     def _with_measured_closure(self, args: Any, kwargs: Any) -> Any:
-        """The arguments of a step, if they have to be others; None to torch means that
-        they stay."""
+        """The arguments of a step, with its closure measured; None if it has none, by
+        which torch knows that they stay."""
         if len(args) > _POSITION and callable(args[_POSITION]):
             closure = self._measured(args[_POSITION])
             return (*args[:_POSITION], closure, *args[_POSITION + 1 :]), kwargs

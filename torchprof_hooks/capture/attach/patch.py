@@ -44,7 +44,7 @@ class Patch(Attachment):
 
     @property
     def is_on(self) -> bool:
-        """Whether it is in place, or was, and somebody else has taken it since."""
+        """Whether it is in place, or was, and somebody has replaced it since."""
         return self._layer.is_on
 
     def put_on(self) -> None:
@@ -62,7 +62,7 @@ class Patch(Attachment):
         self._layer.is_on = True
 
     def take_off(self) -> bool:
-        """Put it back, unless it is somebody else's by now."""
+        """Put the original back, unless somebody has replaced ours."""
         self._layer.is_on = False
         place = self._find()
         if self._original is not None and place.read() is self._ours:

@@ -59,7 +59,7 @@ class OtherProfilers:
 
     @property
     def is_in_use(self) -> bool:
-        """Whether one is prepared or running."""
+        """Whether a profiler is prepared or running."""
         return self._is_one_prepared or is_profiler_active()
 
     @contextmanager
@@ -118,7 +118,7 @@ class OpenRanges:
             attachments.detach(patch, user)
 
     def end(self, user: object) -> None:
-        """It is about to end."""
+        """The recording is about to end: end the ranges that are open."""
         self.unwatch(user)
         for marked in list(self._open):
             if getattr(marked, "record", None) is not None:  # it has begun

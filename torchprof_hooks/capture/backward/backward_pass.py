@@ -34,7 +34,7 @@ class PassRequest(NamedTuple):
     stop: int
 
 
-#: For those who do not look: of a pass, and of one with ``create_graph``.
+#: Requests for passes, without and with ``create_graph``, whose nodes nobody looks at.
 NO_REQUEST: Final = PassRequest([], keeps_graph=False, makes_graph=False, stop=-1)
 REQUEST_OF_GRAPH: Final = NO_REQUEST._replace(makes_graph=True)
 
@@ -42,19 +42,19 @@ REQUEST_OF_GRAPH: Final = NO_REQUEST._replace(makes_graph=True)
 class Preparation(NamedTuple):
     """What torch did in Python before it entered the engine.
 
-    since_ns, until_ns: when; 0, if it did nothing, and when the engine is entered.
+    since_ns, until_ns: when that began, 0 if it did nothing; when the engine took over.
     """
 
     since_ns: int = 0
     until_ns: int = 0
 
     def ns_after(self, booked_ns: int) -> int:
-        """How long it took, after that moment."""
+        """How long it took, as far as that was after `booked_ns`."""
         since_ns = max(self.since_ns or self.until_ns, booked_ns)
         return (since_ns < self.until_ns) * (self.until_ns - since_ns)
 
     def without(self, garbage: GarbageLog) -> Preparation:
-        """As if it had begun later by what was spent on garbage: that has a row."""
+        """The same, shorter by what collecting garbage took: that has its own row."""
         took_ns = garbage.since_ns(self.since_ns)
         return self._replace(since_ns=self.since_ns + took_ns)
 
@@ -64,9 +64,9 @@ NOT_PREPARED: Final = Preparation()
 
 
 class OuterPasses(NamedTuple):
-    """How those are followed that begin outside of everything, as most do.
+    """How passes are followed that begin outside of everything, as most do.
 
-    base, engine: where they, and what the engine does itself, are booked.
+    base, engine: where passes, and what the engine does itself, are booked.
     names_nodes: whether nodes without a function are functions of their own.
     """
 
@@ -81,19 +81,19 @@ class BackwardPass:
     base: the site that the pass is booked on where no module call owns it.
     opened_base: whether the pass opened `base` itself, or runs inside of another pass
         and leaves unowned work with the owner that it found.
-    moves: what is planned, by the number of the node before which it takes place.
-    owner: whom the pass is working for now.
+    moves: planned moves, by the number of the node before which each takes place.
+    owner: what the pass is working for now.
     engine, engine_site: the owner until the first node runs, and where what the engine
         does itself is booked, if that is told apart.
     task, thread: the engine's number for the pass, and where it was started.
     failed: whether it ended by an exception.
-    from_python: whether it was started there.
+    from_python: whether it was started from Python.
     ran_nodes: whether the engine is known to have run all nodes.
-    nodes_ended_ns, entered_ns: when it had, and what entries had taken by then.
-    elsewhere: intervals of the nodes that others than the followed thread have made in
-        this pass and in those inside of it, by the thread: each counts for itself. The
-        native core gives them when the pass has ended.
-    counts_in, number: the thread whose counter was read last, and what it was.
+    nodes_ended_ns, entered_ns: when it had run them, and the time in entries by then.
+    elsewhere: intervals of the nodes that other threads than the followed one have made
+        in this pass and in passes inside of it, by thread: each numbers its own nodes.
+        The native core gives them when the pass has ended.
+    counts_in, number: the thread whose counter of nodes was read last, and its value.
     resumed: the mode that was put back in place for as long as the pass runs.
     """
 
@@ -123,15 +123,15 @@ class BackwardPass:
         self.thread = get_ident()
 
     def begin_earlier(self, by_ns: int) -> None:
-        """It has begun so long before it was entered: with what the engine does
-        itself, if that is told apart."""
+        """Date the begin of the pass back by so long, and that of the engine's own
+        time, if that is told apart."""
         self.base.start_ns -= by_ns
         if self.engine_site is not None:
             self.engine_site.start_ns -= by_ns
 
     def book_tail(self, tracker: Tracker, nodes_ended_ns: int, now_ns: int) -> None:
-        """From the end of its last node on, a pass is the engine's own time, and that
-        of what the engine was asked to do then."""
+        """Book what comes after the last node of a pass: the engine's own time, with
+        that of its final callbacks."""
         engine = self.engine_site
         if engine is not None and now_ns > nodes_ended_ns:
             tracker.book((engine.code, nodes_ended_ns, now_ns))

@@ -11,8 +11,8 @@ class GradientReduction:
     It sums up gradients while a backward pass runs, and at the end of the pass waits
     until that is done: in a callback of the engine's, which nobody else sees.
 
-    is_expected: whether it has made itself ready for a pass that is not over yet.
-    buckets: what it sums up in that, as far as it is known.
+    is_expected: whether it is prepared for a backward pass that is not over yet.
+    buckets: what it sums up in that pass, as far as it is known.
     """
 
     def __init__(self) -> None:

@@ -28,7 +28,7 @@ class HeardPasses:
 
     #: Nobody walks through the graph.
     looks_at_nodes = False
-    #: A pass begins when torch began to prepare it.
+    #: The begin of a pass is dated back to when torch began to prepare it.
     dates_back = True
 
     def __init__(self, divides: bool = True) -> None:
@@ -51,7 +51,7 @@ class HeardPasses:
             calls = [*chain.from_iterable(as_they_end)]
         elif not tracker.passes:
             tracker.keep_loose()
-        # What was heard late has begun to run its nodes.
+        # Passes that Python has not started are heard of late: at their first node.
         if started.opened_base and started.from_python:
             started.engine_site = engine = tracker.tree.engine_site(started.base)
             if started.base.caller is tracker.outside:
@@ -68,11 +68,11 @@ class HeardPasses:
         )
 
     def engine_ends(self, tracker: Tracker, running: BackwardPass) -> None:
-        """A node of the pass is about to run, if none has."""
+        """A node of the pass is about to run: if none has, the engine's time ends."""
         tracker.engine_ends()
 
     def owner_of(self, tracker: Cursor, running: BackwardPass) -> Site:
-        """Whom the pass is working for."""
+        """The site that the pass is working for."""
         return tracker.pass_owner or running.base
 
     def open_calls(self, tracker: Tracker, running: BackwardPass) -> int:
@@ -104,6 +104,8 @@ class HeardPasses:
     def record_of(
         self, tracker: Cursor, intervals: list[int], low: int, thread: int = 0
     ) -> Any:
-        """What is kept of intervals, from number `low` on; thread: that has made the
-        nodes, if it is not the running one."""
+        """The record of intervals from number `low` on.
+
+        thread: the one that has made the nodes, if that is not the running one.
+        """
         return tracker.add_record(intervals, low, thread)

@@ -1,4 +1,4 @@
-"""Which nodes a planned pass makes that makes a graph of its own."""
+"""Who owns the nodes that a planned pass with ``create_graph=True`` makes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def own_made_nodes(tracker: Tracker, running: BackwardPass, move: Move) -> None:
     the one that is followed: an interval has both its numbers from one thread.
     """
     here, number = get_ident(), next_sequence_number()
-    if here != running.counts_in:  # all that is open ends there, and begins here
+    if here != running.counts_in:  # open intervals end there, and begin anew here
         _own(tracker, running, _open_sites(move.before))
         running.counts_in = here
         for site in _open_sites(running.owner):
@@ -35,7 +35,7 @@ def own_made_nodes(tracker: Tracker, running: BackwardPass, move: Move) -> None:
 
 
 def _own(tracker: Tracker, running: BackwardPass, sites: Iterable[Site]) -> None:
-    """End the intervals of calls, innermost first, at what was counted last."""
+    """End the intervals of calls, innermost first, at the number that was read last."""
     thread, high = running.counts_in, running.number
     for site in sites:
         if site.low == high:
@@ -49,7 +49,7 @@ def _own(tracker: Tracker, running: BackwardPass, sites: Iterable[Site]) -> None
 
 
 def _open_sites(owner: Owner) -> Iterator[Site]:
-    """Those of calls that are open, innermost first: the pass itself is none."""
+    """The sites of open calls, innermost first, without that of the pass itself."""
     while owner.around is not None:
         yield owner.site
         owner = owner.around

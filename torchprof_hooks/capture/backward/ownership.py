@@ -29,8 +29,8 @@ from torchprof_hooks.capture.torch_names.autograd import (
 FIELDS: Final = 3
 #: Records kept although no output of their call was found to tie them to.
 NEWEST_RECORDS: Final = 64
-#: Bytes that these may take together, unless it is one. Only records of more than
-#: `BIG_RECORD_BYTES` can make them more; the native core knows that number, too.
+#: Bytes that these may take together, unless there is only one. Only records above
+#: `BIG_RECORD_BYTES` can exceed that; the native core knows this number, too.
 NEWEST_BYTES_KEPT: Final = 1 << 22
 BIG_RECORD_BYTES: Final = NEWEST_BYTES_KEPT // NEWEST_RECORDS
 #: Bytes of records of loose calls that are kept, however long their graphs live: 20 000
@@ -88,13 +88,14 @@ class Ownership:
     A record is held by the autograd nodes of the call's outputs, and for a while by
     this object in case that no output was recognised. So a forward without backward
     leaves nothing behind, and a graph that waits for many steps keeps its owners.
-    Records of loose calls, functions outside of any module, are kept by number only.
+    Records of loose calls, functions outside of any module, are tied to no graph: the
+    newest are kept.
     """
 
     def __init__(self) -> None:
-        # By the thread that made the nodes: each counts for itself, by rising number.
+        # By the thread that made the nodes, which numbers its own; by rising number.
         self._records: dict[int, list[weakref.ref[Record]]] = {}
-        # Of what other threads have made in passes.
+        # Records of the nodes that other threads have made in passes.
         self._elsewhere: weakref.WeakSet[Record] = weakref.WeakSet()
         self.knows_other_threads = False
         self._newest: deque[Any] = deque(maxlen=NEWEST_RECORDS)
@@ -111,9 +112,9 @@ class Ownership:
     def add(self, record: Any, outputs: Any, thread: int = 0) -> None:
         """Remember what an outermost call owns that has just ended.
 
-        record: a `Record`, or one of the native core, which finds its own.
-        thread: that has made the nodes, if it is not the running one. In Python, such
-            a record lives as long as its graph: while it does, nodes may be of that.
+        record: a `Record`, or one of the native core, which finds its own by itself.
+        thread: the one that has made the nodes, if that is not the running one. In
+            Python, such a record counts for as long as its graph keeps it alive.
         """
         if thread and isinstance(record, Record):
             self._elsewhere.add(record)
@@ -129,11 +130,11 @@ class Ownership:
             self._refer_to(record)
 
     def tie(self, record: Any, outputs: Any) -> list[int]:
-        """Have the graph behind `outputs` hold a record, or a `Part`, as far as it is
-        of that; the numbers of the nodes that do."""
+        """Have a record, or a `Part`, held by those nodes of `outputs` whose numbers it
+        covers. Returns these numbers."""
         tied: list[int] = []
         key, _ = self.ties
-        if issubclass(type(outputs), torch.Tensor):  # of most calls
+        if issubclass(type(outputs), torch.Tensor):  # the usual case
             nodes = [node_of(outputs)]
         else:
             nodes = nodes_behind(outputs)
@@ -147,15 +148,15 @@ class Ownership:
         return tied
 
     def forget_oldest(self) -> None:
-        """A big record has come to the newest ones: they may be too much together."""
+        """A big record was added to the newest ones: drop the oldest until they fit."""
         newest = self._newest
         held_bytes = sum(record.size_bytes for record in newest)
         while held_bytes > NEWEST_BYTES_KEPT and len(newest) > 1:
             held_bytes -= newest.popleft().size_bytes
 
     def add_loose(self, record: Any) -> None:
-        """Remember what several outermost calls own that ended one after the other,
-        without anything to tie it to."""
+        """Remember what several loose calls own that ended one after the other. There
+        are no outputs to tie the record to."""
         if isinstance(record, Record):
             self._refer_to(record)
         self._loose.append(record)
@@ -181,8 +182,8 @@ class Ownership:
         numbers: list[int],
         since: int,
     ) -> list[Record] | None:
-        """Those of the running thread, and of others, that nodes may be of, newest
-        first; None if it is not clear for one of them which thread has made it.
+        """The records, of the running thread and of others, that nodes may belong to,
+        newest first; None if it is not clear for a node which thread has made it.
 
         nodes: by their numbers, which descend.
         since: the first number of the calls that are open.
@@ -195,7 +196,7 @@ class Ownership:
         taken = [range(since, high)]
         for record in elsewhere:
             shared = [one for one in records if _is_in_both(record, one.range, numbers)]
-            # Of a graph that is not in this pass: its numbers are those of others here.
+            # Of a graph that is not in this pass: here, other nodes have its numbers.
             strange = [o for o in shared if o.tied and not self._is_behind(nodes, o)]
             others = taken + [one.range for one in shared if one not in strange]
             if any(_is_in_both(record, other, numbers) for other in others):
@@ -205,7 +206,7 @@ class Ownership:
         return sorted(records + elsewhere, key=lambda one: one.high, reverse=True)
 
     def _is_behind(self, nodes: Mapping[int, Any], record: Record) -> bool:
-        """Whether what a call has returned is there, by what holds its record."""
+        """Whether the nodes of a call are among these: one of them holds its record."""
         key, _ = self.ties
         return any(
             nodes[number].metadata.get(key) is record
@@ -214,8 +215,8 @@ class Ownership:
         )
 
     def _refer_to(self, record: Record) -> None:
-        """On devices, what a reentrant checkpoint computes again in a backward pass is
-        made in a thread of the engine's, and so is the pass over that."""
+        """Remember a record by the running thread. For devices, that may be one of the
+        engine's: a reentrant checkpoint recomputes there, and runs the pass over it."""
         records = self._records.setdefault(get_ident(), [])
         records.append(weakref.ref(record))
         if len(records) > self._prune_at:
@@ -233,9 +234,9 @@ def nodes_behind(outputs: object) -> list[Any]:
     """The autograd nodes of tensors in what a module or a function returned.
 
     Runs no code of the user's: containers of other kinds than Python's own (and classes
-    derived from these), very deep and very long ones are not searched through. What is
-    missed is only that a record is tied to the graph; see `NEWEST_RECORDS`. Mocks and
-    proxies say that they are of another class than they are: they are not asked.
+    derived from these), very deep and very long ones are not searched through. Where no
+    node is found, a record is not tied to its graph; see `NEWEST_RECORDS`. Mocks and
+    proxies lie about their class to `isinstance`, which is therefore not used.
     """
     nodes: list[Any] = []
     to_visit: list[tuple[Any, int]] = [(outputs, 0)]

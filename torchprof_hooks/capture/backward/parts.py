@@ -1,5 +1,5 @@
-"""What is kept of calls in one that goes on: a loop of many steps, in a profiled
-function or in the forward of a module."""
+"""Which intervals are kept of the calls in one that goes on: a loop of many steps, in a
+profiled function or in the forward of a module."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from torchprof_hooks.capture.backward.ownership import FIELDS, NEWEST_RECORDS
 #: Intervals kept in any case, the newest ones: graphs may be reached by other ways than
 #: by what their call returned.
 INTERVALS_KEPT: Final = 1024
-#: Intervals kept of functions that are in no part, which nothing tells the end of: the
-#: newest ones.
+#: Intervals kept of functions that are in no part, the newest ones: nothing tells when
+#: their graphs die.
 LOOSE_KEPT: Final = 1 << 14
 
 
 def are_many(count: int) -> bool:
-    """Whether so many intervals in calls that are open are enough to tell parts apart,
-    which takes longer."""
+    """Whether there are so many intervals in open calls that it pays to tell parts
+    apart, which takes longer."""
     return count > INTERVALS_KEPT
 
 
@@ -37,11 +37,11 @@ class Part:
 
 
 class Parts:
-    """Tells which intervals are still asked for while a frame (see `Node`) is open.
-    They stay with it until it ends, but not those of graphs that are gone: a loop would
-    leave some behind in every step.
+    """Tells which intervals are still needed while a frame (see `Node`) is open.
+    Intervals stay with the frame until it ends, except those of graphs that are gone: a
+    loop would leave some behind in every step.
 
-    look_at: so many intervals are enough to look for those that can go.
+    look_at: how many intervals there are when those are looked for that can go.
     """
 
     def __init__(self) -> None:
@@ -54,28 +54,28 @@ class Parts:
         self.look_at = 2 * INTERVALS_KEPT
         self._untied.clear()
         self._held.clear()
-        # With the numbers of each, for those that die.
+        # With low and high of each, which are needed when it has died.
         self._parts: list[tuple[int, int, weakref.ref[Part]]] = []
         self._count = 0
 
     def add(self, part: Part, since: int, count: int, is_tied: bool) -> None:
-        """One more of the outermost frame.
+        """Add a part of the outermost frame.
 
-        since: number of the first node that this can own.
-        count: of intervals that are there now.
+        since: number of the first node that the frame can own.
+        count: how many intervals there are now.
         is_tied: whether the graph holds the part; else it is kept for a while.
         """
         if since != self._since:
             self._begin(since)
         if count == self._count:
-            return  # it has none of its own
+            return  # the part has no intervals
         self._count = count
         if not is_tied:
             self._untied.append(part)
         self._parts.append((part.low, part.high, weakref.ref(part)))
 
     def hold(self, part: Part, since: int) -> None:
-        """Let nothing of that go: what ended before it was known that it is in a frame.
+        """Keep all in `part`: what ended before it was known that it is in a frame.
 
         since: see `add`.
         """
@@ -85,14 +85,14 @@ class Parts:
         self._parts.append((part.low, part.high, weakref.ref(part)))
 
     def living(self, intervals: list[int]) -> list[int]:
-        """Without those in parts that are dead, and the oldest that are in none."""
+        """The intervals, without those in dead parts and the oldest ones in no part."""
         known = _Ranges([(low, high) for low, high, _ in self._parts])
         living = [part for part in self._parts if part[2]() is not None]
         alive = _Ranges([(low, high) for low, high, _ in living])
-        kept: list[int] = []  # backwards; no lists, which have Python look for garbage
+        kept: list[int] = []  # backwards, and flat: lists make Python collect garbage
         left, loose = INTERVALS_KEPT, LOOSE_KEPT
         newest = intervals[-FIELDS * left :][1::FIELDS]
-        since = min(newest, default=0)  # the next time, too, these are in dead parts
+        since = min(newest, default=0)  # next time, their dead parts have to be known
         self._parts = [p for p in self._parts if p[1] > since or p[2]() is not None]
         for end in range(len(intervals), 0, -FIELDS):
             code, low, high = intervals[end - FIELDS : end]
@@ -121,6 +121,6 @@ class _Ranges:
         return before > 0 and self._reach[before - 1] >= high
 
     def meet(self, low: int, high: int) -> bool:
-        """Whether any of it is in one of them."""
+        """Whether any of ``[low, high)`` is in one of them."""
         before = bisect_left(self._lows, high)
         return before > 0 and self._reach[before - 1] > low

@@ -23,7 +23,7 @@ PLANS_KEPT: Final = 8
 
 def reachable_nodes(roots: Iterable[Any]) -> dict[int, Any] | None:
     """The nodes that a backward pass from `roots` can run, by sequence number; None if
-    two of them have the same one: threads count each for itself.
+    two of them have the same number, for each thread numbers its own nodes.
 
     Nodes that accumulate into leaves have no number and are left out: each runs right
     after the node that feeds it and belongs to that node's owner.
@@ -159,7 +159,7 @@ class Plan:
                 self.moves.append((position, Move(before, owner, closes, opens)))
 
     def fits(self, numbers: list[int], nodes: Mapping[int, Any]) -> bool:
-        """Whether nodes that go by their names have the same ones here."""
+        """Whether the nodes that go by their names have the same names here."""
         return all(nodes[numbers[place]].name() == name for place, name in self.named)
 
 

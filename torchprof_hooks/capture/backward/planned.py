@@ -69,8 +69,8 @@ class PlannedPasses:
         to tell the end of the last one from that of the pass.
     graphs: told of the nodes that a pass can run, by their numbers, and of its end.
     callbacks: told where a pass goes over to other owners.
-    gives_gradients: gets the function that is due at a node, and is called in its
-        place if the gradients of all outputs of the node are wanted.
+    gives_gradients: called at a node in place of the function that is due there, with
+        that function and the gradients of all outputs of the node.
     """
 
     def __init__(
@@ -107,11 +107,11 @@ class PlannedPasses:
             read_before_ns = started.base.reading_ns
             planning = tracker.entry_site(PROFILER_NAME, "profiler")
             tracker.open_entry(planning)
-            # And let go of the nodes, which takes time.
+            # In a method: when it ends, it lets go of the nodes, which takes time.
             is_hooked = self._hook_moves(tracker, started, request)
             tracker.close_entry(planning)
             if is_hooked and started.opened_base:
-                started.base.reading_ns = read_before_ns  # that of before it begins
+                started.base.reading_ns = read_before_ns  # planning came before
                 _engine_begins(tracker, started)
         elif request.roots:
             self._hooks.put_in_front_of(request.roots)
@@ -122,12 +122,12 @@ class PlannedPasses:
         self._hooks.callbacks[0] = at_node
 
     def engine_ends(self, tracker: Tracker, running: BackwardPass) -> None:
-        """A node of the pass is about to run, if none has."""
+        """A node of the pass is about to run: if none has, the engine's time ends."""
         if running.owner is running.engine:
             self._make_last_move(tracker, running, perf_counter_ns())
 
     def owner_of(self, tracker: Cursor, running: BackwardPass) -> Site:
-        """Whom the pass is working for."""
+        """The site that the pass is working for."""
         return running.owner.site
 
     def open_calls(self, tracker: Tracker, running: BackwardPass) -> int:
@@ -155,7 +155,7 @@ class PlannedPasses:
     def record_of(
         self, tracker: Cursor, intervals: list[int], low: int, thread: int = 0
     ) -> Record:
-        """What is kept of intervals, from number `low` on."""
+        """The record of intervals from number `low` on."""
         return Record(intervals, low)
 
     # Planning
@@ -163,7 +163,8 @@ class PlannedPasses:
     def _hook_moves(
         self, tracker: Tracker, started: BackwardPass, request: PassRequest
     ) -> bool:
-        """Whether the node that runs first has a hook, too."""
+        """Put hooks on the nodes at which the owner changes. Whether the node that runs
+        first has one, too."""
         nodes = reachable_nodes(request.roots)
         if nodes is None:
             tracker.undivided_passes += 1
@@ -182,7 +183,7 @@ class PlannedPasses:
         if started.opened_base:
             hooked.update(nodes.keys() & map(sequence_number, request.roots))
         if may_run_elsewhere(nodes[numbers[0]]):
-            hooked.add(numbers[0])  # tells that thread apart, for `works_here`
+            hooked.add(numbers[0])  # its hook sets `task`, for `works_here`
         unhooked = hooked - self._hooked
         self._hooks.put_in_front_of([nodes[number] for number in unhooked])
         if request.keeps_graph:
@@ -239,7 +240,7 @@ class PlannedPasses:
             running.task = current_graph_task()
             at_end_of_nodes(partial(self.nodes_end, tracker, running))
         move = running.moves.pop(current_autograd_node()._sequence_nr(), None)
-        if move is None:  # hooked by an earlier pass over this graph, or the first one
+        if move is None:  # hooked by an earlier pass over this graph, or as the first
             if running.owner is not running.engine:
                 return
             move = move_between(running.owner, running.whole)
@@ -293,7 +294,8 @@ class PlannedPasses:
 
 
 def _engine_begins(tracker: Tracker, started: BackwardPass) -> None:
-    """Last of all that is done before a pass: none of that is its time."""
+    """Begin the time of the engine. This comes last: what we do before a pass is not to
+    be a part of it."""
     started.engine_site = site = tracker.tree.engine_site(started.base)
     started.owner = started.engine = Owner(site, -1, started.whole)
     site.low = started.number = next_sequence_number()

@@ -24,27 +24,27 @@ from torchprof_hooks.capture.torch_names.place import Function, Place
 if TYPE_CHECKING:
     from torchprof_hooks.capture.tracking.tracker import Tracker
 
-#: Before which forwards the logger is asked, which takes 50 us: torch divides gradients
-#: anew after the first backward; it measures in the first ten and in each 100th.
+#: Before which forwards the logger is read, which takes 50 us: torch makes new buckets
+#: after the first backward, and measures durations in the first ten and each 100th.
 _ASKED_FIRST: Final = (1, 3, 12)
 _ASKED_EACH: Final = 100
 
 
 class GradientPatches:
-    """Where ``DistributedDataParallel`` calls its reducer and the logger of that.
+    """Where ``DistributedDataParallel`` calls its reducer and the reducer's logger.
 
-    trackers_here: those that work for the running thread.
+    trackers_here: gives the trackers that work for the running thread.
     """
 
     def __init__(self, trackers_here: Callable[[], Sequence[Tracker]]) -> None:
         self._trackers_here = trackers_here
-        #: How many forwards there were, by logger, and what it has said.
+        #: By logger: how many forwards there were, and what it has told last.
         self._asked: MutableMapping[Any, tuple[int, GradientBuckets]]
         self._asked = WeakIdKeyDictionary()
         self._coming = GradientBuckets()
 
     def makes(self) -> Iterator[tuple[Place, Make]]:
-        """What is replaced, and what makes that which takes its place."""
+        """The places of the functions to replace, and what makes the replacements."""
         yield logger_method(), self._make_log
         yield reducer_method("prepare_for_backward"), self._make_prepare
         yield reducer_method("_rebuild_buckets"), self._make_rebuild

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class _Inside(threading.local):
-    """What the thread has waited, and exchanged, inside of calls so far."""
+    """How long the thread has waited in calls so far, and how much it has exchanged."""
 
     waited_ns = 0
     bytes = 0
@@ -39,8 +39,8 @@ _inside = _Inside()
 
 
 class _Doing:
-    """Calls something that communicates, as a call of a row of its own for each of the
-    trackers that are not in such a call already.
+    """Calls something that communicates. The call gets a row of its own in each tracker
+    that is not in such a call already.
 
     start_ns, took_ns: of the call.
     """
@@ -73,11 +73,11 @@ class _Doing:
 
     @property
     def is_outermost(self) -> bool:
-        """Whether it is a call of a row of its own, for anybody."""
+        """Whether the call has a row of its own in any tracker."""
         return bool(self._begun)
 
     def add(self, exchange: Exchange, **numbers: int) -> None:
-        """Tell the same trackers how much that was."""
+        """Tell the trackers in which the call has a row how much it exchanged."""
         for tracker, _ in self._begun:
             tracker.exchanges.add(exchange, calls=int(self._is_call), **numbers)
 
@@ -85,10 +85,10 @@ class _Doing:
 def call_measured(
     trackers: Sequence[Tracker], name: str, original: Function, args: Any, kwargs: Any
 ) -> tuple[Any, Exchange]:
-    """What a function that communicates returns; and what it has begun, or done.
+    """Call a function that communicates; what it returns, and the exchange that it did.
 
     Where it calls others of its kind, their bytes are its own, unless it has tensors
-    itself. Where these wait, it waits.
+    itself; and the time in which they wait is waiting time of its own.
     """
     if is_dynamo_compiling() or is_tracing():
         return original(*args, **kwargs), Exchange(name)
@@ -120,9 +120,9 @@ def wait_measured(  # noqa: PLR0917
     args: Any,
     kwargs: Any,
 ) -> Any:
-    """What a function returns that waits for what was begun.
+    """Call a function that waits for an exchange; what it returns.
 
-    is_call: whether nobody was told of the begin.
+    is_call: whether the wait counts as a call: no tracker was told of the begin.
     """
     if is_dynamo_compiling() or is_tracing():
         return original(*args, **kwargs)
@@ -136,7 +136,7 @@ def wait_measured(  # noqa: PLR0917
     if doing.is_outermost:
         exchange.is_complete = True
         doing.add(exchange, waiting_ns=doing.took_ns, elapsed_ns=elapsed_ns)
-    elif exchange.start_ns and elapsed_ns:  # the waiting is that of a row around
+    elif exchange.start_ns and elapsed_ns:  # a row around has the waiting
         exchange.is_complete = True
         for tracker in trackers:
             tracker.exchanges.add(exchange, elapsed_ns=elapsed_ns)

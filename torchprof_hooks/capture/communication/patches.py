@@ -30,21 +30,21 @@ from torchprof_hooks.capture.torch_names.distributed.collectives import (
 from torchprof_hooks.capture.torch_names.distributed.device_mesh import pipeline_wait
 from torchprof_hooks.capture.torch_names.place import Function, Place
 
-#: What a stage of a pipeline does while it waits for another: the name of the row.
+#: Name of the row for the time in which a stage of a pipeline waits for another one.
 BUBBLE_NAME: Final = "pipeline bubble"
 
-#: Results of functional collectives whose names are remembered. Forgetting one costs
-#: its name, and counts it twice.
+#: How many results of functional collectives are remembered. If one is forgotten, the
+#: wait for it counts as another call, which lacks the name.
 MEMORIES_KEPT: Final = 1024
 
 
 class CommunicationPatches(Attachment):
     """Where a program calls ``torch.distributed``; its users are trackers.
 
-    torch has no hooks for that, so while any of them listens, what its functions call
-    is replaced by something that tells those of the running thread and then does the
-    same. A process that is in no group has a single replacement: that of what would put
-    it into one.
+    torch has no hooks for that. So while any tracker listens, what torch's functions
+    call is replaced by functions that tell the trackers of the running thread and then
+    do the same. In a process without a group, only the function is replaced that would
+    put it into one.
 
     A collective that was begun with ``async_op=True`` is one call, wherever it is
     waited for.
@@ -54,14 +54,14 @@ class CommunicationPatches(Attachment):
         super().__init__()
         self._joining = Patch(group_maker, self._make_joining)
         self._patches: tuple[Patch, ...] = ()  # made when they are first needed
-        #: What is not waited for yet.
+        #: What is not waited for yet, by its ``Work`` or future.
         self._begun: MutableMapping[Any, Exchange] = WeakIdKeyDictionary()
-        #: The same of functional collectives, by where the result will be: None when it
-        #: has been waited for.
+        #: Functional collectives, by the memory of their result: None when it has been
+        #: waited for.
         self._memories: dict[int, Exchange | None] = {}
 
     def put_on(self) -> None:
-        """Replace what there is to be told of at present."""
+        """Replace what can communicate; without a group, what would make one."""
         if not is_distributed():
             self._joining.put_on()
             return
@@ -209,7 +209,8 @@ class CommunicationPatches(Attachment):
 
 
 class OperatorStandIn:
-    """Stands in for what an operator calls: the operator's hash is that of it."""
+    """Stands in for what an operator calls; has its hash, by which torch hashes the
+    operator."""
 
     def __init__(self, original: Function, call: Function) -> None:
         self._original = original
@@ -225,5 +226,5 @@ class OperatorStandIn:
         return getattr(self._original, name)
 
 
-#: All there are.
+#: The only ones in the process.
 communication_patches: Final = CommunicationPatches()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from torchprof_hooks.capture.core.choose import choose
 from torchprof_hooks.capture.core.python_limits import AroundCollection
 
-#: What runs, and why it is not the native core.
+#: Which core runs in this process, and why, if it is not the native one.
 CORE = choose()
 
 if TYPE_CHECKING or CORE.module is None:

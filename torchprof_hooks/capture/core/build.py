@@ -22,13 +22,13 @@ import torch
 from torch import __file__ as TORCH_FILE
 from torch.version import __version__ as TORCH_VERSION
 
-#: What the module calls itself.
+#: Name of the extension module.
 NAME: Final = "torchprof_hooks_native"
 SOURCE: Final = Path(__file__).with_name("native.cpp")
-#: What it is made of besides.
+#: Folder of the headers that the source includes.
 _HEADERS: Final = SOURCE.with_suffix("")
-#: Seconds that a compiler may do nothing until it is taken to hang. It needs 5 to 15 on
-#: one core, of which it may get a hundredth where much else runs.
+#: A compiler that uses no processor time for so many seconds is taken to hang. It needs
+#: 5 to 15 s of one core, and may get only a hundredth of that core on a busy machine.
 PATIENCE_S: Final = 60.0
 #: torch 2.15 needs C++20, which 2.8 takes as well.
 _FLAGS: Final = ("-O1", "-std=c++20", "-fPIC", "-shared", "-w")
@@ -51,13 +51,13 @@ def native_module() -> ModuleType:
         raise NotBuiltError(f"no cache for the native core: {error}") from None
     if not is_there:
         build(path)
-    # A whole one that cannot be loaded stays: building it again, in each process, would
-    # make the same, and other processes may be able to load it.
+    # A whole binary that cannot be loaded stays: each process would build the same one
+    # again, and other processes may be able to load it.
     return _load(path)
 
 
 def cached_path() -> Path:
-    """Where the binary is, or will be: its name depends on all that it depends on.
+    """Where the binary is, or will be: its name has a hash of all that it depends on.
 
     Raises:
         NotBuiltError: there is no compiler, or no folder that is the user's alone.
@@ -82,8 +82,8 @@ def _sources() -> list[Path]:
 
 
 def build(path: Path) -> None:
-    """Build the binary at `path`, unless another process does that meanwhile, in place
-    of what is there of one.
+    """Build the binary at `path`, unless another process has done so meanwhile; in
+    place of an incomplete one, if there is one.
 
     Raises:
         NotBuiltError: it cannot be built.
@@ -105,8 +105,8 @@ def build(path: Path) -> None:
 
 
 def _is_whole(path: Path) -> bool:
-    """Whether a binary is there, and as long as its header says: of one that is cut
-    off, the loader may map more than there is, and reading that ends the process.
+    """Whether a binary is there, and as long as its header says: of a truncated file,
+    the loader may map more than there is, and reading beyond its end kills the process.
 
     Raises:
         OSError: it cannot be read.
@@ -117,7 +117,7 @@ def _is_whole(path: Path) -> bool:
             length = file.seek(0, os.SEEK_END)
     except FileNotFoundError:
         return False
-    # The headers of the sections, at the end: where, how long each, and how many.
+    # The section headers, at the end of the file: offset, size of each, and number.
     start, size, number = (
         int.from_bytes(header[begin:end], sys.byteorder)
         for begin, end in ((40, 48), (58, 60), (60, 62))
@@ -175,10 +175,10 @@ def _is_error(line: str) -> bool:
 
 
 def _wait_for(process: subprocess.Popen[bytes]) -> None:
-    """Until it has ended.
+    """Wait until `process` has ended.
 
     Raises:
-        NotBuiltError: it seems that it never will.
+        NotBuiltError: it hangs.
     """
     used_s = 0.0
     while True:
@@ -195,14 +195,14 @@ def _wait_for(process: subprocess.Popen[bytes]) -> None:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kill it, and what it has started, if any of that is left."""
+    """Kill `process` and those that it has started, as far as they still run."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
 
 
 def _processor_time_s(session: int) -> float:
-    """What the processes of a session have used of it."""
+    """The processor time that the processes of a session have used."""
     ticks = 0
     for path in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError, ValueError, IndexError):
@@ -244,7 +244,7 @@ def _own_folder() -> Path:
     """The folder in the user's cache. Nobody else may write there: what lies in it is
     loaded into the process."""
     home = os.environ.get("XDG_CACHE_HOME", "")
-    if not os.path.isabs(home):  # its specification has such paths ignored
+    if not os.path.isabs(home):  # XDG: relative ones are ignored
         home = os.path.join("~", ".cache")
     try:
         folder = Path(home, "torchprof_hooks").expanduser()
@@ -261,7 +261,7 @@ def _own_folder() -> Path:
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """One process at a time."""
+    """Run the block while no other process does, for the same folder."""
     import fcntl
 
     try:

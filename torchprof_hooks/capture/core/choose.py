@@ -9,7 +9,7 @@ from typing import Final, Literal, NamedTuple
 
 from torchprof_hooks.capture.core.build import NotBuiltError, native_module
 
-#: Says which one, if it is set: "native" or "python".
+#: Environment variable that asks for a core: "native" or "python".
 VARIABLE: Final = "TORCHPROF_HOOKS_CORE"
 
 
@@ -17,8 +17,8 @@ class Core(NamedTuple):
     """The core of this process.
 
     name: "native" or "python".
-    module: the native one.
-    reason: why it is not the native one.
+    module: the native core; None if the core in Python runs.
+    reason: why the native core does not run; "" if it does.
     """
 
     name: Literal["native", "python"]
@@ -27,7 +27,7 @@ class Core(NamedTuple):
 
 
 def choose() -> Core:
-    """The native core, unless the environment says otherwise or it cannot be had."""
+    """The native core, unless it cannot be loaded, or the environment forbids it."""
     wanted = os.environ.get(VARIABLE, "")
     if wanted == "python":
         return Core("python", reason=f"{VARIABLE}=python")
@@ -39,6 +39,6 @@ def choose() -> Core:
     except NotBuiltError as error:
         return Core("python", reason=str(error))
     clock = time.perf_counter_ns
-    if not isinstance(clock, BuiltinFunctionType):  # somebody has put another there
+    if not isinstance(clock, BuiltinFunctionType):  # somebody has replaced it
         module.set_clock(clock)
     return Core("native", module)

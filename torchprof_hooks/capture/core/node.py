@@ -15,28 +15,28 @@ class Node:
     call lives here, not on a stack.
 
     code: position in the cursor's list of nodes.
-    caller: the node that the thread goes back to; the outermost is its own.
-    key: the module that is called here, or what else is known by its id; or 0.
+    caller: the node that the thread goes back to; the outermost one is its own caller.
+    key: id of the module, optimizer or data loader that is called here; else 0.
     is_entry: whether a call here interrupts its caller instead of being a part of it.
-    is_called: whether it is the forward or the recompute of a module or a function.
-    is_frame: whether it is that of a profiled function that no module is around, or of
-        one that trains in a loop.
-    is_part: whether it is that of a module, called right from a frame.
-    is_outer: whether modules that are called from here are called from outside of all
-        others, and no part of something else.
-    is_function: whether it is that of a function.
+    is_called: whether calls here are forwards, or recomputations of forwards.
+    is_frame: whether a profiled function is called here that is in no module, or
+        something that trains in a loop (see `open_frames`).
+    is_part: whether a module is called here, directly from a frame.
+    is_outer: whether modules called from here are outermost ones: the node stands for
+        the program itself, or for an optimizer.
+    is_function: whether a function is called here.
     is_hidden: whether nobody is told of calls here.
-    children: by id of the module.
-    functions: by what torch calls; None: not to be followed.
-    by_shapes: of a function: one for each shapes of its inputs.
+    children: nodes of the modules called from here, by id of the module.
+    functions: nodes of the functions called from here; None: not to be followed.
+    by_shapes: for a function: nodes of its calls by the shapes of their inputs.
     start_ns: when the open call began; moved forward by what interruptions took.
     low: number of the first autograd node that the open call can own.
-    arrivals: of backward passes, from the nodes of other calls.
-    heard: nodes of backward passes that the core was told of while they were here.
-    passed_over: calls of what is no function.
-    reading_ns: what reading meters took, finding nodes for new calls, beginning and
-        ending passes, and booking entries and telling of their ends, in the time of
-        this node.
+    arrivals: how often backward passes came here from the nodes of other calls.
+    heard: of how many autograd nodes the native core was told while a pass was here.
+    passed_over: calls from here that a function mode saw, and that are not followed.
+    reading_ns: how much of the node's time measuring took: reading meters, finding
+        nodes for new calls, beginning and ending passes, booking entries and telling
+        of their ends.
     """
 
     __slots__ = (

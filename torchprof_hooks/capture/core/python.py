@@ -1,8 +1,8 @@
 """The core in Python: the reference, and what runs where there is no native one.
 
 A cursor says where one thread is in its tree of calls, and books what every call took.
-It knows no names, no files and no reports. What is rare is left to the class that
-derives from it: a call that was not met yet, one that did not end in order.
+It knows no names, no files and no reports. Rare cases are left to a derived class:
+calls that are new, and calls that do not end in order.
 """
 
 from __future__ import annotations
@@ -57,31 +57,33 @@ class Cursor:
     `forward_pre` and `forward_post` are what torch calls (see `hooks_of`): nothing in
     them is slower than it has to be, and everything rare is elsewhere.
 
-    thread: that is followed.
-    site: what it works for now; `outside` of everything at first.
-    sites: all there are, by their codes.
+    thread: the one that is followed.
+    site: what the thread works for now; at first `outside`, of all calls.
+    sites: all sites, by their codes.
     log: sums of the calls that have ended.
-    passes: backward passes that are running: the engine may run parts in other threads.
-    owns_nodes, divides: whether passes are followed, and nodes counted for that.
+    passes: backward passes that run; the engine may run parts of them in other threads.
+    owns_nodes, divides: whether passes are followed, and whether they are divided among
+        the owners of their nodes.
     meters: told of each call that begins (`opened`), has just ended (`closing`), and of
         changes of owner in passes (`moved`), if `reads_meters`; and asked to
-        `look_for_devices` where nothing is being called, or what is interrupted by what
-        begins, if `watches`.
-    memory, device: what the native core reads itself, as it does the clock: memory, and
-        stamps in the queue of a device; else None.
-    callbacks: told when a module is `called` and has `returned`, after all that has
-        been booked; None if nobody wants to know.
+        `look_for_devices` where an entry begins, or a call that is new, if `watches`.
+    memory, device: meters that the native core reads itself, as it does the clock: of
+        memory, and of stamps in a device's queue; else None.
+    callbacks: told when a module is `called`, after the call is open, and when it has
+        `returned`, after the call is booked; None if nobody wants to know.
     functions: asked to `find` the site of a function that was not met yet, and told of
         one that is `aborted`; None if no functions are followed.
-    sees_outer_alone: whether a seam shows it calls from where `is_outer` alone.
+    sees_outer_alone: whether a seam shows it only calls from sites that are `is_outer`.
     by_shapes: whether calls of functions are told apart by the shapes of inputs.
-    tells_functions: whether it is left to `functions` to `call` what a mode shows.
-    graphs_left, evaluations_left: how many calls from outside may be counted here, and
-        `on_pause` not be told, which is told of all while the former is 0.
-    is_idle: whether no training step runs: calls without graphs are evaluations; the
-        last of these that was counted ended at `last_evaluation_ns`.
-    hooks_ns, hooks_timed: how long some of the hooks of calls inside of others took, of
-        the native core alone; and how many that were.
+    tells_functions: whether the functions that a mode shows are called by
+        `functions.call`, which tells callbacks of them.
+    graphs_left, evaluations_left: how many outermost calls, with and without a graph,
+        may end without `on_pause` being told: they are only counted down. While
+        `graphs_left` is 0, `on_pause` is told of all.
+    is_idle: whether no training step runs: a call without a graph is an evaluation. The
+        last one that was counted ended at `last_evaluation_ns`.
+    hooks_ns, hooks_timed: how long a sample of the hooks of inner calls took, and how
+        many hooks are in it; only the native core takes one.
     """
 
     site: Site
@@ -92,14 +94,14 @@ class Cursor:
         self.sites: list[Site] = []
         self.log = SpanLog()
         self.passes: list[BackwardPass] = []
-        #: Time in entries so far, without those inside of them.
+        #: Time in entries so far; of nested ones, it is not counted twice.
         self.entered_ns = 0
-        #: Told of the ends of backward passes, and of what was called from outside of
-        #: all, unless it failed.
+        #: Told when a backward pass ends, or an entry that was called from outside of
+        #: all others, unless it failed.
         self.on_pause: Callable[[Site, int], object] | None = None
         self.graphs_left = self.evaluations_left = self.last_evaluation_ns = 0
         self.hooks_ns = self.hooks_timed = 0
-        #: Of calls that ended inside of open ones.
+        #: Of calls that have ended, and are in no record yet.
         self.intervals: list[int] = []
         #: Whether entries are left out of the time of the calls that they interrupt.
         self.gives_time_back = True
@@ -109,9 +111,9 @@ class Cursor:
         self.memory: Any = None
         self.device: Any = None
         self.callbacks: LinkCallbacks | None = None
-        self.functions: Any = None  # FunctionCalls, which ask for more than a cursor
+        self.functions: Any = None  # FunctionCalls; their methods need a Tracker
         self.by_shapes = self.tells_functions = self.sees_outer_alone = False
-        self.own = self.intervals.extend  # what has ended, as calls are (see `SpanLog`)
+        self.own = self.intervals.extend  # takes code of the site, low, high
         self.entries = self.log.entries
         self.book = self.log.entries.extend
 
@@ -158,8 +160,8 @@ class Cursor:
         if len(self.entries) > FOLD_AT:
             self.log.fold()
 
-    # The same with less, and with more. They repeat these lines: a call more for each
-    # hook would cost as much as reading the counters does.
+    # Two more pairs of hooks, with less and with more to do. They repeat the code: one
+    # more call in each hook would cost as much as reading the counters.
 
     def forward_pre_alone(self, module: torch.nn.Module, args: Any) -> None:
         """Open the call of `module`, whose nodes nobody asks for."""
@@ -220,7 +222,7 @@ class Cursor:
         raise NotImplementedError
 
     def look_for_devices(self) -> None:
-        """Have the meters do so (see `meters`)."""
+        """Have the meters look for devices that came into use (see `meters`)."""
         raise NotImplementedError
 
     def unwind_to(self, module: torch.nn.Module) -> Site:
@@ -228,15 +230,15 @@ class Cursor:
         raise NotImplementedError
 
     def returns_to(self, site: Site, end_ns: int) -> bool:
-        """Close what was left open inside of `site`; whether that is open itself."""
+        """Close calls left open inside of `site`; whether `site` itself is open."""
         raise NotImplementedError
 
     def count_if_aborted(self) -> None:
-        """A forward returned nothing: did it return at all?"""
+        """After a forward without outputs: count it as aborted if it has raised."""
         raise NotImplementedError
 
     def keep_loose(self) -> None:
-        """Make a record of the intervals of calls that were no entries."""
+        """Make a record of the intervals of loose calls (see `Ownership`)."""
         raise NotImplementedError
 
     def keep_intervals(self, low: int, outputs: object) -> None:
@@ -251,17 +253,17 @@ class Cursor:
 
     def is_booked(self, site: Site) -> bool:
         """Whether the call that is open at `site` is booked already: an interrupt may
-        have come right after that."""
+        have come between booking and closing it."""
         newest = self.entries[-FIELDS * _CLOSED_AT_ONCE :]
         calls = zip(newest[::FIELDS], newest[1::FIELDS], strict=False)
         return (site.code, site.start_ns) in calls
 
     def last_end_ns(self) -> int:
-        """When the last call ended; now, if that has been folded already."""
+        """When the last call ended; the present time if the log was folded since."""
         return self.entries[-1] if self.entries else perf_counter_ns()
 
     def last_booked_ns(self) -> int:
-        """The same; 0 if it has been folded."""
+        """When the last call ended; 0 if the log was folded since."""
         return self.entries[-1] if self.entries else 0
 
     def fold_if_due(self) -> None:
@@ -280,12 +282,12 @@ class Cursor:
 
     @property
     def pass_owner(self) -> Site | None:
-        """Whom the newest pass is working for; None where the core is not told."""
+        """What the newest pass is working for; None: this core is not told."""
         return None
 
     @property
     def open_backward(self) -> int:
-        """How many calls are open in it."""
+        """How many calls are open in the newest pass."""
         return 0
 
     enter_pass = enter_pass
@@ -297,18 +299,18 @@ class Cursor:
     runs_task = runs_task
 
     def add_record(self, intervals: list[int], low: int, thread: int = 0) -> Any:
-        """What is to live as long as the graph of the calls with these intervals."""
+        """Make a record of these intervals, to live as long as their calls' graph."""
         raise NotImplementedError
 
     # Intervals of calls that ended
 
     @property
     def interval_count(self) -> int:
-        """How many there are."""
+        """How many intervals are in no record yet."""
         return len(self.intervals) // FIELDS
 
     def take_intervals(self, low: int) -> list[int]:
-        """Take away those from number `low` on."""
+        """Remove the intervals from number `low` on, and return them."""
         intervals = self.intervals
         first = len(intervals)
         while first and intervals[first - 2] >= low:
@@ -317,7 +319,7 @@ class Cursor:
         return taken
 
 
-#: So many calls are closed at once at most, about: modules inside of each other.
+#: How many nested calls may close at once, about: so far back `is_booked` looks.
 _CLOSED_AT_ONCE: Final = 256
 
 Hook = Callable[..., None]

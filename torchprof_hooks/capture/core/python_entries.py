@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 #: Numbers of one owned interval: code of the site, low, high (exclusive).
 FIELDS: Final = 3
-#: Intervals outside of any module call at which a record is made of them.
+#: How many intervals of loose calls (see `Ownership`) make a record.
 LOOSE_AT: Final = 256
 
 
@@ -49,7 +49,7 @@ def close_entry(
 
 
 def finish_entry(self: Cursor, site: Site, end_ns: int, outputs: object) -> None:
-    """Book an entry, and tell of its end: in the time of what comes next."""
+    """Book an entry, and tell of its end. What that takes is a cost in its caller."""
     began_ns = perf_counter_ns()
     self.end_entry(site, end_ns, outputs)
     self.tell_of_pause(site, outputs, end_ns)
@@ -57,8 +57,8 @@ def finish_entry(self: Cursor, site: Site, end_ns: int, outputs: object) -> None
 
 
 def end_entry(self: Cursor, site: Site, end_ns: int, outputs: object) -> None:
-    """Give the interrupted callers their time back, then book it; keep what the
-    entry owns. An interrupt in the middle leaves time that nobody has."""
+    """Give the interrupted callers their time back, then book the entry, and keep the
+    intervals that it owns. An interrupt in between leaves time that nobody is given."""
     taken_ns = self.gives_time_back and site.is_entry and end_ns - site.start_ns
     self.entered_ns += taken_ns
     is_inside_call = False
@@ -69,9 +69,9 @@ def end_entry(self: Cursor, site: Site, end_ns: int, outputs: object) -> None:
         caller = caller.caller
     self.book((site.code, site.start_ns, end_ns))
     if not self.intervals or is_inside_call:
-        return  # inside a call, the intervals stay with those of that call
+        return  # the record of the call around takes the intervals, too
     if site.is_function and self.site is self.outside:
-        if len(self.intervals) > FIELDS * LOOSE_AT:  # too many for a record each
+        if len(self.intervals) > FIELDS * LOOSE_AT:  # a record each would be too many
             self.keep_loose()
     else:
         self.keep_intervals(site.low, outputs)

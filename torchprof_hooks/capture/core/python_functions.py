@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def call_function(
     self: Cursor, function: Any, args: Any, kwargs: dict[str, Any] | None
 ) -> Any:
-    """Call a function that a mode was shown, and measure it, if it is one that is
+    """Call a function that a mode was shown, and measure the call if the function is
     to be followed."""
     caller = self.site
     try:
@@ -40,7 +40,7 @@ def measured(  # noqa: PLR0917
     kwargs: dict[str, Any],
     low: int = -1,
 ) -> Any:
-    """Call `function` at a site that was found for it, and measure that.
+    """Call `function`, and measure the call at the site that was found for it.
 
     low: number of the first autograd node of the call, if it has been made before.
     """
@@ -69,7 +69,7 @@ def measured(  # noqa: PLR0917
 def function_returned(self: Cursor, site: Site, end_ns: int, outputs: object) -> None:
     """Close the call of a function at `site`."""
     if self.site is not site and not self.returns_to(site, end_ns):
-        return  # measuring was stopped in the middle of it
+        return  # measuring was stopped in the middle of the call
     if self.reads_meters:
         self.meters.closing(site, end_ns)  # type: ignore[union-attr]
     self.site = site.caller

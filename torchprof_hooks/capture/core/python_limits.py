@@ -1,4 +1,4 @@
-"""What the native core does alone, or better: how the core in Python gets along."""
+"""Substitutes, in the core in Python, for what only the native core can do well."""
 
 from __future__ import annotations
 
@@ -10,39 +10,39 @@ from typing import Any, Final
 
 
 def on_unseen_pass(callback: Callable[[], object] | None) -> None:
-    """Has `callback` called when a backward pass begins that nobody has told of: not
-    started from Python. The core in Python does not hear of nodes, nor of these."""
+    """Have `callback` called when a backward pass begins that was not started from
+    Python. Only the native core can: the engine tells it of nodes."""
 
 
 def seen_pass_begins() -> int:
-    """Somebody has told of the pass that begins in this thread. Returns what
-    `seen_pass_ends` is to be given."""
+    """The pass that begins in this thread was started from Python, so it is no unseen
+    one. Returns what `seen_pass_ends` is to be given."""
     return 0
 
 
 def seen_pass_ends(before: int) -> None:
-    """It is over."""
+    """The pass that `seen_pass_begins` was called for is over."""
 
 
-#: What is in ``gc.callbacks``.
+#: The type of a callback in ``gc.callbacks``.
 AroundCollection = Callable[[str, dict[str, Any]], None]
 
-#: The generation of all objects.
+#: The generation that a collection of all objects reports.
 _FULL: Final = 2
 
 
 def around_collections(told: Callable[[int], object]) -> AroundCollection | None:
-    """A callback of Python's collector that has `told` called with the nanoseconds that
-    a full collection took, at its end.
+    """A callback for ``gc.callbacks`` that calls `told` at the end of each full
+    collection, with the nanoseconds that it took.
 
-    None: there can be none. Before Python 3.12, a collection may begin while torch goes
-    through its hooks, and in a function of Python's another thread may come in and
-    change them: torch raises an error then. The native core has a callback that lets
-    nobody in. It tells of collections in the main thread alone before Python 3.12.
+    None with several threads before Python 3.12: a collection may begin there while
+    torch iterates over its hooks, and a callback in Python lets other threads run. If
+    one of them changes the hooks, torch raises an error. The native core's callback
+    lets no thread run; it tells of collections in the main thread alone there.
     """
     if sys.version_info < (3, 12) and threading.active_count() > 1:
         return None
-    began_ns = 0  # before we were there
+    began_ns = 0  # no begin was seen yet
 
     def around_collection(moment: str, about: dict[str, Any]) -> None:
         nonlocal began_ns

@@ -1,5 +1,6 @@
-"""The core in Python: backward passes, which are planned (see `PlannedPasses`). These
-methods of `Cursor` say what the native core does, which hears of nodes."""
+"""The core in Python: backward passes. It plans them (see `PlannedPasses`), so these
+methods of `Cursor` do nothing: they describe those of the native core, which the engine
+tells of each node."""
 
 from __future__ import annotations
 
@@ -22,30 +23,30 @@ def enter_pass(  # noqa: PLR0917
     engine: Site | None = None,
     started: BackwardPass | None = None,
 ) -> None:
-    """A pass begins that is booked on `base`, where nobody owns it.
+    """A pass begins. Its time is booked on `base` where no call owns the nodes.
 
     divides: whether nodes are to be booked on their owners.
     names_nodes: whether nodes without a function are functions of their own.
-    calls: intervals of calls that are open around it, as they end.
-    engine: where the time until the first node runs is booked, if not on `base`, whose
-        own begins with that.
-    started: goes into `passes`; no interrupt comes in between.
+    calls: intervals of the calls that are open around the pass, innermost first.
+    engine: where the time until the first node runs is booked, if not on `base`.
+    started: is put into `passes` in this call, so that no interrupt comes in between.
     """
 
 
 def engine_ends(self: Cursor) -> None:
-    """The first node of the pass is about to run, if none has."""
+    """A node is about to run. If it is the first, the engine's own time ends here."""
 
 
 def leave_pass(self: Cursor, started: BackwardPass, failed: bool = False) -> int | None:
-    """It has ended: closes what is open in it when its last node ended, and tells that
-    moment; None if no node has run, or the core does not have it. It is in `passes` no
-    more."""
+    """The pass has ended: close what is open in it as of the end of its last node, and
+    return that moment; None if no node has run, or the core does not know the pass. A
+    pass that it knows is removed from `passes`."""
     return None
 
 
 def drop_pass(self: Cursor, started: BackwardPass) -> None:
-    """It is dead, and closed. If the core had it, it is in `passes` no more."""
+    """The pass is dead, and its calls are closed. If the core knows the pass, it is
+    removed from `passes`."""
 
 
 def begin_outer_pass(  # noqa: PLR0917
@@ -58,11 +59,11 @@ def begin_outer_pass(  # noqa: PLR0917
     since_ns: int,
     until_ns: int,
 ) -> None:
-    """All that is to be done when a pass begins outside of everything, at once: most
-    do, and between two steps, the caches of a processor are cold for dozens of small
-    functions of Python's.
+    """Do at once all that is to be done when a pass begins outside of everything. Most
+    passes do; and dozens of small Python functions would be slow there, with the
+    processor's caches cold for them.
 
-    base, engine: where it, and what the engine does itself, are booked.
+    base, engine: where the pass, and what the engine does itself, are booked.
     since_ns, until_ns: see `Preparation`.
     """
 
@@ -70,11 +71,11 @@ def begin_outer_pass(  # noqa: PLR0917
 def end_outer_pass(
     self: Cursor, started: BackwardPass, engine: Site, outputs: object
 ) -> bool:
-    """All that is to be done when a pass has ended that did not fail, if nothing rare
-    has happened in it: whether that is done."""
+    """Do at once all that is to be done when such a pass has ended, and did not fail.
+    False, and nothing is done, if anything rare has happened in it."""
     return False
 
 
 def runs_task(self: Cursor, task: int) -> bool:
-    """Whether the engine calls one of the passes that run by this number."""
+    """Whether `task` is the engine's number for one of the passes that run."""
     return False

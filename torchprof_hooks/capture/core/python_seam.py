@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 class Seam(property):
     """Shows calls of modules to cursors: where torch looks for a module's compiled
     implementation of calls, it finds one that shows the begin of the call, calls what
-    torch would have called, and shows the end. Torch's way past hooks on all modules
-    takes longer than that: ten times as long as it takes the native core.
+    torch would have called, and shows the end. Hooks on all modules would be slower:
+    with them, torch takes ten times as long as the native core's seam.
 
-    getter: what torch.compile is to take for the property's.
+    getter: what torch.compile is to see as the property's getter.
     """
 
     def __init__(self, getter: Callable[[Any], None]) -> None:
@@ -40,7 +40,7 @@ class Seam(property):
         self._last_question = last_question()
 
     def show_to(self, cursors: tuple[Cursor, ...]) -> None:
-        """Show all calls to these, in this order."""
+        """Show all calls to these cursors, in this order."""
         self._shown = tuple((cursor, *hooks_of(cursor)) for cursor in cursors)
 
     def forward_pre(self, module: torch.nn.Module, args: Any) -> None:
@@ -59,10 +59,11 @@ class Seam(property):
         frame = sys._getframe(1)
         if frame.f_code.co_name != ASKING:
             return compiled_implementation_of(module)
-        for cursor, _, _ in self._shown:  # in whatever thread: each call asks twice
+        for cursor, _, _ in self._shown:  # of any thread: `_call` sorts them out
             if _is_seen_by(cursor):
                 return partial(self._call, module)
-        # What it is told then, it calls; other threads may have changed it meanwhile.
+        # Torch calls the answer to its last question: not None, even if another thread
+        # has emptied `_shown` since torch asked before.
         if frame.f_lasti == self._last_question:
             return implementation_of(module)
         return compiled_implementation_of(module)
@@ -74,8 +75,8 @@ class Seam(property):
         set_compiled_implementation(module, None)
 
     def _here(self, ending: int = -1) -> list[tuple[Cursor, Hook, Hook]]:
-        """Those that are to see a call that is made here now, or the end of one of the
-        module with this id."""
+        """The cursors that are to see a call that begins in this thread now, or the end
+        of a call of the module whose id is `ending`, each with its hooks."""
         here, found = get_ident(), []
         for shown in self._shown:
             cursor = shown[0]
@@ -100,8 +101,8 @@ class Seam(property):
 
 
 def _is_seen_by(cursor: Cursor) -> bool:
-    """Whether what is called now is. What is called in a backward pass is not called
-    from outside, whether or not anybody follows the pass."""
+    """Whether `cursor` is to see a call that is made now. A call in a backward pass is
+    not one from outside, whether or not anybody follows the pass."""
     if not cursor.sees_outer_alone:
         return True
     return cursor.site.is_outer and current_graph_task() == -1
@@ -110,7 +111,7 @@ def _is_seen_by(cursor: Cursor) -> bool:
 def _in_order_of_ends(
     shown: list[tuple[Cursor, Hook, Hook]],
 ) -> list[tuple[Cursor, Hook, Hook]]:
-    """Those that are told of pauses last: they may end the steps of others."""
+    """Cursors with `on_pause` come last: calling it may end the steps of others."""
     return sorted(shown, key=lambda each: each[0].on_pause is not None)
 
 
@@ -120,7 +121,7 @@ def _show_end(
     args: Any,
     outputs: Any,
 ) -> None:
-    """To all of them, whatever one of them raises."""
+    """Show the end of a call to all cursors, even if a hook of one raises."""
     for place, (_, _, post) in enumerate(shown):
         try:
             post(module, args, outputs)
@@ -132,8 +133,8 @@ def _show_end(
 def _show_failed(
     shown: list[tuple[Cursor, Hook, Hook]], module: torch.nn.Module, args: Any
 ) -> None:
-    """Show the end of a call while its exception is handled. What is raised meanwhile
-    does not take its place."""
+    """Show the end of a call while its exception is handled. Exceptions from hooks
+    become warnings: they must not take its place."""
     for _, _, post in _in_order_of_ends(shown):
         try:
             post(module, args, None)

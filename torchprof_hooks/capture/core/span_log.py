@@ -25,12 +25,12 @@ _NEVER: Final = np.iinfo(np.int64).max
 
 
 class FlatLog(ABC):
-    """Closed calls as one flat list, so many numbers each, folded in batches into sums
-    per site."""
+    """Closed calls as one flat list, `fields` numbers each, which are folded in batches
+    into sums per site."""
 
     def __init__(self, fields: int) -> None:
         self.entries: list[int] = []
-        #: Is given the calls of each batch, one row each.
+        #: Called with each batch: an array with one row per call.
         self.on_fold: Callable[[Int64s], None] | None = None
         self._fields = fields
         # Reentrant: a signal handler may ask for a report while this thread is folding.
@@ -51,7 +51,7 @@ class FlatLog(ABC):
 
     @abstractmethod
     def _book(self, calls: Int64s) -> None:
-        """Add them to the sums."""
+        """Add a batch of calls to the sums."""
 
 
 class SpanLog(FlatLog):
@@ -74,7 +74,7 @@ class SpanLog(FlatLog):
 
     @property
     def spans(self) -> int:
-        """How many have been closed."""
+        """How many spans have been closed."""
         return self._folded + len(self.entries) // FIELDS
 
     def _book(self, calls: Int64s) -> None:
@@ -103,7 +103,7 @@ class SpanLog(FlatLog):
             self.squares[code] += int(square)
 
     def _grow(self, size: int) -> None:
-        # Each by its own length: an interrupt may have come in between the last time.
+        # Each by its own length: an interrupt may have let only some of them grow.
         self.calls = padded(self.calls, size)
         self.total_ns = padded(self.total_ns, size)
         self.min_ns = padded(self.min_ns, size, _NEVER)

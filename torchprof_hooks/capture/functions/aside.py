@@ -1,4 +1,4 @@
-"""What we try ourselves, and nobody is to see."""
+"""Runs trials of our own, which no tracker is to see."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _NO_THREAD: Final = -1
 
 
 def do_aside(work: Callable[[], object]) -> None:
-    """Do this in a thread of its own; or in this one, where a program that is ending
-    gets no other, and have all look away who follow it: they may still be read."""
+    """Do this in a thread of its own. A program that is ending gets no other thread:
+    then do it in this one, unseen by the trackers here, which may still be read."""
     if not in_own_thread(work):
         with without_function_modes(), _looked_at_by_nobody():
             work()

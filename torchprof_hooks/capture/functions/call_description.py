@@ -31,8 +31,8 @@ class CallDescription(NamedTuple):
     """A call of one of torch's own functions. It holds nothing of the user's: in place
     of tensors there are `TensorKind`s.
 
-    autocast: the type that autocast makes the inputs of products, None if it is off.
-    again_bytes: of tensors that are given once more, as in ``x * x``.
+    autocast: the data type to which autocast converts inputs of products, None if off.
+    again_bytes: bytes of tensors that are given once more, as in ``x * x``.
     """
 
     function: Callable[..., Any]

@@ -30,7 +30,7 @@ from torchprof_hooks.profiles.operations.traffic import NO_TRAFFIC, Traffic
 
 #: Operators that one call may come down to, forward or backward.
 _MOST_OPERATORS: Final = 4_000
-#: How many may be called for one profile, about: some seconds at the very most.
+#: How many operators may be called for one profile, about: some seconds at most.
 _MOST_OPERATORS_IN_ALL: Final = 20_000
 #: What it takes to run the first function, about: torch loads its compiler.
 _LOADING_S: Final = 1.0
@@ -40,12 +40,12 @@ class FlopCount:
     """The floating-point operations of calls, each kind of call looked at once.
 
     Only what torch has a formula for is counted, and only in calls that could be
-    described. Those of most functions follow from the shapes of their inputs; others
-    are run for that, on tensors without elements.
+    described. For most functions, the shapes of inputs tell; others are run to find
+    out, on tensors without elements.
 
     patience_s: how long functions may be run, in all.
-    left_out: names of those that were not, for the lack of patience.
-    runs: how many were.
+    left_out: names of functions that were not run, for the lack of patience.
+    runs: how many calls were run.
     """
 
     def __init__(self, patience_s: float = inf) -> None:
@@ -56,7 +56,7 @@ class FlopCount:
         self._known: dict[CallDescription, Flops] = {}
 
     def without_patience(self) -> FlopCount:
-        """What is known already, and what shapes tell."""
+        """A count that runs nothing: of what is known already, and what shapes tell."""
         other = FlopCount(0.0)
         other._known = self._known
         return other
@@ -69,7 +69,7 @@ class FlopCount:
                 numbers[site.described] = numbers.get(site.described, 0) + number
         if not numbers or not can_count_flops():
             return [0] * len(sites)
-        # Where there is no end of different ones, those called most often count.
+        # Not all may be run: those called most often come first.
         self._look_at(sorted(numbers, key=lambda call: -numbers[call]))
         return [
             number * self._per_call(site) if number else 0
@@ -79,8 +79,8 @@ class FlopCount:
     def work_of_sites(
         self, sites: Sequence[Site], calls: Sequence[int]
     ) -> tuple[list[int], list[Traffic]]:
-        """The same, and bytes that all calls at each site read and wrote, where their
-        operations are known."""
+        """What `of_sites` says, and the bytes that all calls at each site read and
+        wrote, where their operations are known."""
         flops = self.of_sites(sites, calls)
         numbered = zip(sites, calls, strict=True)
         return flops, [self._traffic(site, number) for site, number in numbered]
@@ -123,7 +123,7 @@ class FlopCount:
         do_aside(run)
 
     def _run(self, call: CallDescription) -> bool:
-        """Whether there was patience for it."""
+        """Run `call` if there is patience for it; whether there was."""
         needed_s = 0.0 if is_compiler_loaded() else _LOADING_S
         if self._patience_s <= needed_s or self._operators_left < 0:
             return False
@@ -139,8 +139,8 @@ class FlopCount:
 def run_call(call: CallDescription) -> Flops:
     """Floating-point operations of one call and of its backward, seen by running it.
 
-    Where the call fails, it may be that autocast would have made its inputs of one
-    type; or that it changes in place what gradients are asked for.
+    A call that fails is tried again: autocast may have converted its inputs to one
+    type; or it changes a leaf in place, which must not need a gradient then.
     """
     tried = 0
     for as_float32, with_gradients in ((False, True), (True, True), (True, False)):

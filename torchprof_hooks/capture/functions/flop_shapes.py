@@ -17,7 +17,7 @@ from torchprof_hooks.capture.torch_names.torch_utils import is_pointwise
 
 NOTHING: Final = Flops()
 
-#: Tensors of floating-point numbers in a product.
+#: How many tensors of floating-point numbers a product has, at least.
 _FEWEST_FACTORS: Final = 2
 
 COMPILED: Final = (BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType)
@@ -32,7 +32,7 @@ def flops_by_shapes(call: CallDescription) -> Flops | None:
     if is_without or not _can_multiply(call):
         return NOTHING
     if type(call.function) not in COMPILED:
-        return None  # written in Python: of the same name, but not the same
+        return None  # in Python: not the operator of this name
     if is_pointwise(name):
         return NOTHING
     if name == "matmul":
@@ -48,13 +48,13 @@ def flops_by_shapes(call: CallDescription) -> Flops | None:
 
 
 def _can_multiply(call: CallDescription) -> bool:
-    """It takes two to multiply."""
+    """Whether there are two tensors of floating-point numbers to multiply."""
     types = [kind.dtype for kind in call.tensors()]
     factors = sum(dtype.is_floating_point or dtype.is_complex for dtype in types)
     return factors >= _FEWEST_FACTORS
 
 
-#: Of several tensors, but nothing that there is a formula for, also in their backward.
+#: Functions of several tensors that do nothing with a formula, also in their backward.
 _WITHOUT_PRODUCTS: Final = frozenset({
     "batch_norm", "group_norm", "instance_norm", "layer_norm", "native_layer_norm",
     "rms_norm", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss",

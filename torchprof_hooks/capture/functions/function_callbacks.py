@@ -53,8 +53,8 @@ class FunctionCallbacks(Protocol):
 
 
 class _OpenBackward:
-    """A function whose backward runs. It does not keep the gradients: torch would copy
-    what it otherwise hands over to a leaf."""
+    """A function whose backward runs. Gradients are not kept alive: else torch copies
+    those that it would hand over to a leaf."""
 
     def __init__(self, function: FunctionCall, out_grad: InData) -> None:
         self.function = function
@@ -67,13 +67,13 @@ class _OpenBackward:
 
 
 class _Gradients:
-    """Those that the node is given that is about to run."""
+    """The gradients that are given to the node that is about to run."""
 
     def __init__(self) -> None:
         self.gradients: InData = ()
 
     def at_node(self, told: Callable[[InData], None], gradients: InData) -> None:
-        """Do what is to be done at a node."""
+        """Call `told`, with the gradients known meanwhile."""
         self.gradients = gradients
         try:
             told(gradients)
@@ -93,8 +93,8 @@ class CalledBackFunctions(FunctionCalls):
         self._hook = hook
         self._given = _Gradients()
         self._is_telling = False
-        self._calls: dict[int, FunctionCall] = {}  # open ones, by code of the site
-        self._open: dict[int, _OpenBackward] = {}  # the same
+        self._calls: dict[int, FunctionCall] = {}  # open forwards, by code of the site
+        self._open: dict[int, _OpenBackward] = {}  # open backwards, by that as well
 
     def serve(self, tracker: Tracker) -> None:
         """Work for `tracker`, and for no other."""
@@ -102,8 +102,8 @@ class CalledBackFunctions(FunctionCalls):
         tracker.tells_functions = True
 
     def passes(self) -> PlannedPasses:
-        """Those that hooks on nodes are given the gradients in; and what these raise
-        ends the pass."""
+        """Passes in which hooks on nodes are given the gradients, and can end the pass
+        by an exception."""
         return PlannedPasses(callbacks=self, gives_gradients=self._given.at_node)
 
     # Forward
@@ -200,7 +200,7 @@ class CalledBackFunctions(FunctionCalls):
     def _tie(self, call: FunctionCall, outputs: object, low: int, node: Any) -> None:
         """Have the nodes that `call` made, from number `low` on, remember it.
 
-        node: one of them, if it is not behind the outputs yet.
+        node: one of these nodes, if outputs do not lead to it yet.
         """
         high = next_sequence_number()
         if high == low:

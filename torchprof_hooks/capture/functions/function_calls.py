@@ -40,7 +40,7 @@ class FunctionCalls:
 
     A function call is a site like a module call, inside of that of its caller. The
     nodes that a function makes are its own; a node that no function is known for is a
-    function of its own, called by the node's name.
+    function of its own, named after the node.
 
     by_shapes: whether calls with inputs of different shapes are told apart.
     counts_flops: see `FunctionSites`.
@@ -103,7 +103,7 @@ class FunctionCalls:
             and self._wants is None
         ):
             self._was_interrupted = False
-            tracker.drop_dead_calls()  # an interrupt kept us from being told of its end
+            tracker.drop_dead_calls()  # an interrupt may have hidden their ends
         caller = tracker.site
         if caller.phase == "backward" and not _is_recomputing(tracker):
             return None
@@ -141,8 +141,8 @@ class FunctionCalls:
         now_ns = perf_counter_ns()
         aborted_calls = tracker.aborted_calls
         if not isinstance(error, Exception):
-            # Of modules around it, torch does not tell that they have ended. So what
-            # is called next asks, for which it must not be known there.
+            # Torch does not tell that modules around it have ended. So the next call
+            # has to look, in `find`: it is asked only if no site is known there.
             self._was_interrupted = True
             for around in tracker.open_sites():
                 around.functions.clear()
@@ -185,9 +185,9 @@ class FunctionCalls:
     # Backward
 
     def pass_begins(self, started: BackwardPass) -> None:
-        """A backward pass is about to begin. The call that started it is being handled
-        by the mode, which until its end is off the stack; code that runs inside the
-        pass is to be seen all the same."""
+        """A backward pass is about to begin. The mode is handling the call that started
+        it, and so is off the stack until the call ends: push it again, to see the code
+        that runs inside of the pass."""
         mode = self.mode_on_stack.mode
         if mode is not None and mode not in function_modes():
             started.resumed = mode  # first: an interrupt may come in between
@@ -203,7 +203,7 @@ class FunctionCalls:
 
     def node_pre(self, tracker: Tracker, name: str, gradients: Any) -> None:
         """A node that has a hook of its own is about to run."""
-        if not tracker.passes:  # an exception may have kept another one from ending
+        if not tracker.passes:  # an exception may have kept another node from ending
             tracker.abort_down_to(tracker.outside, tracker.last_stamp_ns())
         elif tracker.backward is not None:
             tracker.backward.engine_ends(tracker, tracker.passes[-1])

@@ -69,7 +69,7 @@ class FunctionSites:
         place = self._place(caller, element)
         info = ModuleInfo(name, "function", implementation=runs, place=place)
         self._note(element, info)
-        caller.children_by_name[element, phase] = [site]  # last: with all it needs
+        caller.children_by_name[element, phase] = [site]  # when complete
         self._tree.placed(caller, began_ns)
         return site
 
@@ -98,7 +98,7 @@ class FunctionSites:
             shaped = self.site_of_function(site.caller, site.function or "", kept)
             began_ns = perf_counter_ns()
             shaped.is_python = site.is_python
-            # The name of a site shows only so many shapes: there may be others to it.
+            # The name of a site shows only so many shapes: calls with others share it.
             is_alone = len(self._tree.sites) > known_sites and kept != OTHER_SHAPES
             shaped.described = (
                 describe_call(function, args, kwargs)

@@ -13,7 +13,7 @@ UNDECLARED_WRITES: Final = {
     f"aten::{name}batch_norm": frozenset({3, 4})
     for name in ("native_", "cudnn_", "miopen_")
 }
-#: Position of the input that says whether they do.
+#: Position of the input that says whether they do, being in training mode.
 TRAINING: Final = 5
 
 

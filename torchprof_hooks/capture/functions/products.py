@@ -28,12 +28,12 @@ class Flops(NamedTuple):
 
 
 class Product(NamedTuple):
-    """One call.
+    """What shapes tell of one call.
 
     outputs: shapes of what comes out.
-    used: those of the inputs that gradients are computed with, which are asked for;
-        None if shapes do not tell.
-    flops: None if they do not tell without running it.
+    used: those of the inputs that the wanted gradients are computed with; None if
+        shapes do not tell.
+    flops: None if shapes do not tell: then the call has to be run.
     """
 
     outputs: tuple[Shape, ...]
@@ -43,13 +43,13 @@ class Product(NamedTuple):
 
 #: Arguments by name.
 Bound = Mapping[str, Any]
-#: What is known of a call; ValueError, or another one, if it is made in a way that is
-#: not expected here.
+#: Returns what is known of a call; raises ValueError, or something else, if the call is
+#: made in a way that is not expected here.
 Rule = Callable[[Bound], Product]
 
 
 def bind(call: CallDescription, names: str) -> Bound | None:
-    """Arguments by name; None if there are others."""
+    """Arguments by name; None if some are not in `names`."""
     known = names.split()
     if len(call.args) > len(known) or any(name not in known for name, _ in call.kwargs):
         return None
@@ -59,7 +59,7 @@ def bind(call: CallDescription, names: str) -> Bound | None:
 def _of_matrices(
     left: TensorKind, right: TensorKind, batch: int, sizes: tuple[int, int, int]
 ) -> Flops:
-    """So many products of matrices, and those that their gradients take."""
+    """Operations of `batch` products of two matrices, and of the wanted gradients."""
     m, k, n = sizes
     one: int = formula_of("mm")((m, k), (k, n), out_val=(m, n)) * batch
     return Flops(one, one * (left.needs_grad + right.needs_grad))
@@ -109,7 +109,7 @@ def _attention(bound: Bound) -> Product:
     shapes = {kind.shape[:-2] for kind in (query, key, value)}
     if len(shapes) > 1 or any(kind.needs_grad for kind in masks):
         raise ValueError
-    # The scores need a gradient if one of the two does that they are made of.
+    # The scores, made of query and key, need a gradient if one of these does.
     both = query._replace(needs_grad=query.needs_grad or key.needs_grad)
     flops = None
     if len(query.shape) == 4:
@@ -131,7 +131,7 @@ def _convolution(transposed: bool) -> Rule:
     def rule(bound: Bound) -> Product:
         value, weight = bound["input"], bound["weight"]
         spatial = len(weight.shape) - 2
-        batch = value.shape[: -spatial - 1]  # none: one example
+        batch = value.shape[: -spatial - 1]  # (): one example
         groups = bound.get("groups", 1)
         channels = weight.shape[1] * groups if transposed else weight.shape[0]
         sizes = _output_sizes(
@@ -157,7 +157,7 @@ def _convolution(transposed: bool) -> Rule:
 def _output_sizes(
     bound: Bound, sizes: tuple[int, ...], kernel: tuple[int, ...], transposed: bool
 ) -> tuple[int, ...]:
-    """Of the output of a convolution, from those of its input."""
+    """Spatial sizes of the output of a convolution, from those of its input."""
     if bound.get("padding") == "same":
         return sizes
     padding = 0 if bound.get("padding") == "valid" else bound.get("padding", 0)
@@ -182,7 +182,7 @@ def _output_sizes(
 
 
 def _each(value: Any, dimensions: int) -> tuple[int, ...]:
-    """One number for each dimension, where one may be for all."""
+    """One number for each dimension; `value` may be a single one for all."""
     values = value.values if isinstance(value, Items) else (value,)
     return tuple(values) * (dimensions if len(values) == 1 else 1)
 
@@ -203,9 +203,9 @@ def _recurrent(bound: Bound) -> Product:
 
 
 def _flops_of_steps(bound: Bound, first: TensorKind) -> Flops | None:
-    """As if each step was computed by itself, which is how it is defined. Steps of one
-    sequence differ in nothing but the first one's hidden values, which may need no
-    gradient."""
+    """Operations of a recurrent layer as if each step was computed by itself, which is
+    how the layer is defined. Steps of a sequence differ in nothing but the first one's
+    hidden values, which may need no gradient."""
     value = bound["input"]
     per_layer = (4 if bound["has_biases"] else 2) * (2 if bound["bidirectional"] else 1)
     parameters = bound["params"].values
@@ -240,7 +240,7 @@ def _flops_of_steps(bound: Bound, first: TensorKind) -> Flops | None:
     return total
 
 
-#: By name: those of the arguments, and what tells the rest by them.
+#: By name of the function: names of its arguments, and the rule for its calls.
 RULES: Final[Mapping[str, tuple[str, Rule]]] = {
     "linear": ("input weight bias", _linear),
     **dict.fromkeys(("matmul", "mm", "bmm"), ("left right", _matmul)),

@@ -6,8 +6,8 @@ not guessed: whether ``reshape`` copies, or what comes out of functions without 
 
 Of backward passes it is known for products (linear, matmul, convolutions, attention):
 the gradient of the output is read once, and for each gradient that is asked for, what
-it is computed with; each of these is written once. To add a gradient to ``.grad`` is
-not counted. What others keep for their gradients, shapes do not tell.
+it is computed with; each gradient is written once. To add a gradient to ``.grad`` is
+not counted. What other functions keep for their gradients, shapes do not tell.
 """
 
 from __future__ import annotations
@@ -42,22 +42,22 @@ _LIKE_FIRST: Final = frozenset({
     "hardswish", "hardsigmoid", "mish", "gelu", "clone", "flip", "roll",
 })  # fmt: skip
 
-#: Of one number, unless they are told to reduce nothing.
+#: They return one number, unless they are told to reduce nothing.
 _LOSSES: Final = frozenset({
     "cross_entropy", "nll_loss", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss",
     "binary_cross_entropy", "binary_cross_entropy_with_logits", "kl_div",
 })  # fmt: skip
 
-#: Along some dimensions, or all.
+#: They reduce some dimensions, or all.
 _REDUCTIONS: Final = frozenset({"sum", "mean", "amax", "amin"})
 
-#: What comes out is true or false.
+#: They return booleans.
 _COMPARISONS: Final = frozenset({
     "eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf", "isfinite", "logical_and",
     "logical_or", "logical_not", "logical_xor", "signbit",
 })  # fmt: skip
 
-#: Of whole numbers, they make whole numbers of the same type.
+#: Given integers, they return integers of the same type.
 _WHOLE_NUMBERS: Final = frozenset({
     "add", "sub", "rsub", "mul", "neg", "abs", "clamp", "bitwise_and", "bitwise_or",
     "bitwise_xor", "bitwise_not", "maximum", "minimum", "where", "masked_fill",
@@ -79,7 +79,7 @@ class Moved(NamedTuple):
 
 
 class CallTraffic(NamedTuple):
-    """Of one call, and of its backward; None where it is not known."""
+    """Bytes moved by one call, and by its backward; None where they are not known."""
 
     forward: Moved | None = None
     backward: Moved | None = None
@@ -112,7 +112,7 @@ def _sizes(kinds: Iterable[TensorKind]) -> int:
 
 
 def _read(call: CallDescription) -> int:
-    """All that is given, a tensor that is given again once."""
+    """Bytes of all inputs; a tensor that is given several times counts once."""
     return _sizes(call.tensors()) - call.again_bytes
 
 
@@ -120,7 +120,7 @@ def _read(call: CallDescription) -> int:
 
 
 def _of_product(call: CallDescription, name: str) -> CallTraffic:
-    """Of recurrent layers as if all parameters were read once, not at each step."""
+    """Traffic of a product. Recurrent layers: as if parameters were read only once."""
     names, rule = RULES[name]
     bound = bind(call, names)
     types = {kind.dtype for kind in call.tensors() if kind.dtype != torch.bool}
@@ -186,7 +186,7 @@ def _of_each_element(call: CallDescription, name: str) -> Moved | None:
 
 
 def _type_of_result(call: CallDescription, name: str) -> torch.dtype | None:
-    """Of an operator on each element; None if that is not clear."""
+    """Data type that an elementwise operator returns; None if that is not clear."""
     if name in _COMPARISONS:
         return torch.bool
     tensors = call.tensors()
@@ -291,7 +291,7 @@ def _multi_head_attention(call: CallDescription) -> Moved | None:
     return Moved(_read(call), query.size_bytes + weights)
 
 
-#: What is given by position, mostly; the rest are options.
+#: How many arguments of losses are given by position, mostly; the rest are options.
 _INPUTS_OF_LOSSES: Final = 2
 #: The arguments of ``F.multi_head_attention_forward``.
 _OF_MULTI_HEAD_ATTENTION: Final = (
@@ -300,7 +300,7 @@ _OF_MULTI_HEAD_ATTENTION: Final = (
     "key_padding_mask need_weights attn_mask use_separate_proj_weight q_proj_weight "
     "k_proj_weight v_proj_weight static_k static_v average_attn_weights is_causal"
 )
-#: Written in Python, of a number and a tensor.
+#: Functions of torch in Python, for a number and a tensor.
 _REVERSED: Final = ("rsub", "rdiv")
 _SPECIAL: Final[Mapping[str, Callable[[CallDescription], Moved | None]]] = {
     "dropout": _dropout,

@@ -1,1 +1,1 @@
-"""What measuring costs, and whose time that is in."""
+"""What measuring costs, and in whose time that is."""

@@ -1,7 +1,7 @@
 """What hooks cost on this machine, measured with a small model.
 
-A hook costs more the more of its code and data the program's own work has pushed out of
-the processor's caches: up to twice as much. So there are two figures for all costs.
+A hook costs up to twice as much where the program's own work has pushed the hook's code
+and data out of the processor's caches. So there are two figures for all costs.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ from torchprof_hooks.capture.tracking.tracker import Tracker
 #: rest; and of the layers the median: all rounds of one may have been disturbed, and
 #: the first ones are always slow.
 _ROUNDS: Final = 8
-#: Those in which caches are swept take ten times as long, and a program waits for them
-#: when it ends.
+#: Fewer, where caches are swept: these rounds take ten times as long, and a program
+#: waits for them when it ends.
 _SWEEPING_ROUNDS: Final = 4
 
 
@@ -55,11 +55,11 @@ class CallCost(NamedTuple):
 
 class Costs(NamedTuple):
     """What measuring adds to one call of a module, to one change of owner in a backward
-    pass, and to one call of a function (of torch's own that is compiled; of one that
-    is written in Python, which torch shows to modes in a slower way).
+    pass (a boundary), and to one call of a function of torch's: in C++, or in Python,
+    which torch shows to modes in a slower way.
 
     node_ns: to one node of a backward pass, where the core is told of each.
-    hook_ns: how long hooks themselves took meanwhile (see `mean_hook_ns`).
+    hook_ns: how long a hook itself took in these trials (see `mean_hook_ns`).
     """
 
     call: CallCost
@@ -71,9 +71,9 @@ class Costs(NamedTuple):
 
 
 class Calibration(NamedTuple):
-    """Costs between calls that leave the caches alone, and between such that do not;
-    and of one call that a mode sees and that is no function (reading an attribute of a
-    tensor)."""
+    """Costs where work between calls leaves the caches alone (warm), and where it does
+    not (cold); and of one call that a mode sees and that is no function (reading an
+    attribute of a tensor)."""
 
     warm: Costs
     cold: Costs
@@ -86,7 +86,7 @@ _UNKNOWN: Final = Calibration(Costs(CallCost(), 0.0), Costs(CallCost(), 0.0))
 class Kind(NamedTuple):
     """What costs depend on: what a tracker does for each call.
 
-    tensors: whether the core reads their memory.
+    tensors: whether the core counts the memory of tensors.
     """
 
     backward: bool = True
@@ -97,10 +97,10 @@ class Kind(NamedTuple):
 
 
 def calibration_of(tracker: Tracker) -> Calibration:
-    """What it costs that `tracker` measures. It takes some tenths of a second to see,
-    for the first tracker of its kind in a process.
+    """What it costs that `tracker` measures. For the first tracker of its kind in a
+    process, that is tried out, which takes some tenths of a second.
 
-    This happens in a thread of its own, where trackers of other threads do not look.
+    It happens in a thread of its own, which trackers of other threads do not follow.
     """
     return _in_a_thread(_kind_of(tracker))
 
@@ -134,7 +134,7 @@ def _measure(kind: Kind) -> Calibration:
             backward=kind.backward, functions=functions, meters=meters
         )
         if kind.meters:
-            # Without any: reading them is measured where it is done.
+            # But none to read: what reading takes is timed where it is done.
             tracker.meters = Meters(())
             tracker.reads_meters = True
         return tracker
@@ -148,8 +148,8 @@ def _measure(kind: Kind) -> Calibration:
 
 
 class _Trial:
-    """Runs models that are alike in turns: one as it is; one whose modules a tracker
-    sees; and, where trackers of the kind can, one whose functions one sees as well."""
+    """Runs equal models in turns: one as it is; one whose modules a tracker sees; and,
+    if trackers of the kind follow functions, one whose functions are seen as well."""
 
     def __init__(self, make: Callable[[], Tracker], sweeps: bool) -> None:
         self._rounds = _SWEEPING_ROUNDS if sweeps else _ROUNDS
@@ -164,8 +164,8 @@ class _Trial:
         """What calls, nodes and boundaries cost."""
         self._run_in_turns()
         every = range(LAYERS)
-        # The time of a module's call is what calling it takes, with torch's way to its
-        # forward; that of a function, what the function does.
+        # A module's call is timed from outside, with torch's way to its forward; that
+        # of a function, by what the function itself takes.
         call_ns, inside_ns = self._bare.forward_ns, shortest(self._inside)
         call = self._cost_of_call(self._bare, self._modules, call_ns, every)
         node_ns, boundary_ns = self._costs_in_backward_ns()
@@ -189,7 +189,7 @@ class _Trial:
         variants = [self._bare, self._modules]
         if self._functions is not None:
             variants.append(self._functions)
-        for variant in variants:  # sites are found
+        for variant in variants:  # so that sites are known
             variant.run(value)
             variant.forget()
         for _ in range(self._rounds):
@@ -215,9 +215,9 @@ class _Trial:
         return CallCost(own_ns, cost_ns - own_ns)
 
     def _costs_in_backward_ns(self) -> tuple[float, float]:
-        """Of a node and of a boundary. Between two stops with a layer in between, the
-        work goes over from the model to the layer and back, and there is a node more
-        than between two stops that follow each other."""
+        """Costs of a node and of a boundary. Between two stops around a layer, there
+        are two boundaries (model to layer and back), and one node more than between two
+        stops that follow each other."""
         measured, bare = self._modules.backward, self._bare.backward
         layer_ns, nodes_ns, stop_ns = (
             _median(seen - unseen, range(len(seen)))
@@ -230,8 +230,8 @@ class _Trial:
 
 
 def _median(times_ns: Times, layers: Sequence[int]) -> float:
-    """Of these layers; of none (torch hides its engine), 0. It is noise that is
-    below 0."""
+    """The median of these layers; 0 if it is below 0, which is noise, or if there are
+    none, because torch hides its engine."""
     chosen = times_ns[list(layers)]
     return max(float(np.median(chosen)), 0.0) if len(chosen) else 0.0
 

@@ -15,13 +15,13 @@ def device_overhead(
     calls: Sequence[int],
     overhead_ns: Sequence[int],
 ) -> list[int]:
-    """How much of the own time of each site on the device's clock measuring has taken,
-    in nanoseconds.
+    """How much of each site's own time on the device's clock is a cost of measuring, in
+    nanoseconds.
 
     A device that is behind the host does not notice what the host does meanwhile. One
-    that waits for it does, in all that measuring takes.
+    that waits for the host waits longer, by all that measuring takes.
 
-    device_ns: these own times.
+    device_ns: own times of the sites on the device's clock.
     waits: the share of the stamps at which the device waited.
     overhead_ns: how much of the host's time measuring took, at each site.
     """
@@ -37,9 +37,9 @@ def device_overhead(
 def _until_stamps(
     sites: Sequence[Site], calls: Sequence[int], overhead_ns: Sequence[int]
 ) -> list[float]:
-    """The same costs by the device's clock. Taking the two stamps of a call is the
-    caller's time on the host. On the device, the end of a call is when its stamp has
-    been taken: half of it is the call's."""
+    """The costs of the host, divided as by the device's clock. On the host, taking the
+    two stamps of a call is the caller's time. On the device, a call ends when its
+    second stamp has been taken: half of that time is the call's."""
     stamping_ns = sum(site.reading_ns for site in sites) / max(sum(calls), 1) / 2
     costs: list[float] = list(overhead_ns)
     for site, count in zip(sites, calls, strict=True):

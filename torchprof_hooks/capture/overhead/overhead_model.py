@@ -1,4 +1,4 @@
-"""What measuring itself costs, measured on this machine, and whose time that is in.
+"""What measuring itself costs, measured on this machine, and in whose time that is.
 
 A hook's work is done in somebody's time: what comes before the first time stamp of a
 call and after the last one is in the time of its caller, and what lies between them in
@@ -21,8 +21,8 @@ from torchprof_hooks.profiles.names import CALLED_PHASES, Phase
 #: it was with chains of small modules, and with language models.
 _NO_WORK_NS: Final = 2000
 _COLD_WORK_NS: Final = 20_000
-#: Where hooks take more than so many times as long as in the coldest trial, something
-#: holds them up that does not hold up all else.
+#: Hooks that take more than so many times as long as in the cold trial are held up by
+#: something that does not hold up all else.
 _MOST_SLOWER: Final = 2.0
 
 #: Phases in which calls are told to hooks. A step of an optimizer, or a batch, costs
@@ -49,8 +49,8 @@ def overhead_of_sites(
     Planning backward passes is not in it: that is timed, too, and booked on a site of
     its own.
 
-    tracker: what has measured them.
-    costs_like: what it costs is seen on one like that.
+    tracker: the one that has measured these sites.
+    costs_like: the tracker for whose kind costs are calibrated.
     calls, own_ns: how many calls of each site have ended, and their own time.
     """
     overhead_ns = [0.0] * len(sites)
@@ -65,8 +65,8 @@ def overhead_of_sites(
         is_hooked = site.phase in _HOOKED_PHASES and not site.is_recomputation
         if count and is_hooked:
             cost = _cost_of_call(site, warm, cold, place)
-            # The sum of the two is better known than either: it varies with the work
-            # around which of them pays for cold caches.
+            # The sum of own and caller's cost is better known than either: which of
+            # them pays for cold caches varies with the work around.
             paid_ns = min(count * cost.own_ns, max(own_ns[site.code], 0))
             overhead_ns[site.code] += paid_ns
             overhead_ns[site.caller.code] += count * sum(cost) - paid_ns
@@ -79,25 +79,25 @@ def overhead_of_sites(
 
 
 class _Place(NamedTuple):
-    """What costs are in some place of a program, as seen from the two trials.
+    """What costs are in some place of a program, compared with the two trials.
 
-    share: how far they are between warm and cold.
-    slower: by which factor they are more than either: the machine, or what is around
-        calls, is slower than it was in the trials, or faster.
+    share: where they lie between those of the warm (0) and of the cold trial (1).
+    slower: factor by which they are outside of that range: the machine, or what is
+        around calls, is slower than it was in the trials, or faster.
     """
 
     share: float
     slower: float = 1.0
 
     def cost_ns(self, warm_ns: float, cold_ns: float) -> float:
-        """Of something that costs so much in the trials."""
+        """Cost, here, of something that costs so much in the trials."""
         return self.slower * (warm_ns + self.share * (cold_ns - warm_ns))
 
 
 def _place_by_hooks(
     hook_ns: float, warm_hook_ns: float, cold_hook_ns: float
 ) -> _Place | None:
-    """Where hooks took so long. None if that does not tell."""
+    """The place, by how long hooks took there. None if that does not tell."""
     if not (hook_ns > 0 and 0 < warm_hook_ns < cold_hook_ns):
         return None
     if hook_ns < warm_hook_ns:
@@ -108,7 +108,7 @@ def _place_by_hooks(
 
 
 def _place_by_work(work_ns: float) -> _Place:
-    """Where a call does so much work."""
+    """The place, by how much work a call does there."""
     share = (work_ns - _NO_WORK_NS) / (_COLD_WORK_NS - _NO_WORK_NS)
     return _Place(min(max(share, 0.0), 1.0))
 

@@ -18,16 +18,16 @@ from torchprof_hooks.capture.torch_names.module_calls import QuietModule
 Times = npt.NDArray[Any]
 
 LAYERS: Final = 12
-#: Of the model's own, between two layers: nodes of torch's, as most of a pass are.
+#: Nodes of the model's own between two layers; they are torch's, as most of a pass are.
 NODES: Final = 2
 _WIDTH: Final = 16
-#: More than what a processor core has next to it for itself.
+#: More than fits into the cache that a processor core has next to it for itself.
 _SWEPT_BYTES: Final = 1 << 20
 
 
 class Layer(QuietModule):
-    """A module that calls one function, without any random numbers: these are the
-    program's."""
+    """A module that calls one function; none that draws random numbers, which would
+    change those of the program."""
 
     def __init__(self, in_python: bool) -> None:
         super().__init__()
@@ -38,8 +38,8 @@ class Layer(QuietModule):
 
 
 class _Stop(torch.autograd.Function):
-    """Stands between layers, in forward and in backward, where it takes the time before
-    and after it."""
+    """Stands between layers. In backward, it notes the time when it begins and when it
+    ends."""
 
     @staticmethod
     def forward(ctx: Any, value: torch.Tensor, model: TrialModel) -> torch.Tensor:
@@ -85,7 +85,7 @@ class TrialModel(QuietModule):
     def __init__(self, sweeps: bool, layer: type[Layer] = Layer) -> None:
         super().__init__()
         self.sweeps = sweeps
-        # In no table of modules: there are hooks on registering, too.
+        # A list, in which torch does not register them: that would call hooks, too.
         self.layers = [layer(bool(n % 2)) for n in range(LAYERS)]
         self.durations_ns: list[int] = []
         self.stamps: list[int] = []
@@ -123,10 +123,10 @@ class TrialModel(QuietModule):
         return np.array(durations_ns)
 
     def backward(self, output: torch.Tensor) -> BackwardTimes:
-        """Run the backward of a forward that stopped. The last layer comes before the
+        """Run the backward of a forward with stops. The last layer comes before the
         first stop."""
         self.stamps = []
-        before = seen_pass_begins()  # and nobody else is to hear of it
+        before = seen_pass_begins()  # no other tracker is to hear of it
         try:
             run_engine(output, torch.ones_like(output))
         finally:
@@ -140,7 +140,7 @@ class TrialModel(QuietModule):
         )
 
     def sweep(self) -> None:
-        """Do what a program does between two modules, if that is wanted."""
+        """If wanted, sweep the caches, as a program's work between modules does."""
         if self.sweeps:
             self._memory.sum()
             product = (self._operand @ self._operand).view(1, -1)

@@ -47,9 +47,8 @@ class TrialRuns:
         return BackwardTimes(*map(shortest, zip(*self._backward, strict=True)))
 
     def run(self, value: torch.Tensor) -> None:
-        """Go forward and backward. There are stops on the way, for backward to be timed
-        between layers; where they are to leave caches warm, forward is timed without.
-        """
+        """Go forward and backward. Backward is timed between the stops of the forward.
+        To keep caches warm, a forward of its own is timed, without stops."""
         model = self.model
         with self._shown():
             if not model.sweeps:
@@ -76,7 +75,7 @@ class TrialRuns:
 class MeasuredRuns(TrialRuns):
     """Runs of a model whose modules a tracker sees.
 
-    sees_functions: whether it sees functions as well, which takes one that can.
+    sees_functions: whether the tracker, which must be able to, sees functions as well.
     """
 
     def __init__(
@@ -90,7 +89,7 @@ class MeasuredRuns(TrialRuns):
 
     @property
     def hook_ns(self) -> float:
-        """How long hooks took (see `mean_hook_ns`), in the run where that was least."""
+        """How long a hook took (see `mean_hook_ns`), in the run with the least."""
         return min(self._hooks_ns, default=0.0)
 
     @property
@@ -166,8 +165,8 @@ def _model(sweeps: bool, seam: Seam | None) -> TrialModel:
 
 
 def mean_hook_ns(tracker: Tracker) -> float:
-    """How long the hooks of `tracker` took that were timed, in the mean; 0 if these are
-    too few to tell."""
+    """Mean duration of those hooks of `tracker` that were timed; 0 if they are too few
+    to tell."""
     timed = tracker.hooks_timed
     return tracker.hooks_ns / timed if timed >= _ENOUGH_HOOKS else 0.0
 
@@ -180,7 +179,7 @@ def shortest(times: Sequence[Times]) -> Times:
 
 @contextmanager
 def mode_of(tracker: Tracker) -> Iterator[None]:
-    """The tracker sees functions."""
+    """Have the tracker see functions meanwhile."""
     functions = tracker.functions
     assert functions is not None
     attachments.attach(functions.mode_on_stack, tracker)

@@ -23,7 +23,7 @@ from torchprof_hooks.profiles.names import (
     optimizer_name,
 )
 
-#: By what the site of a recomputation is known.
+#: Key of the site of a recomputation in `Site.children_by_name`.
 _RECOMPUTATION: Final[tuple[str, Phase]] = ("", "recompute")
 
 
@@ -31,8 +31,8 @@ class CallTree:
     """Finds the site of a call, and makes one where there is none yet.
 
     names: of the modules.
-    sites: all there are, by their codes: those of a cursor.
-    placing_ns: what it has taken to find the sites of new calls.
+    sites: all there are, by their codes; the list of a cursor.
+    placing_ns: how long it has taken to find the sites of new calls.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class CallTree:
         self.sites = sites
         self.placing_ns = 0
         self._unregistered: set[tuple[int, str]] = set()  # code of the caller, class
-        # Of each name, as first met; and what profiled function was around it.
+        # By name of a module: where it was first met, and the profiled function around.
         self._paths: dict[str, tuple[str, ...]] = {}
         self._around: dict[str, tuple[str, ...]] = {}
 
@@ -57,15 +57,15 @@ class CallTree:
     ) -> Site:
         """A site that was not there before."""
         site = Site(len(self.sites), caller, path, phase, module, function)
-        # The program is called by optimizers as well.
+        # Optimizers call the program as well: their closures.
         site.is_outer = phase in ("outside", "optimizer")
         self.sites.append(site)
         return site
 
     def placed(self, caller: Site, began_ns: int) -> None:
-        """The site of a new call from `caller` has been found since then: that took
-        time of the caller's, and is a cost of measuring; but what Python took to look
-        for garbage meanwhile, which has a row of its own."""
+        """The site of a new call from `caller` has been found, which began then. The
+        search took the caller's time, and is a cost of measuring; except for garbage
+        collections meanwhile, which have a row of their own."""
         took_ns = perf_counter_ns() - began_ns - self._garbage.since_ns(began_ns)
         self.placing_ns += took_ns
         caller.reading_ns += took_ns
@@ -87,7 +87,7 @@ class CallTree:
         if caller.is_recomputation and site.caller is caller:
             caller.path = site.path[:-1] or site.path
         self.placed(caller, began_ns)
-        return site  # of the children, another thread may have taken it out again
+        return site  # not out of `children`: another thread may have removed it again
 
     def _site_named(self, caller: Site, name: str, module: torch.nn.Module) -> Site:
         """A site for `module`. Modules of one name (replicas, those made anew for every
@@ -128,20 +128,20 @@ class CallTree:
             path = (*caller.path, name)
         elif phase == "forward":
             path = (*around, *self._paths.get(name, (name,)))
-        else:  # recomputed from within a backward pass: where it was called at first
+        else:  # recomputed from within a backward pass: the path of its first call
             path = (*self._around.get(name, ()), *self._paths.get(name, (name,)))
         self._paths.setdefault(name, path[len(around) :])
         self._around.setdefault(name, around)
         return path
 
     def forget(self, module: torch.nn.Module) -> None:
-        """`module` is not known any more where it was called."""
+        """Forget at which sites `module` is called: its next calls are placed anew."""
         for site in self.sites:
             site.children.pop(id(module), None)
 
     def make_frame(self, site: Site) -> None:
-        """What modules do that are called right from `site` is a part of it, as in a
-        profiled function, from now on."""
+        """From now on, `site` is a frame, as profiled functions are: modules called
+        directly from it are parts of it (see `Node`)."""
         site.is_frame = True
         for child in site.children.values():
             if isinstance(child.living_module(), ProfiledFunction):
@@ -160,14 +160,14 @@ class CallTree:
             element = optimizer_name(name) if phase == "optimizer" else name
             path = (*profiled_path(caller), element)
             known = [self.new_site(caller, path, phase)]
-            known[0].is_entry = True  # also in one of the same phase
+            known[0].is_entry = True  # also if the caller is of the same phase
             caller.children_by_name[name, phase] = known
         known[0].key = key
         return known[0]
 
     def uncounted(self, site: Site) -> Site:
-        """A site next to `site`, for what takes time there without being a call, with
-        the state of the open call."""
+        """A site next to `site` that takes over its open call, which turns out to take
+        time without counting as a call."""
         namesakes = site.caller.children_by_name[site.name, site.phase]
         if len(namesakes) == 1:
             namesakes.append(self.new_site(site.caller, site.path, site.phase))
@@ -189,8 +189,8 @@ class CallTree:
         return known[0]
 
     def backward_site(self, caller: Site, code: int) -> Site:
-        """The site of the backward of the call at a forward site (its code), inside of
-        another backward site."""
+        """The site of the backward of calls at the forward site with this code, inside
+        of the backward site `caller`."""
         site = caller.backward.get(code)
         if site is None:
             began_ns = perf_counter_ns()
@@ -221,7 +221,7 @@ class CallTree:
 
 
 def _placed(site: Site, module: torch.nn.Module) -> Site:
-    """Tell the site of a call of `module` where in profiled functions it is."""
+    """Set whether `site`, which calls `module`, is a frame or a part (see `Node`)."""
     caller = site.caller
     is_profiled = isinstance(module, ProfiledFunction)
     site.is_frame = is_profiled and (caller.is_frame or caller.caller is caller)

@@ -23,8 +23,8 @@ class Exchange:
     """A call of a function of ``torch.distributed``.
 
     name, group, group_size: see `Collective`.
-    start_ns: when it began; 0 if nobody was told.
-    is_complete: whether it was waited for. It may be again, by its futures.
+    start_ns: when it began; 0 if no tracker was told.
+    is_complete: whether the program has waited for it. It may do so again, by futures.
     """
 
     name: str
@@ -38,10 +38,10 @@ class GradientBuckets(NamedTuple):
     """What ``DistributedDataParallel`` sums up in a backward pass.
 
     group_size: of how many processes.
-    parts: into how many gradients are divided.
-    bytes: of all of them.
-    elapsed_ns: how long it takes, from the begin of the first until the last is done,
-        as torch has measured in some passes; 0 if it has not.
+    parts: into how many buckets gradients are divided.
+    bytes: of all buckets.
+    elapsed_ns: from the begin of the first bucket until the last is done, as torch has
+        measured it in some passes; 0 if it has not.
     """
 
     group_size: int = 0
@@ -50,13 +50,13 @@ class GradientBuckets(NamedTuple):
     elapsed_ns: int = 0
 
 
-#: Places in the sums.
+#: Positions in the sums.
 _BYTES: Final = 1
 _ELAPSED: Final = 4
 
 
 class Exchanges:
-    """Sums over all of them. Only the measured thread adds, any may read.
+    """Sums over the exchanges of a thread. Only that thread adds, any may read.
 
     waited_ns: time in calls and in waiting, of all kinds together.
     """
@@ -75,7 +75,7 @@ class Exchanges:
         waiting_ns: int = 0,
         elapsed_ns: int = 0,
     ) -> list[int]:
-        """Add this to the sums of calls of that kind, and return these sums."""
+        """Add these to the sums for the kind of `exchange`, and return the sums."""
         self.waited_ns += call_ns + waiting_ns
         new = (calls, bytes_, call_ns, waiting_ns, elapsed_ns)
         key = exchange.name, exchange.group, exchange.group_size
@@ -84,8 +84,8 @@ class Exchanges:
         return sums
 
     def add_pass(self, buckets: GradientBuckets) -> None:
-        """The gradients of a backward pass are summed up. What torch has measured last
-        stands for the passes before, too."""
+        """Add a backward pass that sums up gradients. The duration that torch measured
+        last stands for the passes before, too."""
         exchange = Exchange(BUCKETS_NAME, group_size=buckets.group_size)
         sums = self.add(exchange, calls=buckets.parts, bytes_=buckets.bytes)
         if buckets.bytes and buckets.elapsed_ns:

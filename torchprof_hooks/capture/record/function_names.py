@@ -211,8 +211,8 @@ def lives_as_long_as_torch(function: Any) -> bool:
 
 
 def region_name(function: Any) -> str:
-    """What a function made by torch.compile is called: as it was before, and if it is
-    the inside of a module, as that module's class."""
+    """What a function made by torch.compile is called: as the function that it is made
+    of; if that is a module or a method of one, as the module's class."""
     owner = getattr(function, "__self__", function)
     if isinstance(owner, torch.nn.Module):
         return class_name(owner)
@@ -225,7 +225,7 @@ def is_function_class(target: object) -> bool:
     return isinstance(target, type) and issubclass(target, base) and target is not base
 
 
-#: What functions of torch, and methods of tensors, are.
+#: The types of torch's functions and of methods of tensors.
 FUNCTION_TYPES: Final = (
     types.FunctionType,
     types.BuiltinFunctionType,

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
 
 
 class Collections(NamedTuple):
-    """How many there were, and nanoseconds: their sum, the shortest, the longest, and
-    the sum of their squares."""
+    """How many collections there were; of their durations, the sum, the shortest, the
+    longest, and the sum of squares."""
 
     number: int = 0
     total_ns: int = 0
@@ -20,7 +20,7 @@ class Collections(NamedTuple):
     squares_ns2: int = 0
 
     def and_one(self, took_ns: int) -> Collections:
-        """With one more."""
+        """These collections and one more."""
         return Collections(
             self.number + 1,
             self.total_ns + took_ns,
@@ -33,8 +33,8 @@ class Collections(NamedTuple):
 class GarbageLog:
     """Adds up collections.
 
-    by_site: nanoseconds, by the code of the site that the thread was at. The calls that
-        are open there, up to the first entry, took that much less themselves.
+    by_site: nanoseconds, by the code of the site that the thread was at. They are taken
+        off the time of the calls that are open there, up to the first entry.
     newest_ns: when the last one ended.
     """
 
@@ -51,12 +51,13 @@ class GarbageLog:
         self.newest_ns = perf_counter_ns()
 
     def since_ns(self, began_ns: int) -> int:
-        """What one took that has ended since then, which is some microseconds ago."""
+        """Duration of the collection that has ended since `began_ns`, 0 if none has.
+        That is too short a time for two."""
         return self._newest_took_ns if self.newest_ns > began_ns else 0
 
     def was_at(self, code: int, began_ns: int, end_ns: int) -> int:
-        """What one took that has ended in between, which turns out to be the time of
-        this site."""
+        """A collection that has ended in between, if any, turns out to belong to the
+        time of this site. Returns its duration, or 0."""
         took_ns = self.since_ns(began_ns)
         if not took_ns or self.newest_ns > end_ns:
             return 0
@@ -66,12 +67,12 @@ class GarbageLog:
         return took_ns
 
     def was_no_cost(self, site: Site, began_ns: int, end_ns: int) -> None:
-        """One that has ended in between came in what was done to measure, which is a
-        cost at this site, and in its time."""
+        """A collection that has ended in between, if any, interrupted what is booked as
+        a cost of measuring at `site`: it is no such cost, but in the site's time."""
         site.reading_ns -= self.was_at(site.code, began_ns, end_ns)
 
     def copy(self) -> GarbageLog:
-        """What it is now; another thread may add meanwhile."""
+        """A copy of the sums; another thread may add meanwhile."""
         found = GarbageLog()
         found.collections, found.by_site = self.collections, dict(self.by_site)
         return found

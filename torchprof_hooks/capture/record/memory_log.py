@@ -16,10 +16,10 @@ FOLD_AT: Final = FIELDS * 2048
 
 
 class MemorySums(NamedTuple):
-    """By code of the site: see `MemoryTotals`; all with inner calls.
+    """Sums by code of the site (see `MemoryTotals`), all with inner calls.
 
-    blocks: how many the native core has counted as they were taken, or given back;
-        outside of all calls, all.
+    blocks: how many allocations and frees the native core has counted; at the site
+        outside of all calls, all there were.
     """
 
     used: Int64s
@@ -30,7 +30,7 @@ class MemorySums(NamedTuple):
 
 
 class MemoryLog(FlatLog):
-    """Closed calls, with what each did.
+    """Closed calls, with the memory that each took.
 
     After `fold`, the arrays have one item per site: the sums `used`, `acquired` and
     `retained`, and the highest rise, `peak`.

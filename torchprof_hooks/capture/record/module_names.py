@@ -66,7 +66,7 @@ class ModuleNames:
 
     def add_child(self, module: torch.nn.Module, parent: torch.nn.Module) -> str | None:
         """Name a module that was put somewhere inside `parent` after `parent` was
-        named; None if it is not there."""
+        named; None if `parent` does not hold it."""
         prefix = self.get(parent)
         if prefix is None or all(inner is not module for inner in parent.modules()):
             return None
@@ -82,8 +82,8 @@ class ModuleNames:
     def when_gone(
         self, module: torch.nn.Module, owner: object, forget: Callable[[int], object]
     ) -> None:
-        """Call `forget` with the id of `module` when it dies: ids are used again. Of
-        one owner, that is done once, however often it asks for it."""
+        """Call `forget` with the id of `module` when it dies, as ids are used again. It
+        is called once for an `owner`, however often the owner asks for that."""
         self._watch(module)
         self._forgetters.setdefault(id(module), {})[id(owner)] = forget
 

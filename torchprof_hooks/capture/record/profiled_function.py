@@ -30,7 +30,7 @@ class ProfiledFunction(torch.nn.Module):
 def make_profiled_function(
     function: Callable[..., Any], name: str, place: str
 ) -> ProfiledFunction:
-    """One whose class has the name: by that it is listed."""
+    """A profiled function whose class is called `name`: reports list it by that."""
     named: type[ProfiledFunction] = type(name, (ProfiledFunction,), {})
     return named(function, place)
 

@@ -19,9 +19,9 @@ from torchprof_hooks.capture.torch_names.functions import is_operator
 
 
 def as_seen(target: Any) -> Any:
-    """What calls of a torch function, or of a method of tensors, are seen as; None if
-    `target` is neither, or is never seen: for ``torch.Tensor.__add__``, that is
-    ``torch.Tensor.add``."""
+    """The function that a mode is given when `target` is called, a function of torch or
+    a method of tensors: for ``torch.Tensor.__add__``, that is ``torch.Tensor.add``.
+    None if `target` is neither, or no mode ever sees it."""
     if is_operator(target):
         return target
     if not _is_of_torch(target):
@@ -32,8 +32,8 @@ def as_seen(target: Any) -> Any:
 
 
 def what_to_hook(target: Any) -> str:
-    """What to hook in place of a function of torch that is never seen, "" if `target`
-    is none."""
+    """What to hook in place of `target`, a function of torch that no mode ever sees; ""
+    if it is no such function."""
     if not _is_of_torch(target) or as_seen(target) is not None:
         return ""
     name = target.__name__
@@ -44,7 +44,7 @@ def what_to_hook(target: Any) -> str:
 
 
 def _is_of_torch(target: Any) -> bool:
-    """Whether it is a function of torch, or a method of tensors."""
+    """Whether `target` is a function of torch, or a method of tensors."""
     return (
         isinstance(target, FUNCTION_TYPES)
         and function_name(target) is not None
@@ -53,15 +53,15 @@ def _is_of_torch(target: Any) -> bool:
 
 
 def _is_told_of(function: Any) -> bool:
-    """Whether torch tells modes of calls of one of its functions. Those in C++ are told
-    of. One in Python has to see to that itself; others only call some that are."""
+    """Whether torch tells modes of calls of `function`, one of its own. In C++, it does
+    always. In Python, each has to do so itself; else, modes see only what it calls."""
     if not isinstance(function, types.FunctionType):
         return True
     forms = (function, inspect.unwrap(function))
     codes = [form.__code__ for form in forms if isinstance(form, types.FunctionType)]
     if any("handle_torch_function" in code.co_names for code in codes):
         return True
-    return function in get_testing_overrides()  # it may leave that to a part of it
+    return function in get_testing_overrides()  # one that it calls may do so
 
 
 def _operator_as_seen(operator: Any) -> Any:

@@ -26,9 +26,9 @@ class Site(Node):
     modules and its own.
 
     A module that calls itself opens a deeper site. What a cursor has to know of a site
-    is what it is derived from.
+    is in the base class, `Node`.
 
-    is_region: whether it was compiled: nothing inside is looked at.
+    is_region: whether the code called here is compiled: nothing inside is looked at.
     is_recomputation: whether a checkpoint computes something again here; the modules
         and functions that it calls are calls inside.
     """
@@ -70,9 +70,9 @@ class Site(Node):
         self.function = function  # name of the function that is called here, if one is
         self.is_function = function is not None
         self.is_called = phase in CALLED_PHASES
-        self.is_python = False  # whether that is written in Python
+        self.is_python = False  # whether that function is written in Python
         self.is_region = self.is_recomputation = False  # see above
-        self.caller = self if caller is None else caller  # the outermost is its own
+        self.caller = self if caller is None else caller  # the outermost calls itself
         self.key = NO_MODULE
         self.module: weakref.ref[torch.nn.Module] | None = None
         if module is not None:

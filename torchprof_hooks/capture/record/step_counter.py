@@ -45,7 +45,7 @@ class _Buckets:
         )
 
     def add(self, duration_ns: int, steps: int) -> None:
-        """So many steps took so long together."""
+        """Add steps that took `duration_ns` together."""
         octave, place = divmod(bucket_of(duration_ns // steps), BUCKETS_PER_OCTAVE)
         buckets = self._octaves[octave]
         buckets[2 * place] += steps
@@ -64,8 +64,8 @@ class StepCounter:
     """What becomes `StepTimes`.
 
     after_backward_ns: time outside of everything between a backward pass and the next
-        forward, in steps without an optimizer of torch's: that of another one, most
-        likely.
+        forward, in steps without an optimizer of torch's: most likely the time of
+        another optimizer.
     """
 
     def __init__(self) -> None:
@@ -76,9 +76,8 @@ class StepCounter:
         self._later, self._waits = _Buckets(), _Buckets()
 
     def count(self, duration_ns: int, steps: int = 1, *, is_first: bool) -> None:
-        """So many training steps have ended, which took so long together. They are
-        counted as equally long. The first step is kept apart only if it is counted
-        alone."""
+        """Count training steps that took `duration_ns` together, as if each was equally
+        long. The first step is kept apart only if it is counted alone."""
         if is_first and steps == 1:
             self.first_steps += steps
             self.first_ns += duration_ns
@@ -86,14 +85,14 @@ class StepCounter:
         self._later.add(duration_ns, steps)
 
     def waited(self, duration_ns: int, steps: int = 1) -> None:
-        """So long, so many steps have communicated, or waited for others."""
+        """Count steps that communicated, or waited for others, for `duration_ns`."""
         self._waits.add(duration_ns, steps)
 
     def evaluation(
         self, duration_ns: int, calls: int = 1, *, is_first: bool = False
     ) -> None:
-        """So many evaluation calls have ended, which took so long together. The call
-        with which a run begins is known apart only if it is counted alone."""
+        """Count evaluation calls that took `duration_ns` together. The call with which
+        a run begins is kept apart only if it is counted alone."""
         self.evaluations += calls
         self.evaluation_ns += duration_ns
         if is_first and calls == 1:

@@ -1,4 +1,4 @@
-"""What is known of those steps of a thread that were looked at alike."""
+"""What is known of the steps of a thread that were looked at on the same level."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ _OUTSIDE: CellKey = ((OUTSIDE_NAME,), "outside")
 
 class HiddenFunctions:
     """Adds up how long a tracker that follows functions was shown none, outside of all
-    calls: what it has seen of them before says nothing of that time."""
+    calls: the functions that it saw before say nothing of that time."""
 
     def __init__(self, tracker: Tracker) -> None:
         self._tracker = tracker
         self._hidden_ns = 0
-        self._began_ns = 0  # without what is none of that time; 0: they are shown
+        self._began_ns = 0  # see `_now_ns`; 0: functions are shown
 
     def begin(self) -> None:
-        """They are not shown from now on."""
+        """Functions are not shown from now on."""
         self._began_ns = self._now_ns()
 
     def end(self) -> None:
-        """They are again, or the tracker sees nothing any more."""
+        """Functions are shown again, or the tracker sees nothing any more."""
         self._hidden_ns, self._began_ns = self._so_far_ns(), 0
 
     def left_out_of(self, profile: Profile) -> Profile:
@@ -64,13 +64,13 @@ class HiddenFunctions:
 
 
 class Pace(NamedTuple):
-    """So many nodes of autograd, and how long the program took that made them."""
+    """A number of autograd nodes, and how long the program took to make them."""
 
     nodes: float = 0
     took_ns: float = 0
 
     def of(self, nodes: int) -> Pace:
-        """So many at the same pace."""
+        """So many nodes at the same pace."""
         return Pace(nodes, nodes * self.took_ns / self.nodes if self.nodes else 0)
 
     def then(self, nodes: float, took_ns: float) -> Pace:
@@ -82,16 +82,16 @@ NO_PACE: Final = Pace()
 
 
 class Book:
-    """Steps and evaluation calls of one kind.
+    """Steps and evaluation calls that are looked at on one level.
 
     steps: how many have ended, of both.
     wall_ns: what they took, with what came after the last one.
     nodes: how many autograd nodes were made in that time.
-    unseen: where modules are looked into: so many of these would have taken so long,
-        had only the ends of steps been seen, by others just before.
-    counter: of these.
-    is_watched: whether calls that are evaluations are told apart now; unwatched_ns: of
-        the time, where they were not.
+    unseen: where modules are looked into: how long so many nodes would have taken, had
+        only the ends of steps been seen, by the pace of such steps just before.
+    counter: counts these steps.
+    is_watched: whether calls that are evaluations are told apart now.
+    unwatched_ns: the time in which they were not.
     hidden: how long functions were not looked at although they should be.
     """
 

@@ -25,19 +25,19 @@ if TYPE_CHECKING:  # it takes long to import, and is needed when all is over
     from torchprof_hooks.profiles.program.strata import Strata
     from torchprof_hooks.profiles.program.stratum import Stratum
 
-#: Also tells why the tracker does not measure memory, if it should.
+#: Also returns why the tracker does not measure memory, if it should.
 MakeTracker = Callable[[Level, ModuleNames], tuple[Tracker, str]]
 
 #: How much of earlier steps counts beside those that were seen last: these may be few.
 _KEPT: Final = 0.5
-#: Phases that were timed in some steps are taken to be alike in up to so many times as
-#: many: steps that were looked into are from all of the program, and tell more.
+#: Phases that were timed in some steps stand for up to so many times as many steps.
+#: Else, steps that were looked into tell more: they are from all of the program.
 _MOST_TIMES_TIMED: Final = 2
 
 
 class _Running(NamedTuple):
-    """What is not booked yet: steps that have ended, and time; and when it ended, if
-    that is not now."""
+    """What is not booked yet: steps that have ended, and time; and when this time
+    ended, if that is not now."""
 
     steps: int = 0
     took_ns: int = 0
@@ -52,14 +52,14 @@ def _coarse_tracker(names: ModuleNames) -> Tracker:
 
 
 class Books:
-    """One for each level, one for the first step, in which much is done for the first
-    time, with evaluations before it, and one for steps that something of ours takes
-    part in. Time is booked in the open one.
+    """A book for each level, one for the first step (in which much is done for the
+    first time) and evaluations before it, and one for steps that we disturb. Time is
+    booked in the open one.
 
-    levels: those that steps are looked at on; where these are too close, the end of a
+    levels: those that steps are looked at on; where these are too dear, the end of a
         step may be all that is seen, or phases.
     phase_times: of steps of which nothing else is seen but the end.
-    aside_ns: time that is none of the program's steps, but ours.
+    aside_ns: time that we took, which is in no step of the program.
     """
 
     def __init__(
@@ -81,13 +81,13 @@ class Books:
         self.open = self.warm_up
         self.aside_ns = 0
         self._phase_times = phase_times
-        # Steps of which only the ends are seen, in which these are timed, and all; time
-        # of runs that have ended alone: what comes after the last step is in none.
+        # Of steps of which only the ends are seen: those with timed phases, and all;
+        # only time of runs that have ended: what comes after the last step is in none.
         self._timed = self._counted = NO_PACE
         self._began_ns = 0  # what comes after is not booked yet; 0: not running
-        self._thread, self._first_node = get_ident(), 0  # the same of nodes
+        self._thread, self._first_node = get_ident(), 0  # its first node to book
         self._pace = NO_PACE  # where only the ends of steps are seen, lately
-        self._is_fresh = False  # it is that just before
+        self._is_fresh = False  # the pace is that just before
         self._garbage_ns = 0
 
     def __iter__(self) -> Iterator[Book]:
@@ -99,7 +99,7 @@ class Books:
         return not any(book.steps for book in self.by_level.values())
 
     def renewed(self, phase_times: PhaseTimes) -> Books:
-        """The same without anything in them."""
+        """New books for the same levels, with nothing in them."""
         made = Books(self._make_tracker, self._levels, phase_times)
         pairs = zip(self, made, strict=True)
         made.open = next(new for old, new in pairs if old is self.open)
@@ -112,7 +112,7 @@ class Books:
 
     @property
     def is_running(self) -> bool:
-        """Whether it is, since `start`."""
+        """Whether time is the program's now: after `start`, and before `stop`."""
         return self._began_ns > 0
 
     def book_time(self, *, is_end: bool = True) -> int:
@@ -136,7 +136,7 @@ class Books:
                 book.unseen = book.unseen.then(*self._pace.of(nodes))
             self._is_fresh = False
             return
-        # Evaluations alone make none, and have none of what is timed.
+        # Evaluations alone make no nodes, and have no phases to time.
         passed = nodes, passed_ns * (is_end and nodes > 0)
         self._counted = self._counted.then(*passed)
         if self._phase_times.is_on:
@@ -148,16 +148,16 @@ class Books:
         self._is_fresh = self._pace.nodes > 0
 
     def _new_nodes(self) -> int:
-        """How many were made since something was booked last. The counter is that of
-        the running thread."""
+        """How many nodes were made since something was booked last; 0 in another
+        thread, which has a counter of its own."""
         if get_ident() != self._thread:
             return 0
         before, self._first_node = self._first_node, next_sequence_number()
         return self._first_node - before
 
     def _running_nodes(self, running_ns: int) -> int:
-        """How many were made that are not booked yet. If another thread reads, that is
-        an estimate, for its counter is another one."""
+        """How many nodes were made that are not booked yet. If another thread reads,
+        which has a counter of its own, that is an estimate."""
         if not self._began_ns:
             return 0
         if get_ident() == self._thread:
@@ -181,8 +181,8 @@ class Books:
         return passed_ns
 
     def age_ns(self, end_ns: int | None = None) -> int:
-        """The nanoseconds that have passed, until now or then, since something was
-        booked last."""
+        """The nanoseconds from when something was booked last until `end_ns`, or until
+        now."""
         began_ns = self._began_ns  # once: another thread may read
         if end_ns is None:
             end_ns = perf_counter_ns()
@@ -224,7 +224,7 @@ class Books:
         flop_count: counts floating-point operations, with the patience that it has.
         end_ns: when the program's time ended, if that is not now.
         """
-        running_ns = self.age_ns(end_ns)  # what follows takes its time
+        running_ns = self.age_ns(end_ns)  # first: what follows takes time
         from torchprof_hooks.profiles.program.strata import Strata
         from torchprof_hooks.profiles.program.stratum import Stratum
 
@@ -272,11 +272,11 @@ class Books:
         return Stratum(*seen, *phases_ns, book.unwatched_ns)
 
     def _phases_ns(self, book: Book, nodes: int, running: int) -> tuple[int, int]:
-        """What backward passes, and steps of optimizers, took, where nothing else is
-        seen of steps: of all of them, also if they were timed in some alone. Then it is
-        in proportion to nodes, but to no more than the time: steps that are timed are
-        long ones, and so may be what each node takes in them. 0, which is not known,
-        if they were not timed in most.
+        """What backward passes, and steps of optimizers, took in all steps of which
+        only the ends are seen. If they were timed in some steps alone, that is scaled
+        up by the ratio of nodes, but not beyond that of times: steps that are timed are
+        long ones, in which each node may take long. 0 stands for not known, if they
+        were not timed in most.
 
         nodes: how many were made in all of them; what comes after the last step may
             take long, and makes none. running: how many of these are not booked yet.

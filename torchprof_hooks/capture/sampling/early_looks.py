@@ -6,23 +6,23 @@ from collections import deque
 from math import ceil
 from typing import Final
 
-#: Steps that are looked into as closely as possible although that is not paid for yet,
-#: where there is a level below that: the first one alone, when caches are cold, tells
+#: Steps that are looked into as closely as possible before they are paid for, if there
+#: is a lower level to look on: the first step alone, when caches are cold, tells
 #: little. What they cost is saved afterwards.
 _EARLY: Final = tuple(4**n for n in range(1, 12))
-#: So many steps and evaluations in a row, at most, to meet a training step.
+#: How many steps and evaluations in a row to look at, at most, for a training step.
 _LONGEST_LOOK: Final = 8
 
 
 class EarlyLooks:
-    """When to look at what comes, although that is not paid for yet.
+    """When to look closely at the next steps before that is paid for.
 
     Until the first training step, evaluations count; from then on, training steps alone
-    do: what a program does before it learns, as reinforcement learning, says nothing of
-    backward passes. Where evaluations come between them, a look is long enough for
-    these.
+    do: what a program does before it learns, as in reinforcement learning, says nothing
+    of backward passes. Where evaluations come between training steps, a look is long
+    enough for both.
 
-    is_wanted: whether there are any.
+    is_wanted: whether there are such looks.
     """
 
     def __init__(self, is_wanted: bool) -> None:
@@ -41,7 +41,7 @@ class EarlyLooks:
 
     @property
     def steps_left(self) -> int | None:
-        """How many there are until the next look, at least; None: there is no other."""
+        """How many steps come before the next look, at least; None if none comes."""
         return self._due[0] - self._counted if self._due else None
 
     def take(self) -> int:

@@ -36,9 +36,9 @@ def tell_of_step(
 class EveryStep:
     """Measures one thread from `start` to `stop`, and counts its steps.
 
-    make: makes a tracker of this thread; also tells why that does not measure memory,
-        if it should.
-    tracker: of the profile that is measured now.
+    make: makes a tracker of this thread; also returns why the tracker does not measure
+        memory, if it should.
+    tracker: the one for the profile that is measured now.
     """
 
     def __init__(self, make: Callable[[], tuple[Tracker, str]]) -> None:
@@ -66,7 +66,7 @@ class EveryStep:
         self._tap.open()
         self._detector.start()
         self._start_ns = perf_counter_ns()
-        attachments.attach(garbage_callback, self)  # whose time is measured now
+        attachments.attach(garbage_callback, self)  # only now is its time measured
 
     def stop(self, by_exception: bool = False) -> None:
         """End, maybe in the middle of a step."""
@@ -75,7 +75,7 @@ class EveryStep:
         attachments.detach(optimizer_hooks, self)
         self._tap.close(by_exception)
         self.tracker.on_pause = None
-        # At once: an interrupt finds it booked or not.
+        # Both at once: an interrupt finds the time booked or still running.
         self._wall_ns, self._start_ns = self._wall_ns + self._age_ns(), 0
 
     def profile(self) -> Profile:
@@ -91,7 +91,7 @@ class EveryStep:
         )
 
     def _first_step_ended(self) -> None:
-        """Read what it took, for its like does not come again."""
+        """Read all sums: later, the first step is not known apart any more."""
         for meter in meters_of(self.tracker, DeviceMeter):
             meter.mark()
         self._first = FirstReading(

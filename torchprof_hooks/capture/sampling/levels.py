@@ -27,9 +27,9 @@ class Ended(NamedTuple):
     """A run that has ended, and what is known of it.
 
     spans: calls, and backward passes of calls, that were measured, or watched.
-    pauses: those of them from outside of all others, and whole backward passes.
-    calls: how many of these are calls of modules.
-    aside_ns: what we did between runs and blocks, and to find sites for new calls.
+    pauses: calls from outside of all others, and whole backward passes.
+    calls: how many of the pauses are calls of modules.
+    aside_ns: time that we took between runs and blocks, and to place new calls.
     evaluations: how many of the steps are evaluation calls.
     """
 

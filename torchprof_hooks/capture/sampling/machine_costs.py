@@ -13,8 +13,8 @@ class CountedCosts(NamedTuple):
     machine.
 
     step: seeing the end of a training step.
-    watched: timing a call from outside besides, where nothing inside of it is seen.
-    timed: timing its backward pass, and the optimizer's step, besides, with nothing
+    watched: in addition, timing a call from outside of which nothing inside is seen.
+    timed: in addition, timing its backward pass, and the optimizer's step, with nothing
         else of ours in the program.
     pause: timing any other call from outside, or a backward pass, or a step of an
         optimizer, as a whole.
@@ -29,7 +29,7 @@ class CountedCosts(NamedTuple):
 
 
 class _Trivial:
-    """What a machine is timed with: a call of Python's, as hooks are made of."""
+    """What a machine is timed with: a call in Python, as hooks are made of."""
 
     def __call__(self, value: int) -> int:
         return self.same(value)
@@ -38,23 +38,23 @@ class _Trivial:
         return value
 
 
-#: What was measured in a program of many short calls, where caches are cold, in calls
+#: Costs measured in a program of many short calls, with cold caches. The unit is a call
 #: of `_Trivial`: machines differ by several times, and so do quiet and busy ones.
 _IN_TRIVIAL_CALLS: Final = {
     "python": CountedCosts(50, 200, 120, 280, 78),
     "native": CountedCosts(50, 35, 120, 120, 45),
 }[CORE.name]
-#: What such a call takes where nothing is known of the machine.
+#: What a call of `_Trivial` takes where nothing is known of the machine.
 USUAL_NS: Final = 60.0
-#: The shortest of so many readings counts; each is the shortest of some, of so many
-#: calls in a row: the first are slow, where our code is not in the processor's caches.
+#: The shortest of so many readings counts; each is the shortest of some rows of so many
+#: calls: the first are slow, where our code is not in the processor's caches.
 READINGS: Final = 16
 _ROWS: Final = 3
 _IN_A_ROW: Final = 20
 
 
 def trivial_call_ns() -> float:
-    """How long a trivial call takes on this machine now. To see that takes 5 us."""
+    """How long a trivial call takes on this machine now. Finding out takes 5 us."""
     call, shortest_ns = _Trivial(), float("inf")
     for _ in range(_ROWS):
         start_ns = perf_counter_ns()

@@ -16,21 +16,21 @@ if TYPE_CHECKING:
 
 
 class PhaseTimes:
-    """Adds up what both take in one thread, each as a whole: two readings of the clock,
-    once or twice in a step. Nothing is put on modules or nodes.
+    """Adds up what passes and optimizers take in one thread, each as a whole: by two
+    readings of the clock, once or twice in a step. No modules or nodes get hooks.
 
     passes_ns, optimizers_ns: of all that have ended. A pass that runs inside of another
-        one, or an optimizer that another one calls, is a part of that; what a closure
-        of the program's does is none of the optimizer's.
+        one, or an optimizer that another one calls, is a part of the outer one; the
+        time in a closure of the program's is not the optimizer's.
     is_on: whether they are timed now.
-    thread: that is followed.
+    thread: the one that is followed.
     """
 
     backward: ClassVar[None] = None  # nobody looks at nodes
     hears_unseen_passes: ClassVar[bool] = False
 
     def __init__(self) -> None:
-        self.passes: list[int] = []  # when those that run began
+        self.passes: list[int] = []  # when the running ones began
         self.passes_ns = self.optimizers_ns = 0
         self.is_on = False
         self.thread = get_ident()
@@ -45,7 +45,7 @@ class PhaseTimes:
 
     def close(self) -> None:
         """Time nothing any more."""
-        self.is_on = False  # first: an interrupt leaves a listener that nobody asks
+        self.is_on = False  # first: an interrupt leaves it attached, but unread
         attachments.detach(engine_patch, self)
 
     # What the engine tells, and optimizers
@@ -55,26 +55,26 @@ class PhaseTimes:
         return get_ident() == self.thread
 
     def begin_pass(self, request: PassRequest, prepared: Preparation) -> None:
-        """A backward pass is about to begin, or has when it was prepared."""
+        """A backward pass is about to begin; if it was prepared, it began with that."""
         self.passes.append(prepared.since_ns or perf_counter_ns())
 
     def end_pass(self, outputs: object, failed: bool) -> None:
-        """It is over."""
+        """A backward pass is over."""
         began_ns = self.passes.pop()
         if not self.passes:
             self.passes_ns += perf_counter_ns() - began_ns
 
     def begin_unseen_pass(self) -> None:
-        """One has begun that was not started from Python: of these nothing is told."""
+        """A pass has begun that was not started from Python: these are not timed."""
 
     def optimizer_begins(self, optimizer: Any) -> None:
-        """It is about to step: again, if an exception has left its last step."""
+        """`optimizer` is about to step: again, if an exception ended its last step."""
         is_first = not self._optimizer or self._optimizer == id(optimizer)
         if is_first and self.works_here():
             self._optimizer, self._began_ns = id(optimizer), perf_counter_ns()
 
     def optimizer_ends(self, optimizer: Any) -> None:
-        """It has stepped."""
+        """`optimizer` has stepped."""
         if self._optimizer == id(optimizer) and self.works_here():
             self.optimizers_ns += perf_counter_ns() - self._began_ns
             self._optimizer = 0

@@ -16,47 +16,48 @@ from torchprof_hooks.capture.sampling.machine_costs import (
     trivial_call_ns,
 )
 
-#: Differences that are remembered; how many tell enough to believe in a lower cost than
-#: the counted one, and how many, in a higher one.
+#: How many differences are remembered; how many it takes to believe in a lower cost
+#: than the counted one, and how many, in a higher one.
 _REMEMBERED: Final = 64
 ENOUGH: Final = 8
 _FEW: Final = 3
-#: Other runs are compared with the last bare one; many are, before the next, and would
-#: all look cheap if that was a stall: so long, compared with this many.
+#: Other runs are compared with the last of this many bare ones. If that took so many
+#: times as long as the middle one, it was a stall, and would make them all look cheap.
 _BARE_RUNS: Final = 3
 _STALLED: Final = 1.5
-#: Share of the budget that watching may cost where no evaluation was seen lately, and
-#: where some were, which would make the steps after them look longer than others: what
-#: it takes is missing where steps are looked into.
+#: Share of the budget that watching calls may cost where no evaluation was seen lately,
+#: and where some were: unwatched, these would make the steps after them look longer.
+#: What watching takes is missing where steps are looked into.
 _FOR_NOTHING: Final = 0.5
 _FOR_EVALUATIONS: Final = 0.75
 #: Share of the budget that timing backward passes and optimizers may take in steps of
 #: which nothing else is seen.
 _FOR_PHASES: Final = 0.25
-#: So many are as good as none: those of some hundred runs ago.
+#: So many evaluations, faded with each run, are as good as none: some hundred runs ago.
 _AS_GOOD_AS_NONE: Final = 0.1
-#: How far calls that are watched may be above the limit, not to go back and forth.
+#: How far the cost of watching may go above its limit, not to go back and forth.
 _PATIENCE: Final = 1.2
-#: How much of what is known of steps counts when the next ones are known: some fifty
-#: runs tell.
+#: How much of what is known of earlier runs is kept when another one is added: some
+#: fifty runs tell.
 _KEPT: Final = 0.98
 
 
 class Prices:
     """What a step costs on each level.
 
-    The price is the difference of its duration and that of the last steps without, in
-    the median, and the standard error of that: otherwise, the lower chance makes the
-    estimate, the more is measured. As long as this is not known, the price is the
-    counted one; it is never taken to be less than half of that, nor, by durations, to
-    be more than the run has taken.
+    The price is by how much a step took longer than the last bare ones: the median of
+    that, plus its standard error, since an estimate that is too low by chance would
+    have us measure more. As long as this is not known, the price is the counted one; it
+    is never taken to be less than half of that, nor, by durations, to be more than the
+    run has taken.
 
     counted: what things cost on this machine; by default it is timed, again and again:
         other programs come and go.
     bare: the level that others are compared with.
     watches: whether calls from outside are seen where only the ends of steps are seen
         otherwise.
-    times_phases: whether backward passes and optimizers are timed there.
+    times_phases: whether backward passes and optimizers are timed where only the ends
+        of steps are seen otherwise.
     """
 
     def __init__(self, counted: CountedCosts | None = None) -> None:
@@ -66,17 +67,17 @@ class Prices:
         self._is_timed = counted is None
         self._call_times_ns: deque[float] = deque(maxlen=READINGS)
         self._counted = counted or counted_costs(USUAL_NS)
-        self._slower = 1.0  # than in those, now
+        self._slower = 1.0  # the machine now, than at its best speed
         self._time_machine(READINGS)
         self._spans = dict.fromkeys(Level, 0.0)  # of a step
-        self._pauses = self._calls = 0.0  # the same
-        # Of one of which only the end is seen: calls and batches, if they are watched.
+        self._pauses = self._calls = 0.0  # of a step, too
+        # Of a step of which only the end is seen: watched calls and batches; and ends.
         self._watched, self._optimizer_steps = (0.0, 0.0), 1.0
         # Of runs that were looked into: the time at the machine's best speed, training
         # steps, and calls that could be watched.
         self._lately_ns = self._lately_steps = self._lately_calls = 0.0
         self._lately_evaluations = 0.0  # of runs in which some would have been seen
-        # By kind: a step of the last bare runs, and what others took longer.
+        # By kind: what a step of the last bare runs took, and others took longer.
         self._bare_ns: defaultdict[bool, deque[float]] = defaultdict(
             lambda: deque(maxlen=_BARE_RUNS)
         )
@@ -100,11 +101,10 @@ class Prices:
         return self._seeing_ns(trained, ended.calls, pauses - ended.calls)
 
     def choose_watching(self, most: float) -> None:
-        """Have calls seen if that costs, with the ends of steps, no more than this
-        share of the time of the steps around them: training steps and evaluation calls
-        as they come; and no more than a part of that, with evaluation calls a larger
-        one. Before that, have phases timed that are seen once in a step, if steps are
-        long enough."""
+        """Have calls watched if that costs, with seeing the ends of steps, no more than
+        a part of this share of the time that steps take, training steps and evaluation
+        calls as they come; a larger part, if there were evaluation calls. First, have
+        backward passes and optimizers timed if steps are long enough for that."""
         timing_ns = self._lately_steps * self._counted.timed
         self.times_phases = timing_ns < _FOR_PHASES * most * self._lately_ns
         has_evaluations = self._lately_evaluations >= _AS_GOOD_AS_NONE
@@ -148,7 +148,7 @@ class Prices:
             return counted_ns
         seen_ns = steps * (_at_most(longer_ns) + self.counted_ns(self.bare))
         least_ns = counted_ns / 2 if known >= ENOUGH else counted_ns
-        # What was longer than the whole run is the chance of others.
+        # No price is above the whole run: then, others were longer by chance.
         return max(min(seen_ns, duration_ns), least_ns)
 
     def _time_machine(self, times: int = 1) -> None:
@@ -200,17 +200,18 @@ class Prices:
 
 
 def _at_most(values: Collection[float]) -> float:
-    """The median and its standard error, which is 1.253 times that of the mean if
-    values are spread normally. The standard deviation is 1.483 times the median
-    absolute one then, which is too low where values are few (Croux and Rousseeuw 1992).
-    It takes half of the values to set that; with three, the quartiles are extremes."""
+    """The median plus its standard error, which is 1.253 times that of the mean if
+    values are spread normally. The standard deviation then is 1.483 times the median
+    absolute deviation, which is too low where values are few (Croux and Rousseeuw
+    1992). Outliers only spoil that if half of the values are outliers; with three
+    values, the quartiles are the extremes."""
     middle, count = _median(values), len(values)
     deviation = 1.483 * _median([abs(value - middle) for value in values])
     return middle + 1.253 * deviation * count / (count - 0.8) / sqrt(count)
 
 
 def _median(values: Collection[float]) -> float:
-    """The upper one of two."""
+    """The median; of two in the middle, the upper one."""
     return sorted(values)[len(values) // 2]
 
 

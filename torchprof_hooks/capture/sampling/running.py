@@ -1,4 +1,4 @@
-"""The run of steps that goes on, and what is known of it so far."""
+"""The current run of steps, and what is known of it so far."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from torchprof_hooks.capture.tracking.tracker import Tracker
 class Running:
     """Steps that are looked at on the same level, until there are none left.
 
-    steps_left: of the run; fewer than none if it could not end.
+    steps_left: of the run; below 0 if it could not end.
     duration_ns: of the part of it that is booked.
     pauses, calls, evaluations: see `Ended`.
-    aside_ns: what we have done before it, and in it between two blocks.
+    aside_ns: time that we took before the run, and in it between two blocks.
     """
 
     def __init__(self, top: Level) -> None:
@@ -24,27 +24,27 @@ class Running:
 
     @property
     def level(self) -> Level:
-        """On which its steps are looked at."""
+        """The level on which its steps are looked at."""
         return self._run.level
 
     def choose(self, run: Run) -> None:
-        """What comes is this one."""
+        """`run` comes next."""
         self._run, self.steps_left = run, run.steps
 
     def begin(self, tracker: Tracker) -> None:
-        """The chosen one begins, counted by `tracker`; with what we did before it."""
+        """The chosen run begins, counted by `tracker`. `aside_ns` has begun before."""
         self.duration_ns = self.pauses = self.calls = self.evaluations = 0
         self._spans, self._placing_ns = tracker.log.spans, tracker.tree.placing_ns
 
     def go_on(self, before: Tracker, now: Tracker) -> None:
-        """It goes on, counted by another tracker."""
+        """The run goes on, counted by another tracker."""
         self._spans += now.log.spans - before.log.spans
         self._placing_ns += now.tree.placing_ns - before.tree.placing_ns
 
     def ended(self, tracker: Tracker, untold_calls: int) -> Ended:
         """The run so far, as if it ended now.
 
-        untold_calls: how many more calls have paused it than were told.
+        untold_calls: how many more calls there were that the cursor only counted.
         """
         steps = self._run.steps - self.steps_left  # more, if it could not end
         return Ended(

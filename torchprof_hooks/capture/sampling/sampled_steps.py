@@ -43,11 +43,11 @@ class SampledSteps:
     Where only the ends of steps are seen, nothing of ours is in the program but hooks
     on optimizers, and, if that is cheap enough, what times backward passes as a whole,
     and calls of modules from outside of all others, which tell evaluations from steps.
-    In a program without optimizers, or where one steps inside
-    of such a call, that does not show where steps end: phases are timed at least.
+    In a program without optimizers, or where one steps inside of such a call, these
+    hooks do not show where steps end: phases are timed at least.
 
     at_step: called now and then between steps, with the number of those that ended;
-        whether the one that begins is disturbed, and should be kept apart from others.
+        returns whether the next one is disturbed, and is to be kept apart from others.
         It may call `stop`.
     """
 
@@ -57,7 +57,7 @@ class SampledSteps:
         self._phase_times = PhaseTimes()
         self._books = Books(make_tracker, scheduler.levels, self._phase_times)
         self._detector = StepDetector(held_weakly(self._end_step))
-        # At once: an interrupt may come when optimizers tell and nothing else is on.
+        # Not in `start`: an interrupt there may leave optimizers telling already.
         self._detector.follow(self._books.open.tracker, self._books.open.counter)
         self._taps = StepTaps(
             held_weakly(self._pause), held_weakly(self._bound_functions)
@@ -68,7 +68,7 @@ class SampledSteps:
         self.steps = 0
         self.at_step: Callable[[int], bool] | None = None
         self._running = Running(scheduler.top)
-        self._spent_before_ns = 0  # on what another profile has
+        self._spent_before_ns = 0  # on earlier profiles
         self._is_between_runs = False
         # Where nothing is to be done at an optimizer's steps but to count them:
         self._only_optimizer = 0  # its id
@@ -82,12 +82,12 @@ class SampledSteps:
         self._open(self._books.open)
         self._detector.start()
         self._books.start()
-        attachments.attach(garbage_callback, self)  # whose time is now in a book
+        attachments.attach(garbage_callback, self)  # only now is its time in a book
         self._running.aside_ns += perf_counter_ns() - called_ns
 
     def renew(self) -> None:
         """After `stop`: begin another profile, of the steps that come. What was learned
-        of them, and what measuring may cost, goes on, and so does the run."""
+        of steps, and the budget for measuring, are kept; the run goes on."""
         self._spent_before_ns = self.spent_ns
         before = self._books.open.tracker
         self._phase_times = PhaseTimes()
@@ -103,7 +103,7 @@ class SampledSteps:
         hooks_of(self._books.open.tracker)[0](module, args)
 
     def leave(self, module: torch.nn.Module, args: Any, outputs: Any) -> None:
-        """That call is over."""
+        """The call that `join` has shown is over."""
         hooks_of(self._books.open.tracker)[1](module, args, outputs)
 
     def stop(self, by_exception: bool = False) -> None:
@@ -121,8 +121,8 @@ class SampledSteps:
         self._running.aside_ns += perf_counter_ns() - ended_ns
 
     def close_left_calls(self) -> None:
-        """The program is ending: close what an interrupt has left, of which torch does
-        not tell, when it was last heard of."""
+        """The program is ending: close calls that an interrupt has left, of which torch
+        does not tell, as of the moment when they were last known to run."""
         tracker = self._books.open.tracker
         if tracker.works_here():
             tracker.drop_dead_calls()
@@ -224,13 +224,12 @@ class SampledSteps:
         self._detector.call_ended(site, end_ns)
         if is_counting:
             self._count_untold()
-        # Whoever tells of the pause has it timed: but this is in no book.
+        # Whoever tells of the pause times this, too; but time left out is in no book.
         site.caller.reading_ns -= self._books.aside_ns - aside_ns
 
     def _bound_functions(self, calls: object) -> None:
-        """Look at no more functions in a run that does not end while they cost far more
-        than they may: this is none of those that there is a budget for. All else is
-        still seen."""
+        """Look at no more functions in a run that does not end, once they cost far more
+        than they may. All else is still seen."""
         if get_ident() != self._thread or self._taps.hides_functions:
             return
         if any(site.is_function for site in self._books.open.tracker.open_sites()):
@@ -253,15 +252,15 @@ class SampledSteps:
         self._running.evaluations += ends.evaluations
 
     def _count_untold(self) -> None:
-        """Nobody has to know of each end of a call, where nothing is done then."""
+        """Have ends of calls counted, not told one by one, if none needs an answer."""
         book = self._books.open
         if book.level <= Level.PHASES and self._shows_ends_by_optimizers():
             left = self._running.steps_left - 1  # the last one ends the run
             self._untold.count(book.tracker, left, self._detector.is_idle)
 
     def _shows_ends_by_optimizers(self) -> bool:
-        """Whether optimizers alone tell where steps end, and steps are all that is to
-        be told apart: not what single ones wait for others."""
+        """Whether optimizers alone tell where steps end, and nothing else is wanted of
+        single steps: not how long each waits for other processes."""
         waits = any(book.tracker.exchanges.waited_ns for book in self._books)
         return self._least() == Level.STEPS and not waits
 
@@ -300,11 +299,11 @@ class SampledSteps:
         self._detector.leave_out(running.aside_ns)
 
     def _may_switch(self, is_training: bool) -> bool:
-        """Not if torch.compile would compile again, were hooks to come or go; nor in
-        the middle of a call, which would then be seen in part."""
+        """Whether hooks may come or go now: not if torch.compile would compile again
+        for that, nor in the middle of a call, which would then be seen in part."""
         if compile_shield.has_missed:
             return False
-        # Calls that have hooks are over when their steps are.
+        # With hooks on modules, this is only asked when no call is open.
         has_hooks = self._books.open.level > Level.STEPS
         return has_hooks or not is_training or not is_module_call_on_stack()
 
@@ -351,7 +350,7 @@ class SampledSteps:
         times_phases = not is_measured and prices.times_phases
         if any(book.tracker.has_unseen_passes for book in self._books):
             book.tracker.hears_unseen_passes = True  # which costs something
-            times_phases = False  # they would be missing
+            times_phases = False  # unseen passes would be missing
         optimizer_hooks.tell_of_beginnings(self, is_measured or times_phases)
         if times_phases:
             self._phase_times.open()

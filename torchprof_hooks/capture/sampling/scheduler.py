@@ -12,7 +12,7 @@ from torchprof_hooks.capture.sampling.early_looks import EarlyLooks
 from torchprof_hooks.capture.sampling.levels import Ended, Level, Run
 from torchprof_hooks.capture.sampling.prices import ENOUGH, Prices
 
-#: Steps' worth of it that may be saved up, to be spent at once.
+#: The earnings of so many steps may be saved up, to be spent at once.
 _MOST_STEPS: Final = 50
 
 #: Steps that are looked into in a row: in the first one of them, our code and data are
@@ -22,9 +22,9 @@ _LONGEST_RUN: Final = 4
 _COMPARED: Final = 0.05
 #: Steps after which to see again whether there is something to spend.
 _LONGEST_WAIT: Final = 64
-#: How much more than it has earned a run may cost that is not over, although it is so
-#: many times as long as the longest step: nobody knows when it will be. The same of
-#: evaluations before the first step.
+#: How much more than it has earned a run may cost that is not over, once it is so many
+#: times as long as the longest step: nobody knows when it will end. Evaluations before
+#: the first step may cost as much more.
 _MOST_AHEAD_NS: Final = 1_000_000_000
 _MUCH_LONGER: Final = 4
 
@@ -43,11 +43,11 @@ class Savings:
         self._left_ns = 0.0
 
     def is_overdrawn(self, by_ns: float = 0.0) -> bool:
-        """Whether more has been spent than earned; by more than that."""
+        """Whether more has been spent than earned, and by more than `by_ns`."""
         return self._left_ns < -by_ns
 
     def earn(self, income_ns: float, steps: int = 1) -> None:
-        """So many steps earn that together."""
+        """So many steps have earned `income_ns` together."""
         most_ns = _MOST_STEPS * income_ns / steps
         self._left_ns = min(self._left_ns + income_ns, most_ns)
 
@@ -73,17 +73,17 @@ class Scheduler:
     """Chooses the level of the next steps.
 
     Looking spends from a budget, to which each step adds a share of its duration. By
-    what is counted, phases may take half of that in every step; and modules are looked
-    into in all of them if that takes a quarter at most: what is counted may be wrong.
-    While there is something to spend, steps are looked into: in modules, and once in a
-    while, if as much was spent on these, in functions; and where phases are too dear
-    for every step, as much goes into timing these in some.
+    counted prices, which may be wrong, phases may take half of that in every step; and
+    modules are looked into in every step if that takes a quarter at most. While there
+    is something to spend, steps are looked into: in modules, and once in a while, if as
+    much was spent on these, in functions; and where phases are too dear for every step,
+    as much goes into timing these in some.
 
     Steps are drawn at random around their turn: programs have rhythms of their own
     (every second step is that of a GAN's generator), which a fixed one could follow.
 
-    max_overhead: the share; from 1 on, there is no budget.
-    levels: those that are wanted; rising.
+    max_overhead: that share; from 1 on, costs have no limit.
+    levels: those that are wanted, from the lowest to the highest.
     every: of two levels above phases, the higher one is chosen in one step of so many
         at most, on average; and in the first.
     savings: what may be spent, and what has been.
@@ -117,7 +117,7 @@ class Scheduler:
 
     def begin(self, warm_up: Ended) -> Run:
         """The first step is over, looked at on the highest level; its duration tells
-        nothing of others. How to look at the next."""
+        nothing of others. Returns how to look at the next."""
         self._longest_ns = warm_up.duration_ns
         self.savings.earn(self._max_overhead * warm_up.duration_ns)
         cost_ns = self.prices.first(warm_up)
@@ -152,8 +152,8 @@ class Scheduler:
         return self._look(bare)
 
     def lets_wait(self, ended: Ended) -> bool:
-        """An evaluation has ended that came before the first step. Whether what follows
-        may be looked at as closely: until that is too far ahead of what was earned."""
+        """An evaluation has ended that came before the first step. Returns whether to
+        look at the next as closely: until costs are too far ahead of earnings."""
         if self._max_overhead < 1 and self.savings.is_overdrawn(_MOST_AHEAD_NS):
             return False
         self.savings.earn(self._max_overhead * ended.duration_ns)
@@ -161,8 +161,8 @@ class Scheduler:
         return True
 
     def is_out_of_hand(self, running: Ended) -> bool:
-        """Whether a run that is not over should cost no more: otherwise, what is long
-        is paid for afterwards.
+        """Whether a run that is not over should cost no more. Otherwise, long runs are
+        paid for afterwards.
 
         running: as if it ended now.
         """
@@ -174,16 +174,16 @@ class Scheduler:
         return self.prices.counted(running) - earned_ns > _MOST_AHEAD_NS
 
     def _is_turn_of_phases(self, bare: Level) -> bool:
-        """As much as for looking into modules goes into timing phases, if they are not
-        timed in all steps: where nobody looks inside, time in outermost calls is what
-        it is without us, and many steps cost no more than looking into one."""
+        """Whether to time phases next: if they are not timed in all steps, as much is
+        spent on them as on modules. Not looked into, outermost calls take as long as
+        without us; and timing many steps costs no more than looking into one."""
         is_possible = bare < Level.PHASES and Level.PHASES in self.levels
         if self._max_overhead >= 1 or not is_possible:
             return False
         return self._spent[Level.PHASES] < self._spent[self._looks[0]]
 
     def _bare_level(self, least: Level, income_ns: float) -> Level:
-        """On which level steps are that are not looked into."""
+        """The level for steps that are not looked into."""
         found = least
         for level in self.levels:
             share = 0.5 if level <= Level.PHASES else 0.25
@@ -196,8 +196,8 @@ class Scheduler:
     def _look(self, bare: Level) -> Run:
         """Look at the steps that come more closely than needed."""
         lower = self._looks[0]
-        # Each gets half of what there is, or there would be nothing left for the lower
-        # one, unless all steps are looked at like that.
+        # Each level gets half of what there is, or nothing would be left for the lower
+        # one; unless all steps are looked at on the lower one anyway.
         is_fair = self._spent[self.top] <= self._spent[lower] or lower == bare
         is_turn = self._steps_to_top <= 0 and (is_fair or self._max_overhead >= 1)
         if lower < self.top and is_turn:
@@ -230,7 +230,7 @@ class Scheduler:
         self._spent[level] += round(cost_ns)
         spent_ns = cost_ns + ended.aside_ns
         income_ns = self._max_overhead * max(ended.duration_ns - spent_ns, 0)
-        # No debts for steps that are too short to earn what is always paid.
+        # No debts for bare steps that are too short to earn their own cost.
         is_bare = level == self.prices.bare
         self.savings.earn(max(income_ns, cost_ns) if is_bare else income_ns, steps)
         self.savings.spend(spent_ns)

@@ -17,8 +17,8 @@ class StepTaps:
 
     on_pause: told of the end of whatever was called from outside of all.
     on_many: told of calls, some thousand at a time, where functions are seen.
-    hides_functions: whether they are not shown any more, although the tracker is one
-        that follows them.
+    hides_functions: whether functions are not shown any more, although the tracker
+        follows them.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class StepTaps:
         show_modules(self._hooks, self)
 
     def stop(self) -> None:
-        """After `close`."""
+        """After `close`: trackers cannot be shown modules any more."""
         hide_modules(self._hooks, self)
 
     def open(self, tracker: Tracker, sees_inside: bool) -> None:
@@ -67,8 +67,8 @@ class StepTaps:
         self._hooks.follow(tracker)
 
     def close(self, by_exception: bool = False) -> None:
-        """Show nothing any more. What is known of the tracker is forgotten last: this
-        is done again where it was interrupted."""
+        """Show nothing any more. The tracker is forgotten last, so that an interrupted
+        call can be repeated."""
         tracker, tap = self._tracker, self._tap
         self.hides_functions = False
         self._hooks.follow(None)

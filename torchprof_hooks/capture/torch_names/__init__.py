@@ -1,7 +1,7 @@
 """Every private torch name that this package uses, each behind one function.
 
-torch may rename or drop them. A function whose name is gone says in its docstring
-what the package then does instead; nothing else in the package has to know.
+torch may rename or drop them. The docstring of each function says what the package
+does where the name is gone; nothing else in the package has to know.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from torchprof_hooks.profiles.files.collector import without_collections
 class Canary:
     """Says whether something of torch's that is not public is there and still works.
 
-    It tries that once in a process, when it is first asked. Nothing of the program's
-    sees it: it has a thread of its own, without modes, transforms or gradients that are
-    switched off, and with other numbers of autograd nodes.
+    It tries that once in a process, when it is first asked; in a thread of its own, so
+    that the program does not notice. There are no modes or transforms in that thread,
+    gradients are enabled, and autograd nodes are counted apart.
 
     what: what is not measured without it.
     names: the private names.
-    check: tries them; whether they do what is needed. An exception is a no.
+    check: tries the names; returns whether they do what is needed. Raising means no.
     """
 
     def __init__(
@@ -33,16 +33,16 @@ class Canary:
         self._answer: bool | None = None
 
     def works(self) -> bool:
-        """Whether it does, on this torch."""
+        """Whether it works, on this torch."""
         if self._answer is None:
-            # What is collected in there might wait for a lock that this thread has.
+            # A finalizer that ran in there might wait for a lock that this thread has.
             with without_collections():
                 if not in_own_thread(self._try):
                     self._try()
         return bool(self._answer)
 
     def has_failed(self) -> bool:
-        """Whether somebody has asked, and it does not."""
+        """Whether somebody has asked, and it does not work."""
         return self._answer is False
 
     def forget(self) -> None:
@@ -51,7 +51,7 @@ class Canary:
 
     def line(self) -> str:
         """What to tell the user when it has failed."""
-        import torch  # a program that has not is looked at, too
+        import torch  # here: programs that never import torch are looked at, too
 
         names = ", ".join(self.names)
         return f"{self.what}: torch {torch.__version__} does something else by {names}"
@@ -59,5 +59,5 @@ class Canary:
     def _try(self) -> None:
         try:
             self._answer = self._check()
-        except Exception:  # whatever a torch that nobody has tried yet does instead
+        except Exception:  # whatever an untried version of torch raises
             self._answer = False

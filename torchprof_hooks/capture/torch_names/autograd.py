@@ -31,8 +31,8 @@ next_sequence_number: Callable[[], int] = getattr(
 
 
 class _UnknownNode:
-    """Stands for the running node where torch does not tell it. A boundary then does
-    not know which one it is, and backward time stays outside modules."""
+    """Stands in for the running node where torch does not tell which one runs. A hook
+    on a node then finds no owner, and backward time stays outside modules."""
 
     @staticmethod
     def _sequence_nr() -> int:
@@ -81,8 +81,8 @@ def may_run_elsewhere(node: Any) -> bool:
 
 
 class NodePreHook:
-    """Puts one and the same Python callback in front of many autograd nodes, which is
-    given the gradients of all outputs of the node."""
+    """Calls the same Python callbacks in front of many autograd nodes, with the
+    gradients of all outputs of the node."""
 
     __slots__ = ("callbacks",)
 
@@ -100,13 +100,13 @@ class NodePreHook:
 
 
 class NodeHookCarrier(NodePreHook):
-    """The same, cheaply, with the gradient of the first output only.
+    """A cheaper `NodePreHook`: callbacks get the gradient of the first output only.
 
     ``Node.register_prehook`` makes a new ordered dict and a handle for each node, which
     costs ten times as much as all the rest. Tensor hooks go another way: a node is
     given the hook *dict* of a tensor. Nodes that share the dict share its callbacks,
-    and emptying the dict silences all of them at once. Where that entry is missing, the
-    public ``register_prehook`` does the same work.
+    and emptying the dict silences all of them at once. Where nodes cannot be given such
+    a dict, the public ``register_prehook`` does the same work.
     """
 
     __slots__ = ("_carrier",)
@@ -170,7 +170,7 @@ def passes_on_stack() -> int:
 
 
 def run_engine(output: torch.Tensor, gradient: torch.Tensor) -> None:
-    """A backward pass that nobody is told of, or none where torch hides the engine."""
+    """Run a backward pass that no patch sees; none where torch hides the engine."""
     engine = getattr(autograd.Variable, "_execution_engine", None)
     if engine is not None:
         engine.run_backward((output,), (gradient,), False, False, (), False, True)
@@ -229,7 +229,7 @@ BACKWARD_PASSES: Final = Canary(
     ),
     _follows_passes,
 )
-#: Without it, what threads of devices compute again counts as nobody's.
+#: Without it, modules recomputed in the engine's threads for devices are not measured.
 RECOMPUTATION: Final = Canary(
     "recomputation in threads of devices",
     ("_current_graph_task_id",),

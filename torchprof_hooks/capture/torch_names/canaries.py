@@ -1,10 +1,10 @@
 """The canaries that are asked while programs run: what goes unseen where torch has
 changed a private name.
 
-Where silence would be a wrong number, a canary is asked when the name is first needed,
-what depends on it stays off if it fails, and the report says so. Where less would be
-told, and nothing wrong, tests alone ask, with each version of torch: see
-``tests/capture/canaries.py``.
+Where a changed name would make numbers wrong without notice, its canary is asked when
+the name is first needed. If it fails, what depends on it stays off, and the report says
+so. Where less would be reported, but nothing wrong, only tests ask, with each version
+of torch: see ``tests/capture/canaries.py``.
 """
 
 from __future__ import annotations

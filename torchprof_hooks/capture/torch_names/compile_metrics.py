@@ -1,7 +1,7 @@
-"""Private names under which torch.compile keeps books on itself.
+"""Private names under which torch.compile records what it does.
 
-It does so anyway; here that is read. Where torch has not imported its compiler, or a
-name is gone, there is nothing.
+It keeps these records anyway; they are only read here. Where torch has not imported its
+compiler, or a name is gone, they are empty.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from torchprof_hooks.profiles.program.compilation import (
 
 Timings = Mapping[str, tuple[int, ...]]
 
-#: How torch calls what it makes of the rest of a function after a graph break.
+#: Prefix of torch's name for the rest of a function after a graph break.
 _RESUMED: Final = "torch_dynamo_resume_in_"
-#: What torch says of a graph break, if it says no more than which bytecode it was at.
+#: Torch's reasons that tell no more than the bytecode of a graph break -> the meaning.
 _BYTECODE_REASONS: Final = {
     "generic_jump": "Data-dependent branching",
     "step_unsupported": "Unsupported bytecode",
@@ -35,13 +35,13 @@ _CACHES: Final = {
     "FX graphs": ("inductor", "fxgraph_cache_"),
     "AOTAutograd": ("aot_autograd", "autograd_cache_"),
 }
-#: Parts of the time in which a graph that runs still makes choices.
+#: Times that a running graph spends on choices: autotuning, recording CUDA graphs.
 _RUN_TIMES: Final = ("runtime_triton_autotune_time_us", "runtime_cudagraphify_time_us")
 
 
 def compile_timings() -> Timings:
-    """How long each call of each thing took that torch times while it compiles, by
-    torch's names; the calls may be inside of each other."""
+    """The durations of all calls that torch times while it compiles, by torch's names;
+    calls may be inside of each other."""
     timings = _dynamo("compilation_time_metrics") or {}
     return {
         str(name): tuple(max(round(seconds * 1e9), 0) for seconds in list(calls))
@@ -60,7 +60,7 @@ def cache_uses() -> Iterator[CacheUse]:
 
 
 def graph_breaks() -> Iterator[tuple[GraphBreak, str]]:
-    """Graph breaks whose place is known, once for each time, with torch's own text."""
+    """The graph breaks on record, each with torch's own text of the reason."""
     for found in list(_dynamo("graph_break_reasons") or ()):
         reason = str(getattr(found, "reason", ""))
         stack = getattr(found, "user_stack", None)
@@ -73,14 +73,14 @@ def graph_breaks() -> Iterator[tuple[GraphBreak, str]]:
 
 
 def graph_break_counts() -> dict[str, int]:
-    """How often torch has counted a graph break, by its text of the reason. Those at
-    branches are not counted."""
+    """How often torch has counted a graph break, by its text of the reason. Torch does
+    not count those at branches."""
     counters = _dynamo("counters") or {}
     return dict(counters["graph_break"]) if "graph_break" in counters else {}
 
 
 def compiled_graphs() -> Iterator[CompiledGraph]:
-    """The compilations that torch has a record of, which are the last so many."""
+    """The compilations that torch has a record of: it keeps only the latest."""
     read = _dynamo("get_compilation_metrics")
     code_by_frame: dict[str, tuple[str, str]] = {}
     for record in read() if read is not None else ():
@@ -124,7 +124,7 @@ def _kind(found: Mapping[str, Any]) -> GraphKind:
 
 
 def _cache_answer(found: Mapping[str, Any]) -> CacheAnswer:
-    """AOTAutograd's answer is about all of a graph, Inductor's about a half of it."""
+    """AOTAutograd's cache answers for all of a graph, Inductor's for a half of it."""
     for cache in ("aotautograd", "inductor_fx"):
         if _sum(found, (f"{cache}_{at}_cache_hit_count" for at in _PLACES)):
             return "hit"
@@ -144,8 +144,8 @@ def _sum(found: Mapping[str, Any], names: Iterable[str]) -> int:
 
 
 def one_line(reason: str) -> str:
-    """What torch says of a reason, without hints and links: its title and what it
-    explains; of a guard, what failed without the line of code that it came from."""
+    """A reason as torch gives it, without hints and links: title and explanation; of a
+    guard, the condition that failed, without the line of code that it came from."""
     head, _, rest = reason.strip().partition("\n  Explanation:")
     if rest:
         text = f"{head}: {rest.partition('  Hint:')[0].partition('  Developer')[0]}"
@@ -161,7 +161,7 @@ def one_line(reason: str) -> str:
 
 
 def _function(name: str) -> str:
-    """The name as users know it, for code that torch has made of the rest of one."""
+    """The user's name of a function, marked for code that torch made of its rest."""
     if not name.startswith(_RESUMED):
         return name
     return name.removeprefix(_RESUMED).rpartition("_at_")[0] + ", resumed"
@@ -172,5 +172,5 @@ def _place(filename: object, line: object) -> str:
 
 
 def _dynamo(name: str) -> Any:
-    """What torch._dynamo.utils calls so; None while it has not been imported."""
+    """The attribute of torch._dynamo.utils; None while that is not imported."""
     return getattr(sys.modules.get("torch._dynamo.utils"), name, None)

@@ -1,10 +1,10 @@
-"""What torch calls the stages of compiling that it times, and which are inside which.
+"""The stages of compiling that torch times, by torch's names, and how they nest.
 
-torch keeps no record of that, only how long each call took. Something that torch times
-in several places (Inductor compiles backward graphs along with the forward, or when
-they are first run) is a part of what is around all of them, and taken from the time of
-each. Only what has a fixed place in all of torch is here. Passes on a graph inside of a
-graph (a branch of torch.cond) count with both, as torch times them; it is little.
+torch does not record how they nest, only how long each call took. A stage that torch
+times in several places (Inductor compiles backward graphs along with the forward, or
+when they are first run) is listed beside the stages around it, and its time taken off
+theirs. Only what has a fixed place in all of torch is here. Passes on a graph inside of
+a graph (a branch of torch.cond) count for both, as torch times them; it is little.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ class StageSource(NamedTuple):
     """How the time of a stage follows from torch's timings.
 
     timed, without: names of the timings that are added, and of those taken off.
-    counted: names of the timings that its calls are those of, if not of all in `timed`.
-    passes: what the names of further parts begin with.
+    counted: names of the timings whose calls are counted, if not of all in `timed`.
+    passes: prefix of the names of those timings that are further parts.
     """
 
     name: str
@@ -51,7 +51,7 @@ def _passes(kind: str, name: str) -> StageSource:
 _EARLY_PASSES: Final = _passes("pre_grad", "pre-grad"), _passes("joint_graph", "joint")
 _INDUCTOR: Final = (*(each.timed[0] for each in _EARLY_PASSES), *_INDUCTOR_GRAPHS)
 
-#: Together they are all of COMPILATIONS.
+#: Together, these stages take all of the time of `COMPILATIONS`.
 STAGES: Final = (
     StageSource(
         "Dynamo",

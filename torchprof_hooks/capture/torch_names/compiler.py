@@ -58,7 +58,7 @@ _ABOUT_TO_RUN: Final = "saved_dynamic_layer_stack_depth"
 
 def keep_compiler_out_of(codes: Iterable[CodeType]) -> None:
     """Have torch.compile never compile this code by itself. Inlining it into a compiled
-    caller is not affected. Where torch does not offer that, it may compile it."""
+    caller is not affected. Where torch does not offer that, it may compile the code."""
     skip = getattr(sys.modules.get(_DYNAMO), "skip_code", None)
     if skip is not None:
         for code in codes:
@@ -66,7 +66,7 @@ def keep_compiler_out_of(codes: Iterable[CodeType]) -> None:
 
 
 def is_compiler_loaded() -> bool:
-    """Whether torch.compile is in use, as far as it has been imported."""
+    """Whether torch.compile has been imported, and so may be in use."""
     return _DYNAMO in sys.modules
 
 
@@ -82,9 +82,9 @@ def has_compiled() -> bool:
 def watch_compilations(
     begins: Callable[..., object], ends: Callable[..., object]
 ) -> bool:
-    """Have torch.compile call these before and after it compiles something; it forgets
-    them when it is reset. Whether it will: not before it has been imported. It tells
-    them what is compiled."""
+    """Have torch.compile call these before and after it compiles something, with what
+    it compiles; it forgets them when it is reset. Returns whether it will: not before
+    it has been imported."""
     handler = getattr(
         sys.modules.get("torch._dynamo.callback"), "callback_handler", None
     )
@@ -127,10 +127,10 @@ def eval_frame_setter() -> Place:
 class CompiledCall(NamedTuple):
     """A call of a function made by torch.compile.
 
-    frame: number of the frame of torch.compile that runs it, which lives until its end.
+    frame: id of torch.compile's frame that runs the call, which lives until its end.
     function, args, kwargs: what is run, and with what.
     has_returned, outputs: whether it has returned yet, and what.
-    tells_outputs: whether the frame keeps that; up to torch 2.10 it does not.
+    tells_outputs: whether the frame keeps outputs; up to torch 2.10 it does not.
     """
 
     frame: int
@@ -142,10 +142,10 @@ class CompiledCall(NamedTuple):
     tells_outputs: bool = True
 
     def at_end(self, handled: BaseException | None) -> CompiledCall:
-        """The same when it is over.
+        """This call when it is over.
 
-        handled: the exception that was being handled when it began: if it is another
-            one by now, that has ended the call.
+        handled: the exception that was being handled when the call began. If another
+            one is being handled now, that one has ended the call.
         """
         if self.tells_outputs:
             return self
@@ -154,8 +154,8 @@ class CompiledCall(NamedTuple):
 
 def compiled_call_on_stack() -> CompiledCall | None:
     """The compiled call around which torch.compile is being switched on or off, None if
-    it is switched for another reason. For what is called by the function that takes the
-    place of `eval_frame_setter`."""
+    it is switched for another reason. Call it from a function that the replacement of
+    `eval_frame_setter` calls: it counts frames."""
     frame = sys._getframe(3)
     is_dynamo = frame.f_globals.get("__name__") == _DYNAMO
     if not is_dynamo or "fn" not in frame.f_code.co_freevars:
@@ -176,7 +176,7 @@ def compiled_call_on_stack() -> CompiledCall | None:
 
 def _are_calls_recognised() -> bool:
     """Whether torch.compile has a function that switches it on and off around what it
-    calls, with the variables that tell that from others."""
+    calls, with the variables by which such a call is recognised."""
     namespace = vars(importlib.import_module(_DYNAMO))
     is_there = callable(namespace.get("_maybe_set_eval_frame"))
     return is_there and any(
@@ -205,8 +205,8 @@ COMPILED_CALLS: Final = Canary(
 )
 
 
-#: The module that has the context in which torch.export traces, and those that take it
-#: from there by name.
+#: The module that defines the context in which torch.export traces, and modules that
+#: import it from there by name.
 _EXPORTING: Final = (
     "torch._export.utils",
     "torch._dynamo.functional_export",
@@ -215,8 +215,8 @@ _EXPORTING: Final = (
 
 
 def export_contexts() -> Iterator[Place]:
-    """Where the function is kept that makes the context in which torch.export traces a
-    model, as far as it has been imported. torch has no hook for that."""
+    """All places of the function that makes the context in which torch.export traces a
+    model, in modules that are imported by now. torch has no hook for that."""
     for name in _EXPORTING:
         if name in sys.modules:
             yield Place(sys.modules[name], "_compiling_state_context")

@@ -26,7 +26,7 @@ class Around(Protocol):
         """
 
 
-#: Is asked what goes around an application of a class; None if nothing does.
+#: Given a class, returns what goes around an application of it; None if nothing does.
 Listener = Callable[[Any], Around | None]
 
 #: The class whose ``apply`` all ``apply`` of custom Functions end in, one level deeper
@@ -36,8 +36,8 @@ _BASE: Final[Any] = getattr(function, "_SingleLevelFunction", None)
 #: From torch 2.15 on, all of ``apply`` is one function of C++ that both classes have.
 _APPLY: Final[Any] = vars(Function).get("apply")
 _IS_NATIVE: Final = not isinstance(_APPLY, classmethod)
-#: The class of contexts, and that of classes. Without them, applications in C++ are
-#: seen only where ``apply`` is looked up for each of them.
+#: The class of contexts (``ctx``), and the metaclass of Functions. Without them,
+#: applications in C++ are seen only where ``apply`` is looked up for each of them.
 _CONTEXT: Final[Any] = getattr(function, "BackwardCFunction", None)
 _META: Final[Any] = getattr(function, "FunctionMeta", None)
 
@@ -53,9 +53,9 @@ class _Begun(NamedTuple):
 class _Thread(threading.local):
     """What one thread is doing.
 
-    announced: the class that is applied by our doing, until its context is made.
-    begun: an application by others, until it asks for ``forward``.
-    set_up: the class whose ``setup_context`` has been called in `begun` already.
+    announced: the class that we are about to apply, until its context is made.
+    begun: an application that did not come through us, until C++ reads ``forward``.
+    set_up: the class of which we have called ``setup_context`` before C++ reads it.
     """
 
     announced: Any = None
@@ -67,17 +67,17 @@ class FunctionApplications:
     """Knows of each application of a custom autograd Function, while it listens.
 
     Programs keep ``MyFunction.apply`` under names of their own, maybe since before we
-    came. Where that is a function of Python, it ends in one that can be replaced. One
-    of C++ cannot; but it makes a context first, and then asks the class for ``forward``
-    and ``setup_context``, which can be seen. There, gradients are disabled, and outputs
-    are not a part of the graph yet.
+    came. An ``apply`` in Python ends in a function that can be replaced. One in C++
+    cannot be; but it makes a context first, and then reads ``forward`` and
+    ``setup_context`` of the class, which can be seen. There, gradients are disabled,
+    and outputs are not a part of the graph yet.
     """
 
     def __init__(self, listener: Listener) -> None:
         self._listener = listener
         self._is_on = False
         self._thread = _Thread()
-        #: What is in place of torch's while we listen: class, name, value.
+        #: What replaces torch's attributes while we listen: class, name, value.
         self._replacements = list(self._made())
 
     def start(self) -> None:
@@ -172,7 +172,7 @@ class FunctionApplications:
         context is a node."""
         context = begun.context
         set_up = begun.cls.setup_context
-        if set_up is getattr(_BASE, "setup_context", None):  # it has none
+        if set_up is getattr(_BASE, "setup_context", None):  # not defined
             run = partial(forward, context)
             return begun.around(run, context)(*inputs[1:])
 
@@ -205,7 +205,7 @@ def _do_nothing(context: Any, inputs: Any, output: Any) -> None:
 
 
 def _sees_applications() -> bool:
-    """Whether an application is seen once, whoever keeps ``apply``."""
+    """Whether an application is seen exactly once, however ``apply`` was looked up."""
     seen: list[str] = []
 
     class Applied(Function):

@@ -16,8 +16,8 @@ from torchprof_hooks.capture.torch_names import Canary
 from torchprof_hooks.capture.torch_names.modules import frames_from
 from torchprof_hooks.capture.torch_names.place import Function, Place
 
-#: What the mode that sets the default device has; ``with torch.device(...)`` puts one
-#: on top, which has not.
+#: Attribute of the mode that ``set_default_device`` puts at the bottom of the stack;
+#: that of ``with torch.device(...)``, which goes on top, lacks it.
 _ENTERED_AT_BOTTOM: Final = "old_device"
 
 
@@ -25,10 +25,10 @@ def push_function_mode(mode: TorchFunctionMode) -> None:
     """Have `mode` see the torch functions that this thread calls, and that its other
     modes call in turn.
 
-    It goes below these: a mode of the program's takes the topmost off when it ends,
-    which must be itself. Only the mode of ``set_default_device`` stays at the very
-    bottom, where torch looks for it. Where torch hides its stack of modes, `mode` goes
-    on top.
+    `mode` goes below the others: when one of the program's modes ends, it pops the
+    topmost, which must be itself. Only the mode of ``set_default_device`` stays at the
+    very bottom, where torch looks for it. Where torch hides its stack of modes, `mode`
+    goes on top.
     """
     try:
         above: list[TorchFunctionMode] = []
@@ -64,9 +64,9 @@ def remove_function_mode(mode: TorchFunctionMode) -> None:
 
 
 def is_default_device_at_work() -> bool:
-    """Whether the mode of ``set_default_device`` handles a call of this thread. torch
-    has taken it off its stack, and will put it back on top of all that is there then.
-    So it is no time for `push_function_mode`."""
+    """Whether the mode of ``set_default_device`` is handling a call of this thread.
+    torch has then popped that mode, and will push it back on top of the whole stack: no
+    time for `push_function_mode`."""
     return any(
         frame.f_code.co_name == "__torch_function__"
         and _is_default_device(frame.f_locals.get("self"))
@@ -80,8 +80,8 @@ def _is_default_device(mode: object) -> bool:
     )
 
 
-#: What puts a mode back on the stack that has handled a call of one of torch's
-#: functions that are written in Python.
+#: The function that pushes a mode back on the stack when the mode has handled a call
+#: of one of torch's functions that are written in Python.
 RETURN_OF_MODES: Final = Place(torch.overrides, "_push_mode")
 
 
@@ -109,22 +109,22 @@ def function_modes() -> list[TorchFunctionMode]:
     ]
 
 
-#: What some modules of torch's own (multi-head attention, transformer encoders) ask
-#: whether anybody wants to see functions. Functions of torch that are to be shown to
-#: modes ask another one.
+#: The check by which some of torch's own modules (multi-head attention, transformer
+#: encoders) find out whether anybody wants to see functions. Functions that torch shows
+#: to modes use another check.
 OVERRIDE_CHECK: Final = Place(torch.overrides, "has_torch_function")
 
 
 def make_builtin(function: Function, original: Function) -> None:
-    """Have TorchScript take `function` for the operator that `original` is, where torch
-    tells what that is."""
+    """Have TorchScript take `function` for the operator that it takes `original` for,
+    where torch tells which one that is."""
     builtins = getattr(torch.jit, "_builtins", None)
     if builtins is not None and builtins._find_builtin(function) is None:
         builtins._register_builtin(function, builtins._find_builtin(original))
 
 
 def is_operator(target: object) -> bool:
-    """Whether `target` is one of ``torch.ops``; not, if torch keeps these elsewhere."""
+    """Whether `target` is one of ``torch.ops``: no, if torch keeps these elsewhere."""
     operators = getattr(torch, "_ops", None)
     kinds = (
         getattr(operators, "OpOverload", ()),
@@ -154,8 +154,8 @@ def shapes_of(values: Iterable[Any]) -> tuple[Shape, ...]:
 
 def tensors_in(values: Iterable[Any], depth: int = 0) -> list[torch.Tensor]:
     """The tensors in `values`, which may be lists of tensors. Very long lists and deep
-    ones (of numbers, for ``torch.tensor``) are not looked through. Mocks and proxies of
-    tensors are none."""
+    ones (of numbers, for ``torch.tensor``) are not searched to the end. Mocks and
+    proxies of tensors do not count."""
     tensors: list[torch.Tensor] = []
     for value in islice(values, _INPUTS_SEARCHED):
         if issubclass(type(value), torch.Tensor):
@@ -173,8 +173,9 @@ _PLAIN: Final = (torch.Tensor, torch.nn.Parameter)
 
 
 def referred_tensor(reference: weakref.ref[torch.Tensor]) -> torch.Tensor | None:
-    """What a weak reference refers to. Before torch 2.10, a tensor that only C++ held
-    until then dies with what held it, unless torch is told that Python has it again."""
+    """The tensor that a weak reference refers to. Before torch 2.10, a tensor that only
+    C++ held dies with its holder there, unless torch is told that Python has it again.
+    """
     tensor = reference()
     if tensor is not None and _holds_again is not None:
         _holds_again(tensor)
@@ -219,7 +220,7 @@ def _sees_functions() -> bool:
     return is_there and seen == [torch.relu] and not function_modes()
 
 
-#: Without it, no functions are followed but custom ones.
+#: Without it, only custom autograd Functions are followed.
 FUNCTIONS: Final = Canary(
     "functions",
     (

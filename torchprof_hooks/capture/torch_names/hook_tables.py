@@ -14,7 +14,7 @@ from torchprof_hooks.capture.torch_names.place import Place
 
 #: Hooks, or what torch knows of them, by their numbers, which no two hooks share.
 _Table = OrderedDict[int, Any]
-#: Puts back those of the hooks that were hidden that it is given, in their old places.
+#: Puts hidden hooks back in their old places: those whose numbers it is given.
 Show = Callable[[set[int]], None]
 
 _ON_ALL: Final = ("_global_forward_pre_hooks", "_global_forward_hooks")
@@ -43,7 +43,7 @@ def remove_global_hooks(hooks: Iterable[Any]) -> None:
 
 
 def has_other_global_hooks(numbers: set[int]) -> bool:
-    """Whether there are hooks on all modules but those with these numbers."""
+    """Whether all modules have hooks other than those with these numbers."""
     tables = _global_tables(*_ON_ALL, *_SETTINGS, *_BACKWARD)
     return any(table.keys() - numbers for table in tables)
 
@@ -54,7 +54,7 @@ CHECK_FOR_GLOBAL_HOOKS: Final = Place(torch.nn.modules.module, "_has_any_global_
 
 
 def hide_global_hooks(numbers: set[int]) -> Show:
-    """Take hooks on all modules, those with these numbers, out of torch's tables."""
+    """Take the hooks on all modules that have these numbers out of torch's tables."""
     return _hide(_global_tables(*_ON_ALL), numbers)
 
 
@@ -85,7 +85,7 @@ def _optimizer_tables() -> list[_Table]:
 
 
 def _tables(holder: object, names: Iterable[str]) -> list[_Table]:
-    """Those of these names that `holder`, a module of Python or of torch, has."""
+    """The tables by these names that `holder`, a module of Python or of torch, has."""
     held = vars(holder)
     return [held[name] for name in names if name in held]
 
@@ -117,7 +117,7 @@ def _hide(all_tables: list[_Table], numbers: set[int]) -> Show:
             known = [number for number, _ in hooks]
             added = [number for number in table if number not in known]
             table.update((n, hook) for n, hook in hooks if n in wanted & numbers)
-            # Moved one by one: at no moment does another thread miss one of the user's.
+            # Moved one by one: so no other thread ever misses a hook of the user's.
             for number in (*known, *added):
                 if number in table:
                     table.move_to_end(number)

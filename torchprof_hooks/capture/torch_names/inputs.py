@@ -11,7 +11,7 @@ import torch
 
 from torchprof_hooks.capture.torch_names.functions import tensors_in
 
-#: How many inputs of a call are told apart.
+#: How many inputs of a call are described.
 _INPUTS_NOTED: Final = 8
 #: What is said of an input that only code of the user's could tell about.
 _UNKNOWN: Final = "?"
@@ -22,7 +22,7 @@ class TensorKind(NamedTuple):
     """What a tensor is, apart from its elements.
 
     needs_grad: whether a backward pass computes its gradient. Where gradients are
-        switched off for a while, so that results do not say, it is taken to.
+        disabled for a while, results do not tell: then it is assumed.
     """
 
     shape: tuple[int, ...]
@@ -31,7 +31,7 @@ class TensorKind(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """Of all its elements."""
+        """Size of all elements together."""
         return prod(self.shape) * self.dtype.itemsize
 
 
@@ -70,12 +70,12 @@ def tensor_kind(tensor: torch.Tensor) -> TensorKind | None:
 
 
 def autocast_type(device_type: str) -> torch.dtype | None:
-    """The type that autocast makes the inputs of products on such devices; None if it
-    is off, or there is no such thing."""
+    """The data type to which autocast converts the inputs of matrix products on devices
+    of this type; None if autocast is off, or not supported there."""
     try:
         if torch.is_autocast_enabled(device_type):
             return torch.get_autocast_dtype(device_type)
-    except RuntimeError:  # there is none for this type of device
+    except RuntimeError:  # there is no autocast for this type of device
         pass
     return None
 
@@ -96,7 +96,7 @@ def _input_type(tensor: torch.Tensor) -> str:
 
 
 def device_type_of(tensor: torch.Tensor) -> str:
-    """``cpu``, say; "" where only code of the user's can tell."""
+    """The device type, ``cpu``, say; "" where only code of the user's can tell."""
     with torch._C.DisableTorchFunction():
         return "" if _is_asked_itself(tensor) else tensor.device.type
 

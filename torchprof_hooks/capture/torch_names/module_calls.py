@@ -1,4 +1,4 @@
-"""The place where torch asks what it is to call in place of a module's own calls."""
+"""The attribute by which torch calls something in place of a module's own calls."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ import torch
 
 from torchprof_hooks.capture.torch_names.place import Place
 
-#: What torch calls in place of a module's own implementation of calls, if it is not
-#: None: that which `torch.nn.Module.compile` has made.
+#: The attribute that torch calls, if it is not None, in place of a module's own
+#: implementation of calls: `torch.nn.Module.compile` puts there what it has made.
 _IMPLEMENTATION: Final = "_compiled_call_impl"
-#: The function of torch's that asks what it is to call.
+#: The function of torch's that reads this attribute and calls what it finds.
 ASKING: Final = "_wrapped_call_impl"
 
 
 def seam_in_calls() -> Any:
-    """What we have put there for all modules, or None."""
+    """The seam that we have put there for all modules, or None."""
     found = vars(torch.nn.Module).get(_IMPLEMENTATION)
     return found if isinstance(found, property) else None
 
 
 def place_of_implementation() -> Place | None:
-    """Where torch looks for what it calls in place of a module's own implementation of
-    calls; None where it does not: then there are hooks on all modules instead."""
+    """Where torch looks for what to call in place of a module's own implementation;
+    None where this torch does not look: then there are hooks on all modules instead."""
     called: list[object] = []
     is_asked = all(is_known for is_known, _ in _questions(called.append))
     is_asked &= called == [0] and vars(torch.nn.Module).get(_IMPLEMENTATION, 0) is None
@@ -35,14 +35,15 @@ def place_of_implementation() -> Place | None:
 
 
 def last_question() -> int:
-    """At which instruction torch asks for the last time, and calls what it is told; -1
-    where it does not ask."""
+    """At which instruction torch reads the attribute for the last time, to call what it
+    finds; -1 where it does not read it."""
     return max((at for _, at in _questions(lambda value: None)), default=-1)
 
 
 def _questions(answer: Callable[[int], None]) -> list[tuple[bool, int]]:
-    """How torch asks before it calls a module: whether what asks is known, and at
-    which instruction. The module is called with 0, and `answer` in its place."""
+    """The reads of the attribute by which torch decides how to call a module: of each,
+    whether the reading function is the known one, and at which instruction it reads.
+    `answer` is called in place of the module, with 0."""
     asked: list[tuple[bool, int]] = []
 
     def implementation(module: Any) -> Callable[[int], None]:
@@ -53,25 +54,25 @@ def _questions(answer: Callable[[int], None]) -> list[tuple[bool, int]]:
     class Probe(torch.nn.Module):
         _compiled_call_impl = property(implementation)
 
-    with suppress(Exception):  # whatever a torch that nobody has tried yet does instead
+    with suppress(Exception):  # whatever an untried version of torch raises
         Probe()(0)
     return asked
 
 
 def is_asking(frame: FrameType) -> bool:
-    """Whether a frame is torch's that asks what it is to call. A program may ask, too,
-    whether a module is compiled, or keep what it finds."""
+    """Whether in this frame torch reads the attribute to call it. Programs may read it,
+    too, to see whether a module is compiled, or to keep what they find."""
     return frame.f_code.co_name == ASKING
 
 
 def compiled_implementation_of(module: torch.nn.Module) -> Callable[..., Any] | None:
-    """What `torch.nn.Module.compile` has made for it, if it has."""
+    """What `torch.nn.Module.compile` has made for `module`, if anything."""
     found: Callable[..., Any] | None = vars(module).get(_IMPLEMENTATION)
     return found
 
 
 def set_compiled_implementation(module: torch.nn.Module, made: Any) -> None:
-    """What `torch.nn.Module.compile` does in the end."""
+    """Set the attribute, as `torch.nn.Module.compile` does in the end."""
     vars(module)[_IMPLEMENTATION] = made
 
 
@@ -83,13 +84,13 @@ def implementation_of(module: torch.nn.Module) -> Callable[..., Any]:
 def with_implementation(
     kind: type[torch.nn.Module], implementation: property
 ) -> type[Any]:
-    """A class of modules like `kind`, which torch calls by what this property says."""
+    """A class like `kind`, for whose modules torch calls what this property returns."""
     return type(kind.__name__, (kind,), {_IMPLEMENTATION: implementation})
 
 
 def no_implementation() -> Callable[[Any], None]:
-    """A getter for what stands there: of modules in what torch.compile compiles, which
-    looks into this function, and not into others of this package."""
+    """A getter of the attribute that finds nothing, for torch.compile to trace: it may
+    trace into this function, but not into others of this package."""
 
     def nothing(module: Any) -> None:
         return None
@@ -98,10 +99,10 @@ def no_implementation() -> Callable[[Any], None]:
 
 
 def call_without_global_hooks() -> Callable[..., Any]:
-    """A method for modules of our own, in place of ``torch.nn.Module._call_impl``, that
-    does the same but finds torch's tables of hooks on all modules empty: other threads
-    may need what is in there at the same time. Where the program, or torch, has put
-    something else in its place, that is called as it is."""
+    """A method for modules of our own: a copy of ``torch.nn.Module._call_impl`` that
+    finds torch's tables of hooks on all modules empty. The real tables are not emptied,
+    as other threads may need them at the same time. Where the program, or torch, has
+    replaced ``_call_impl``, its replacement is called as it is."""
     original: Any = torch.nn.Module._call_impl
     code = getattr(original, "__code__", None)
     file = torch.nn.modules.module.__file__
@@ -111,14 +112,14 @@ def call_without_global_hooks() -> Callable[..., Any]:
     tables = [
         n for n in names if n.startswith("_global_") and isinstance(names[n], dict)
     ]
-    # The interpreter keeps what it learns of a function's globals with its code, which
-    # is a copy, too.
+    # The code is a copy, too: the interpreter caches in it what it learns of the
+    # function's globals.
     return FunctionType(code.replace(), {**names, **{name: {} for name in tables}})
 
 
 class QuietModule(torch.nn.Module):
-    """A module that is nobody's business: hooks on all modules do not see its calls,
-    nor does what else a program has put in the way of calls, or we."""
+    """A module whose calls nobody sees: neither hooks on all modules, nor whatever else
+    a program, or this package, has put in the way of calls."""
 
     __call__ = getattr(torch.nn.Module, "_wrapped_call_impl", torch.nn.Module.__call__)
     _compiled_call_impl = None

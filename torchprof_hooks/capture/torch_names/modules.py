@@ -27,7 +27,7 @@ _open_regions: Final = _OpenRegions()
 
 def begin_region(module: torch.nn.Module) -> None:
     """Show hooks that a call of `module` begins, and goes on until `end_region`: a
-    block of code in place of a forward. Where torch keeps other tables of hooks, they
+    block of code in place of a forward. Where torch keeps hooks in other tables, hooks
     do not see it."""
     entered = _open_regions.entered
     entered.append((len(_owners_on_stack()), module))
@@ -47,8 +47,8 @@ def begin_region(module: torch.nn.Module) -> None:
 def end_region(module: torch.nn.Module, by_exception: bool) -> None:
     """Show hooks that what `begin_region` has begun is over.
 
-    by_exception: whether an exception is the reason; of that, torch tells only hooks
-        that ask for it.
+    by_exception: whether an exception has ended it; then only hooks are called that
+        ask for that (``always_call``), as torch does.
     """
     settings = {**vars(torch.nn.modules.module), **vars(module)}
     prefix = "_global_forward_hooks", "_forward_hooks"
@@ -98,8 +98,8 @@ def owners_on_stack() -> list[int]:
 
 
 def owners_around(beginning: object) -> list[int]:
-    """The same, without the one whose call is about to be shown to hooks: its frame may
-    be there already."""
+    """`owners_on_stack` without `beginning`, the owner whose call is about to be shown
+    to hooks: its frame may be there already."""
     owners = owners_on_stack()
     if owners and owners[-1] == id(beginning) and not _is_call_still_to_begin():
         owners.pop()
@@ -107,8 +107,8 @@ def owners_around(beginning: object) -> list[int]:
 
 
 def _is_call_still_to_begin() -> bool:
-    """Whether a call is shown before torch's implementation of it runs: by a seam. Then
-    the frame of one around it, of the same module, may look like its own."""
+    """Whether the call is shown before torch's implementation of it runs: by a seam.
+    Then a frame of the same module is that of a call around it, not its own."""
     for frame in frames_from(sys._getframe(2)):
         if is_asking(frame):
             return True
@@ -135,9 +135,8 @@ def is_module_call_on_stack() -> bool:
 
 def error_of_call() -> BaseException | None:
     """The exception that has ended the call whose end a hook is being told of; None if
-    the call returned. What handles that exception, where hooks are told, is torch or
-    this package, and no further out than the call: one that the program handles around
-    the call is another.
+    the call returned. That exception is being handled by torch or this package, no
+    further out than the call. One that the program handles around the call is another.
     """
     error = sys.exc_info()[1]
     if error is None or error.__traceback__ is None:
@@ -145,7 +144,7 @@ def error_of_call() -> BaseException | None:
     handling = error.__traceback__.tb_frame
     stack = list(frames_from(sys._getframe(1)))
     if all(frame is not handling for frame in stack):
-        return error  # where it is handled is no Python: a seam (see `core.Seam`) does
+        return error  # handled in C++, by the native core's seam (see `core.Seam`)
     for frame in stack:
         if frame.f_code is end_region.__code__:  # of a block of the program's
             return error if frame.f_locals["by_exception"] else None
@@ -176,7 +175,7 @@ def _owners_on_stack() -> list[object]:
         if variable is not None:
             owners.append(frame.f_locals.get(variable))
     owners.reverse()
-    for position, module in _open_regions.entered:  # of which no frame tells
+    for position, module in _open_regions.entered:  # they have no frame
         owners.insert(position, module)
     return owners
 
@@ -188,19 +187,19 @@ def _kind(frame: FrameType) -> tuple[str, str]:
 
 _PACKAGE: Final = __name__.partition(".")[0]
 
-#: Not those of what is found there: a program may have put something else in its place.
+#: Files of torch's modules, not of the functions in them: programs may replace these.
 _MODULE_FILE: Final = torch.nn.modules.module.__file__
 _OPTIMIZER_FILE: Final = sys.modules[torch.optim.Optimizer.__module__].__file__
 
 _CALLING: Final = ("_call_impl", _MODULE_FILE)
 
-#: Ours, in place of methods of torch.
+#: Our function in place of methods of torch's loaders.
 _LOADING: Final = (
     "load_measured",
     str(Path(__file__).parents[1] / "attach" / "loaders.py"),
 )
 
-#: Functions that call what an owner does, and the variable that holds the owner.
+#: Functions whose frames show an owner's call -> the variable that holds the owner.
 _OWNERS: Final = {
     _CALLING: "self",
     ("wrapper", _OPTIMIZER_FILE): "self",
@@ -214,7 +213,7 @@ def pre_hooks_of(module: torch.nn.Module) -> list[Any]:
 
 
 def original_module(module: torch.nn.Module) -> torch.nn.Module:
-    """What a module made by ``torch.compile(module)`` was made of; others as is."""
+    """What ``torch.compile(module)`` was given to make `module`; others as they are."""
     if type(module).__name__ == "OptimizedModule":
         return module._modules.get("_orig_mod") or module
     return module
@@ -235,10 +234,10 @@ def class_name(module: torch.nn.Module) -> str:
 
 
 def any_optimizer_made() -> bool:
-    """Whether an optimizer of torch's was ever made in this process: the first of each
-    class has its ``step`` replaced by one that calls hooks, which has this mark. Where
-    torch marks them differently: False, and gradients that are accumulated before the
-    first step of an optimizer count as a step each."""
+    """Whether an optimizer of torch's was ever made in this process: with the first of
+    a class, torch wraps ``step`` of the class, and marks it as ``hooked``. Where torch
+    marks it differently: False, and backward passes that accumulate gradients before
+    the first step of an optimizer count as a step each."""
     kinds: list[type] = [torch.optim.Optimizer]
     for kind in kinds:
         kinds.extend(kind.__subclasses__())

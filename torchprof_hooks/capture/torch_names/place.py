@@ -20,7 +20,7 @@ class Place(NamedTuple):
     name: str
 
     def read(self) -> Any:
-        """What is there; None if nothing is."""
+        """The current value; None if there is none."""
         if self.owner is None:
             return None
         if isinstance(self.owner, CellType):
@@ -28,5 +28,5 @@ class Place(NamedTuple):
         return vars(self.owner).get(self.name)
 
     def write(self, function: Any) -> None:
-        """Put that there."""
+        """Put `function` in this place."""
         setattr(self.owner, self.name, function)

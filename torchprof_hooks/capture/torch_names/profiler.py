@@ -44,7 +44,7 @@ def is_profiler_active() -> bool:
 _PROFILER: Final = torch.autograd.profiler
 _LEGACY: Final = sys.modules.get("torch.autograd.profiler_legacy")
 
-#: By what Python has profilers prepare themselves, and start; and end.
+#: The functions by which Python code prepares and starts profilers; and ends them.
 PROFILER_BEGINS: Final = (
     Place(_PROFILER, "_prepare_profiler"),
     Place(_PROFILER, "_enable_profiler"),
@@ -55,15 +55,15 @@ PROFILER_ENDS: Final = (
     Place(_LEGACY, "_disable_profiler_legacy"),
 )
 
-#: What begins a range that a program marks for profilers, also one of a class that a
-#: library has derived; and what ends it.
+#: The methods that begin and end a range that a program marks for profilers, also if a
+#: library has derived a class of its own.
 RANGE_BEGINS: Final = Place(_PROFILER.record_function, "__enter__")
 RANGE_ENDS: Final = Place(_PROFILER.record_function, "__exit__")
 
 
 def is_one_prepared() -> bool:
-    """Whether a profiler has prepared itself, and has not started yet. That takes some
-    milliseconds: all objects of the program are looked through."""
+    """Whether a profiler has prepared itself, and has not started yet. Finding out
+    takes some milliseconds: all objects of the program are looked through."""
     preparing = torch.profiler.ProfilerAction.WARMUP
     return any(
         found.current_action == preparing and not _has_ended(found)
@@ -73,7 +73,7 @@ def is_one_prepared() -> bool:
 
 
 def _has_ended(profiler: Any) -> bool:
-    """Whether the recording is over that `profiler` has made last."""
+    """Whether the latest recording of `profiler` is over."""
     return _results(profiler) is not None
 
 
@@ -82,8 +82,8 @@ def make_profiler(with_tensors: bool, with_operations: bool = True) -> Any:
     `stop()` and `export_chrome_trace()`. Not `torch.profiler.profile`, which counts the
     steps of the process: programs may have one.
 
-    with_operations: whether operations of the host are recorded, which takes it about a
-        microsecond for each, or only what devices run, if this build can see any.
+    with_operations: whether to record operations of the host, at about a microsecond
+        each; if not, only what devices run, where this build can see any.
     """
     make = getattr(torch.profiler, "_KinetoProfile", torch.profiler.profile)
     activities = torch.profiler.supported_activities()  # type: ignore[no-untyped-call]
@@ -94,7 +94,7 @@ def make_profiler(with_tensors: bool, with_operations: bool = True) -> Any:
         activities=activities,
         record_shapes=with_tensors,
         profile_memory=with_tensors,  # without it, torch does not number tensors
-        acc_events=True,  # else some torch warns that a next start forgets them
+        acc_events=True,  # else some versions warn that the next start drops events
     )
 
 
@@ -106,8 +106,8 @@ def event_tree(profiler: Any) -> Sequence[Any]:
 
 
 def system_threads(profiler: Any) -> Mapping[int, int]:
-    """The system's number of each thread that ran operations, by the profiler's number
-    of it."""
+    """The system's number of each thread that ran operations, by the number that the
+    profiler gave to it."""
     return {
         event.start_thread_id(): event.device_resource_id()
         for event in flat_events(profiler)
@@ -135,8 +135,8 @@ def shows_devices() -> bool:
 
 def activity_type(event: Any) -> str:
     """The type of an event in `flat_events`, as kineto calls it: "kernel",
-    "cuda_runtime", "cpu_op", ... Before torch 2.13 it is not told, and found by what
-    drivers call their functions: operations have other names, ``aten::add``."""
+    "cuda_runtime", "cpu_op", ... Before torch 2.13, events do not tell it: there, calls
+    of drivers are known by their names; operations have others, ``aten::add``."""
     told = getattr(event, "activity_type", None)
     if told is not None:
         found: str = told()

@@ -25,13 +25,13 @@ STOPS_RECOMPUTATION: Final = "_StopRecomputationError"
 
 
 def beginning_of_recomputation() -> Place:
-    """What is made as soon as a node asks for a tensor that is to be computed again.
+    """The constructor that runs as soon as a node asks for a tensor to be recomputed.
     Where torch has none, the time until the first module is called is the node's."""
     return Place(_of_checkpoints("_recomputation_hook"), "__init__")
 
 
 def end_of_recomputation() -> Place:
-    """What checks the tensors that were computed again."""
+    """The method that checks tensors once all of them are recomputed."""
     return Place(_of_checkpoints("_CheckpointFrame"), "check_recomputed_tensors_match")
 
 
@@ -45,7 +45,7 @@ def _of_checkpoints(name: str) -> Any:
 class LoaderMethod(NamedTuple):
     """A method through which a program enters the loading of data.
 
-    find: where it is, asked when it is needed.
+    find: where it is, or a function that finds out when that is needed.
     gives_batches: whether it returns a batch, rather than an iterator over batches.
     """
 
@@ -54,8 +54,8 @@ class LoaderMethod(NamedTuple):
 
 
 def _batches() -> Place:
-    """Where torch has no such base class of iterators any more, the time spent waiting
-    for batches is outside modules."""
+    """``__next__`` of the base class of torch's iterators over loaders. Where there is
+    no such class any more, the time spent waiting for batches is outside modules."""
     return _next_of_iterators() if BATCHES.works() else Place(None, "")
 
 
@@ -71,8 +71,8 @@ LOADER_METHODS: Final = (
 
 
 def _are_batches_from_there() -> bool:
-    """Whether iterators over loaders have that method, and not one of their own. The
-    loader has a generator: those of the program stay as they are."""
+    """Whether iterators over loaders have that ``__next__``, and not one of their own.
+    The loader has its own generator, so as not to touch those of the program."""
     loader: DataLoader[int] = DataLoader([0], generator=torch.Generator())  # type: ignore[arg-type]
     iterator = iter(loader)
     method = _next_of_iterators().read()
@@ -89,18 +89,18 @@ BATCHES: Final = Canary(
 
 
 class TooManyOperatorsError(RuntimeError):
-    """A function does more than it is worth running it once more for."""
+    """A function calls too many operators to run it again just to count them."""
 
 
 class FlopMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Adds up, in `flops`, the floating-point operations that this thread does, by the
     formulas that torch has for matrix products, convolutions and attention.
 
-    ``FlopCounterMode`` does the same, but for that it hooks the modules of all threads,
-    and has no end.
+    Torch's ``FlopCounterMode`` does the same, but hooks the modules of all threads to
+    do so, and has no limit.
 
     most_operators: how many operators, with or without a formula, may be called.
-    operators: how many were.
+    operators: how many were called.
     """
 
     def __init__(self, most_operators: int) -> None:
@@ -134,7 +134,7 @@ class FlopMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 @cache
 def flop_formulas() -> Mapping[Any, Callable[..., int]]:
-    """By operator; empty where torch has none, and then nothing is counted."""
+    """Formulas by operator; empty where torch has none: then nothing is counted."""
     try:
         from torch.utils import flop_counter
     except ImportError:
@@ -150,9 +150,9 @@ def flop_formulas() -> Mapping[Any, Callable[..., int]]:
 
 
 def _backward_of_convolution(forward: Callable[..., int]) -> Callable[..., int]:
-    """Each gradient, of the input and of the weight, has the products of the forward.
-    Torch's own formula is wrong for the weight of a grouped convolution: `groups` times
-    too many."""
+    """Each gradient, of the input and of the weight, takes as many products as the
+    forward. Torch's own formula is wrong for the weight of a grouped convolution:
+    `groups` times too many."""
 
     def formula(
         gradient: Any, value: Any, weight: Any, *options: Any, out_val: Any = None
@@ -171,8 +171,8 @@ def formula_of(name: str) -> Callable[..., int]:
 
 @cache
 def is_pointwise(name: str) -> bool:
-    """Whether this is an operator that computes each element by itself, as torch marks
-    them. An in-place one is what the other is, with an underscore."""
+    """Whether torch marks this operator as computing each element by itself. One that
+    only works in place is found by its name with an underscore."""
     packet = getattr(torch.ops.aten, name, None) or getattr(
         torch.ops.aten, f"{name}_", None
     )
@@ -183,11 +183,11 @@ def is_pointwise(name: str) -> bool:
 
 
 def is_compiler_loaded() -> bool:
-    """Whether tensors without elements can be computed with at once. Torch does most
-    of that in Python, and loads its compiler for it: that takes about a second."""
+    """Whether torch can compute with tensors without elements at once. It does most of
+    that in Python, and first loads its compiler for it, which takes about a second."""
     return "torch._dynamo" in sys.modules and "sympy" in sys.modules
 
 
 def can_count_flops() -> bool:
-    """Whether backward passes started now are counted rather than compiled."""
+    """Whether there are formulas, and backward passes are not compiled at present."""
     return bool(flop_formulas()) and not is_compiled_autograd_on()

@@ -26,13 +26,13 @@ def first_tensor(fields: Any) -> Any:
 
 
 def type_of(tensor: Any) -> TensorType:
-    """What the profiler says that a tensor is like."""
+    """Data type and shape of a tensor, as the profiler shows them."""
     return TensorType(str(tensor.dtype).removeprefix("torch."), tuple(tensor.sizes))
 
 
 class ViewTypes:
-    """Finds out what views are like. Events say what an operation was given, and not
-    what it returned; but most of it is given to another one."""
+    """Finds out data types and shapes of views. Events show what an operation was
+    given, not what it returned; but most of what one returns is given to another."""
 
     def __init__(self) -> None:
         #: By block, the oldest first: what returned a view of it that was not yet
@@ -42,7 +42,8 @@ class ViewTypes:
     def returned(
         self, operation: Operation, block: int, source: Any, is_same: bool
     ) -> None:
-        """An operation has returned a view of `source`, or changed that (`is_same`)."""
+        """An operation has returned a view of `source`, or changed the view that
+        `source` itself is (`is_same`)."""
         operation.views[block] = None
         address = None if is_same else source.impl_ptr
         self.unseen.setdefault(block, []).append((operation, address))
@@ -52,7 +53,7 @@ class ViewTypes:
         unseen = self.unseen[block]
         address = tensor.impl_ptr
         for position, (operation, source) in enumerate(unseen):
-            if address != source:  # which was there when the view came to be
+            if address != source:  # else, it is what the view is of
                 operation.views[block] = type_of(tensor)
                 del unseen[position]
                 break

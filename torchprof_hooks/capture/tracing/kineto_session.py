@@ -80,7 +80,7 @@ class _Session:
         """Another profiler is about to start, and would fail: this recording is lost.
 
         Raises:
-            RuntimeError: it is another thread's, and that does not end it.
+            RuntimeError: it is another thread's, which does not end it in time.
         """
         if self.thread == get_ident():
             self._is_lost = True
@@ -135,7 +135,7 @@ class KinetoSessions:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._session: _Session | None = None
-        #: Of each hook in use. Weak, for hooks whose end was interrupted.
+        #: What each hook in use wants. Weak: the end of a hook may be interrupted.
         self._wants: weakref.WeakKeyDictionary[object, Wants] = (
             weakref.WeakKeyDictionary()
         )
@@ -150,7 +150,7 @@ class KinetoSessions:
         self._make_ready()
 
     def leave(self, hook: object) -> None:
-        """It ends."""
+        """A hook ends."""
         with self._lock:
             self._wants.pop(hook, None)
             if not self._wants:
@@ -220,7 +220,7 @@ class KinetoSessions:
                 hold.deliver(recording, hold.window)
 
     def _end_forgotten(self) -> None:
-        """End a session whose last step was given up in a thread that could not."""
+        """End a session whose last step was given up in a thread that cannot end it."""
         session = self._session
         if session is not None and session.thread == get_ident() and not session.holds:
             self._end(session)
@@ -229,7 +229,7 @@ class KinetoSessions:
         return other_profilers.is_in_use or is_profiler_active()
 
     def _make_ready(self) -> None:
-        """The first time on CUDA takes seconds, which belong to no step."""
+        """Start a profiler outside of steps: on CUDA, the first start takes seconds."""
         if is_cuda_in_use() and not self._is_ready and not self._is_in_use():
             self._is_ready = True
             profiler = make_profiler(with_tensors=False)
@@ -240,7 +240,7 @@ class KinetoSessions:
 
 #: Of this process.
 kineto_sessions: Final = KinetoSessions()
-#: While a hook is in use.
+#: Watched while a hook is in use.
 other_profilers: Final = OtherProfilers(kineto_sessions.give_way)
 
 if hasattr(os, "register_at_fork"):

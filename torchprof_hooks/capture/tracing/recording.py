@@ -39,7 +39,7 @@ class Wants(NamedTuple):
     """What a hook wants to have recorded.
 
     operations: of the host. Devices are recorded in any case.
-    tensors: and memory.
+    tensors: tensors and memory.
     """
 
     operations: bool = True
@@ -47,11 +47,11 @@ class Wants(NamedTuple):
 
 
 class Recording:
-    """It can be read in any thread, by each of the hooks that shared the session.
+    """What was recorded: each hook that shared the session can read it, in any thread.
 
     is_lost: whether another profiler of torch took the place of ours meanwhile.
     has_tensors: whether tensors and memory were recorded as well.
-    end_ns: when it ended, by `perf_counter_ns`: before a step that went on.
+    end_ns: when it ended, by `perf_counter_ns`; a step may have gone on after that.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Recording:
         Raises:
             OSError: it could not be written to a temporary file.
         """
-        with self._lock:  # torch writes it once
+        with self._lock:  # torch can write it only once
             if self._text is None:
                 with tempfile.TemporaryDirectory(prefix="torchprof_hooks") as directory:
                     path = Path(directory, "trace.json")
@@ -129,8 +129,8 @@ class Recording:
 
 
 def unix_offset_ns() -> int:
-    """What `perf_counter_ns` is behind the Unix time of torch's events, now. Of three
-    readings, the one that was the least interrupted."""
+    """By how much `perf_counter_ns` is behind the Unix time of torch's events, now. Of
+    three readings, the one that was the least interrupted."""
     readings = []
     for _ in range(3):
         before_ns, unix_ns, after_ns = (
@@ -153,7 +153,7 @@ _NO_WORK: Final = {
     "collective_comm",
     "overhead",
 }
-#: How the types of calls end with which the host gives devices something to do:
+#: Endings of the types of calls by which the host gives devices something to do:
 #: "cuda_runtime", "cuda_driver", "privateuse1_runtime", ...
 _OF_DRIVERS: Final = ("_runtime", "_driver")
 

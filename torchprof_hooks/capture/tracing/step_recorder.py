@@ -16,8 +16,8 @@ from torchprof_hooks.profiles.trace.step_trace import LEAF_NODE
 
 
 class TrackedPass(NamedTuple):
-    """A backward pass: when, and the numbers of the autograd nodes of its graph, from
-    and to."""
+    """A backward pass: when it ran, and the edges of its graph, each by the numbers of
+    two autograd nodes, from and to."""
 
     start_ns: int
     end_ns: int
@@ -46,7 +46,7 @@ class StepRecorder:
         self._graphs = _Graphs()
         # Planned with any core: graphs are walked.
         self.tracker = Tracker(backward=PlannedPasses(graphs=self._graphs))
-        self.tracker.gives_time_back = False  # callers keep when they began
+        self.tracker.gives_time_back = False  # callers keep their real begin
         self._batches: list[Int64s] = []
         self.tracker.log.on_fold = self._batches.append
 
@@ -77,13 +77,13 @@ class _Graphs:
         self._running.append(TrackedPass(perf_counter_ns(), 0, edges))
 
     def pass_has_ended(self) -> None:
-        """Note when."""
+        """Note when the pass ended."""
         if self._running:
             running = self._running.pop()
             self._ended.append(running._replace(end_ns=perf_counter_ns()))
 
     def take(self) -> list[TrackedPass]:
-        """Those that have ended since the last time."""
+        """The passes that have ended since the last time."""
         ended, self._ended = self._ended, []
         self._running.clear()
         return ended

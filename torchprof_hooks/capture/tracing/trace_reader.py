@@ -96,7 +96,7 @@ class EventReader:
         self._in_use: dict[tuple[str, int], Allocation] = {}  # by device and address
         self._taken: set[int] = set()
         self._views = ViewTypes()
-        self._view: Any = None  # the first in an operation that makes one
+        self._view: Any = None  # fields of the first view inside of an operation
 
     def read(self, events: Iterable[Any]) -> None:
         """Read events and what is inside of them, in the order of time."""
@@ -138,8 +138,8 @@ class EventReader:
         self._read_view(fields, operation)
 
     def _read_view(self, fields: Any, operation: Operation) -> None:
-        """Note what an operation has returned a view of, if it did no more than that;
-        backward's nodes are not declared, but what is inside of them is."""
+        """Note what an operation has returned a view of, if it did no more than that.
+        Torch declares views of operations, not of the autograd nodes around them."""
         is_same = changes_view(operation.name)
         view = fields if is_same else self._view
         if view is None or (operation.writes and not is_same):
@@ -209,7 +209,7 @@ class EventReader:
         return block
 
     def _read_allocation(self, event: Any, fields: Any) -> int:
-        # Not every block becomes a tensor, and only those have an id.
+        # Not every block becomes a tensor, and only blocks that do have an id.
         key = fields.ptr if fields.allocation_id is None else fields.allocation_id
         size_bytes = fields.alloc_size
         device, time_ns = str(fields.device), event.start_time_ns

@@ -1,5 +1,5 @@
-"""Calls that do not end in order: an exception or an interrupt went through them. What
-is not private here are methods of `ThreadCalls`."""
+"""Calls that do not end in order: an exception or an interrupt went through them. The
+functions that are not private are methods of `ThreadCalls`."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 def unwind_to(self: ThreadCalls, module: torch.nn.Module) -> Site:
     """Make the call of `module` the current one again, closing calls inside it that
-    were left by an exception that torch's hooks do not see. `outside` if it is not
-    open: its forward began before it was followed."""
+    were left by an exception that torch's hooks do not see. `outside` if that call is
+    not open: it began before the thread was followed."""
     if all(site.key != id(module) for site in self.open_sites()):
         return self.outside
     last_ns = self.last_stamp_ns()
@@ -66,8 +66,8 @@ def drop_dead_calls(self: ThreadCalls, beginning: object = None) -> None:
 
 def _calls_on_stack(self: ThreadCalls) -> Iterator[Site]:
     """Open sites that a frame of this thread must exist for, innermost first.
-    Backward sites have no frame of their own; what is around a pass belongs to the
-    code that started it and is looked at when the pass is over."""
+    Backward sites have no frame of their own; calls around a pass belong to the code
+    that started it, and are checked when the pass is over."""
     floor = self.outside
     if self.passes and self.backward is not None:
         floor = self.backward.owner_of(self, self.passes[-1])
@@ -88,7 +88,7 @@ def abort_call(self: ThreadCalls, end_ns: int) -> None:
     end_ns = max(end_ns, site.start_ns)
     if site.is_entry:
         self.end_entry(site, end_ns, None)
-    # An interrupt may have come in the middle of a move, after it was booked.
+    # An interrupt may have come in the middle of a move, after the call was booked.
     elif site.phase != "backward" or not self.is_booked(site):
         self.book((site.code, site.start_ns, end_ns))
 
@@ -100,14 +100,14 @@ def abort_down_to(self: ThreadCalls, site: Site, end_ns: int) -> None:
 
 
 def abort_all(self: ThreadCalls, by_exception: bool) -> None:
-    """Close whatever is open: now, if an exception is just leaving it, and else
-    when it was last heard of."""
+    """Close whatever is open: as of now, if an exception is just leaving it, else as of
+    the last moment at which it is known to have run."""
     end_ns = perf_counter_ns() if by_exception else self.last_stamp_ns()
     self.abort_down_to(self.outside, end_ns)
 
 
 def count_if_aborted(self: ThreadCalls) -> None:
-    """After a forward that returned nothing: did it return at all?"""
+    """After a forward without outputs: count it as aborted if it has raised."""
     error = error_of_call()
     if error is not None and type(error).__name__ != STOPS_RECOMPUTATION:
         self.aborted_calls += 1

@@ -18,10 +18,10 @@ Where = TypeVar("Where")
 
 
 class CallHistory(Generic[Where]):
-    """Keeps the newest `size` calls that logs were folded into, as compact arrays.
+    """Keeps the newest `size` calls from logs that were folded, as compact arrays.
 
-    Calls come in batches, each with a function that tells where a call was made from
-    the code of its site; it is asked only when somebody reads the history.
+    Calls come in batches, each with a function that turns the code of a call's site
+    into where it was made; that is called only when somebody reads the history.
 
     Raises:
         TypeError: `size` is no whole number.
@@ -65,7 +65,7 @@ class CallRecords:
     """The trackers of a hook, and the newest calls that they recorded.
 
     history_size: how many calls are kept one by one.
-    is_kept: whether calls at a site are.
+    is_kept: says whether calls at a site are kept.
     """
 
     def __init__(self, history_size: int, is_kept: Callable[[Site], bool]) -> None:

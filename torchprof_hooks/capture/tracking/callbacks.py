@@ -1,4 +1,4 @@
-"""Calls a user's hook at every module call, and what it is told."""
+"""Calls a user's hook at every module call, and describes that call to it."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ class Callbacks(Protocol):
 
 
 class LinkCallbacks:
-    """Calls the callbacks of a hook, as a cursor tells (see `Cursor.callbacks`), and
-    passes do (see `MoveListener`)."""
+    """Calls the callbacks of a hook when a cursor tells of a call (see `Cursor`), or a
+    backward pass of a move (see `MoveListener`)."""
 
     def __init__(self, hook: Callbacks) -> None:
         self._hook = hook

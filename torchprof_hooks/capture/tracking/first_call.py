@@ -18,14 +18,14 @@ AtEnd = Callable[[torch.nn.Module, Any, Any], None]
 
 
 class FirstCall:
-    """Waits for the first call of a module by the thread that opens it, or of one with
-    parameters by another. Threads that prepare data call modules, too: transforms,
-    which have none.
+    """Waits until the thread that opens it calls a module, or another thread one with
+    parameters: threads that prepare data call modules, too, but transforms have no
+    parameters.
 
-    elsewhere: told, in that thread, of the call that begins, if it is another thread.
-        Whoever begins to look at modules then is shown those that come: what it returns
-        is told of the end of this call.
-    is_here: whether the thread that opens it is asked at all.
+    elsewhere: told of a call by another thread, in that thread, as the call begins.
+        Hooks that it puts on modules are shown later calls only, so what it returns is
+        told of the end of this one.
+    is_here: if not, the thread that opens it is treated like the others.
     """
 
     def __init__(

@@ -16,8 +16,8 @@ from torchprof_hooks.capture.tracking.tracker import Tracker
 class TargetTap:
     """A hook on one target, until `close`, or until the target is gone.
 
-    name: what the hook is called there.
-    hook: whose trackers are at work: `threads`.
+    name: the name of the hook there.
+    hook: the hook itself; its trackers are those in `threads`.
     """
 
     def __init__(self, name: str, hook: object, threads: ThreadTrackers) -> None:
@@ -88,7 +88,7 @@ class NodeTap(TargetTap):
     ) -> None:
         super().__init__(name, hook, threads)
         self._node_name: str = node.name()
-        self._tracker_here()  # which is told of backward passes from now on
+        self._tracker_here()  # makes one, which sees backward passes from now on
         self._handles = [
             node.register_prehook(self._before),
             node.register_hook(self._after),
@@ -131,7 +131,7 @@ def taps_of_function(function: Any) -> dict[str, TargetTap]:
 
 
 def is_on_function(hook: object, function: Any) -> bool:
-    """Whether `hook` was put on `function` (in this thread, if that is torch's)."""
+    """Whether `hook` was put on `function` (in this thread, for torch functions)."""
     return any(tap.hook is hook for tap in taps_of_function(function).values())
 
 

@@ -1,7 +1,7 @@
-"""Puts trackers together: the only place that knows all that one can have.
+"""Puts trackers together: the only place that knows all parts that one can have.
 
-What follows functions, or plans passes, is imported when somebody wants that: it is a
-fifth of all that a profile of modules needs.
+Code that follows functions, or plans passes, is imported only when it is needed: it is
+a fifth of all that a profile of modules needs.
 """
 
 from __future__ import annotations
@@ -38,13 +38,12 @@ def new_tracker(
     functions: FunctionCalls | None = None,
     meters: Sequence[Meter] = (),
 ) -> Tracker:
-    """A tracker for the running thread that measures, and calls nobody.
+    """A tracker for the running thread that measures, and has no callbacks.
 
     backward: whether it measures backward passes, and what interrupts calls.
     divides: whether passes are divided among the modules that they belong to. If not,
         it measures how long forward, backward, optimizer steps and data loading take,
-        each as a whole: of modules, it is to be shown those alone that are called from
-        outside any other.
+        each as a whole: it is to be shown only outermost calls of modules.
     """
     return Tracker(
         names,
@@ -62,10 +61,10 @@ def make_tracker(
     Callbacks that no class of the hook overrides are never called: a hook that only
     measures takes the short way, without an object for each call.
 
-    everywhere: whether the hook is registered for all modules; it then leaves alone
-        those that have a hook of its name of their own.
-    backward: whether it measures backward, besides what its callbacks ask for.
-    meters: what it reads besides the host's clock; these ask for backward, too.
+    everywhere: whether the hook is registered for all modules; it then leaves out
+        modules that have a hook of the same name themselves.
+    backward: whether it measures backward even if no callback asks for that.
+    meters: what it reads besides the host's clock; with any, it measures backward.
     """
     measures_backward = backward or bool(meters) or _overrides(hook, _BACKWARD)
     if _overrides(hook, _FORWARD + _BACKWARD):
@@ -91,10 +90,10 @@ def make_function_tracker(
     follows_modules: bool = True,
     by_shapes: bool = False,
 ) -> Tracker:
-    """The same for a hook on functions.
+    """A tracker for a hook on functions in the running thread.
 
     everywhere: whether the hook is registered for all functions; otherwise it is told
-        of those that it was put on.
+        only of the functions that it was put on.
     follows_modules, by_shapes: see `Tracker` and `FunctionCalls`.
     """
     from torchprof_hooks.capture.functions.function_callbacks import CalledBackFunctions
@@ -127,7 +126,8 @@ def make_function_tracker(
 
 
 def ask_again(target: Any) -> None:
-    """A hook was put on `target`: it may take the place of a thread-wide one."""
+    """A hook was put on `target`, and may replace one on everything there: have
+    trackers find out again who follows `target`."""
     for tracker in list(_everywhere):
         if isinstance(target, torch.nn.Module):
             tracker.tree.forget(target)
@@ -135,7 +135,7 @@ def ask_again(target: Any) -> None:
             tracker.functions.forget(tracker)
 
 
-#: Trackers that serve all modules of their thread.
+#: Trackers of hooks on all modules, or on all functions, of their thread.
 _everywhere: weakref.WeakSet[Tracker] = weakref.WeakSet()
 
 
@@ -146,8 +146,8 @@ def is_default(callback: Callback) -> Callback:
 
 
 def _make_passes(divides: bool = True) -> Passes:
-    """What follows passes with the core that runs, where nobody has to be able to end
-    one by an exception, nor to walk through its graph."""
+    """What follows passes best with the core that runs, unless somebody has to end a
+    pass by an exception, or to walk through its graph."""
     if CORE.module is None:
         from torchprof_hooks.capture.backward.planned import PlannedPasses
 

@@ -43,11 +43,11 @@ class ModuleTap:
         self._threads = threads
         self._handles: list[RemovableHandle] = []
         pre, post = _PreHook(self, threads), _PostHook(self, threads)
-        # Before the hooks: an interrupt may come in between. Also when the module dies
-        # with its hooks still on.
+        # Before the hooks: an interrupt may come in between. Both end with this object,
+        # also when the module dies with its hooks still on.
         threads.acquire_for(self)
         attachments.attach(script_patch, self)
-        # Not by the module's own methods, which those of TorchScript do not have.
+        # Not by the module's own methods: modules of TorchScript do not have them.
         self._handles = [
             _Module.register_forward_pre_hook(module, pre, with_kwargs=True),
             _Module.register_forward_hook(module, post, always_call=True),
@@ -63,7 +63,7 @@ class ModuleTap:
 
     @property
     def numbers(self) -> set[int]:
-        """Those of its hooks, in the tables of its module."""
+        """The numbers of its hooks in the tables of its module."""
         return {handle.id for handle in self._handles}
 
 
@@ -74,12 +74,12 @@ def module_taps(module: torch.nn.Module) -> dict[str, ModuleTap]:
 
 
 class _ModuleHook:
-    """A hook in a module's own table, which goes along when the module is copied or
-    pickled. The copy is not measured: what stands for the hook in it takes itself out
-    of the tables of the copy. It is made of what Python and torch have: files of models
-    can be read where this package is not installed.
+    """A hook in a module's own table, which is copied and pickled with the module. The
+    copy is not measured: what stands for the hook there takes itself out of the copy's
+    tables. It is made of objects of Python and torch alone: files of models can be read
+    where this package is not installed.
 
-    handle: what takes the hook off its module; a copy of it, that off the copy.
+    handle: takes the hook off its module; a copy of the handle does so in the copy.
     """
 
     handle: RemovableHandle
@@ -89,14 +89,14 @@ class _ModuleHook:
         self._threads = threads
 
     def __reduce__(self) -> tuple[Callable[..., object], tuple[object, int]]:
-        # Called like a hook, the handle's `__exit__` removes it, too: should somebody
-        # keep the memory of what was copied, that is what ends it.
+        # `__exit__` stands for the hook in the copy. Should somebody keep the copier's
+        # memo, so that `_WhenCopied` waits, it removes itself when torch calls it.
         return operator.getitem, ([self.handle.__exit__, _WhenCopied(self.handle)], 0)
 
 
 class _WhenCopied:
-    """Becomes, in a copy, what removes the copied hook when all has been copied: when
-    the copier forgets what it has made, and with it an object that nobody else has."""
+    """Becomes, in a copy, a finalizer that removes the copied hook when all has been
+    copied: when the copier drops its memo, and so the set that only the memo holds."""
 
     def __init__(self, handle: RemovableHandle) -> None:
         self._handle = handle

@@ -29,13 +29,13 @@ def keep_intervals(self: ThreadCalls, low: int, outputs: object) -> None:
 
 
 def forget_oldest(self: ThreadCalls) -> None:
-    """The native core has made a big record."""
+    """The native core has made a big record: older ones may have to go."""
     self.ownership.forget_oldest()
 
 
 def _keep_part(self: ThreadCalls, low: int, outputs: object) -> bool:
-    """Whether what has ended was a part of a frame: its intervals stay with that,
-    which owns what is around them, for as long as they are needed."""
+    """Whether the call that has ended was a part of a frame. Its intervals then stay
+    with the frame, which owns the nodes around them, for as long as they are needed."""
     since, high = _low_of_frames(self), next_sequence_number()
     if since is None:
         return False
@@ -55,10 +55,10 @@ def _low_of_frames(self: ThreadCalls) -> int | None:
 
 
 def open_frames(self: ThreadCalls) -> None:
-    """A pass begins inside of open calls. If many have ended in there, these train in a
-    loop, maybe for as long as the program: they are frames from now on."""
+    """A pass begins inside of open calls. If many calls have ended inside of these,
+    they train in a loop, maybe for as long as the program: make them frames."""
     if self.passes or not are_many(self.interval_count):
-        return  # what is computed again in a pass soon ends
+        return  # a call that is recomputed in a pass soon ends
     found = [s for s in self.open_sites() if s.is_called and not s.is_frame]
     for site in found:
         self.tree.make_frame(site)
@@ -68,7 +68,7 @@ def open_frames(self: ThreadCalls) -> None:
 
 
 def keep_loose(self: ThreadCalls) -> None:
-    """Make a record of the intervals of calls that were no entries."""
+    """Make a record of the intervals of loose calls (see `Ownership`)."""
     own = self.take_intervals(-1)
     if own and self.backward is not None:
         lowest = min(own[1::FIELDS])
@@ -78,8 +78,8 @@ def keep_loose(self: ThreadCalls) -> None:
 def keep_elsewhere(
     self: ThreadCalls, elsewhere: dict[int, list[int]], outputs: object
 ) -> None:
-    """Make records of what other threads have made in a pass that has ended. What is
-    open around it owns all of that."""
+    """Make records of the nodes that other threads have made in a pass that has ended.
+    The calls that are open around the pass own all of them."""
     assert self.backward is not None  # there are passes
     around = [code for code, _, _ in self.open_intervals()]
     for thread, made in elsewhere.items():

@@ -1,5 +1,5 @@
 """How backward passes begin and end, at once or in steps, and what becomes of those
-that did not end. What is not private here are methods of `Tracker`.
+that did not end. The functions that are not private are methods of `Tracker`.
 
 A pass is an entry, unless it runs inside of another one.
 """
@@ -39,7 +39,7 @@ def begin_unseen_pass(self: Tracker) -> None:
     about to run."""
     self.has_unseen_passes = True
     if self.passes:
-        return  # it is a part of that
+        return  # it is a part of the pass that runs
     request = REQUEST_OF_GRAPH if torch.is_grad_enabled() else NO_REQUEST
     self.begin_pass(request, from_python=False)
     if self.passes:
@@ -69,14 +69,14 @@ def begin_pass(
         _begin_at_once(self, outer, request.makes_graph, prepared)
         return
     self.drop_dead_calls()
-    if self.site.phase != "data" or self.follows_loading:  # else all is loading
+    if self.site.phase != "data" or self.follows_loading:  # else it is loading
         _begin_in_steps(self, request, prepared, from_python)
 
 
 def _begin_at_once(
     self: Tracker, outer: OuterPasses, makes_graph: bool, prepared: Preparation
 ) -> None:
-    """The core does all that is to be done."""
+    """Have the core do all that is to be done, in one call."""
     started = BackwardPass(outer.base, True, makes_graph)
     started.engine_site = outer.engine
     self.begin_outer_pass(started, *outer, makes_graph, *prepared)
@@ -90,11 +90,11 @@ def _begin_at_once(
 def _begin_in_steps(
     self: Tracker, request: PassRequest, prepared: Preparation, from_python: bool
 ) -> None:
-    """Also where a core cannot do it at once."""
+    """The general way, for passes that the core cannot begin in one call."""
     assert self.backward is not None
     began_ns = prepared.until_ns or perf_counter_ns()
     entered_ns = self.entered_ns
-    # What was called while it was prepared has its time already.
+    # Calls that were made while the pass was prepared have their time already.
     prepared_ns = prepared.ns_after(self.last_booked_ns())
     found = base = self.site
     read_before_ns = found.reading_ns
@@ -122,13 +122,13 @@ def _begin_in_steps(
 
 
 def _have_nodes_ended() -> bool:
-    """Whether what runs is what the engine was asked to do after the last node."""
+    """Whether a pass is past its last node, and the engine runs its final callbacks."""
     return current_graph_task() != -1 and current_autograd_node() is None
 
 
 def end_pass(self: Tracker, outputs: object, failed: bool) -> None:
     """The backward pass that began last is over."""
-    if not self.passes or self.backward is None:  # measuring was stopped in it
+    if not self.passes or self.backward is None:  # measuring was stopped
         return
     ended = self.passes[-1]
     if self.outer_passes and not failed and _ends_at_once(self, ended, outputs):
@@ -153,7 +153,7 @@ def end_pass(self: Tracker, outputs: object, failed: bool) -> None:
             self.keep_elsewhere(ended.elsewhere, outputs)
         if ended.opened_base:  # what we do here is no part of the pass
             base.reading_ns = of_base_ns
-            if not self.reads_meters and self.device is None:  # else it is timed
+            if not self.reads_meters and self.device is None:  # else meters add it
                 base.caller.reading_ns += perf_counter_ns() - now_ns
             self.close_entry(base, outputs, now_ns)
 
@@ -163,7 +163,7 @@ def _ends_at_once(self: Tracker, ended: BackwardPass, outputs: object) -> bool:
     engine = ended.engine_site
     if engine is None or gradient_reduction.is_expected:
         return False
-    if self.garbage.newest_ns > engine.start_ns:  # maybe after the last node
+    if self.garbage.newest_ns > engine.start_ns:  # collected, maybe after the last node
         return False
     try:
         return self.end_outer_pass(ended, engine, outputs)
@@ -180,10 +180,10 @@ def _all_passes_ended(self: Tracker, failed: bool) -> None:
 
 
 def drop_dead_passes(self: Tracker) -> None:
-    """Ends those that an interrupt kept from being ended."""
+    """End passes that an interrupt has kept from being ended."""
     if self.passes and get_ident() == self.thread:
         alive = passes_on_stack()
-        if current_graph_task() != -1:  # those that are on no stack of Python's
+        if current_graph_task() != -1:  # passes that Python's stack does not show
             alive += sum(not running.from_python for running in self.passes)
         while len(self.passes) > alive:
             self.abort_down_to(self.passes[-1].base, self.last_stamp_ns())
@@ -197,20 +197,20 @@ def drop_dead_passes(self: Tracker) -> None:
 
 
 def drop_passes_after(self: Tracker, count: int) -> None:
-    """Do not hear any more of those that began after so many."""
+    """Forget all passes but the first `count`."""
     while len(self.passes) > count:
         _drop_pass(self)
 
 
 def _drop_pass(self: Tracker) -> BackwardPass:
-    """The pass that began last is not heard of any more."""
+    """Forget the pass that began last, and return it."""
     dead: BackwardPass = self.passes[-1]
     _forget_pass(self, dead)
     return dead
 
 
 def _forget_pass(self: Tracker, ended: BackwardPass) -> None:
-    """It began last; the core may have taken it away."""
+    """Forget the pass that began last; the core may have removed it already."""
     passes = self.passes
     if passes and passes[-1] is ended and self.backward is not None:
         self.backward.forget(self, ended)

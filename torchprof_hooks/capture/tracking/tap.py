@@ -32,7 +32,7 @@ from torchprof_hooks.capture.tracking.tracker import Tracker
 if TYPE_CHECKING:
     from torchprof_hooks.capture.attach.function_taps import FunctionTaps
 
-#: What is told to trackers of modules.
+#: What tells trackers of passes, and of what interrupts calls.
 _OF_TRACKERS: Final[tuple[Attachment, ...]] = (
     engine_patch,
     *recomputation_patches,
@@ -44,8 +44,8 @@ _OF_TRACKERS: Final[tuple[Attachment, ...]] = (
 
 
 class Tap:
-    """Lets a tracker see every module call of the process, from `open` to `close`. What
-    either was interrupted in can be done again.
+    """Lets a tracker see every module call of the process, from `open` to `close`. Both
+    can be called again if an interrupt has cut them short.
 
     modules, optimizers: whether their calls are shown.
     """
@@ -62,7 +62,7 @@ class Tap:
 
     def __del__(self) -> None:
         """Nobody can close it any more. What the tracker uses is given up now, and not
-        when the tracker goes: it may be in a cycle, and wait for the collector."""
+        when the tracker dies: a reference cycle may keep that until a collection."""
         if self._is_open:
             for attachment in (*_OF_TRACKERS, counted_tensors):
                 attachments.give_up(attachment, self._tracker)

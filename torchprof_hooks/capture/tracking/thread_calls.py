@@ -54,7 +54,7 @@ from torchprof_hooks.profiles.names import CALLED_PHASES, Phase
 if TYPE_CHECKING:
     from torchprof_hooks.capture.backward.backward_pass import Passes
 
-#: What no thread is numbered.
+#: A number that no thread has.
 _NO_THREAD: Final = -1
 
 
@@ -67,10 +67,10 @@ class ThreadCalls(Cursor):
     work.
 
     tree, names: the sites, and the names of the modules.
-    exchanges: with other processes.
-    garbage: what looking for it took.
-    backward: how backward passes are followed, and divided among the owners of their
-        nodes; None: they are not, and nobody asks for owners.
+    exchanges: what was exchanged with other processes.
+    garbage: what Python's collections of garbage took.
+    backward: what follows backward passes, and divides them among the owners of their
+        nodes; None: passes are not followed, and nobody asks for owners.
     is_replaced: whether a module has a hook of its own in place of the one served here.
     """
 
@@ -108,7 +108,7 @@ class ThreadCalls(Cursor):
         return self.tree.site_of_module(self.site, module, began_ns)
 
     def look_for_devices(self) -> None:
-        """Nothing is being called, or what is interrupted by what begins."""
+        """An entry is about to begin: see whether devices have come into use."""
         if self.meters is not None:
             began_ns = perf_counter_ns()
             self.meters.look_for_devices(self)
@@ -117,8 +117,8 @@ class ThreadCalls(Cursor):
     def looks_away_from(self, module: torch.nn.Module) -> bool:
         """Whether a call of `module`, not seen yet from the current site, is not to be
         followed: it is left to a hook of the module's own, or is the compiler's, or a
-        part of a compiled region. A region is one owner; what of its inside happens to
-        run in Python does not matter."""
+        part of a compiled region. A region is one owner, even if some of the modules
+        inside run in Python."""
         compile_shield.watch()
         around = self.site.living_module()
         return (
@@ -134,7 +134,7 @@ class ThreadCalls(Cursor):
         self.retired_ns = perf_counter_ns()
 
     def age_ns(self) -> int:
-        """How long it has been followed."""
+        """How long the thread has been followed."""
         end_ns = perf_counter_ns() if self.retired_ns is None else self.retired_ns
         return end_ns - self.born_ns
 
@@ -183,8 +183,8 @@ class ThreadCalls(Cursor):
             self.on_pause(site, end_ns)
 
     def _goes_untold(self, site: Site, outputs: object, end_ns: int) -> bool:
-        """Whether the end of the call at `site` is only counted; the native core has
-        asked that itself."""
+        """Whether the end of the call at `site` is only counted, and not told. The
+        native core decides the same itself, before it comes here."""
         if outputs is None or self.site is not self.outside:
             return False
         if torch.is_grad_enabled() and next_sequence_number() != site.low:

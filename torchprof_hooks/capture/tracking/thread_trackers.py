@@ -25,7 +25,7 @@ class ThreadTrackers:
     While it has users, its trackers see backward passes, until their threads end.
 
     keeps_ended: whether `trackers` has those of threads that have ended.
-    running: those of threads that have not.
+    running: the trackers of threads that have not ended.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class ThreadTrackers:
         return hooks
 
     def acquire_for(self, owner: object) -> None:
-        """Have a user more, until `release_for`, or until `owner` dies."""
+        """Count `owner` as a user, until `release_for`, or until it dies."""
         attachments.attach(self._passes, owner)
 
     def release_for(self, owner: object) -> None:
@@ -72,8 +72,8 @@ class ThreadTrackers:
         attachments.detach(self._passes, owner)
 
     def ended(self, tracker: Tracker) -> None:
-        """Its thread has ended."""
-        # In place: another thread may just add its own. It may not be there yet.
+        """The thread of `tracker` has ended."""
+        # In place: another thread may be adding its own. `tracker` may be missing.
         with suppress(ValueError):
             self.running.remove(tracker)
         if not self.keeps_ended:
@@ -81,13 +81,13 @@ class ThreadTrackers:
                 self.trackers.remove(tracker)
 
     def trackers_of_passes(self) -> list[Tracker]:
-        """Those that want to see backward passes."""
+        """The running trackers that want to see backward passes."""
         return [tracker for tracker in self.running if tracker.measures_backward]
 
 
 class _SeenPasses(Attachment):
-    """Shows backward passes to some trackers. It does not hold them: their hook may
-    hold the module that is the user."""
+    """Shows backward passes to the trackers of some threads. It holds no trackers:
+    their hook may hold the module that is the user."""
 
     def __init__(self, threads: ThreadTrackers) -> None:
         super().__init__()
@@ -116,7 +116,8 @@ def _show_passes(tracker: Tracker) -> None:
 
 
 class _Lifetime:
-    """Dies with a thread, whose number is then given to other threads."""
+    """Dies with a thread, and retires its tracker: the thread's number may then be
+    given to another thread."""
 
     def __init__(self, tracker: Tracker, threads: ThreadTrackers) -> None:
         self._tracker = tracker

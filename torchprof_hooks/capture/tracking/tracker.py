@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 
 
 class Tracker(ThreadCalls):
-    """Measures what one thread does: modules, and what it is made of otherwise.
+    """Measures what one thread does: calls of modules, and what interrupts them.
 
-    It is what torch tells of calls, passes and steps, and who has the others that take
-    part. `make_tracker` puts one together.
+    What is attached to torch tells it of calls, passes and steps, and it holds all
+    other objects that take part in measuring. `make_tracker` puts one together.
 
     A module called while a backward pass runs is being recomputed. Recomputations are
     entries.
@@ -46,10 +46,11 @@ class Tracker(ThreadCalls):
     follows_modules: whether modules are to be shown to it.
     follows_loading: whether modules that are called while data is loaded are calls of
         their own.
-    undivided_passes: how many were not, for nodes of several threads with one number.
+    undivided_passes: how many passes were not divided among their owners, because nodes
+        of several threads had the same number.
     hears_unseen_passes: whether it is to be told of passes that are not started from
-        Python. What tells of them is told of all nodes, which makes these take longer.
-    has_unseen_passes: whether it was told of one.
+        Python. That takes a callback at each node, which slows nodes down.
+    has_unseen_passes: whether it was told of such a pass.
     """
 
     meters: Meters | None
@@ -70,9 +71,9 @@ class Tracker(ThreadCalls):
         self.functions = functions
         self.callbacks = callbacks
         self.follows_modules = follows_modules
-        self.follows_loading = callbacks is not None  # who asks to be told is told
+        self.follows_loading = callbacks is not None  # they are told of all calls
         self.undivided_passes = 0
-        #: Known after the first one, if the core can begin and end them at once.
+        #: Set by the first outermost pass, if the core can begin and end such at once.
         self.outer_passes: OuterPasses | None = None
         self.hears_unseen_passes = self.divides
         self.has_unseen_passes = False
@@ -142,14 +143,14 @@ class Tracker(ThreadCalls):
             self.functions.drop_open_calls()
 
     def begin_recomputation(self) -> None:
-        """A node asks for a tensor that is to be computed again: what is done for that
-        is not the node's time, nor its own."""
+        """A node asks for a tensor that is to be computed again: what that takes is
+        not the time of the node."""
         passes = self.backward
         if self.site.phase == "backward" and passes is not None and passes.divides:
             self.open_entry(self.tree.recomputation_site(self.site))
 
     def end_recomputation(self) -> None:
-        """The tensors are there."""
+        """The tensors that a node asked for are there."""
         for site in self.open_sites():
             if site.is_recomputation:
                 self.leave_entry(site)
@@ -159,8 +160,8 @@ class Tracker(ThreadCalls):
 
     def is_loading(self) -> bool:
         """Whether all that is done now is loading data: transforms may be modules, and
-        a data set may ask a model. It is looked up: an interrupt may have kept us from
-        being told of the end."""
+        a data set may call a model. The Python stack decides: an interrupt may have
+        kept us from being told that loading has ended."""
         if self.site.phase != "data" or self.follows_loading:
             return False
         return is_loading_on_stack()
@@ -170,7 +171,7 @@ class Tracker(ThreadCalls):
         return self.is_loading() or super().looks_away_from(module)
 
     def unwind_to(self, module: torch.nn.Module) -> Site:
-        """See the parent class. What ends while data is loaded did not begin for us."""
+        """See the parent class. While data is loaded, no call was opened either."""
         began_ns = perf_counter_ns()
         if self.is_loading():
             self.site.reading_ns += perf_counter_ns() - began_ns
@@ -197,8 +198,8 @@ class Tracker(ThreadCalls):
                 self.close_entry(self.site)
 
     def begin_closure(self) -> Callable[[], object]:
-        """The optimizer that steps calls the program: that is not its own time. Returns
-        what is to be called at the end."""
+        """The optimizer that steps calls its closure, which is code of the program, and
+        not the optimizer's time. Returns what is to be called at the end."""
         if not self.works_here() or self.site.phase != "optimizer":
             return lambda: None
         site = self.entry_site(OUTSIDE_NAME, "outside")

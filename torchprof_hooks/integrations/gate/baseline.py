@@ -20,14 +20,14 @@ _HEADER: Final = {"format": "torchprof_hooks baseline", "version": 1}
 
 
 class Machine(NamedTuple):
-    """What times depend on besides the code: only those of equal machines are compared.
+    """What times depend on besides the code: only runs on equal machines are compared.
 
     processor: its name, as the system tells it.
-    cores: that the process may use.
-    threads: of torch, within one operation.
+    cores: how many cores the process may use.
+    threads: how many threads torch uses within one operation.
     device: whose times are compared: "cpu", or the name of an accelerator.
     torch, python: versions.
-    core: of the profiler, "native" or "python".
+    core: the core of the profiler, "native" or "python".
     is_traced: whether a debugger, or a tool for coverage, follows each line.
     """
 
@@ -52,16 +52,16 @@ class Low(NamedTuple):
 
     @property
     def own_ns(self) -> int:
-        """Of all phases."""
+        """Nanoseconds in all phases."""
         return sum(self.phases.values())
 
 
 class Run(NamedTuple):
-    """What one process has measured: shortest times, of its steps and of the work that
-    it did in between, which is the same on all machines.
+    """The shortest times that one process has measured, of its steps and of the
+    reference work in between, which is the same on all machines.
 
-    arithmetic_ns, memory_ns: of that work. How long a step takes in relation to it
-        changes less from one day to the next than how long it takes.
+    arithmetic_ns, memory_ns: of the reference work. In relation to these, the time of a
+        step changes less from one day to the next.
     rows: modules of the step, and what else has a row (optimizers), by their names.
     """
 
@@ -85,7 +85,7 @@ class Baseline(NamedTuple):
 
 
 def save(value: Baseline | Run, path: Path) -> None:
-    """Write it to a file, whole or not at all; makes folders.
+    """Write `value` to a file, whole or not at all, and make missing folders.
 
     Raises:
         OSError: the file cannot be written.
@@ -102,8 +102,8 @@ def load(kind: Any, path: Path) -> Any:
     kind: `Baseline` or `Run`.
 
     Raises:
-        ProfileFileError: it is something else, is damaged, or of a newer version.
-        OSError: it cannot be read.
+        ProfileFileError: the file is something else, damaged, or of another version.
+        OSError: the file cannot be read.
     """
     read = read_json(path)
     with content_of(path):

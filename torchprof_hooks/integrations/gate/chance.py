@@ -1,5 +1,5 @@
-"""What the time of a module would be today if its code were as before, and by how much
-chance makes it another one."""
+"""What a module would take now if its code were as before, and by how much its time
+differs by chance."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from math import sqrt
 from statistics import fmean
 from typing import Final, NamedTuple
 
-#: How a module's time follows that of memory, rather than of arithmetic, before
-#: anything is known of it: 0 is not at all, 1 by as much. The value, and its variance.
+#: Prior of the slope with which a module's time follows that of memory, rather than of
+#: arithmetic (0: not at all, 1: by as much): its mean, and its variance.
 _SLOPE, _SLOPE_VARIANCE = 0.35, 0.3**2
-#: Chance from one process to the next, before anything is known of a module: a
-#: variance, and as how many observations that counts. Of recorded processes on a busy
-#: machine; it keeps a few that agree by chance from being taken for more than that.
+#: Prior of the variance from one process to the next, and as how many observations it
+#: counts. It comes from recorded processes on a busy machine, and keeps the estimate
+#: from being too small where a few processes agree by chance.
 _VARIANCE: Final = 0.025**2
 _OBSERVATIONS: Final = 4
-#: The slope depends on the variance, and that on the slope.
+#: The slope depends on the variance, and the variance on the slope.
 _ITERATIONS: Final = 3
 
 
@@ -33,10 +33,10 @@ class Point(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """Of new processes from old ones, as a logarithm.
+    """How new processes differ from old ones, as logarithms.
 
     excess: by how much they took longer than the old code would have taken now.
-    deviation: the standard deviation of that, if there were `runs` new processes.
+    deviation: the standard deviation of `excess`, with `runs` new processes.
     """
 
     excess: float
@@ -48,9 +48,9 @@ def difference(old: Sequence[Point], new: Sequence[Point], runs: int) -> Differe
 
     How fast a machine computes, and how fast its memory is, differ from one process and
     from one hour to the next, by ten per cent where other programs use the same caches.
-    So times are taken to follow both, with a slope that the old processes tell as far
-    as they can (Bayesian linear regression; see any textbook, such as Gelman et al.,
-    Bayesian Data Analysis, chapter 14).
+    So the time of a module is taken to follow both, with a slope that is estimated from
+    the old processes and a prior (Bayesian linear regression; see any textbook, such as
+    Gelman et al., Bayesian Data Analysis, chapter 14).
     """
     at, level = _centre(old)
     now, spent = _centre(new)
@@ -74,7 +74,7 @@ def _centre(points: Sequence[Point]) -> Point:
 
 
 def _squares(points: Sequence[Point], slope: float) -> float:
-    """Of the differences from a line with that slope through their middle."""
+    """The sum of squared distances from the line with this slope through the centre."""
     centre = _centre(points)
     return sum(
         (point.time - centre.time - slope * (point.memory - centre.memory)) ** 2

@@ -1,5 +1,5 @@
-"""Measures a step of a test in a new process: what is chance in one process, such as
-where its memory is, stays the same for as long as it runs."""
+"""Measures a step of a test in a new process: what chance decides for a process, such
+as where its memory is, stays the same for as long as the process runs."""
 
 from __future__ import annotations
 
@@ -13,40 +13,40 @@ from typing import Any, Final, NamedTuple
 
 from torchprof_hooks.integrations.gate.baseline import Run, load
 
-#: Where the new process is to write what it has measured, and of which check.
+#: Variables that tell a new process where to write its result, and of which check.
 _FILE: Final = "TORCHPROF_HOOKS_GATE_FILE"
 _CHECK: Final = "TORCHPROF_HOOKS_GATE_CHECK"
 _LINES: Final = 30
 
 
 class Wanted(NamedTuple):
-    """What a process is to measure for another one."""
+    """What this process is to measure for the one that started it."""
 
     file: Path
     check: str
 
 
 def wanted(environment: Mapping[str, str]) -> Wanted | None:
-    """None if this is no such process."""
+    """What to measure for another process; None if no other one has asked."""
     if _FILE not in environment:
         return None
     return Wanted(Path(environment[_FILE]), environment.get(_CHECK, ""))
 
 
 class FreshProcessError(RuntimeError):
-    """The test did not measure anything in a new process. The message has the end of
-    what it printed."""
+    """The test did not measure anything in a new process. The message quotes the last
+    lines that it printed."""
 
 
 def measure_again(command: Sequence[str], folder: Path, check: str) -> Run:
-    """What a new process measures.
+    """Run a test in a new process, and return what it has measured there.
 
-    command: runs the test.
-    folder: where to start it.
-    check: which of the checks in the test.
+    command: the command that runs the test.
+    folder: the working directory of the process.
+    check: the name of the check to measure, of those in the test.
 
     Raises:
-        FreshProcessError: it has measured nothing.
+        FreshProcessError: the process has measured nothing.
     """
     with tempfile.TemporaryDirectory() as temporary:
         file = Path(temporary) / "run.json"
@@ -72,14 +72,14 @@ def measure_again(command: Sequence[str], folder: Path, check: str) -> Run:
 
 
 def name_in_file(item: Any) -> str:
-    """What a test is called in its file: ``TestNet::test_step[small]``. Its id may have
-    more than that, of pytest-xdist."""
+    """The name of a test in its file: ``TestNet::test_step[small]``. Its node id may
+    have more, added by pytest-xdist."""
     chain = [node.name for node in item.listchain() if node.path == item.path]
     return "::".join(chain[1:])
 
 
 def command_for(item: Any) -> list[str]:
-    """Runs a test alone, with the options of this session of pytest."""
+    """A command that runs a test alone, with the options of this session of pytest."""
     config = item.config
     worker = getattr(config, "workerinput", None)  # of pytest-xdist, which keeps argv
     given = config.invocation_params.args if worker is None else worker["mainargv"][1:]

@@ -35,17 +35,17 @@ from torchprof_hooks.profiles.options import (
     check_text,
 )
 
-#: Under that name, what is to be told in the summary is among a test's properties.
+#: The name of those user properties of a test that the terminal summary shows.
 PROPERTY: Final = "torchprof"
 
 
 class Options(NamedTuple):
-    """What the user wants.
+    """The user's options.
 
     update: whether baselines are measured anew.
     is_strict: whether a test without a baseline fails.
     folder: for baselines; None for one beside each test.
-    runs: how many processes measure a baseline, and what may be slower.
+    runs: how many processes measure a baseline, or a step that may be slower.
     """
 
     update: bool
@@ -55,7 +55,7 @@ class Options(NamedTuple):
 
 
 class PerformanceGate:
-    """What the fixture ``torchprof`` is.
+    """The value of the fixture ``torchprof``.
 
     Example::
 
@@ -83,20 +83,19 @@ class PerformanceGate:
     ) -> None:
         """Fail if the step, or one of its modules, became slower than it was when the
         baseline of this machine was measured, by more than the tolerance and by more
-        than chance explains. Without a baseline, measure and keep one.
+        than chance explains; or if the file of the baseline is not valid. Without a
+        baseline, measure and keep one.
 
         Args:
             step: a training step, or whatever is to stay as fast as it is. It has to do
                 the same in each call, and is called some hundred times.
-            name: of the check, if there are several in the test.
-            tolerance: 0.05 is 5 %: what does not matter.
+            name: the name of the check, if there are several in the test.
+            tolerance: the share by which a step may always be slower: 0.05 is 5 %.
             max_seconds: how long one measurement may take; a quiet machine takes three.
 
         Raises:
-            TypeError, ValueError: a parameter is not what it may be, or there was a
-                check of that name before.
-            ProfileFileError: the file is no baseline, is damaged, or of a newer
-                version.
+            TypeError, ValueError: a parameter has the wrong type or value, or the test
+                has had a check of that name before.
         """
         __tracebackhide__ = True
         check_callable("step", step)

@@ -16,7 +16,7 @@ from torchprof_hooks.integrations.gate.baseline import Machine
 
 
 def this_machine(device: str, core: str) -> Machine:
-    """This one, as it is now: threads may be set by the test."""
+    """This machine as it is now: the test may have set torch's threads."""
     return Machine(
         processor=_processor(),
         cores=_cores(),
@@ -30,7 +30,7 @@ def this_machine(device: str, core: str) -> Machine:
 
 
 def short_name(machine: Machine) -> str:
-    """A few characters that stand for it in the names of files."""
+    """A short hash that stands for a machine in the names of files."""
     return hashlib.sha256(repr(tuple(machine)).encode()).hexdigest()[:8]
 
 
@@ -56,7 +56,7 @@ def _device_name(device: str) -> str:
 
 
 def _is_traced() -> bool:
-    """Python 3.12 has a list of tools as well."""
+    """Whether a tool follows each line, since Python 3.12 maybe by `sys.monitoring`."""
     monitoring = getattr(sys, "monitoring", None)
     tools = (
         [] if monitoring is None else [monitoring.get_tool(each) for each in range(6)]

@@ -1,4 +1,4 @@
-"""Measures a step until the noise is known."""
+"""Measures a step until its shortest times agree."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from torchprof_hooks.profiles.files.collector import without_collections
 from torchprof_hooks.profiles.names import Phase
 from torchprof_hooks.profiles.profile import Profile
 
-#: Rows that a comparison is about: what the program does itself.
+#: Kinds of rows that are compared: what the program does itself.
 _KINDS: Final = ("module", "optimizer", "data", "communication")
 
 _SECOND_NS: Final = 1_000_000_000
-#: Before anything counts.
+#: How long the step is run at least before anything counts, and how often.
 _WARM_UP_NS: Final = _SECOND_NS // 4
 _WARM_UP_STEPS: Final = 3
-#: Shorter steps are made several times in a round.
+#: A round is at least so long: shorter steps are repeated in it.
 _LEAST_ROUND_NS: Final = 1_000_000
-#: A block is so long, and has so many rounds at least.
+#: A block takes at least so long, and has at least so many rounds.
 _BLOCK_NS: Final = _SECOND_NS // 2
 _LEAST_ROUNDS: Final = 8
-#: There are so many blocks, and more until the shortest times of three agree.
+#: There are so many blocks, and then more, until so many agree within this share.
 _LEAST_BLOCKS: Final = 6
 _AGREEING: Final = 3
 _AGREEMENT: Final = 0.03
 
-#: By row and phase, nanoseconds.
+#: Nanoseconds by row and phase.
 _Times = Counter[tuple[str, Phase]]
 
 
@@ -43,12 +43,12 @@ def measure(step: Callable[[], object], max_seconds: float) -> Rounds:
     """The shortest times of a step, and of the reference, which take turns.
 
     Whatever else a machine does makes a step slower, never faster. So the shortest of
-    some hundred times is what the code takes, as soon as it comes up again and again.
-    The parts of a step are looked at one by one: all of it is left alone less often
-    than each of its parts.
+    some hundred times is what the code takes, if it is reached again and again. Each
+    part of a step has a shortest time of its own: a part runs undisturbed more often
+    than the whole step does.
 
     step: does the same in each call; it is called some hundred times.
-    max_seconds: of this, at most, unless a few calls take longer.
+    max_seconds: how long to measure at most, unless a few calls take longer.
     """
     _keep_freed_memory()
     with without_collections():
@@ -66,7 +66,7 @@ class Rounds:
     """Rounds of the reference and a step, in blocks.
 
     repeats: how many steps are in a round.
-    profile: of all of them.
+    profile: the profile of all rounds.
     """
 
     def __init__(self, step: Callable[[], object], repeats: int) -> None:
@@ -82,7 +82,7 @@ class Rounds:
         self._begin()
 
     def _begin(self) -> None:
-        """Whatever is called for the first time is looked up, and named."""
+        """Run rounds that do not count: they look names up, and show the device."""
         with self._profiler:
             self._round()
         devices = self._profiler.profile.devices
@@ -97,14 +97,14 @@ class Rounds:
         return len(self._ratios)
 
     def disagreement(self) -> float:
-        """By how much, as a share, the shortest times of the best three blocks differ:
-        they are shortest times of that many blocks only if the machine was left alone
-        in that many."""
+        """By how much, as a share, the best three blocks differ, each by its shortest
+        times in relation to those of the reference. If they agree, it is likely that
+        all three ran undisturbed."""
         best = sorted(self._ratios)[:_AGREEING]
         return best[-1] / best[0] - 1 if best and best[0] else 0.0
 
     def add_block(self, until_ns: int) -> None:
-        """Some rounds more, not after `until_ns` if there were enough."""
+        """Run another block of rounds; after `until_ns`, none begins but the first."""
         began_ns, rounds = perf_counter_ns(), 0
         steps: _Times = Counter()
         references: _Times = Counter()
@@ -129,7 +129,7 @@ class Rounds:
                 self._step()
 
     def run(self) -> Run:
-        """The shortest times."""
+        """The shortest times of all blocks, those of rows for one step."""
         infos = self.profile.modules
         rows: dict[str, Low] = {}
         for (name, phase), low_ns in sorted(self._lows.items()):
@@ -140,20 +140,20 @@ class Rounds:
         return Run(self._low("Reference.0"), self._low("Reference.1"), rows)
 
     def _low(self, name: str) -> int:
-        """Of a piece of the reference; 1 at least."""
+        """Shortest time of a piece of the reference, in nanoseconds; 1 at least."""
         lows = self._reference_lows.items()
         return max(sum(low_ns for (row, _), low_ns in lows if row == name), 1)
 
 
 def _lower(lows: _Times, others: _Times) -> None:
-    """Keep the lower ones of each."""
+    """Keep in `lows` the lower time of both for each key."""
     for key, time_ns in others.items():
         lows[key] = min(lows.get(key, time_ns), time_ns)
 
 
 def _times(profile: Profile, before: Profile, top: str) -> _Times:
-    """Own times of the rows below an outermost call, since an earlier profile. On a
-    device where it has measured any, which are all if it has."""
+    """Own times of the rows below the outermost call `top`, since the profile `before`:
+    those of the device if any were measured there, else the host's."""
     times: _Times = Counter()
     for key, totals in profile.cells.items():
         path, phase = key
@@ -169,7 +169,7 @@ def _times(profile: Profile, before: Profile, top: str) -> _Times:
 
 
 def _warm_up(step: Callable[[], object]) -> int:
-    """How many steps are long enough for a round."""
+    """Warm up, and return how many steps are long enough for a round."""
     began_ns, steps, shortest_ns = perf_counter_ns(), 0, _LEAST_ROUND_NS
     while steps < _WARM_UP_STEPS or perf_counter_ns() - began_ns < _WARM_UP_NS:
         step_ns = perf_counter_ns()
@@ -180,17 +180,17 @@ def _warm_up(step: Callable[[], object]) -> int:
     return -(-_LEAST_ROUND_NS // shortest_ns)
 
 
-#: Parameters of glibc's ``mallopt``: up to how many free bytes at the end of its memory
-#: it keeps for itself, and from how many bytes on it asks the system for each piece.
+#: Parameters of glibc's ``mallopt``: how many free bytes it keeps at the top of the
+#: heap, and from how many bytes on it maps each block by itself.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 _PLENTY: Final = 1 << 30
 
 
 def _keep_freed_memory() -> None:
-    """Have the C library keep what tensors give back. If it returns that to the system,
-    and whether it does is chance, the next tensor is mapped page by page, and a step
-    takes twice as long. It stays so until the process ends: what the C library did
-    before cannot be asked, and it adapts no more once it has been told."""
+    """Have the C library keep memory that tensors free. Whether it returns memory to
+    the system is chance; if it does, the next tensor is mapped page by page, and a step
+    takes twice as long. This cannot be undone while the process lives: glibc does not
+    tell its settings, and no longer adapts them once they were set."""
     is_linux = sys.platform == "linux"
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if is_linux else None
     if mallopt is not None:

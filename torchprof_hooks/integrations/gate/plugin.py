@@ -1,5 +1,5 @@
-"""The plugin that pytest loads at each start: torch is imported when a test asks for
-the fixture."""
+"""The plugin that pytest loads at each start. It imports torch only when a test asks
+for the fixture."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TITLE = "torchprof"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Options of the command, and of its file."""
+    """Add our options to the command line and the configuration file."""
     group = parser.getgroup(_TITLE, "performance of training steps")
     group.addoption(
         "--torchprof-update",

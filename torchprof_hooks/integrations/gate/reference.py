@@ -1,4 +1,4 @@
-"""Work that is the same in all programs: how fast is the machine just now?"""
+"""Work that is the same in all programs, and shows how fast the machine is just now."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import torch
 from torch import nn
 
 #: Rows of the matrices, numbers of the vectors. A piece takes some tenths of a
-#: millisecond: long enough to be measured, short enough to be left alone now and then
+#: millisecond: long enough to be measured, short enough to run undisturbed now and then
 #: on a machine that does other things, too.
 _ROWS, _NUMBERS = 192, 200_000
 
 
 class Matrices(nn.Module):
-    """Arithmetic."""
+    """Work for the arithmetic units."""
 
     def __init__(self, device: str) -> None:
         super().__init__()
@@ -25,7 +25,7 @@ class Matrices(nn.Module):
 
 
 class Vectors(nn.Module):
-    """Memory."""
+    """Work for the memory."""
 
     def __init__(self, device: str) -> None:
         super().__init__()
@@ -38,10 +38,10 @@ class Vectors(nn.Module):
 
 
 class Reference(nn.Sequential):
-    """Both, each measured by itself: the pieces are modules, so that a profiler
-    measures them as it does the modules of the step, on a device with its clock.
+    """Both kinds of work, each measured by itself: they are modules, so a profiler
+    measures them like the modules of the step, on a device with its clock.
 
-    device: where they work.
+    device: where the work is done.
     """
 
     def __init__(self, device: str = "cpu") -> None:

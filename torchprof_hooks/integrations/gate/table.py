@@ -1,4 +1,4 @@
-"""What a test that has become slower says."""
+"""The message of a test whose step became slower."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torchprof_hooks.reports.table import TextColumn, format_table, plural, wrap
 from torchprof_hooks.reports.units import best_time
 
 _WIDTH: Final = 88
-#: Rows that are not slower: the largest, to compare with.
+#: How many rows that are not slower are shown to compare with: the largest.
 _OTHERS: Final = 5
 _NOTE: Final = (
     "Shortest own times in a step, forward and backward; before: of the baseline, at "
@@ -23,7 +23,7 @@ _NOTE: Final = (
 def failure(verdict: Verdict, path: Path, measured: int) -> str:
     """The rows that became slower, and some that did not.
 
-    measured: in how many processes it was measured.
+    measured: in how many processes the step was measured.
 
     Example::
 

@@ -12,15 +12,15 @@ from torchprof_hooks.integrations.gate.baseline import STEP, Run
 from torchprof_hooks.integrations.gate.chance import Point, difference
 from torchprof_hooks.reports.time_tree import without_numbers
 
-#: Modules that take less of the step are looked at together with those of their kind;
-#: if all of these take less, too, only as parts of the step.
+#: Modules with a smaller share of the step are judged together with those of their
+#: kind; if these have a smaller share even together, only as parts of the step.
 _LEAST_SHARE: Final = 0.02
-#: What does not make a step slower by that much is not told.
+#: A row that does not make the whole step slower by this share is not reported.
 _LEAST_EXCESS: Final = 0.004
-#: So many standard deviations are no chance: a step has many modules, and is tested for
-#: years.
+#: A difference of so many standard deviations is no chance. They are many, since a step
+#: has many modules, and is tested for years.
 _DEVIATIONS: Final = 4.5
-#: Above this part of the limit, it is worth looking at more processes.
+#: Above this part of its limit, a row is worth measuring in more processes.
 _SUSPECT: Final = 0.4
 WHOLE: Final = "(whole step)"
 
@@ -31,9 +31,9 @@ class Row(NamedTuple):
     before_ns: what the code of the baseline would take at the speed that the machine
         has now.
     now_ns: what it takes now. Both are means of processes.
-    limit: as a share: 0.05 is 5 %. What takes longer than `before_ns` by more is
-        slower: the tolerance, or what chance explains.
-    share: of the step, before.
+    limit: by which share `now_ns` may be above `before_ns` (0.05 is 5 %): the largest
+        of the tolerance, of what chance explains, and of what matters to the step.
+    share: the share of the step that the row had before.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Row(NamedTuple):
 
     @property
     def excess(self) -> float:
-        """By how much it is slower, as a share."""
+        """By how much the row is slower, as a share."""
         return self.now_ns / self.before_ns - 1
 
     @property
@@ -53,7 +53,7 @@ class Row(NamedTuple):
 
     @property
     def is_suspect(self) -> bool:
-        """More processes may show that it is slower."""
+        """Whether more processes may show that the row is slower."""
         return self.excess > _SUSPECT * self.limit
 
 
@@ -83,11 +83,10 @@ def judge(
 ) -> Verdict:
     """Compare runs with those of a baseline.
 
-    They are of processes of their own, so what is chance in one of them is not in the
-    next.
+    Each run is that of another process, so that chance makes them differ independently.
 
     tolerance: 0.05 is 5 %.
-    runs: how many new ones there are to be at the end: the limits are for so many.
+    runs: how many new runs there are to be at the end: the limits are for so many.
     """
     then, now = _names(old), _names(new)
     groups = _groups(old, then & now)
@@ -112,7 +111,7 @@ def _row(
     new: Sequence[Run],
     runs: int,
 ) -> Row:
-    """Its limit is chance alone, and its share is not known yet.
+    """A row whose limit is chance alone, and whose share is not known yet.
 
     members: None for all that a run has.
     """
@@ -131,14 +130,14 @@ def _point(run: Run, members: Sequence[str] | None) -> Point:
 
 
 def _time_ns(run: Run, members: Sequence[str] | None) -> int:
-    """Own time of all of them; 1 at least."""
+    """Nanoseconds of own time of all members; 1 at least."""
     names = run.rows if members is None else members
     return max(sum(run.rows[name].own_ns for name in names if name in run.rows), 1)
 
 
 def _place(row: Row) -> tuple[bool, bool, float]:
-    """The whole step is last among what is slower, since whatever is slower is a part
-    of it, and first among the others."""
+    """Sort key: slower rows first. The whole step comes last among these, since they
+    are parts of it, and first among the others."""
     weight = row.now_ns - row.before_ns if row.is_slower else row.share
     return not row.is_slower, row.is_slower == (row.name == WHOLE), -weight
 
@@ -148,7 +147,7 @@ def _names(runs: Iterable[Run]) -> set[str]:
 
 
 def _groups(runs: Sequence[Run], names: Iterable[str]) -> Mapping[str, Sequence[str]]:
-    """By the name of a row of the verdict, the rows of runs that are in it."""
+    """The rows of runs that make up each row of the verdict, by its name."""
     owns = {name: median([_share(run, name) for run in runs]) for name in names}
     owns.pop(STEP, None)  # its own time is no module's: it is a part of the whole
     kinds: defaultdict[str, list[str]] = defaultdict(list)
@@ -163,12 +162,12 @@ def _groups(runs: Sequence[Run], names: Iterable[str]) -> Mapping[str, Sequence[
 
 
 def _kind(runs: Sequence[Run], name: str) -> str:
-    """Layers of one class whose names differ in numbers."""
+    """A name that layers of one class share if theirs differ only in numbers."""
     kind = without_numbers(name)
     classes = (run.rows[name].class_name for run in runs if name in run.rows)
     return name if kind == name else f"{kind}: {next(classes)}"
 
 
 def _share(run: Run, name: str) -> float:
-    """Of a run, what a row takes itself."""
+    """The share that a row's own time has in a run."""
     return _time_ns(run, [name]) / _time_ns(run, None)

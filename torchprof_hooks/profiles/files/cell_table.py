@@ -1,5 +1,5 @@
-"""The cells of a profile as a table: an object with a list for each field of their
-`Totals`, of the records in these, too; and with each name once."""
+"""The cells of a profile as a table: a JSON object with one list for each field of the
+`Totals`, including those of records in it; and with each name once."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from torchprof_hooks.profiles.files.schema import Field, Record, Schema, refuse_
 from torchprof_hooks.profiles.names import Phase
 from torchprof_hooks.profiles.totals import Totals
 
-#: Names in a path: calls inside of each other. Python allows some hundred calls of
-#: modules, unless it was told otherwise; nothing that reads a profile calls itself.
+#: The most names in a path, for calls inside of each other. Python's limit allows some
+#: hundred calls of modules, unless it is raised; no reader of profiles is recursive.
 _DEEPEST: Final = 10_000
 
 #: The field that has the names in paths.
 _NAMES: Final = "names"
 #: The fields that say which cells these are.
 _KEY_FIELDS: Final = (_NAMES, "path", "phase")
-#: Fields that have nothing of times.
+#: Fields that are not about times.
 _NOT_TIMES: Final = {
     *("flops", "used_bytes", "acquired_bytes", "retained_bytes", "peak_bytes"),
     *("traffic_calls", "read_bytes", "written_bytes"),
@@ -64,8 +64,8 @@ def of_cells(schema: Schema) -> Codec:
 
 
 def _columns(record: Record, values: list[Any]) -> Iterator[tuple[str, list[Any]]]:
-    """What records hold, by column; without those whose field is optional and has its
-    default in all."""
+    """The columns of records, without optional fields that have their default in all
+    records."""
     for name, codec, default in record.fields:
         held = [getattr(value, name) for value in values]
         if isinstance(codec, Record):
@@ -158,7 +158,7 @@ def _checked_keys(keys: Iterable[CellKey]) -> tuple[CellKey, ...]:
 
 
 def _of_places(names: tuple[str, ...]) -> Codec:
-    """Paths that have the places of names instead of these."""
+    """For paths that have the positions of `names` instead of the names."""
     wanted = f"the place of one of {len(names)} names"
     places = of_lists(of_numbers(0, len(names), wanted))
 

@@ -16,7 +16,7 @@ short_repr: Final = _REPR.repr
 class DamageError(ValueError):
     """A value that a file must not have, and its place: "cells[3].self_ns is -5".
 
-    item: in which of the contents that were decoded together it is.
+    item: the position of the content with that value, of those decoded together.
     """
 
     def __init__(self, problem: str, place: str = "", item: int = 0) -> None:
@@ -70,8 +70,8 @@ class Codec:
     """Turns values of one type into JSON types, and back.
 
     decode_all: makes the values of all contents of a list: files have thousands of
-        numbers, and a call for each takes long. Raises `DamageError` if no value has
-        one of these contents.
+        numbers, and a call for each takes long. Raises `DamageError` if one of the
+        contents stands for no value.
     """
 
     def __init__(
@@ -122,15 +122,15 @@ _REMEMBERED: Final = 16
 
 
 def remembering(codec: Codec) -> Codec:
-    """The same codec, for values that nobody changes, of which files that are read one
-    after the other have the same: the descriptions of a model, in those of its ranks.
+    """The same codec with a cache, for values that nobody changes, and that files which
+    are read one after the other share: ranks have the same descriptions of modules.
     """
     known: dict[bytes, Any] = {}
 
     def decode(content: Any) -> Any:
         try:
             key = marshal.dumps(content, 2)  # tells 1 from true, as == does not
-        except ValueError:  # no plain JSON: something is given twice
+        except ValueError:  # no plain JSON: `RepeatedFields`
             return codec.decode(content)
         if key not in known:
             found = codec.decode(content)
@@ -143,9 +143,9 @@ def remembering(codec: Codec) -> Codec:
 
 
 def of_plain(are_right: Callable[[list[Any]], bool], wanted: str) -> Codec:
-    """For what JSON has a type for.
+    """For values of a type that JSON has, too.
 
-    are_right: whether all of some contents are.
+    are_right: tells whether all contents of a list are valid.
     wanted: what they have to be, in words.
     """
 
@@ -160,7 +160,7 @@ def of_plain(are_right: Callable[[list[Any]], bool], wanted: str) -> Codec:
 
 
 def have_type(kind: type, contents: list[Any]) -> bool:
-    """Whether that is the type of all of them."""
+    """Whether all contents are of exactly this type."""
     return set(map(type, contents)) == {kind}
 
 

@@ -9,10 +9,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def without_collections() -> Iterator[None]:
-    """Switch it off, in all threads. It goes through all objects of the program again
-    and again, which takes as long as making a report, or reading a thousand files; what
-    these make has no cycles. And it ends objects of the program in whatever thread is
-    running."""
+    """Switch the collector off, in all threads. It would go through all objects of the
+    program again and again, which takes as long as making a report, or reading a
+    thousand files; these make no cycles. And it would finalize objects of the program
+    in whatever thread is running."""
     was_enabled = gc.isenabled()
     try:
         gc.disable()

@@ -19,7 +19,7 @@ _BIG_BITS: Final = 126
 
 
 class Whole(NamedTuple):
-    """A whole number, of so many bits; below zero only if it is signed."""
+    """A whole number of at most `bits` bits; below zero only if it is signed."""
 
     bits: int = _BITS
     is_signed: bool = False
@@ -38,7 +38,7 @@ DERIVED: Final = Mark("derived")
 
 #: A number of times, nanoseconds or bytes.
 Count = Annotated[int, Whole()]
-#: The same where it may be below zero, such as allocated less freed bytes.
+#: A count that may be below zero, such as allocated less freed bytes.
 Signed = Annotated[int, Whole(is_signed=True)]
 #: Squares of nanoseconds, or floating-point operations.
 BigCount = Annotated[int, Whole(_BIG_BITS)]

@@ -1,6 +1,6 @@
 """The file of the running process, which is written while it runs, and at its end.
 
-What reads and writes files is imported when the first one is written.
+The code that reads and writes files is imported when the first file is written.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     Saveable: TypeAlias = Profile | ProgramProfile
 
-#: Writing more often than that would be all that there is to do.
+#: The shortest time between writes: if it were shorter, nothing else would be done.
 _LEAST_SECS: Final = 0.01
 #: How long to wait for another process that looks at the folder.
 _PATIENCE_S: Final = 1.0
@@ -41,9 +41,9 @@ class OwnFile:
     for rank 1; ``profile-pid4711.json`` where another process has written the first one
     since this one began.
 
-    path: without the rank.
-    sign: where the profile comes from; is told whether it is the last.
-    flush_secs: time between writing it while the program runs, which a thread does.
+    path: the path without the rank.
+    sign: makes the `Provenance` of a profile, given whether it is the last one.
+    flush_secs: time between two writes while the program runs; a thread writes.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class OwnFile:
 
     def _begin(self) -> None:
         self._pid = os.getpid()
-        self._own: Path | None = None  # when it has been written
+        self._own: Path | None = None  # known once the file has been written
         self._lock = threading.Lock()
         self._writing: _Writing | None = None
 
@@ -82,10 +82,10 @@ class OwnFile:
             self._writing.is_due.set()
 
     def finish(self, profile: Saveable) -> None:
-        """Write it for the last time, or until `keep_writing` is called again.
+        """Write `profile`, and nothing after it until `keep_writing` is called again.
 
         Raises:
-            OSError: it cannot be written.
+            OSError: the file cannot be written.
         """
         self._renew_in_fork()
         if self._writing is not None:
@@ -102,7 +102,7 @@ class OwnFile:
             with self._lock:
                 if writing.is_over:
                     return  # the last one is there
-                with suppress(Exception):  # the end will tell
+                with suppress(Exception):  # the last write raises, in `finish`
                     self._write(self._make(), has_ended=False)
 
     def _write(self, profile: Saveable, *, has_ended: bool) -> None:
@@ -128,7 +128,7 @@ def rank_path(path: Path, provenance: Provenance) -> Path:
 
 
 def _free_path(path: Path, provenance: Provenance) -> Path:
-    """One that no other process has written to since this one began."""
+    """A path that no other process has written to since this one began."""
     from torchprof_hooks.profiles.files.profile_file import provenance_of
 
     path = rank_path(path, provenance)
@@ -149,8 +149,9 @@ def _with(path: Path, suffix: str) -> Path:
 
 @contextmanager
 def _alone_in(folder: Path) -> Iterator[None]:
-    """Of the processes that look which names are free in a folder, one at a time does.
-    Where there are no locks, or one is held for too long, it is done all the same."""
+    """Lock a folder, so that only one process at a time looks for a free name in it.
+    Where there are no locks, or one is held for too long, the block runs all the same.
+    """
     try:
         import fcntl
     except ImportError:  # Windows

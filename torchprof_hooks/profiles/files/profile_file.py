@@ -26,8 +26,8 @@ Version 5::
                "device_overhead_ns": [...],
                "used_bytes": [...], ...}}
 
-A number in a path is the place of a name among "names". The file of a whole program has
-a field more; the rest is the profile of all its steps::
+A number in a path is the position of a name in "names". The file of a whole program has
+one field more; the rest is the profile of all its steps::
 
     {..., "program": {"message": ..., "program_ns": ..., "overhead_ns": ...,
                       "has_warm_up": ..., "not_replayed": ...,
@@ -78,9 +78,9 @@ if TYPE_CHECKING:
     from torchprof_hooks.profiles.profile import Profile
     from torchprof_hooks.profiles.program.program_profile import ProgramProfile
 
-#: The field that the file of a whole program has besides.
+#: The additional field in the file of a whole program.
 _PROGRAM: Final = "program"
-#: The field that says where either comes from.
+#: The field that says which processes a file comes from.
 _PROVENANCE: Final = "provenance"
 
 
@@ -113,7 +113,7 @@ def load_program(
     if _PROGRAM not in content:
         raise ProfileFileError(f"{path} is not the profile of a whole program")
     program = content.pop(_PROGRAM)
-    _decoded(whole, path, content)  # who reads a part of a damaged file is told, too
+    _decoded(whole, path, content)  # damage in the rest of the file is told, too
     return _program(kind, path, program, content)
 
 
@@ -121,8 +121,8 @@ def load_most(
     program: type[ProgramProfile], profile: type[Profile], path: str | Path
 ) -> ProgramProfile | Profile:
     """The profile of a whole program, if the file has one; otherwise the profile. Only
-    what is returned is looked at; of a program with later steps, the cells of the first
-    one are left out, which is half of a file, and of others what has nothing of times.
+    what is returned is checked. Of a program with later steps, the cells of the first
+    one, half of a file, are left out; of all other cells, what is not about times.
 
     Raises: as `load`.
     """
@@ -162,10 +162,10 @@ def is_program(path: str | Path) -> bool:
 
 
 def check(profile: Profile) -> None:
-    """Look whether a file can hold all of a profile.
+    """Check whether a file can hold all of a profile.
 
     Raises:
-        ValueError: it has a number that is too large, for example.
+        ValueError: it cannot: a number is too large, for example.
     """
     SCHEMA.of(type(profile)).decode(_to_json(profile))
 
@@ -209,8 +209,8 @@ def _decoded(kind: Any, path: str | Path, content: Any) -> Any:
 
 
 def _of_outputs(schema: Schema) -> Codec:
-    """An output as a list, ``["c", 12, "float32", [3]]``, or ``["v", 0]`` where its
-    type is not known: there are many."""
+    """An output as a list, since there are many: ``["c", 12, "float32", [3]]``, or
+    ``["v", 0]`` where its type is not known."""
     record = Record(schema, Output)
 
     def encode(value: Output) -> list[Any]:

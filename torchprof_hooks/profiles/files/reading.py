@@ -1,4 +1,4 @@
-"""Files with one JSON object, whose errors name them."""
+"""Files with one JSON object; errors name the file."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def read_json(path: str | Path) -> Any:
 
 @contextmanager
 def content_of(path: str | Path) -> Iterator[None]:
-    """What is wrong with the content of a file is a `ProfileFileError` with its path,
-    in the block in which it is looked at."""
+    """In this block, errors in the content of a file become a `ProfileFileError` with
+    the path of the file."""
     try:
         yield
     except DamageError as damage:

@@ -62,7 +62,7 @@ class Record(Codec):
 
     @cached_property
     def fields(self) -> list[Field]:
-        """Those that may be in a file, in order."""
+        """The fields that may be in a file, in order."""
         # Not before it is needed: a record may have records of its own kind inside.
         found = []
         for name, hint in get_type_hints(self._kind, include_extras=True).items():
@@ -74,7 +74,7 @@ class Record(Codec):
 
     @cached_property
     def _defaults(self) -> dict[str, Any]:
-        """Of all fields, in the order of arguments that make a record."""
+        """The defaults of all fields, in the order of the constructor's arguments."""
         if not is_dataclass(self._kind):
             defaults = self._kind._field_defaults
             return {name: defaults.get(name, MISSING) for name in self._kind._fields}
@@ -109,7 +109,7 @@ class Record(Codec):
         return self.made_of(columns, len(contents))
 
     def made_of(self, columns: Mapping[str, Sequence[Any]], count: int) -> list[Any]:
-        """So many records of the values of their fields; others have their default."""
+        """`count` records from columns of values; other fields have their default."""
         arguments = (
             columns[name] if name in columns else repeat(default, count)
             for name, default in self._defaults.items()
@@ -155,7 +155,7 @@ class Schema:
     def _make(self, hint: Any) -> Codec:
         if hint in self._special:
             return self._special[hint](self)
-        origin = get_origin(hint)  # through which a type with marks shows its own names
+        origin = get_origin(hint)  # `Annotated` shows the attributes of its type, too
         if origin is None and (is_dataclass(hint) or hasattr(hint, "_fields")):
             return Record(self, hint)
         return self._generic(hint, origin, get_args(hint))

@@ -1,14 +1,14 @@
 """Versions of the format, and how files of old ones become files of the newest.
 
-Version 5 has cells as a table, which had the name of each number in each cell; it
-leaves out aliases and "compiled" where there is nothing of that; and the phase
-"garbage", whose time was that of whatever ran.
+Version 5 has cells as a table (before, each cell had the name of each number), and the
+phase "garbage" (before, its time was that of whatever ran). It leaves out aliases and
+"compiled" where they are empty.
 Version 4 has the times of steps, and the phases "waiting", "communication" and
-"compiling", whose time was that of whoever waited, or was compiled; says of an own time
-that it is not below zero, leaves out what a name has nothing of (implementation,
-inputs, place), and names format and version once per file.
-Version 3 has the phase "data", whose time was in "outside"; operations, what measuring
-took, implementations and inputs. Version 2 has memory and functions.
+"compiling" (before, their time was that of whatever waited, or was compiled). Own times
+are not below zero; implementation, inputs and place are left out where they are empty;
+format and version are named once per file.
+Version 3 has the phase "data" (before, its time was in "outside"), operations, what
+measuring took, implementations and inputs. Version 2 has memory and functions.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ VERSION: Final = 5
 
 #: The first version that names format and version once per file.
 _ONE_HEADER: Final = 4
-#: What cells had before version 5; what they had where it was not 0 (of memory: where
-#: any of it was not 0).
+#: Fields of all cells before version 5; and those that cells had only where they were
+#: not 0 (of memory: where one of them was not 0).
 _FIELDS: Final = (
     *("path", "phase", "calls", "self_ns", "min_ns", "max_ns", "duration_ns"),
     *("squares_ns2", "device_self_ns"),
@@ -81,7 +81,7 @@ def settle_debts(content: dict[str, Any]) -> None:
 
 
 def _bound_first(first: dict[str, Any], every: dict[str, Any]) -> None:
-    """Own times of first steps are then not below zero either, nor above all."""
+    """Keep own times of first steps between 0 and those of all steps, too."""
     most = dict(zip(_keys(every), every["self_ns"], strict=True))
     first["self_ns"][:] = [
         min(max(own_ns, 0), most[key])

@@ -17,7 +17,7 @@ _OPEN_FILES: Final = ("/dev/fd/", "/dev/std", "/proc/")
 
 @contextmanager
 def replaced_file(path: str | Path) -> Iterator[TextIO]:
-    """A text file in UTF-8 to write to, which takes its place when the block is left: a
+    """A text file in UTF-8 to write to, which gets its name when the block is left: a
     file that was there is replaced only when all of the new one is written, and stays
     if that fails.
 
@@ -36,7 +36,7 @@ def replaced_file(path: str | Path) -> Iterator[TextIO]:
     target = Path(os.path.realpath(path))
     if there is not None and not os.access(target, os.W_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
-    import secrets  # and much with it: not where a program begins
+    import secrets  # not at the top: it imports much, which would delay programs
 
     # A short name: the longest ones leave no room for more characters.
     temporary = target.with_name(f".{secrets.token_hex(8)}.tmp")
@@ -51,7 +51,8 @@ def replaced_file(path: str | Path) -> Iterator[TextIO]:
 
 
 def _opened(path: str | Path, flags: int) -> TextIO:
-    """Names of files and classes can have characters that no encoding has."""
+    """Open a text file. What UTF-8 cannot encode becomes an escape: names of files and
+    classes can have such characters."""
     descriptor = os.open(path, os.O_WRONLY | flags, 0o666)
     return open(descriptor, "w", encoding="utf-8", errors="backslashreplace")
 
@@ -74,8 +75,8 @@ def _is_written_through(path: str | Path, there: os.stat_result | None) -> bool:
 
 
 def _take_over(descriptor: int, there: os.stat_result) -> None:
-    """Mode and, as far as that is allowed, owner and group; nothing on Windows, which
-    has neither."""
+    """Give a new file the mode and, as far as that is allowed, the owner and group of
+    the one that was there; not on Windows, which has neither."""
     if not (hasattr(os, "fchown") and hasattr(os, "fchmod")):
         return
     own = os.fstat(descriptor)

@@ -17,20 +17,20 @@ if TYPE_CHECKING:
 
 
 class Roofline(NamedTuple):
-    """Where functions are below the roof of a device, by their own time and bytes, in
-    the phases in which the bytes of all calls are known.
+    """How close functions come to the roof of a device, by own time and bytes, in the
+    phases in which the bytes of all calls are known.
 
     traffic_calls: calls in these phases.
-    read_bytes, written_bytes: see `Traffic`. Both are 0 where views are all there is.
+    read_bytes, written_bytes: see `Traffic`. Both are 0 if all calls return views.
     intensity: floating-point operations per byte; None where torch has no formula for
-        the operations (those are functions that take few for each element).
+        the operations (of functions that do few operations per element).
     bound: "compute" if operations are the roof: the intensity is that of the device
         (its operations per second by the bytes of its memory per second) or above it.
         "memory" if bytes are, as they always are without products. "" if the device is
         not known, or nothing is moved.
     reached: the share of that roof that is reached: of the device's operations per
-        second, or of the bytes of its memory per second. It is above 1 where what is
-        read is in a cache. None where it is not known.
+        second, or of the bytes of its memory per second. It is above 1 where inputs are
+        in a cache. None where it is not known.
     """
 
     traffic_calls: int
@@ -42,7 +42,7 @@ class Roofline(NamedTuple):
 
 
 def roofline_of(profile: Profile, phases: Iterable[Totals]) -> Roofline | None:
-    """Of a row in these phases; None if bytes are known in none of them."""
+    """The roofline of a row in `phases`; None if bytes are known in none of them."""
     known = [t for t in phases if t.calls and t.traffic.traffic_calls == t.calls]
     if not known:
         return None

@@ -26,9 +26,8 @@ _Site = tuple[str, str]
 
 
 def with_ranges(profile: Profile) -> Profile:
-    """The same numbers, with one name for calls at one place that differ in lengths
-    that
-    vary: ``linear(32x[5..97]x64, 64x64)``.
+    """The same numbers, with one name for calls at one place that differ only in
+    lengths that vary: ``linear(32x[5..97]x64, 64x64)``.
 
     Calls by optimizers keep their names: shapes of parameters do not vary.
     """
@@ -61,7 +60,7 @@ def _names_with_ranges(profile: Profile) -> dict[_Site, str]:
 
 
 def _sites(path: Chain, infos: Infos) -> Iterator[_Site]:
-    """The calls in a chain."""
+    """For each call in a chain, the module around it, and its name."""
     around = _OPTIMIZER if infos[path[0]].kind == "optimizer" else ""
     for name in path:
         if infos[name].kind == "module":

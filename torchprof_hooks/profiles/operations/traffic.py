@@ -15,10 +15,10 @@ class Traffic(NamedTuple):
     Caches and copies inside of a function are not looked at, so a real kernel may move
     more. A function that returns a view of its input moves nothing.
 
-    traffic_calls: calls of which it is known; of the others, nothing is counted.
+    traffic_calls: calls whose bytes are known; of the others, nothing is counted.
     read_bytes: bytes of the inputs. A tensor that is expanded counts as if it had all
-        its elements. Whether one is given twice, as in ``x * x``, is looked at in the
-        first call of its kind; it counts once.
+        its elements. One that is given twice, as in ``x * x``, counts once; the first
+        call of a kind shows whether that is so.
     written_bytes: bytes of the outputs.
     """
 
@@ -28,11 +28,11 @@ class Traffic(NamedTuple):
 
     @property
     def moved_bytes(self) -> int:
-        """Read and written."""
+        """Bytes read and written."""
         return self.read_bytes + self.written_bytes
 
     def plus(self, other: Traffic) -> Traffic:
-        """That of both."""
+        """The traffic of both."""
         # Mostly, there is none.
         if other is NO_TRAFFIC:
             return self
@@ -41,25 +41,25 @@ class Traffic(NamedTuple):
         return Traffic(*map(add, self, other))
 
     def minus(self, other: Traffic) -> Traffic:
-        """What is left without that of some of the calls."""
+        """This traffic less that of some of the calls, `other`."""
         if other == NO_TRAFFIC:
             return self
         return Traffic(*map(sub, self, other))
 
     def scaled(self, factor: float) -> Traffic:
-        """That of so many times the calls."""
+        """The traffic of `factor` times as many calls."""
         if self == NO_TRAFFIC:
             return self
         return Traffic(*(round(number * factor) for number in self))
 
     def share(self, some: int, most: int) -> Traffic:
-        """That of `some` of `most` calls, which are alike."""
+        """The traffic of `some` of `most` calls, which are alike."""
         if self == NO_TRAFFIC:
             return self
         return Traffic(*(number * some // most for number in self))
 
     def within(self, whole: Traffic) -> Traffic:
-        """The same, but for numbers that are above those of `whole`."""
+        """This traffic, with each number that is above that of `whole` cut to it."""
         return self if self == NO_TRAFFIC else Traffic(*map(min, self, whole))
 
 

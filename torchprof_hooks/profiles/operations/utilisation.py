@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from torchprof_hooks.profiles.profile import Profile
     from torchprof_hooks.profiles.rows import Row
 
-#: Bytes of a number. Where the inputs of a product differ, it is computed in the
-#: narrowest.
+#: Bytes of a number. Where the inputs of a product differ in type, it is computed in
+#: the narrowest.
 _WIDTHS: Final = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 
 
@@ -31,7 +31,7 @@ class Bandwidth:
     """How fast the memory of a device is.
 
     bytes_per_second: read and written, taken together.
-    source: whose word that is.
+    source: where the number comes from.
     """
 
     bytes_per_second: BigCount
@@ -43,7 +43,7 @@ class Peak:
     """The most that a device can do.
 
     flops: floating-point operations per second, without sparsity.
-    source: whose word that is.
+    source: where the number comes from.
     bandwidth: how fast its memory is, None if that is not known.
     """
 
@@ -77,8 +77,8 @@ class Rated:
 
     def roofline(self, row: Row) -> Roofline | None:
         """What bounds a row of functions or of call sites: compute or memory; None if
-        it is not known how many bytes they move. How fast the CPU is, the reports of
-        a profiler measure: elsewhere, nothing is said to bound its functions.
+        it is not known how many bytes they move. The speed of the CPU is measured only
+        for the reports of a profiler: elsewhere, its functions have no bound.
 
         Args:
             row: of ``rows(by="function")`` or ``rows(by="call")``.
@@ -94,8 +94,9 @@ class Rated:
 
     @property
     def items_per_second(self) -> float:
-        """Items in a step by the mean time of a step, of all but the first of a run if
-        there are others; 0.0 where either is not known. Of merged runs: of each."""
+        """Items in a step by the mean time of a step (without the first of a run, if
+        there are others); 0.0 where either is not known. Merged runs do not add up: it
+        is the rate of one, on average."""
         profile = self._reported_profile()
         times = profile.step_times
         step_ns = times.mean_ns if times.later_steps else times.first_mean_ns
@@ -120,8 +121,9 @@ def of_profile(profile: Profile) -> Utilisation | None:
 
 
 def of_row(profile: Profile, row: Row) -> Utilisation | None:
-    """Of the calls of a row with those that they made: operations in the time of these
-    calls, on the device's clock if there is one. None as for `Profile.utilisation`."""
+    """The utilisation in the calls of a row, inner calls included: their operations in
+    their time, on the device's clock if it was read. None as in `Profile.utilisation`.
+    """
     if profile.peak is None or not row.flops_cumulative:
         return None
     again = row.phases["recompute"].flops_cumulative
@@ -149,8 +151,8 @@ def counted_types(profile: Profile) -> tuple[str, str]:
 
 
 def _types_of_product(info: ModuleInfo) -> list[tuple[str, str]]:
-    """Those of its inputs, and what autocast makes of them: of single precision, never
-    of double (see torch's page on autocast)."""
+    """The types of a product's inputs, and the type to which autocast converts them: it
+    converts single precision, never double (see torch's page on autocast)."""
     inputs = (kind.partition("@") for kind in info.inputs)
     types = [(name, device) for name, _, device in inputs if name in _WIDTHS]
     made = [name for name in info.autocast.split("|") if name in _WIDTHS]
@@ -163,7 +165,8 @@ def _width(found: tuple[str, str]) -> tuple[int, str, str]:
 
 
 def higher(one: Peak | None, other: Peak | None) -> Peak | None:
-    """The peak of merged runs, whatever their order: no share is told too high."""
+    """The peak of merged runs, whatever their order: the higher one, so that no share
+    is reported too high."""
     both = [peak for peak in (one, other) if peak]
     if not both:
         return None

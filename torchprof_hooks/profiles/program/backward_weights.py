@@ -1,4 +1,4 @@
-"""How much backward there is for what was seen of it, by outermost modules."""
+"""Weights of the backward of outermost modules, for estimates of all steps."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from torchprof_hooks.profiles.profile import Profile
 
 
 def backward_weights(seen: Profile, parts: Sequence[Profile]) -> dict[str, float]:
-    """How many training calls of each outermost module there are in `parts`, which are
-    all steps, for each in those that were looked into; in proportion to the mean.
+    """For each outermost module, how many training calls there are in all steps
+    (`parts`) per call in those that were looked into (`seen`), relative to the mean.
 
-    Only looking into modules shows whose a backward is, and the longer steps are, the
-    more of them are looked into. Empty where one module has all of it.
+    Only where modules are looked into does it show whose a backward is, and of longer
+    steps, more are looked into. Empty where only one module has a backward.
     """
     untrained: dict[str, int] = {}
     trained = set()

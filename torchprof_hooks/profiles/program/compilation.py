@@ -13,19 +13,19 @@ from torchprof_hooks.profiles.program.compile_stages import CompileStage, stages
 #: The part of a graph that was compiled; "run" is a choice made while it ran
 #: (autotuning, CUDA graphs).
 GraphKind = Literal["forward", "backward", "run"]
-#: Whether it was taken from a cache; "" if none was asked, or torch does not say.
+#: Whether a graph was taken from a cache; "" if none was asked, or torch does not say.
 CacheAnswer = Literal["hit", "miss", ""]
 
 
 class CompiledGraph(NamedTuple):
     """One compilation, of which torch has kept a record.
 
-    function, place: the code that it was of: "forward", "train.py:31".
-    compile_id: torch's number of it: of the code, and of the time it was compiled.
+    function, place: the code that was compiled: "forward", "train.py:31".
+    compile_id: torch's number of the compilation: that of the code comes first.
     start_ns, ns: when it began, since the epoch, and how long it took.
     operations: nodes of the graph that call something; None if torch does not say.
-    recompile_reason: what had changed, if it was not the first of the code.
-    failure: why it gave up. The code then runs as it was written.
+    recompile_reason: what had changed, if the code had been compiled before.
+    failure: why torch gave up. The code then runs as it was written.
     """
 
     function: str
@@ -44,7 +44,7 @@ class GraphBreak(NamedTuple):
     """Code that torch.compile left to Python, which splits a graph in two.
 
     place: of the code; "" if torch has forgotten it.
-    times: how often it was come to, in all compilations.
+    times: how often compiling came to it, in all compilations.
     """
 
     function: str
@@ -79,11 +79,10 @@ class CompilationSummary:
     stages: where its time went. They do not overlap.
     overlapping: what else torch has timed, by torch's names; all of it is inside of
         stages, or was done meanwhile by other threads.
-    timed: compilations that `stages` are of.
-    graphs: the last compilations; torch keeps a record of so many (64, unless told
-        otherwise).
-    first_ns: duration of the first compilation that `stages` are of, by which it is
-        seen whether torch has begun to count anew.
+    timed: how many compilations are in `stages`.
+    graphs: the last compilations: torch keeps records of 64, unless told otherwise.
+    first_ns: duration of the first compilation in `stages`. If it differs later, torch
+        has begun to count anew.
 
     ``torch._dynamo.reset()`` clears `stages`, `overlapping` and the places of graph
     breaks. The records, the reasons of graph breaks and the use of caches survive it.
@@ -117,17 +116,17 @@ class CompilationSummary:
 
     @property
     def compilations(self) -> int:
-        """How many there were, at least."""
+        """How many compilations there were, at least."""
         return max(self.timed, self._recorded)
 
     @property
     def unrecorded(self) -> int:
-        """How many of them torch has dropped the record of."""
+        """How many compilations torch has dropped its record of."""
         return self.compilations - self._recorded
 
     @property
     def untimed(self) -> int:
-        """How many of them the stages of were cleared."""
+        """How many compilations are no more in `stages`, which were cleared."""
         return self.compilations - self.timed
 
     @property

@@ -8,7 +8,7 @@ from typing import Final
 
 from torchprof_hooks.profiles.files.fields import Count
 
-#: Stages of compiling inside of each other: torch has 4.
+#: How deep stages may be inside of each other: those of torch are 4 deep.
 _DEEPEST: Final = 16
 
 

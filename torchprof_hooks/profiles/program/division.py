@@ -1,4 +1,4 @@
-"""The time of all steps of a program, divided as in those that were seen closely."""
+"""The time of all steps of a program, divided as in those that were looked into."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ from torchprof_hooks.profiles.totals import Totals
 Part = tuple[str, Phase]
 #: What measuring took.
 _PROFILER: Final[Part] = (PROFILER_NAME, "profiler")
-#: A part, and whether it is the functions in it, or all else.
+#: A part, and whether this is the functions in the part, or all else in it.
 _Group = tuple[Part, bool]
 
 
 class Division:
-    """An estimate of all steps: time in each part of the program is that of all steps;
-    it is divided as in steps that were seen closely; both without the time that
-    measuring took.
+    """An estimate of all steps. The time of each part of the program is known in all of
+    them; inside of a part, it is divided as in the steps that were looked into. Both
+    are without the time that measuring took.
 
-    parts: the profiles of all steps, which are not merged before somebody asks: what
-        compares a thousand ranks needs their sums alone.
-    seen: of those that were seen closely; it is among the parts.
-    ratio: how many steps there are for each that was seen.
+    parts: the profiles of all steps. They are merged only on demand: to compare a
+        thousand ranks, their sums are enough.
+    seen: the profile of the steps that were looked into; it is among the parts.
+    ratio: how many steps there are for each that was looked into.
     weights: see `backward_weights`; {} if calls are not known in all steps.
     """
 
@@ -78,8 +78,8 @@ class Division:
         return times
 
     def profile(self) -> Profile:
-        """The same with calls and all else that is known of cells. The numbers of calls
-        of a part are in proportion to its own."""
+        """The estimate with calls and all else that is known of cells. Calls inside of
+        a part are scaled like the calls of the part itself."""
         pattern = self._seen.corrected()
         cells: dict[CellKey, Totals] = {}
         for key, totals in pattern.cells.items():
@@ -107,7 +107,7 @@ class Division:
 
     @cached_property
     def modules(self) -> Infos:
-        """What the names in cells are."""
+        """Descriptions of the names in cells."""
         return {**self.measured.modules, **UNSAMPLED_INFOS, **self._infos}
 
     def _part_times(self) -> Counter[Part]:
@@ -124,7 +124,7 @@ class Division:
         return _part(key, self._infos), is_function
 
     def _weight(self, key: CellKey) -> float:
-        """Of a cell among others of its part."""
+        """The weight of a cell among those of its part (see `backward_weights`)."""
         path, phase = key
         return self._weights.get(path[0], 1.0) if phase in BACKWARD_PHASES else 1.0
 
@@ -165,7 +165,7 @@ class Division:
 
     @cached_property
     def _seen_as_a_whole(self) -> Mapping[CellKey, Totals]:
-        """Cells of parts that were never seen from close by."""
+        """Cells of parts that are in no step that was looked into."""
         found: dict[CellKey, Totals] = {}
         unseen = {p for p in self._wanted if (p, False) not in self._factors}
         for profile in self._parts if unseen else ():
@@ -189,7 +189,7 @@ def _calls(profile: Profile, key: CellKey) -> int:
 
 
 def parts_of(profile: Profile) -> set[Part]:
-    """Those that have cells."""
+    """The parts of the program that have cells."""
     return {_part(key, profile.modules) for key in profile.cells}
 
 

@@ -1,4 +1,4 @@
-"""What steps that were seen show of others: all that does not come once."""
+"""What steps that were looked into tell of others: all that happens in each step."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from torchprof_hooks.profiles.totals import Totals
 _OUTSIDE: Final[CellKey] = ((OUTSIDE_NAME,), "outside")
 #: Phases that differ from step to step.
 _OF_FEW_STEPS: Final = ("profiler", "compiling", "garbage")
-#: Those that are known where nothing else is.
+#: Phases that are known even in steps that were only counted.
 _FIXED: Final = ("profiler", "garbage")
 
 
 def usual(profile: Profile) -> dict[CellKey, Totals]:
-    """Its cells, but for phases that differ from step to step, and for what came after
-    the last step, outside of modules: saving the model, for example."""
+    """The cells of a profile, without phases that differ from step to step, and without
+    what came after the last step, outside of modules: saving the model, for example."""
     cells = {
         key: totals
         for key, totals in profile.cells.items()
@@ -35,7 +35,7 @@ def usual(profile: Profile) -> dict[CellKey, Totals]:
 
 
 def usual_ns(profile: Profile) -> int:
-    """The time of these."""
+    """The time of the `usual` cells."""
     return sum(totals.self_ns for totals in usual(profile).values())
 
 
@@ -55,8 +55,8 @@ def fixed_cells(profile: Profile) -> dict[CellKey, Totals]:
 
 
 def scaled(totals: Totals, time: float, calls: float) -> Totals:
-    """Totals of so many times as many calls, which took so many times as long together:
-    how calls differ from their mean is the same, in parts of it."""
+    """Totals of `calls` times as many calls, which took `time` times as long together.
+    How far calls differ from their mean stays the same, in relation to the mean."""
     squares = time**2 / calls if calls else 0.0
     return Totals(  # every cell needs it, and `replace` takes three times as long
         round(totals.calls * calls),
@@ -78,8 +78,8 @@ def scaled(totals: Totals, time: float, calls: float) -> Totals:
 
 
 def cut(cells: Mapping[CellKey, Totals], most_ns: int) -> dict[CellKey, Totals]:
-    """Cells whose times are in the same proportions, and no more than that together;
-    they were more."""
+    """Cells whose times, which are too long together, are cut to `most_ns` in sum, in
+    the same proportions."""
     all_ns = sum(totals.self_ns for totals in cells.values())
     return {
         key: replace(totals, self_ns=totals.self_ns * most_ns // all_ns)

@@ -1,5 +1,5 @@
-"""Facts about a program besides its times. They are small: programs import them while
-they run, and all else when they end."""
+"""Facts about a program besides its times. The module is small: programs import it
+while they run, and the rest of a `ProgramProfile` when they end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class OptimizerFacts(NamedTuple):
     name: its class.
     parameters: how many tensors it steps.
     can_fuse, is_fused: whether there is a fused form of it, and it is used.
-    device: kind of the device that they are all on ("cpu", "cuda"), else "".
+    device: kind of the device that all parameters are on ("cpu", "cuda"), else "".
     """
 
     name: str

@@ -35,10 +35,10 @@ class ProgramProfile:
     replay: the memory of one step.
     not_replayed: why there is no replay.
     facts: what tips need to know besides times.
-    rates: what MFU and items per second are found with. An estimate has them, and not
-        what was measured: operations were counted in some of its steps alone.
+    rates: what MFU and items per second are computed from. Only the estimate has them:
+        in what was measured, operations were counted in some of the steps alone.
     device_idle: how much devices idled in one step, None if that was not asked for.
-    provenance: see `Profile`; files have it there.
+    provenance: see `Profile`, of which it is a part in files.
     """
 
     message: str
@@ -55,7 +55,8 @@ class ProgramProfile:
     provenance: Annotated[Processes, DERIVED] = field(default=(), compare=False)
 
     def save(self, path: str | Path) -> None:
-        """Write it to a file that `Profile.load` reads, too (see `Profile.save`).
+        """Write the profile to a file that `Profile.load` reads, too (see
+        `Profile.save`).
 
         Raises:
             OSError: the file cannot be written.
@@ -119,8 +120,8 @@ class ProgramProfile:
 
     @cached_property
     def part_times_ns(self) -> dict[str, int]:
-        """By name, what the modules (and profiled functions) took that were called from
-        outside of all others, with all that belongs to them; the most expensive first.
+        """The time of each module (or profiled function) that was called from outside
+        of all others, with all that belongs to it, by name; the most expensive first.
         """
         times: dict[str, int] = {}
         profile = self.by_module

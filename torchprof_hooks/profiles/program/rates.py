@@ -12,7 +12,7 @@ from torchprof_hooks.profiles.profile import Profile
 
 @dataclass(frozen=True, slots=True)
 class ProgramRates:
-    """What a user has said, or a device's data sheet.
+    """What the user, or the data sheet of the device, says about rates.
 
     peak: the most operations per second that the device can do, None if unknown.
     items_per_step: tokens, samples or the like, 0 if nobody said.
@@ -22,7 +22,7 @@ class ProgramRates:
     items_per_step: Annotated[Count, OPTIONAL] = 0
 
     def added(self, estimate: Profile) -> Profile:
-        """An estimate of all steps, in which functions were looked at, with them."""
+        """An estimate of all steps, as if functions had been measured, with rates."""
         items = self.items_per_step * estimate.steps
         return replace(estimate, peak=self.peak, items=items)
 

@@ -15,26 +15,27 @@ from torchprof_hooks.profiles.program.unseen_steps import (
     with_rest,
 )
 
-#: Up to which time of the program for each node what takes time is calling functions,
-#: of which as many come to each node in all steps. Above it, it is the work inside of
-#: them, which depends on what they are given.
+#: Up to this time of the program per node, calling functions is what takes time, and in
+#: all steps as many calls come to a node. Above it, the work inside of functions does,
+#: which depends on their inputs.
 _SHORT_NS: Final = 100_000
-#: How much faster or slower than around the steps that were seen a machine is in the
-#: mean of all. It is other work of the program that takes more.
+#: How much slower, or faster, a machine can be in the mean of all steps than around
+#: those that were seen. If the difference is larger, it is other work of the program.
 _MOST_SLOWER: Final = 1.5
 
 
 def imagined_by_nodes(counted: Stratum, seen: Stratum) -> Profile | None:
-    """The profile of training steps that were only counted, as it would be if to each
-    node came as much time in modules, backward, optimizers and so on as in those that
-    were seen; or more, where nodes took more than they did around these; but phases
-    that were timed, and what was watched, took what they did. Of the time that is left,
-    up to twice as much as in these is outside of all; of the rest nothing is known.
+    """The profile of training steps that were only counted, estimated by nodes: each is
+    taken to cost as much time in modules, backward, optimizers and so on as in the
+    steps that were seen; or more, if nodes took longer than around these. Phases that
+    were timed, and calls that were watched, keep their own times. Of the time that is
+    left, up to twice as much as in the seen steps counts as outside of modules; of the
+    rest nothing is known.
 
-    Steps are of any number of calls then, and it does not matter what measuring took of
-    the time between calls, which is not known well where they are short.
+    So steps may have any number of calls, and it does not matter how much of the time
+    between calls measuring took, which is not known well where calls are short.
 
-    None where time does not go with nodes: see `imagined` for these.
+    None where time does not go with nodes: see `imagined` for such steps.
     """
     if not (counted.is_of_training and seen.is_of_training):
         return None
@@ -70,7 +71,7 @@ def imagined_by_nodes(counted: Stratum, seen: Stratum) -> Profile | None:
 
 
 def _slower(took_ns: float, unseen_ns: int) -> float:
-    """How much slower the machine was. Both times are of as many nodes."""
+    """How much slower the machine was. Both times are for the same number of nodes."""
     slower = took_ns / unseen_ns if unseen_ns else 1.0
     return slower if 1 / _MOST_SLOWER < slower < _MOST_SLOWER else 1.0
 

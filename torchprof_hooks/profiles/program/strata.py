@@ -1,5 +1,5 @@
 """The steps of a program by how closely they were measured, and estimates of all steps
-by those that were measured closely."""
+from those that were measured closely."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _NO_STEPS: Final = Stratum()
 class Strata:
     """All steps of a program, and its evaluation calls, which count as steps here.
 
-    warm_up: the first one, with evaluation calls before it. phases, modules, functions:
-        those after it, by how closely they were looked at; of modules called from
-        outside of all others, and of optimizers and backward passes, all in these are
+    warm_up: the first step, with evaluation calls before it. phases, modules,
+        functions: later steps, by what was measured in them. In all of these, each
+        call of an outermost module, each optimizer step and each backward pass is
         known.
-    disturbed: steps that something of ours took part in; they say nothing of others.
-    counted: those of which only the end was seen.
+    disturbed: steps that tracing has disturbed; they tell nothing of others.
+    counted: steps of which only the end was seen.
     """
 
     warm_up: Stratum = _NO_STEPS
@@ -45,17 +45,17 @@ class Strata:
 
     @property
     def steps(self) -> int:
-        """How many there were."""
+        """How many steps there were, evaluation calls included."""
         return sum(stratum.steps for stratum in self._all())
 
     @property
     def training_steps(self) -> int:
-        """How many of them are no evaluation calls."""
+        """How many training steps there were, without evaluation calls."""
         return sum(stratum.profile.step_times.steps for stratum in self._all())
 
     @property
     def overhead_ns(self) -> int:
-        """What measuring took in all of them, by what calls cost."""
+        """What measuring took in all steps, estimated by the cost of calls."""
         return sum(stratum.profile.overhead_ns for stratum in self._all())
 
     @property
@@ -75,13 +75,13 @@ class Strata:
         in each.
 
         Time in each part of the program (an outermost module, backward, ...) is that of
-        all steps, without what measuring took (see `Profile.corrected`); in those that
-        were only counted, what it is in others (see `imagined_by_nodes`, `imagined`).
-        It is divided as in those that were looked at closely enough. The numbers of
-        calls of such a part are in proportion to its own. Of what lies in no part like
-        that, nothing is estimated.
+        all steps, without what measuring took (see `Profile.corrected`). Steps that
+        were only counted are estimated first (see `imagined_by_nodes`, `imagined`).
+        Inside of a part, time is divided as in the steps that were looked at closely
+        enough, and calls are scaled like those of the part itself. Parts that are in
+        none of these steps are not divided.
 
-        warm_up: whether the first step is to be in it.
+        warm_up: whether to include the first step.
         """
         estimated = self.division(of_functions=of_functions).profile()
         if not warm_up:
@@ -89,8 +89,8 @@ class Strata:
         return estimated.merge(self.warm_up.profile.corrected())
 
     def division(self, *, of_functions: bool) -> Division:
-        """How that estimate is made, without the first step; what measuring took is on
-        the row "(profiler)"."""
+        """The division behind `estimate`, without the first step; what measuring took
+        is on the row "(profiler)"."""
         close = [self.functions] if of_functions else self._close_enough()
         counted = self.counted._replace(profile=self._imagined())
         seen = _together(close)
@@ -122,15 +122,17 @@ class Strata:
         as_phases = self.phases._replace(unseen_ns=usual_ns(phases))
         close = _together(self._close_enough())
         seen = _together([as_phases, close])
-        # Nor is anything of ours in them: if that is no less, they alone tell more.
+        # Nor does anything of ours run inside of calls there: they alone tell more, if
+        # they have as many nodes, and all parts.
         has_all = _usual_parts(phases) >= _usual_parts(close.profile)
         is_enough = self.phases.nodes >= close.nodes and has_all
         by_nodes = imagined_by_nodes(self.counted, as_phases if is_enough else seen)
         return by_nodes or imagined(self.counted, seen.profile)
 
     def _close_enough(self) -> list[Stratum]:
-        """Where to look for modules. Looking at functions takes time of its own, which
-        falls on some modules more than on others."""
+        """The strata that times of modules are taken from. Steps with functions are
+        taken only if they have parts that others lack: measuring functions costs time,
+        which falls on some modules more than on others."""
         if parts_of(self.functions.profile) <= parts_of(self.modules.profile):
             return [self.modules]
         return [self.modules, self.functions]

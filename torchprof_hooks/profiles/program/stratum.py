@@ -1,4 +1,4 @@
-"""Steps of a program that were looked at alike."""
+"""Steps of a program that were measured equally closely."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Annotated, Final, NamedTuple
 from torchprof_hooks.profiles.files.fields import OPTIONAL, Count
 from torchprof_hooks.profiles.profile import Profile
 
-#: In which part of the time calls of modules may be unknown, to be taken for known.
+#: Calls of modules count as known if they were not watched in up to this share of the
+#: time.
 _MOST_UNWATCHED: Final = 1 / 8
 
 
@@ -16,12 +17,12 @@ class Stratum(NamedTuple):
     The profile has what came after the last one as well.
 
     nodes: how many autograd nodes were made in them; 0 if that is not known.
-    unseen_ns: what they would have taken, had only their ends been seen: to each node
-        as much as in such steps just before. 0 if that is not known.
-    backward_ns, optimizers_ns: what backward passes, and steps of optimizers, took in
-        them, where nothing else is known; 0 if that is not, either.
-    unwatched_ns: of their time, where evaluation calls were not told apart: these are
-        in the training steps that came after them.
+    unseen_ns: what the steps would have taken, had only their ends been seen: per node,
+        as long as in such steps just before. 0 if that is not known.
+    backward_ns, optimizers_ns: what backward passes, and steps of optimizers, took, if
+        these are timed in steps of which nothing else is known; else 0.
+    unwatched_ns: the time in which evaluation calls were not told apart: they are in
+        the training steps that came after them.
     """
 
     profile: Profile = Profile()

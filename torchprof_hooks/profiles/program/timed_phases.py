@@ -1,4 +1,4 @@
-"""Phases whose time is known in steps of which else only the end was seen."""
+"""Phases that were timed in steps of which otherwise only the end was seen."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _WATCHED: Final[tuple[Phase, ...]] = ("forward", "data")
 
 
 class TimedPhases:
-    """Which phases of a pattern were timed in the steps that are to be like it.
+    """The phases of a pattern that were timed in the steps to be estimated by it.
 
-    factors: by what the times of their cells are to be multiplied.
-    left_ns: what all of that leaves of the time of the steps; never more than that.
-    watched: calls of modules from outside, and batches, where these were watched: all
-        of them, as they were; or as many as in all of the time, if in a part of it they
-        were not.
+    factors: for each timed phase, by what the times of its cells are multiplied.
+    left_ns: the time that these phases, watched calls and `fixed_cells` leave.
+    watched: the cells of outermost modules' calls, and of batches, where these were
+        watched: as they were, or scaled up to all of the time if they were watched only
+        in a part of it.
     """
 
     def __init__(self, counted: Stratum, pattern: Mapping[CellKey, Totals]) -> None:
@@ -32,7 +32,7 @@ class TimedPhases:
         seen_ns: Counter[Phase] = Counter()
         for (_, phase), totals in pattern.items():
             seen_ns[phase] += totals.self_ns
-        # What a pass waits for other processes is not told apart there.
+        # Where a pass is timed, its waiting for other processes is not told apart.
         if not (seen_ns["waiting"] or seen_ns["communication"]):
             self._add(BACKWARD_PHASES, counted.backward_ns, seen_ns)
         self._add(("optimizer",), counted.optimizers_ns, seen_ns)
@@ -41,12 +41,12 @@ class TimedPhases:
 
     @property
     def watched_phases(self) -> tuple[Phase, ...]:
-        """Those of which all is known."""
+        """Phases of which all cells are known, since they were watched."""
         return _WATCHED if self.watched else ()
 
     @property
     def watched_ns(self) -> int:
-        """What those calls took."""
+        """What the watched calls took."""
         return sum(totals.self_ns for totals in self.watched.values())
 
     def _watched_in(self, counted: Stratum) -> dict[CellKey, Totals]:
@@ -59,12 +59,12 @@ class TimedPhases:
         return {key: scaled(t, ratio, ratio) for key, t in watched.items()}
 
     def within_ns(self, steps_ns: int) -> float:
-        """What they took in so much of the time of the steps."""
+        """What the timed phases took in `steps_ns` of the time of all steps."""
         return self._total_ns * min(steps_ns / max(self._steps_ns, 1), 1.0)
 
     def _fit(self, counted: Stratum) -> float:
-        """Cut what was timed in some steps, and is an estimate for all, to what these
-        have room for; what that leaves."""
+        """Cut the times of phases, which are estimates by some steps for all, to what
+        all steps have room for. Returns the time that is left."""
         times = counted.profile.step_times
         known_ns = sum(t.self_ns for t in fixed_cells(counted.profile).values())
         known_ns += self.watched_ns

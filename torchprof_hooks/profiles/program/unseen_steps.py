@@ -52,7 +52,7 @@ _INSIDE: Final = ("forward", *BACKWARD_PHASES)
 class _Known(NamedTuple):
     """How many training steps and evaluation calls there are, and what they took.
 
-    share_of_all: which part of all steps and calls they are.
+    share_of_all: their share of the number of all steps and calls.
     """
 
     steps: int
@@ -66,7 +66,8 @@ class _Known(NamedTuple):
         return self.steps_ns + self.evaluation_ns
 
     def without(self, taken_ns: int) -> _Known:
-        """Where something else has taken so much of it, wherever."""
+        """The same, if something else has taken `taken_ns` of the time, from steps and
+        from calls in proportion."""
         left = 1 - taken_ns / max(self.all_ns, taken_ns, 1)
         return self._replace(
             steps_ns=round(left * self.steps_ns),
@@ -74,8 +75,8 @@ class _Known(NamedTuple):
         )
 
     def with_evaluations_in(self, times: StepTimes) -> _Known:
-        """Where all other steps in `times` have evaluation calls in them: they take as
-        long as these do without."""
+        """The same with all other steps in `times`, as if each had an evaluation call
+        in it, and took as long as the steps known here without that."""
         others = times.later_steps - self.steps
         training_ns = others * self.steps_ns // max(self.steps, 1)
         evaluation_ns = times.later_ns - self.steps_ns - training_ns
@@ -100,8 +101,8 @@ def imagined(counted: Stratum, seen: Profile) -> Profile:
     were like those that were seen: training steps like training steps, and evaluation
     calls like such calls.
 
-    What Python took to look for garbage is that of these steps, and so are what
-    measuring took, the phases that were timed, and what was watched.
+    Garbage collection, what measuring took, the phases that were timed and the calls
+    that were watched keep the times that they had in the counted steps.
     Time of steps that are much longer than all that were seen, and what comes after the
     last step, is on a row of its own: nothing is known of it. Where evaluation calls
     were not watched, they are what makes steps so long, and one may be many.
@@ -128,8 +129,8 @@ def imagined(counted: Stratum, seen: Profile) -> Profile:
 def _share_of_training(
     cells: dict[CellKey, Totals], known: _Known, overhead_ns: int
 ) -> float:
-    """The share of training steps in the time without `overhead_ns`, which measuring
-    has taken from them and from evaluation calls: from many short ones more.
+    """The share of training steps in the time without `overhead_ns`. That is what
+    measuring took from them and from evaluation calls; from many short calls, more.
     """
     in_training_ns = of_known_ns = 0.0
     for key, totals in cells.items():
@@ -184,8 +185,8 @@ def _like(
     seen: _Known,
     timed: TimedPhases,
 ) -> dict[CellKey, Totals]:
-    """training_ns: what the pattern's training steps have taken."""
-    # Training has no more than all of it.
+    """The pattern scaled from `seen` to `found`; training_ns: of its training steps."""
+    # Training took at least the cells that are its own.
     least_ns = sum(
         (_share_in_training(pattern, key) or 0) * totals.self_ns
         for key, totals in pattern.items()
@@ -214,8 +215,8 @@ def _like(
 
 
 def with_rest(counted: Profile, cells: dict[CellKey, Totals], infos: Infos) -> Profile:
-    """The profile with these cells, and what they are, and whatever is missing of its
-    wall time, to the nanosecond."""
+    """`counted` with these cells and descriptions. What they lack of its wall time is
+    booked as not looked into, to the nanosecond."""
     rest_ns = counted.wall_ns - sum(totals.self_ns for totals in cells.values())
     largest = max(cells, key=lambda key: cells[key].self_ns, default=UNSEEN)
     if cells and rest_ns < -min(len(cells), cells[largest].self_ns):

@@ -18,15 +18,15 @@ class Collective(NamedTuple):
     name: "all_reduce", "send", ...; or `BUCKETS_NAME`.
     group: what torch calls the group: "default_pg", "mesh_dp"; "" if it is not known.
     group_size: how many processes are in it, 0 if it is not known.
-    calls: how often it was called; buckets, of gradients.
-    bytes: of the tensors; where a call gets some and gives others, of those that are
-        more: what gathering gives, what scattering gets.
-    call_ns: time in the calls without waiting. Of buckets, none: C++ begins them.
+    calls: how often it was called; of gradients, how many buckets there were.
+    bytes: of the tensors. Where inputs and outputs differ in size, of the larger ones:
+        of what gathering returns, and of what scattering is given.
+    call_ns: time in the calls without waiting. 0 for buckets: C++ begins them.
     waiting_ns: time in which the program waited until they were complete: in the call
         itself, or in ``Work.wait`` later.
-    elapsed_ns: from the begin of each call until it was seen to be complete. With what
-        lies between, if that is waited for later. Of buckets, what torch has measured
-        in some of the passes stands for all.
+    elapsed_ns: from the begin of each call until it was seen to be complete. If the
+        program waits later, what it does until then is included. For buckets, torch
+        measures some of the passes, which stand for all.
     """
 
     name: str
@@ -40,8 +40,8 @@ class Collective(NamedTuple):
 
     @property
     def bytes_per_second(self) -> float | None:
-        """How fast it was, at least: processes that come late, and what was done before
-        waiting, are in the time. None without bytes, or without time."""
+        """How fast the exchange was, at least: the time includes waiting for late
+        processes, and work before waiting. None without bytes, or without time."""
         if not self.bytes or not self.elapsed_ns:
             return None
         return 1e9 * self.bytes / self.elapsed_ns
@@ -51,7 +51,7 @@ Collectives = tuple[Collective, ...]
 
 
 def sum_of(every: Iterable[Collective]) -> Collectives:
-    """Those of one name and group as one, by name."""
+    """The sums of collectives with the same name and group, sorted by name."""
     sums: dict[tuple[str, str, int], Collective] = {}
     for each in every:
         key = each[:3]

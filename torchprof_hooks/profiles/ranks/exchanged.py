@@ -45,19 +45,19 @@ class RankCollective(NamedTuple):
 
     @property
     def last_rank(self) -> int:
-        """The one that waits least: most likely, it comes last."""
+        """The rank that waits least: most likely, it comes last."""
         return self.ranks[self.waiting_ns.index(self.least_ns)]
 
     @property
     def fastest(self) -> float | None:
-        """Bytes per second of the rank that sees most: the others wait for it first.
-        None if they are not known."""
+        """The most bytes per second that a rank sees: others may wait for late ranks in
+        that time. None if no rate is known."""
         return max(self.bytes_per_second, default=None)
 
 
 def exchanged(ranks: Sequence[Rank]) -> tuple[RankCollective, ...]:
-    """What they exchange, by time. What was not called in so many words, and what a
-    rank has called once for all others, is left out with it."""
+    """What the ranks exchange, the most time first. Sums without calls are left out:
+    they have no time per call."""
     found: dict[tuple[str, str, int], list[tuple[int, Collective]]] = {}
     for rank in ranks:
         for each in rank.collectives:

@@ -14,12 +14,12 @@ _MOST: Final = 0.5
 
 
 def peers(ranks: Sequence[Rank]) -> tuple[tuple[int, ...], ...]:
-    """Groups of places in `ranks`, of those that do the same work. Without a device
-    mesh, that are all.
+    """Groups of ranks that do the same work, as indices into `ranks`. Without a device
+    mesh, all ranks are one group.
 
     Along some dimensions of a mesh, ranks do different work: the stages of a pipeline.
-    So ranks are peers that are in the same place in these. Where no rank has a peer,
-    all are compared.
+    So peers are ranks that have the same place in these. If no rank has a peer, all are
+    one group.
     """
     apart = _dimensions_apart(ranks)
     groups: dict[tuple[int, ...], list[int]] = {}
@@ -33,12 +33,12 @@ def peers(ranks: Sequence[Rank]) -> tuple[tuple[int, ...], ...]:
 
 
 def coordinates(rank: Rank) -> dict[str, int]:
-    """Its place in each dimension."""
+    """The place of a rank in each dimension."""
     return {each.dimension: each.place for each in rank.provenance.coordinates}
 
 
 def dimensions(ranks: Sequence[Rank]) -> list[str]:
-    """Those that all ranks have a place in."""
+    """The dimensions in which all ranks have a place."""
     every = [coordinates(rank) for rank in ranks]
     return [name for name in every[0] if all(name in other for other in every)]
 

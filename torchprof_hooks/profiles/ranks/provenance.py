@@ -31,7 +31,7 @@ class Provenance(NamedTuple):
     command: what was run.
     run: the name that the launcher has given to the run, "" if it has none.
     started_ns: when measuring began.
-    written_ns: up to when the profile tells.
+    written_ns: up to when the profile was measured.
     flush_ns: how often the file is written while the program runs; 0: at the end alone.
     has_ended: whether it was written at the end.
     coordinates: places in the dimensions of a ``DeviceMesh``, if there is one that has
@@ -59,12 +59,12 @@ class Provenance(NamedTuple):
         return (self.host, self.pid) == (other.host, other.pid)
 
 
-#: Those whose profiles were merged, or the only one.
+#: The processes whose profiles were merged, or the only one.
 Processes = tuple[Provenance, ...]
 
 
 def all_of(*every: Processes) -> Processes:
-    """The processes of several profiles, each once, with the last moment of each; by
+    """The processes of several profiles, each once, as it was written last; sorted by
     rank."""
     last: dict[tuple[str, int, int], Provenance] = {}
     for each in sorted(found for some in every for found in some):

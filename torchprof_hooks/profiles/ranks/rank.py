@@ -1,4 +1,4 @@
-"""One rank: what its file says that is compared with others."""
+"""One rank: what of its file is compared with other ranks."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class Rank:
     steps: how many training steps have ended.
     step_ns: all that was measured, divided by the steps (by one, if there were none).
     cells: own time by chain of calls and phase. They add up to `step_ns`.
-    infos: what the names in the chains are.
+    infos: descriptions of the names in the chains.
     collectives: what was exchanged in the steps that were looked into.
-    waits: how long it waited, with communication.
+    waits: how long the rank waited for others, communication included.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Rank:
 
     @property
     def number(self) -> int:
-        """Its rank."""
+        """The number of the rank."""
         return self.provenance.rank
 
     @property
@@ -74,7 +74,7 @@ def read_rank(path: Path) -> Rank:
     any, and the first one is known apart.
 
     Raises:
-        ProfileFileError: it is no profile, or does not say of which rank.
+        ProfileFileError: the file is no profile, or does not say of which rank.
         OSError: it cannot be read.
     """
     found = profile_file.load_most(ProgramProfile, Profile, path)
@@ -91,7 +91,7 @@ def read_rank(path: Path) -> Rank:
 
 
 def loop_of(profile: Profile) -> Loop:
-    """Steps of a profile (see `Profile.loop`)."""
+    """The steps of a profile after the first ones, or all if there are no others."""
     own_ns = {key: totals.self_ns for key, totals in profile.cells.items()}
     if profile.first.steps < profile.steps:
         for key, totals in profile.first.cells.items():
@@ -102,14 +102,14 @@ def loop_of(profile: Profile) -> Loop:
 def rank_of(
     name: str, provenance: Processes, loop: Loop, count: int, steps: int | None = None
 ) -> Rank:
-    """A rank.
+    """The rank of a loop, with times per step.
 
     name: of its file.
     count: how many steps the loop has.
-    steps: all of them, if these are not all.
+    steps: how many the run has, if it has more than the loop.
 
     Raises:
-        ProfileFileError: it is of no rank, or of several.
+        ProfileFileError: the profile is of no rank, or of several.
     """
     if not provenance:
         raise ProfileFileError(f"{name} does not say which rank it is of")
@@ -130,7 +130,8 @@ def rank_of(
 
 
 def _waits(times: StepTimes, cells: Mapping[CellKey, float]) -> Waits:
-    """Waiting outside of steps is known as a whole alone."""
+    """How long a rank waits in a step. Where it is not known step by step, only the
+    mean is."""
     if times.waits:
         return waits_of(times.waits)
     waited_ns = sum(ns for (_, phase), ns in cells.items() if phase in WAITING_PHASES)

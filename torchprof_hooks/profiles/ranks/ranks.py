@@ -1,4 +1,4 @@
-"""The ranks of a run: which files of a folder those are, which are left out, and which
+"""The ranks of a run: which files of a folder are theirs, which are left out, and which
 ranks are missing."""
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torchprof_hooks.profiles.ranks.skew import SkewRow, skew_rows
 from torchprof_hooks.profiles.ranks.verdict import Verdict, find_verdict
 from torchprof_hooks.profiles.reportable import ReportableRanks
 
-#: How often files are written that do not say it.
+#: How often a file is taken to be written if it does not say.
 _USUAL_FLUSH_NS = 60_000_000_000
 
 
@@ -29,7 +29,7 @@ class StaleRank(NamedTuple):
     """A rank that was left behind.
 
     age_ns: by how much its file is older than the newest one.
-    steps: how many it has ended.
+    steps: how many steps it has ended.
     has_ended: whether the process wrote it at its end.
     """
 
@@ -44,9 +44,9 @@ class Ranks(ReportableRanks):
     """The ranks of one run, side by side.
 
     ranks: those that have a file, in their order.
-    world_size: how many there are.
-    missing: those that have none.
-    stale: those whose files are older than the others' by more than two flushes.
+    world_size: how many ranks the run has.
+    missing: ranks that have no file.
+    stale: ranks whose files are older than the newest by more than two flushes.
     notes: files that were left out, and why; and what else is to be known.
     """
 
@@ -75,8 +75,8 @@ class Ranks(ReportableRanks):
 
     @cached_property
     def peers(self) -> tuple[tuple[int, ...], ...]:
-        """Groups of places in `ranks`, of those that do the same work: all, unless a
-        device mesh says that some are other stages of a pipeline."""
+        """Groups of ranks that do the same work, as indices into `ranks`: one group,
+        unless a device mesh says that some are other stages of a pipeline."""
         return peers(self.ranks)
 
     @cached_property
@@ -86,9 +86,9 @@ class Ranks(ReportableRanks):
 
     @cached_property
     def verdict(self) -> Verdict:
-        """Which rank the others wait for, and where it spends that. Ranks that are
-        stale are not compared, unless all of them are; others with their peers, and of
-        several verdicts this is the one about most time."""
+        """Which rank the others wait for, and where it spends that time. Stale ranks
+        are left out, unless all are stale. Ranks are compared with their peers only; of
+        the verdicts on several groups of peers, this is the one about most time."""
         stale = {each.rank for each in self.stale}
         live = [rank for rank in self.ranks if rank.number not in stale] or self.ranks
         groups = [[live[place] for place in group] for group in peers(live)]
@@ -168,7 +168,8 @@ def run_of(found: Iterable[Rank], notes: Iterable[str] = ()) -> Ranks:
 
 
 def _is_same_run(one: Provenance, newest: Provenance) -> bool:
-    """Some launchers give each rank other arguments, but none another script."""
+    """Whether a rank is of the same run as the newest one. Of commands, only the script
+    counts: some launchers give each rank other arguments."""
     if _job(one) != _job(newest):
         return False
     return bool(one.run) or one.written_ns >= newest.started_ns
@@ -179,8 +180,8 @@ def _job(one: Provenance) -> tuple[int, str, str]:
 
 
 def _stale(ranks: tuple[Rank, ...]) -> Iterator[StaleRank]:
-    """Those whose files are older than the newest by more than two flushes. A rank that
-    has ended is none of them if no other has made more steps."""
+    """Ranks whose files are older than the newest by more than two flushes. A rank that
+    has ended is not stale if no other has made more steps."""
     newest_ns = max(rank.provenance.written_ns for rank in ranks)
     most = max(rank.steps for rank in ranks)
     for rank in ranks:
@@ -193,7 +194,7 @@ def _stale(ranks: tuple[Rank, ...]) -> Iterator[StaleRank]:
 
 
 def _differences(ranks: tuple[Rank, ...]) -> Iterator[str]:
-    """In what ranks differ that should be the same, or makes rows hard to compare."""
+    """Differences between ranks that should not be, or make rows hard to compare."""
     for what, values in (
         ("torch", {rank.provenance.torch for rank in ranks}),
         ("torchprof_hooks", {rank.provenance.package for rank in ranks}),

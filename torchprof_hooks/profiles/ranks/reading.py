@@ -10,18 +10,18 @@ from torchprof_hooks.profiles.errors import ProfileFileError
 from torchprof_hooks.profiles.files.collector import without_collections
 from torchprof_hooks.profiles.ranks.rank import Rank, read_rank
 
-#: Fewer files are read before other processes have begun.
+#: Fewer files are read sooner here than other processes start.
 _MANY: Final = 64
 #: Files that a process reads at a time. What they have in common is sent once.
 _PART: Final = 32
 
 
 def read_all(paths: Sequence[Path], processes: int) -> list[Rank | str]:
-    """For each file the rank, or why it is none.
+    """For each file its rank, or why it has none.
 
-    processes: so many read at once, if there are many files. They are forks, so more
-        than one is for programs that have one thread. Where there cannot be any, this
-        process reads.
+    processes: how many read at once, if there are many files. They are forked: give
+        more than 1 only in a program with one thread. Where forking is not possible,
+        this process reads.
     """
     found = None
     if processes > 1 and len(paths) >= _MANY:
@@ -33,8 +33,8 @@ def read_all(paths: Sequence[Path], processes: int) -> list[Rank | str]:
 
 
 def _read_in_forks(paths: Sequence[Path], processes: int) -> list[Rank | str] | None:
-    """The same, read by others; None if there cannot be any, or they die."""
-    # Not while the interpreter ends, when rank 0 reads: then it cannot be imported.
+    """What `read_all` returns, read by forks; None if these are impossible, or die."""
+    # Not at the top: rank 0 reads while its interpreter ends, when this import fails.
     from concurrent.futures import process
     from multiprocessing import get_context
 

@@ -32,11 +32,11 @@ class SkewRow:
     not have the row has spent nothing in it.
 
     name, kind, phase: see `Row`.
-    own_ns: of each rank, without what is inside of it.
-    total_ns: the same, with that.
-    places: in these, of ranks that are compared: of the peers (see `peers`) that differ
-        most, if not all are.
-    worst: place of the rank, among these, that spent most itself.
+    own_ns: of each rank, without inner calls.
+    total_ns: of each rank, with inner calls.
+    places: positions, in these lists, of the ranks that are compared: of all, or of the
+        group of peers (see `peers`) that differ most.
+    worst: the position, among these, of the rank with the most own time.
     """
 
     name: str
@@ -126,7 +126,8 @@ class _Place(NamedTuple):
 
 
 def _places(key: CellKey, infos: Infos, by: Grouping) -> Iterable[_Place]:
-    """Found by grouping this cell alone, with a nanosecond in it."""
+    """The rows that a cell counts for, found by grouping a profile of this cell alone,
+    with one nanosecond in it."""
     for row in group_rows({key: Totals(self_ns=1)}, infos, by):
         for phase, totals in row.phases.items():
             if totals.cumulative_ns:

@@ -11,11 +11,11 @@ from torchprof_hooks.profiles.names import Phase
 from torchprof_hooks.profiles.ranks.rank import WAITING_PHASES, Rank
 from torchprof_hooks.profiles.ranks.skew import SkewRow
 
-#: What others wait has to be so many standard errors, and this share of a step, before
-#: a rank is called slow.
+#: Before a rank is called slow, others must wait this many standard errors for it, and
+#: this share of a step.
 _ERRORS: Final = 4.0
 _LEAST_SHARE: Final = 0.05
-#: With fewer steps than that, it has to be this share.
+#: With fewer steps than this, they must wait this share of a step.
 _FEWEST_STEPS: Final = 5
 _SHARE_OF_FEW: Final = 0.5
 #: A row explains why a rank is slow if it has this share of what the others wait for.
@@ -27,7 +27,7 @@ _NO_REASONS: Final = (*WAITING_PHASES, "profiler")
 class Reason(NamedTuple):
     """Where the slow rank spends what others wait for; nanoseconds per step.
 
-    row, phase: see `Row`; no phase: in all of them.
+    row, phase: see `Row`; None for the sum of all phases.
     is_own: whether the row itself is slow, or the sum of all that it calls.
     spent_ns, others_ns: what the slow rank spends there, and the others (the median).
     """
@@ -41,7 +41,7 @@ class Reason(NamedTuple):
 
     @property
     def excess_ns(self) -> float:
-        """What it spends more."""
+        """How much more the slow rank spends than the others."""
         return self.spent_ns - self.others_ns
 
 
@@ -54,9 +54,9 @@ class Verdict(NamedTuple):
 
     rank: the one that the others wait for, None if there is none.
     also: ranks that are as slow.
-    lost_ns: what the others wait for it (the median of them), or would have to before
-        it were called slow.
-    noise_ns: what they may wait by chance.
+    lost_ns: how much longer the others wait than the rank that waits least (the median
+        of them).
+    noise_ns: how much longer they may wait by chance.
     step_ns: what a step takes.
     waiting_ns: what ranks spend in communication, the median.
     reason: None if no row explains most of it.
@@ -75,9 +75,9 @@ def find_verdict(ranks: Sequence[Rank], rows: Sequence[SkewRow]) -> Verdict:
     """Which rank is slow, and where.
 
     The rank that waits least, while others wait, is the one that they wait for. What
-    all of them spend in communication is no waiting, but what it takes. The others may
-    wait by chance: that is as much as the means of two ranks may differ by, going by
-    how much the waiting differs from step to step (see `waits_of`).
+    all ranks spend in communication is its own cost, no waiting. Chance explains as
+    much waiting as the means of two ranks may differ by, given how much the waiting
+    differs from step to step (see `waits_of`).
 
     rows: by module, of these ranks.
     """
@@ -102,9 +102,9 @@ def find_verdict(ranks: Sequence[Rank], rows: Sequence[SkewRow]) -> Verdict:
 
 
 def _noise_ns(ranks: Sequence[Rank], slow: int, step_ns: float) -> float:
-    """What others may wait for the rank `slow` by chance. Errors add up: when one rank
-    waits longer by chance, the other waits less. Of a few steps, nothing is known of
-    how much they differ."""
+    """How long others may wait for the rank `slow` by chance. Errors add up: when one
+    rank waits longer by chance, the other waits less. A few steps do not show how much
+    steps differ."""
     errors = [rank.waits.error_ns for rank in ranks]
     error_ns = errors.pop(slow) + (median(errors) if errors else 0.0)
     if isinf(error_ns) or min(rank.steps for rank in ranks) < _FEWEST_STEPS:
@@ -115,15 +115,15 @@ def _noise_ns(ranks: Sequence[Rank], slow: int, step_ns: float) -> float:
 def _find_reason(
     rows: Sequence[SkewRow], slow: int, all_slow: set[int], lost_ns: float
 ) -> Reason | None:
-    """The row that has most of what is lost: one that is slow itself, the slowest of
-    them; or else the innermost that is slow with all that it calls, in one phase, or in
-    all of them."""
+    """The row that explains most of what is lost: the slowest of those that are slow
+    themselves; or else the innermost that is slow with all that it calls, in one phase,
+    or in all phases together."""
     least_ns = _EXPLAINS * lost_ns
 
     def reasons(rows: Iterable[_Times], *, is_own: bool) -> Iterator[Reason]:
         for row, phase, times_ns in rows:
             spent_ns = times_ns[slow]
-            if spent_ns >= least_ns:  # or else it is not more than the others spend
+            if spent_ns >= least_ns:  # if not, neither can the excess be
                 others = [ns for n, ns in enumerate(times_ns) if n not in all_slow]
                 found = Reason(
                     *(row.name, row.kind, phase, is_own, spent_ns, median(others))
@@ -143,15 +143,15 @@ def _find_reason(
 
 
 def _innermost(reasons: Sequence[Reason]) -> list[Reason]:
-    """Those whose rows contain none of the others: what is around may by chance have
-    less to do elsewhere."""
+    """The reasons whose rows contain no other reason's: rows around these may have a
+    smaller excess, if by chance they had less to do elsewhere."""
     names = {reason.row for reason in reasons}
     around = {name for name in names if any(n.startswith(f"{name}.") for n in names)}
     return [reason for reason in reasons if reason.row not in around]
 
 
 def _all_phases(rows: Sequence[SkewRow]) -> Iterator[_Times]:
-    """By name, one of the rows, and what each rank spends in all of them."""
+    """For each name, one of its rows, and what each rank spends in all its phases."""
     by_name: dict[str, list[SkewRow]] = {}
     for row in rows:
         by_name.setdefault(row.name, []).append(row)

@@ -11,7 +11,7 @@ from torchprof_hooks.profiles.step_times import Bucket
 #: This share of the steps is left out, those in which a rank waits longest: a busy
 #: machine holds up one rank or another for long, now and then.
 _LEFT_OUT: Final = 0.2
-#: With fewer steps than that, none is.
+#: With fewer steps than this, none is left out.
 _FEW: Final = 8
 
 
@@ -19,7 +19,7 @@ class Waits(NamedTuple):
     """Waiting of a rank in a step, with communication; nanoseconds.
 
     mean_ns: of most steps (see `waits_of`).
-    error_ns: its standard error: how far from that it may be by chance.
+    error_ns: the standard error of the mean: how far off it may be by chance.
     """
 
     mean_ns: float
@@ -29,7 +29,7 @@ class Waits(NamedTuple):
 def waits_of(buckets: Sequence[Bucket]) -> Waits:
     """The trimmed mean of these steps, and its standard error.
 
-    That is of the steps with those that are left out as long as the longest other one
+    The error is computed as if the steps left out were as long as the longest one kept
     (K. K. Yuen, "The two-sample trimmed t for unequal population variances", 1974).
     From few steps, it is not known well how much they differ: the variance of Student's
     t with n - 1 degrees of freedom is (n - 1) / (n - 3).
@@ -47,7 +47,7 @@ def waits_of(buckets: Sequence[Bucket]) -> Waits:
 
 
 def _shortest(buckets: Sequence[Bucket], count: int) -> list[tuple[float, int]]:
-    """So many of the steps: durations, and how many have them."""
+    """The `count` shortest steps: durations, and how many steps have each."""
     found = []
     for _, steps, total_ns in buckets:
         taken = min(steps, count)

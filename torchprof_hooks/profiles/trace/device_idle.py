@@ -93,8 +93,8 @@ def find_device_idle(trace: StepTrace) -> DeviceIdle:
     - After the last activity, what the host did until the end of the step.
 
     Modules are found by time alone: backward of a device runs in threads of the
-    engine, and `StepTrace.modules` has the spans of that, too. So what a thread of the
-    program's own launches is booked on the place of the thread that runs the step.
+    engine, and `StepTrace.modules` has the spans of that, too. So work that another
+    thread of the program launches is booked where the thread of the step is meanwhile.
 
     Without activities, there are no devices.
     """

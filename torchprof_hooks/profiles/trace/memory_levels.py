@@ -19,7 +19,7 @@ class Peak(NamedTuple):
 
 
 class Level(NamedTuple):
-    """What a device held from a moment on, which is counted from the step's begin."""
+    """What a device held from a moment on: `offset_ns` after the begin of the step."""
 
     offset_ns: Count
     size_bytes: Count
@@ -59,8 +59,8 @@ def as_run_peaks(outputs: StepOutputs) -> dict[str, Peak]:
 
 
 def as_run_levels(outputs: StepOutputs) -> dict[str, tuple[Level, ...]]:
-    """By device, how the same level rose and fell during the step, thinned out: of each
-    part of the step, the highest level and the last one are kept."""
+    """By device, how the level of `as_run_peaks` rose and fell during the step, thinned
+    out: of each part of the step, the highest level and the last one are kept."""
     begin_ns, end_ns = outputs.trace.start_ns, outputs.trace.end_ns
     part_ns = max((end_ns - begin_ns) / _PARTS, 1)
     kept: dict[str, dict[int, tuple[Level, Level]]] = {}
@@ -87,7 +87,7 @@ def _as_run(outputs: StepOutputs) -> Iterator[tuple[int, str, int, int]]:
 
 
 def without_inplace_peaks(outputs: StepOutputs) -> dict[str, int]:
-    """By device, the same peak if operations that write in place returned new tensors.
+    """By device, the peak if operations that write in place returned new tensors.
 
     Such an operation would need a second buffer of the size of the whole block from its
     beginning on (of a view, the rest would have to be copied). When it ends, the first
@@ -126,7 +126,7 @@ def _changes(outputs: StepOutputs) -> Iterator[_Change]:
     for number, blocks in outputs.in_place.items():
         operation = outputs.trace.operations[number]
         start_ns = operation.start_ns
-        end_ns = max(operation.end_ns, start_ns + 1)  # not at one moment
+        end_ns = max(operation.end_ns, start_ns + 1)  # it must come after the start
         for block in blocks:
             yield _Change(start_ns, 1, block, 1, 2)
             yield _Change(end_ns, 0, block, 0, 1)

@@ -54,7 +54,7 @@ class DeviceReplay(NamedTuple):
 
     as_run_bytes: see `as_run_peaks`.
     without_inplace_bytes: see `without_inplace_peaks`.
-    without_freeing_bytes: see there.
+    without_freeing_bytes: see the function of that name.
     module, phase, operation: where the peak as it ran was reached; "" for the operation
         if there was none.
     levels: see `as_run_levels`.
@@ -124,8 +124,8 @@ def _devices(outputs: StepOutputs, places: list[Place]) -> Iterator[DeviceReplay
 
 
 def _rows(outputs: StepOutputs, places: list[Place]) -> list[OutputRow]:
-    """The same tensors returned by operations of the same name, in the same module and
-    phase (layers called the same make one row for each)."""
+    """One row for operations of one name that return the same, in one module and phase
+    (so each of several equal layers has rows of its own)."""
     counts: Counter[tuple[Place, str, tuple[Output, ...]]] = Counter()
     for number in outputs.numbers:
         returned = tuple(outputs.of(number))

@@ -24,9 +24,9 @@ OUTSIDE: Final = Place(OUTSIDE_NAME, "outside")
 def find_places(trace: StepTrace) -> list[Place]:
     """For each operation, the innermost module that was running when it began.
 
-    A module's backward begins and ends in hooks on autograd nodes, which the operation
-    of a node is around; so there it counts when the node itself began. What other
-    threads do, except for nodes, no module has asked for.
+    A module's backward begins and ends in hooks on autograd nodes. The operation of a
+    node includes these hooks, so what counts for it is when the node itself began. What
+    other threads do, except for nodes, no module has asked for.
     """
     places = Places(trace.modules)
 
@@ -75,7 +75,7 @@ def _changes(modules: Iterable[ModuleSpan]) -> Iterator[tuple[int, Place]]:
 
 
 def _ended(running: list[ModuleSpan], now_ns: int) -> Iterator[tuple[int, Place]]:
-    """The changes at the ends of what is over."""
+    """The changes at the ends of calls that are over."""
     while running and running[-1].end_ns <= now_ns:
         ended_ns = running.pop().end_ns
         while running and running[-1].end_ns <= ended_ns:

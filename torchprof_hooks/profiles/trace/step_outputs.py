@@ -36,13 +36,13 @@ class Output(NamedTuple):
 class StepOutputs:
     """Outputs of operations that began in the step; a recording may be longer.
 
-    A block is an output of the operation that allocates it, if it outlives this one.
-    If not, it is workspace, and counts nowhere; so do temporary tensors inside of an
+    A block is an output of the operation that allocates it, if the block outlives that.
+    If not, it is workspace, and counts nowhere; nor do temporary tensors inside of an
     operation that is made of others (a custom Function, an autograd node). A block that
     an operation writes to and has not allocated was written in place, by torch's
     declaration of what it writes.
 
-    made: the number of the operation that has allocated a block as an output.
+    made: by block, the number of the operation that has allocated it as an output.
     in_place: by number of the operation, blocks that it has written in place.
     unowned_bytes: what was allocated in the step, but by no operation.
     """
@@ -70,8 +70,8 @@ class StepOutputs:
         self._older = self._sizes_of_older()
 
     def size_bytes(self, block: int) -> int:
-        """Size of a block. Of one that was there before the step and stays, at least
-        that of the tensors that it was first taken as and is written to as."""
+        """Size of a block. If it was there before the step and stays, it is at least as
+        large as the tensors that it was first taken as, and is written to as."""
         known = self._allocated.get(block) or self._freed.get(block)
         return abs(known.size_bytes) if known else self._older.get(block, 0)
 

@@ -53,18 +53,18 @@ class TensorType(NamedTuple):
 class Operation:
     """An outermost operation, with everything inside of it.
 
-    Memory is told apart by blocks: one from being allocated until it is freed; several
-    tensors may be views of one.
+    Memory is known by blocks. A block lasts from its allocation until it is freed;
+    several tensors may be views of it.
 
     thread: the system's number of the thread that ran it.
-    takes: blocks that were there before, as the tensors that the operation took first.
+    takes: blocks that were there before, each as the first tensor of it that was taken.
     writes: blocks that it allocated or changed.
     node: the number of the autograd node that it ran, None if it did not run one.
     gradients: blocks of the gradients that the node was given.
     node_start_ns: when the node began, after the hooks on it.
-    views: blocks that it returned views of, having changed nothing; each as the first
-        tensor taken of it afterwards that is not what the view is of: most likely the
-        view. None if there was none.
+    views: blocks of which it returned views, having changed nothing; each with the
+        first tensor of it that was taken afterwards and is not the view's base: most
+        likely the view. None if there was none.
     """
 
     name: str
@@ -123,8 +123,8 @@ class StepTrace:
     modules: of calls inside each other, the outer one first.
     operations: in the order in which they began.
     passes: backward passes; one may run inside of another.
-    tensors: the tensor type of each block, of those that were seen as tensors.
-    devices: where blocks are that were there before.
+    tensors: the tensor type of each block that was seen as a tensor.
+    devices: on which device each block is that was there before.
     activities: what devices have run, in no order, also before and after the step.
     """
 

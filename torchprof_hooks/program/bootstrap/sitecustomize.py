@@ -13,7 +13,7 @@ def _begin() -> None:
     finally:
         sys.path = path
     path[:] = [entry for entry in path if os.path.abspath(entry or ".") != here]
-    began_ns = handover.BEGAN_NS  # as early as that
+    began_ns = handover.BEGAN_NS  # when `handover` was imported
     told = handover.restore(os.environ)
 
     def begin() -> None:
@@ -22,11 +22,11 @@ def _begin() -> None:
         startup.begin_as_told(told, began_ns)
 
     own = sys.modules.pop("sitecustomize")
-    try:  # what the program would have had in the place of this file
+    try:  # the one that the program would have had without us
         __import__("sitecustomize")
     except ImportError:
         sys.modules["sitecustomize"] = own
-    if "torch" in sys.modules:  # by that
+    if "torch" in sys.modules:  # imported by that one
         begin()
     else:
         wait = after_import.AfterImport("torch", begin, sys.meta_path)

@@ -91,10 +91,10 @@ class _Graph:
             run = self._run
             found = [run[source] for source in self._sources[node] if source in run]
             run[node] = self._newest[operation.thread] = operation
-        return found if operation.gradients else []  # not what was given nothing
+        return found if operation.gradients else []  # no gradients: nothing fed it
 
     def _feeders_of_leaf(self, operation: Operation) -> list[Operation]:
-        # These have no numbers. The engine runs them before all others, so right after
+        # Leaves have no numbers. The engine runs them before all others, so right after
         # the node that was the last to feed them.
         newest = self._newest.get(operation.thread)
         if newest is None or newest.node not in self._feeds_leaf:
@@ -105,9 +105,9 @@ class _Graph:
 def data_flow_events(trace: StepTrace, base_ns: int) -> Iterator[str]:
     """The arrows, as flow events at the beginnings of their operations.
 
-    Perfetto ties an event to the slice that began last, whether or not it is over: at
-    the end of an operation, that would be a part of it. It draws an arrow from the end
-    of one slice to the beginning of the other all the same.
+    Perfetto ties an event to the slice that began last, whether or not that is over: at
+    the end of an operation, to a slice inside of it. It draws an arrow from the end of
+    one slice to the beginning of the other all the same.
     """
     places: dict[int, Place] = {}
     for number, (producer, consumer, carries) in enumerate(arrows(trace), FIRST_NUMBER):

@@ -18,7 +18,7 @@ _CLOSING: Final = re.compile(
     rb'((?:\s*,\s*"[A-Z]+"\s*:\s*\[(?:[\s,]|"(?:[^"\\\n]|\\.)*")*\])*)'
     rb'(\s*,\s*"traceName"\s*:\s*"[^\n]*"\s*)?\s*\}\s*$'
 )
-#: How far from the end that can begin.
+#: How far from the end of the file `_CLOSING` can begin.
 _CLOSING_BYTES: Final = 1 << 14
 
 

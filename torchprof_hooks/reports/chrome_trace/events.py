@@ -15,7 +15,7 @@ quoted: Final = lru_cache(maxsize=1 << 14)(json.dumps)
 class Place:
     """Where events appear: a thread of a process, or a track of its own beside them.
 
-    base_ns: the trace's times count from there.
+    base_ns: the moment from which the trace's times count.
     """
 
     def __init__(self, process: int, thread: int, base_ns: int) -> None:
@@ -71,7 +71,7 @@ class Place:
     def object_event(
         self, phase: str, name: str, number: int, time_ns: int, snapshot: str = ""
     ) -> str:
-        """An object comes to be ("N"), is like that ("O"), or is gone ("D")."""
+        """An object is created ("N"), has this snapshot ("O"), or is deleted ("D")."""
         args = f',"args":{{"snapshot":{snapshot}}}' if snapshot else ""
         return (
             f'{{"ph":"{phase}","cat":"memory","name":{quoted(name)},"id":"{number}",'

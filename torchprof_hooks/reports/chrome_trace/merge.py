@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-#: Rows of one rank begin so far from those of the one before.
+#: How far the process numbers and sort indices of a rank are from those of the next.
 _ROOM: Final = 1_000_000
 #: Phases of events that belong together by their "id": flows, and asynchronous ones.
 _WITH_ID: Final = frozenset("stfbenNOD")
 
 
 def merged_traces(traces: Mapping[int, dict[str, Any]]) -> dict[str, Any]:
-    """One Chrome trace of those of several ranks.
+    """The Chrome traces of several ranks as one.
 
     traces: documents by rank, as `ProfilerHook` writes them.
 
@@ -51,7 +51,7 @@ def _base_ns(rank: int, trace: Any) -> int:
 
 
 def _moved(events: list[Any], rank: int, later_us: float) -> Iterator[dict[str, Any]]:
-    """The events of a rank, in processes of their own, and so much later."""
+    """The events of a rank, in processes of their own, and `later_us` later."""
     processes: dict[Any, int] = {}
     unnamed: dict[int, Any] = {}
     for event in events:

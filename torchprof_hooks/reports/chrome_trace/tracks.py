@@ -11,8 +11,8 @@ from typing import Any, Final
 from torchprof_hooks.profiles.trace.step_trace import Allocation, ModuleSpan, StepTrace
 from torchprof_hooks.reports.chrome_trace.events import Place
 
-#: Added to the number of a thread, it gives that of the track of its modules. Systems
-#: do not number threads that high.
+#: Is added to the number of a thread for that of its track of modules. Systems do not
+#: number threads that high.
 MODULE_TRACK: Final = 1_000_000_000
 
 OBJECT: Final = "Tensor memory"

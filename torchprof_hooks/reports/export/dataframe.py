@@ -24,7 +24,7 @@ def dataframe(profile: Profile, by: Grouping, library: Library | None) -> Any:
 
 
 def _library(wanted: Library | None) -> Any:
-    """Either of two libraries: both make frames of lists by name."""
+    """One of two libraries; both can make a data frame of lists by name."""
     names = get_args(Library) if wanted is None else (wanted,)
     for name in names:
         if find_spec(name) is not None:

@@ -69,8 +69,8 @@ def _record(row: Row, numbers: _Numbers) -> dict[str, Any]:
 
 
 def render_csv(profile: Profile, by: Grouping = "module") -> str:
-    """One line for each row of `Profile.rows(by)` and phase that it has, below one of
-    headers.
+    """One line for each row of `Profile.rows(by)` and each of its phases, below a line
+    of headers.
 
     Raises:
         ValueError: unknown `by`.
@@ -88,7 +88,7 @@ def render_csv(profile: Profile, by: Grouping = "module") -> str:
 
 
 def csv_text(fields: Sequence[str], records: Iterable[dict[str, Any]]) -> str:
-    """A line for each record, below one of the fields."""
+    """A line for each record, below a line with the names of the fields."""
     text = StringIO()
     writer = csv.DictWriter(text, fields, lineterminator="\n")
     writer.writeheader()
@@ -181,8 +181,8 @@ def _phase_records(row: Row, numbers: _Numbers) -> dict[str, dict[str, Any]]:
 
 
 def _numbers_of(profile: Profile) -> _Numbers:
-    """What is told of a row in a phase. Device times, bytes and operations only where
-    they were measured: 0 would say more."""
+    """Makes the numbers of a row in a phase. Device times, bytes and operations are
+    there only if they were measured: a 0 would claim that they were."""
     parts: list[_Numbers] = [_times]
     if profile.devices:
         parts.append(_device_times)

@@ -1,4 +1,4 @@
-"""A profile as numbers with names, for TensorBoard and what is like it."""
+"""A profile as numbers with names, for TensorBoard and similar tools."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ def _of_steps(profile: Profile, before: Profile) -> Iterator[tuple[str, float]]:
 
 
 def _own_times(profile: Profile) -> _Times:
-    """Of phases (by no name) and of layers of a kind, without what measuring took,
-    which is a phase of its own."""
+    """Own times of phases (by the name "") and of layers of a kind, without what
+    measuring took, which is a phase of its own."""
     infos = profile.modules
     kinds: dict[str, str] = {}
     times: _Times = Counter()

@@ -77,12 +77,12 @@ def answer_cards(found: Iterator[Answer]) -> str:
 
 
 def _breakable(name: str) -> str:
-    """Long names may go on in another line behind their dots."""
+    """The name as HTML, in which a line may break after each dot."""
     return re.sub(r"\.(?=\D)", ".<wbr>", escaped(name))
 
 
 def _counted(found: Hottest) -> str:
-    """``12 Linear: ``, of one module nothing."""
+    """``12 Linear: ``; "" for a single module."""
     count = len(found.rows)
     return f"{count_text(count)} {found.kind.class_name}: " * (count > 1)
 

@@ -102,8 +102,7 @@ def _difference(change: Change) -> str:
 
 
 def _by_change(comparison: Comparison) -> Colour:
-    """The colour of the largest change of a module that matters (main.ts has the
-    same)."""
+    """Colours modules by their largest change that matters (as main.ts does)."""
     largest: dict[str, Change] = {}
     for change in comparison.changes:
         known = largest.get(change.name)

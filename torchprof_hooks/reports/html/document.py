@@ -14,7 +14,7 @@ from torchprof_hooks.reports.html.escaping import escaped, script_json
 _PACKAGE: Final = "torchprof_hooks.reports.html"
 
 
-#: For the script, of a page without anything that it could draw.
+#: Data for the script on a page without anything that it could draw.
 _NO_DATA: Final[Mapping[str, object]] = {
     "texts": (),
     "records": (),
@@ -38,8 +38,8 @@ def document(
 ) -> str:
     """The whole page, in ASCII, so that no encoding can spoil it.
 
-    The policy in it has the browser run the one script that we put there, whatever
-    else the page may hold, and fetch nothing.
+    Its content security policy has the browser run only the script that we put there,
+    whatever else the page may hold, and fetch nothing.
 
     title, subtitle: texts.
     data: for the script, as JSON.

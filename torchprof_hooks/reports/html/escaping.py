@@ -7,7 +7,7 @@ import re
 from html import escape
 from typing import Any, Final
 
-#: Characters that HTML forbids, or that are none.
+#: Code points that HTML forbids, or that are no characters.
 _UNPRINTABLE: Final = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]"
 )

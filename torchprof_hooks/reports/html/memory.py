@@ -16,14 +16,14 @@ from torchprof_hooks.reports.html.phases import chart
 from torchprof_hooks.reports.memory_tree import peak_owner
 from torchprof_hooks.reports.source import Source
 
-#: Pixels.
+#: Height of the picture in pixels.
 _HEIGHT: Final = 140
 #: Units of the picture from left to right; it is as wide as its place.
 _WIDTH: Final = 1000
 
 
 def memory_section(source: Source) -> str:
-    """What was measured of it, "" if nothing was."""
+    """What was measured of memory, "" if nothing was."""
     parts = []
     summary, replay = source.measured.memory, source.program.replay
     if summary is not None:

@@ -7,10 +7,10 @@
      "trees": {"modules": [item, ...], "functions": [...]},
      "rows": {"module": [item, ...], "class": [...], ...}}
 
-A text, and the numbers of a row in its phases, stand there once; all others say their
-positions. An item is ``[name, class, kind, like, record, calls, marks, parent]``; that
-of a row has no parent. Numbers of a phase end where only zeros follow. `data.ts` reads
-it.
+Each text, and the numbers of a row in its phases, stand there once; all else refers to
+their positions. An item is ``[name, class, kind, like, record, calls, marks, parent]``;
+that of a row has no parent. Numbers of a phase end where only zeros follow. The reader
+is `data.ts`.
 """
 
 from __future__ import annotations

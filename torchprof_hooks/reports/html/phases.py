@@ -97,7 +97,7 @@ def _steps(profile: Profile) -> Iterator[str]:
 
 def _sentences(profile: Profile) -> Iterator[str]:
     times = profile.step_times
-    if not times.steps:  # of a file that has no more
+    if not times.steps:  # files of old versions have none
         mean = time_text(profile.wall_ns / profile.steps)
         yield f"{plural(profile.steps, 'step')} of {mean}."
         return
@@ -160,7 +160,7 @@ def _durations(times: StepTimes) -> str:
 
 
 def chart(label: str, height: int, drawn: str, low: str, high: str) -> str:
-    """What is drawn above an axis, of which both ends are named."""
+    """A drawing above an axis with labels at both ends."""
     return (
         f'<svg class="chart" width="100%" height="{height + 20}" role="img" '
         f'aria-label="{label}">{drawn}'

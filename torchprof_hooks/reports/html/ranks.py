@@ -70,7 +70,7 @@ def _sections(ranks: Ranks, by: Grouping, max_rows: int) -> Iterator[Section]:
 
 
 def _answers(verdict: Verdict) -> Iterator[Answer]:
-    """Which rank is slow, what that costs the others, and where it spends it."""
+    """Which rank is slow, what that costs the others, and where it spends the time."""
     question = "Which rank do the others wait for?"
     step = time_text(verdict.step_ns)
     noise = f"Up to {time_text(verdict.noise_ns)} may be chance: steps differ."

@@ -32,17 +32,16 @@ class _Frame(NamedTuple):
 #: The class of a frame that gives it its colour.
 Colour = Callable[[Node], str]
 
-#: Shares of the time, own time of all layers of a kind, from which on these are hotter.
-#: (icicle.ts has the same.)
+#: Shares of the time at which layers of a kind become hotter, by the own time of all of
+#: them together. (icicle.ts has the same.)
 _LEVELS: Final = (0.01, 0.03, 0.07, 0.15, 0.3)
 #: What the colours stand for.
 LEVEL_TEXTS: Final = ("less", *(f"{100 * share:g} %" for share in _LEVELS))
 
 
 def by_heat(top: Node) -> Colour:
-    """Colours for what takes how much of all the time below a node. Layers of a kind
-    are as hot as all of them together: a model of many equal ones would have no hot one
-    else."""
+    """Colours by the share of the time below a node. Layers of a kind are as hot as all
+    of them together: otherwise, a model of many equal layers would have no hot one."""
     heat: dict[Kind, int] = {}
     for kind, alike in by_kind(node for _, node in top.walk()).items():
         share = sum(node.self_ns for node in alike) / (top.cumulative_ns or 1)

@@ -20,7 +20,7 @@ _TIMES: Final = (
     table.Column[Row]("own", lambda row: row.self_ns),
     table.Column("device", inclusive_device_time),
 )
-#: Rows that are shown where no script shows as many as one asks for.
+#: Rows that are shown without a script, which would show as many as one asks for.
 _ROWS: Final = 50
 
 

@@ -49,7 +49,7 @@ class Tables(NamedTuple):
         return with_ranges(profile) if by == "call" else profile
 
     def function_rows(self, by: Grouping) -> tuple[Row, ...]:
-        """The rows of that, made once for all of the program."""
+        """The rows of functions; those of the whole program are made once."""
         profile = self.profile(by, of_functions=True)
         if profile is self.program.by_function:
             return self.program.function_rows(by)
@@ -57,8 +57,8 @@ class Tables(NamedTuple):
 
 
 class Item(NamedTuple):
-    """One line: what calls of one name took in one phase, which is a part of the name
-    unless it is forward.
+    """One line: what calls of one name took in one phase. The phase is a part of the
+    name, unless it is forward.
 
     implementation: what runs them: "C", "Py", "C/Py".
     applies: at how many places they are called.

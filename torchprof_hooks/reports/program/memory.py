@@ -26,7 +26,7 @@ _HEADERS: Final = (
     "<phase>",
     "<operation, by the module around it>",
 )
-#: Characters of a list of outputs that others are aligned to.
+#: Characters up to which the column of outputs is aligned.
 _WIDEST_OUTPUTS: Final = 40
 #: Outputs, or runs of equal ones, that are shown of an operation.
 _OUTPUTS_SHOWN: Final = 3

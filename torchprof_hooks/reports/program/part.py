@@ -1,5 +1,5 @@
 """One function of a program (an outermost module, or a profiled function), as a whole;
-and all of them."""
+and the sum of all functions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torchprof_hooks.reports.table import plural
 
 #: The title of a phase that has no title of its own begins so.
 OTHER: Final = "other: "
-#: The titles of phases, in the order in which they are shown; the last one is none.
+#: The titles of phases, in the order in which they are shown; "unseen" is no phase.
 PHASE_TITLES: dict[str, str] = {
     "forward": "forward",
     "backward": "backward",

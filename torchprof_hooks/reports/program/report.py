@@ -39,7 +39,7 @@ class Layout(NamedTuple):
     with_memory: bool = False
 
 
-#: Of tables that are not in Theano's report.
+#: The most characters in a line of tables that Theano's report did not have.
 _WIDEST: Final = 120
 
 Section = tuple[str, Callable[[], str]]
@@ -52,7 +52,7 @@ def program_report(program: ProgramProfile, layout: Layout = DEFAULT) -> str:
     """The report as text. A section that fails says so in its place; the others are not
     lost with it.
 
-    See the page on the report in docs/ for all of one.
+    See docs/exit_report.md for a whole report.
     """
     return "\n\n".join(
         _isolated(title, make) for title, make in _sections(program, layout)
@@ -101,7 +101,7 @@ def _tables(
 
 
 def _communication(program: ProgramProfile, width: int) -> str:
-    """Of the steps that were measured, without the first one."""
+    """What measured steps exchanged, without the first one if others did, too."""
     measured = program.strata.estimate(of_functions=False, warm_up=False).collectives
     found = measured or program.whole.collectives
     lines = collective_lines(found, min(width, _WIDEST))

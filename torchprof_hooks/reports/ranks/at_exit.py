@@ -30,10 +30,10 @@ def final_report(
 
     path: of the profiles, without ranks.
     provenance: of this process.
-    is_hurried: whether they are waited for no longer.
+    is_hurried: whether to wait for the others no longer.
 
     If no file of another rank comes, they may be on machines with folders of their own:
-    then it is the command that shows the report when the files are together.
+    then the text names the command that makes the report when all files are together.
     """
     if provenance.rank or provenance.world_size == 1:
         return ""
@@ -52,8 +52,8 @@ def final_report(
 def _wait(
     files: Iterable[Path], own: Provenance, is_too_late: Callable[[], bool]
 ) -> None:
-    """Until all were written at the end of their processes, or it is too late. There
-    may be a thousand: each is read once, and when it has changed."""
+    """Wait until all files were written at the end of their processes, or it is too
+    late. There may be a thousand files: each is read only when it has changed."""
     waiting = dict.fromkeys(files, 0)
     while waiting and not is_too_late():
         for file, known_ns in list(waiting.items()):
@@ -75,7 +75,7 @@ def _written_ns(file: Path) -> int:
 
 
 def _is_there(file: Path, own: Provenance, *, at_end: bool = False) -> bool:
-    """Whether it was written in this run; at the end of its process."""
+    """Whether a file was written in this run; with `at_end`, as its process ended."""
     try:
         found = provenance_of(file)
     except (OSError, ValueError):

@@ -19,15 +19,16 @@ _TITLE: Final = (
     "What ranks exchange: of a call, on average; least, median, most: how long ranks "
     "wait for it"
 )
-#: Slower than that is not told apart.
+#: Speeds below this are not told apart.
 _LEAST_GB_PER_S = 0.001
 
 
 def collective_lines(collectives: Sequence[Collective], width: int) -> list[str]:
     """A line for each function and group, the longest first; none without any.
 
-    Times are of all calls: in them, and waiting until they are complete, which may be
-    later. GB/s: of a call's bytes, from its begin until it is seen to be complete.
+    Times are sums over all calls: time in the calls, and waiting until they are
+    complete, there or later. GB/s: a call's bytes by the time from its begin until it
+    is seen to be complete.
 
     Example::
 

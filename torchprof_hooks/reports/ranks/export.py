@@ -63,11 +63,11 @@ def ranks_json(
                           "call_ns": [...], "waiting_ns": [...], "last_rank": 2,
                           "bytes_per_second": ...}]}
 
-    Of collectives, calls and bytes are those of all ranks, times are of a call, by
-    rank.
+    Of collectives, calls and bytes are sums over all ranks; times are per call, one for
+    each rank.
 
-    Without a slow rank, the rank, row and phase of the verdict are null; a phase is
-    null, too, if the row is slow in all of them.
+    Without a slow rank, the rank, row and phase of the verdict are null; the phase is
+    null, too, if the row is slow in all phases together.
     """
     verdict = ranks.verdict
     reason = verdict.reason

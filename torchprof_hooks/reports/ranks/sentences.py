@@ -110,7 +110,7 @@ def compared_text(ranks: Ranks) -> str:
 
 
 def absent_texts(ranks: Ranks) -> Iterator[str]:
-    """Ranks that say nothing any more, or never did."""
+    """Warnings about ranks whose files are old, or missing."""
     if ranks.missing:
         yield f"MISSING: there is no file of {ranks_text(ranks.missing)}."
     for stale in ranks.stale:

@@ -27,7 +27,7 @@ from torchprof_hooks.reports.table import (
 
 #: Rows of the table of skews, unless more are asked for.
 ROWS: Final = 10
-#: If there are more ranks, those that wait least and most are shown.
+#: If there are more ranks than this, only those that wait least and most are shown.
 _MOST_RANKS: Final = 16
 _SLOW: Final = "  <- slow"
 #: Skews of less than this share of a step say nothing.
@@ -126,7 +126,7 @@ def _title(ranks: Ranks) -> str:
 
 def skewed_rows(ranks: Ranks, by: Grouping) -> Sequence[SkewRow]:
     """The rows in which ranks differ, the largest differences first. Waiting is left
-    out: it is the consequence of the others."""
+    out: it is the consequence of the other differences."""
     least_ns = _LEAST_SKEW * ranks.verdict.step_ns
     return [
         row

@@ -17,8 +17,8 @@ from torchprof_hooks.reports.source import Source
 from torchprof_hooks.reports.table import plural, printable, shorten
 from torchprof_hooks.reports.units import best_count_format
 
-#: Lines of all tips together, of these where there is little room, and of notes on what
-#: is not as usual.
+#: The most lines of all tips together; how few they become where there is little room;
+#: and the most lines of notes on what is not as usual.
 _MOST_TIPS: Final = 6
 _FEWEST_TIPS: Final = 2
 _MOST_NOTES: Final = 3
@@ -32,7 +32,7 @@ class Content:
 
     source: the loop, or all, if the start-up is not known apart.
     measured: what is to be said of measuring.
-    more: where there is more.
+    more: the methods or options that show more.
     """
 
     source: Source
@@ -41,7 +41,7 @@ class Content:
 
 
 def below(content: Content, width: int) -> Iterator[list[list[Line]]]:
-    """What comes after the modules, shorter each time."""
+    """Versions of the blocks below the modules, each shorter than the one before."""
     source = content.source
     functions = list(function_lines(source, width))
     places, idle = list(place_lines(source, width)), list(_idle(source, width))
@@ -88,7 +88,7 @@ def _memory(source: Source, width: int) -> Iterator[Line]:
 
 
 def _tips(content: Content, width: int, most: int) -> Iterator[Line]:
-    """As many tips as there is room for, in so many lines."""
+    """As many tips as there is room for, in at most `most` lines."""
     left, tips = most, content.source.tips
     for shown, tip in enumerate(tips):
         lines = _wrapped(str(tip), max(width - 5, 1))

@@ -34,13 +34,13 @@ _NAMES_SHOWN: Final = 3
 #: What stands before the line in the description of a module, or a function.
 _NO_PLACE: Final = re.compile(r"(called first|made) at ")
 _COLUMNS: Final = (*OWN_TIMES, Column[Row]("total", lambda row: row.self_ns))
-#: Columns that are left out where there is no room for names, the first first.
+#: Columns that are left out where there is no room for names, in this order.
 _DISPENSABLE: Final = (("recompute",), ("device",), ("forward", "backward"))
 
 
 def function_lines(source: Source, width: int) -> Iterator[Line]:
-    """The functions with the most own time, if functions were measured; on the clock of
-    a device that always has something to do."""
+    """The functions with the most own time, if functions were measured; by the clock of
+    a device if that always has something to do (see `busy_device`)."""
     rows = [row for row in source.rows("function") if row.kind == "function"]
     clock: SortBy = "device" if busy_device(source.functions) else "self"
     shown = largest_first(rows, clock, _COLUMNS)[:_FUNCTIONS_SHOWN]

@@ -31,7 +31,7 @@ from torchprof_hooks.reports.units import format_times
 
 #: Share of the time from which on modules are shown.
 _LEAST_SHARE: Final = 0.01
-#: Kinds of rows that no phase has a line for: modules, and collectives by their names.
+#: Kinds of rows that the lines of phases do not show: modules, and each collective.
 _SHOWN_KINDS: Final = ("module", "communication")
 _MARK: Final = "  <- hottest"
 
@@ -86,7 +86,7 @@ _COLUMNS: Final = (
     Column("device", inclusive_device_time),
     Column[Row]("total", lambda row: row.cumulative_ns),
 )
-#: Columns that are left out where there is no room for names, the first first.
+#: Columns that are left out where there is no room for names, in this order.
 _DISPENSABLE: Final = (("calls",), ("recompute",), ("device",), ("forward", "backward"))
 
 
@@ -150,10 +150,10 @@ def _chosen(tree: Node, hot: Kind | None, max_rows: int, wall_ns: int) -> list[L
 
 
 class _Waiting(NamedTuple):
-    """Layers that may be shown: the first of all that wait is next.
+    """Layers that may be shown: of all that wait, the smallest tuple is next.
 
     is_cold: whether they are neither the hottest nor around these.
-    order: no two have the same.
+    order: no two have the same, so that nothing after it is compared.
     rank: where their line is.
     way: from them to the hottest.
     """
@@ -177,10 +177,10 @@ class _Turn(NamedTuple):
 
 
 def _way_to(hot: Kind, tree: Node) -> list[_Turn]:
-    """The layers around the hottest ones, the outermost first, and these. Of several
-    ways (layers may be called from several places) that with most of their time."""
+    """The layers around the hottest ones, the outermost first, and then these. If they
+    are called from several places, the way on which they take most of their time."""
     own_ns: dict[int, int] = {}
-    for _, node in reversed(list(tree.walk())):  # those below come first
+    for _, node in reversed(list(tree.walk())):  # bottom up: children come first
         below_ns = sum(own_ns[id(child)] for child in node.children)
         own_ns[id(node)] = below_ns + node.self_ns * (kind_of(node) == hot)
 
@@ -190,7 +190,7 @@ def _way_to(hot: Kind, tree: Node) -> list[_Turn]:
         turns = [_Turn(*each) for each in _shown_kinds(nodes).items()]
         times_ns = [sum(own_ns[id(node)] for node in turn.alike) for turn in turns]
         most_ns = max(times_ns, default=0)
-        if most_ns <= 0:  # they are in nothing that has a row
+        if most_ns <= 0:  # the hottest are in nothing that is shown
             return []
         way.append(turns[times_ns.index(most_ns)])
         nodes = [child for node in way[-1].alike for child in node.children]

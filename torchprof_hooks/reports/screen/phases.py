@@ -12,7 +12,7 @@ from torchprof_hooks.reports.screen.line import Line, Style
 from torchprof_hooks.reports.table import TextColumn, share_column, table_lines
 from torchprof_hooks.reports.units import format_times
 
-#: Phases that have a line of their own; what is below them is one line together.
+#: The most lines of phases; in the last one, the shortest phases are together.
 _MOST_PHASES: Final = 6
 _REST: Final = "all else"
 #: Characters of the longest bar.

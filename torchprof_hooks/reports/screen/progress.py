@@ -1,4 +1,4 @@
-"""A bar for work that takes longer than somebody at a terminal waits gladly."""
+"""A progress bar for work that keeps somebody at a terminal waiting."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ T = TypeVar("T")
 
 #: Seconds after which the bar appears.
 DELAY_S: Final = 2.0
-#: Seconds from one picture of it to the next, while nothing is done.
+#: Seconds from one redrawing of the bar to the next, while no task ends.
 _TICK_S: Final = 0.2
 
 
 def with_progress(items: Sequence[T], what: str) -> Iterable[T]:
     """The items, with a bar on standard error that says how many of them are done, if
-    they take long, it is a terminal, and tqdm is installed (the extra ``progress``)."""
+    they take long, standard error is a terminal, and tqdm is installed (the extra
+    ``progress``)."""
     bar = _new_bar()
     if bar is None:
         return items
@@ -30,7 +31,7 @@ def with_progress(items: Sequence[T], what: str) -> Iterable[T]:
 
 
 def wait_with_progress(tasks: Collection[Future[Any]], what: str) -> None:
-    """Wait until all of them are done, with the same bar."""
+    """Wait until all tasks are done, with a bar as in `with_progress`."""
     make = _new_bar()
     if make is None:
         wait(tasks)
@@ -47,7 +48,7 @@ def wait_with_progress(tasks: Collection[Future[Any]], what: str) -> None:
 
 
 def _new_bar() -> Any:
-    """A new bar of tqdm; None where nobody would see it, or tqdm is missing."""
+    """A class of tqdm bars; None where nobody would see one, or tqdm is missing."""
     if not is_terminal(sys.stderr):
         return None
     try:
@@ -56,7 +57,7 @@ def _new_bar() -> Any:
         return None
 
     class Bar(tqdm):  # type: ignore[type-arg]
-        """One without a thread of its own, which cannot be started while Python ends,
+        """A bar without a thread of its own, which cannot be started while Python ends,
         and without a lock that processes share."""
 
         monitor_interval = 0

@@ -41,8 +41,8 @@ from torchprof_hooks.reports.units import best_time
 
 #: Lines of a screen.
 LINES: Final = 40
-#: Lines of the tree of modules, if there is room for them, and those for which others
-#: make room.
+#: Lines of the tree of modules: at most; and those for which other blocks make room, if
+#: the tree has as many.
 _MOST_MODULES: Final = 14
 _FEWEST_MODULES: Final = 6
 

@@ -6,7 +6,7 @@ import os
 import shutil
 from typing import Final, TextIO
 
-#: Columns where nobody says how many there are, and the most that are used.
+#: Columns where it is not known how many there are, and the most that are used.
 WIDTH: Final = 120
 
 
@@ -25,7 +25,7 @@ def width_of(stream: TextIO | None) -> int:
 
 
 def is_terminal(stream: TextIO | None) -> bool:
-    """Whether somebody may look at what is printed to the stream."""
+    """Whether the stream is a terminal, so that somebody may look at it."""
     try:
         return stream is not None and stream.isatty()
     except (AttributeError, ValueError):  # it is less than a file, or closed

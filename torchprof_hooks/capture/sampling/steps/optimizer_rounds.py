@@ -28,16 +28,16 @@ class OptimizerRounds:
     An optimizer that steps for the first time ends a round, too, and is waited for from
     then on; until it dies, or until it has not stepped for so long that it seems to be
     out of use: then the steps of the others were steps of their own. If it does step
-    again, more patience is had from then on, unless it then steps as often itself, with
-    none of the others: they take turns by epochs.
+    again, the patience doubles as soon as another one steps as well; unless, before
+    that, it steps as often itself: then they take turns by epochs.
 
-    Those that step before anybody asks whether the round has ended do so at once, as
-    one for each parameter does in a backward pass: together they end one round at most.
+    Optimizers that step before `ended` is asked again step together, as they do in a
+    backward pass if each parameter has its own: they end one round at most.
 
     Optimizers that others call in their steps do not count.
 
     living: those that have stepped and are not forgotten, by their ids.
-    latest: the ids of those that have stepped since somebody asked for the end.
+    latest: the ids of those that have stepped since `ended` was asked.
     """
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class OptimizerRounds:
         self._stepped: Counter[int] = Counter()  # in this round
         self.latest: set[int] = set()
         self._patience = LEAST_PATIENCE
-        self._returned: set[int] = set()  # ids of some after which no other has stepped
+        self._returned: set[int] = set()  # stepped again after resting, no others since
 
     def knows(self, optimizer: Any) -> bool:
         """Whether `optimizer` has stepped, in another one's steps or not, and is not
@@ -115,7 +115,7 @@ class OptimizerRounds:
         return RoundEnd(steps, is_new)
 
     def _remove(self, key: int) -> None:
-        """Ids are used again."""
+        """Forget the optimizer of this id: ids are used again."""
         self.living.pop(key, None)
         self._stepped.pop(key, None)
         for kept in (self._awaited, self._resting, self.latest, self._returned):

@@ -19,13 +19,13 @@ from torchprof_hooks.capture.torch_names.autograd import next_sequence_number
 from torchprof_hooks.capture.torch_names.modules import any_optimizer_made
 from torchprof_hooks.capture.tracking.tracker import Tracker
 
-#: Calls that made a graph of which no backward pass was seen, or passes that no
-#: optimizer came after, until they are taken for something else than one training step:
-#: so many, or four times those of the longest step so far.
+#: So many calls that made a graph without a backward pass, or passes without a step of
+#: an optimizer, are taken for something else than one training step; or four times as
+#: many as in the longest step so far, if that is more.
 LEAST_LONG: Final = 1024
 #: Evaluations after which the first training step is not waited for any more, although
-#: an optimizer was made: they are looked at closely. Reinforcement learning plays for
-#: thousands before it learns, which would cost a short program several per cent.
+#: an optimizer was made: until then, they are looked at closely. Reinforcement learning
+#: plays thousands before it learns, which would cost a short program several per cent.
 MOST_EVALUATIONS: Final = 64
 
 
@@ -34,8 +34,8 @@ def _nothing(*about: object) -> None:
 
 
 def made_graph(site: Site) -> bool:
-    """Whether the call that has just ended at `site` has. Custom Functions make nodes
-    in any case."""
+    """Whether the call that has just ended at `site` has made a graph. New nodes alone
+    do not tell: custom Functions make some even where gradients are disabled."""
     return torch.is_grad_enabled() and next_sequence_number() != site.low
 
 
@@ -43,20 +43,20 @@ class StepDetector:
     """Follows the steps of one thread and counts them in `counter` (see `StepTimes` for
     what a step is, and `OptimizerRounds` for several optimizers).
 
-    It is told of optimizers' steps and of whatever ends that was called from outside of
-    all. A call in which a graph was made begins a training step, or is a part of the
+    It is told of optimizers' steps, and of the end of whatever was called from outside
+    of all. A call in which a graph was made begins a training step, or is a part of the
     one that runs; a call without, while no training step runs, is an evaluation.
     Optimizers that step inside of a backward pass do so together, at its end.
 
     Without an optimizer of torch's: see `StepsWithoutOptimizer`.
 
-    What does not fit is not waited for without end: graphs that nobody uses are those
-    of an evaluation that forgot ``torch.no_grad()``; and passes without end, after
-    which no optimizer steps, are steps of another one.
+    Nothing is waited for forever. Graphs that no backward pass uses are taken for those
+    of evaluations that forgot ``torch.no_grad()``; and passes after which no optimizer
+    ever steps, for steps of an optimizer that is not torch's.
 
-    on_boundary: called at good moments to look more or less closely from then on:
-        between two steps, when nothing is being called; with whether a training step
-        has ended (else an evaluation).
+    on_boundary: called at good moments to change the level: between two steps, when
+        nothing is being called; with whether a training step has ended (else an
+        evaluation).
     on_first: called when an optimizer has ended the first training step, and again if
         it turns out that the step goes on with another optimizer.
     counter: where steps are counted; may be replaced at a boundary (see `follow`).
@@ -72,8 +72,8 @@ class StepDetector:
         self._on_first = on_first
         self.counter = StepCounter()
         self.rounds = OptimizerRounds()
-        self._began_ns = 0  # the step that is running
-        self._running_ns = 0  # of it, before the last `stop`
+        self._began_ns = 0  # when the running step began
+        self._running_ns = 0  # its time before the last `stop`
         self._is_running = False
         self._steps = 0
         self._has_evaluated = False
@@ -115,9 +115,9 @@ class StepDetector:
             self._is_running = False
 
     def renew(self) -> None:
-        """While time does not count: what `counted` says is the end of a profile, and
-        another one begins; `follow` its tracker. What is known of the program stays,
-        and the first step does not come again."""
+        """After `stop`: a profile ends with what `counted` says, and another begins;
+        call `follow` with its tracker. What is known of the program stays, and the
+        first step does not come again."""
         if self._without_optimizer.held_steps or self._is_last_counted():
             self._steps += self._without_optimizer.held_steps
             self._steps += self._is_last_counted()
@@ -128,7 +128,7 @@ class StepDetector:
             self._steps += 1
 
     def leave_out(self, duration_ns: int) -> None:
-        """Of the step that is running, measuring took so much: it is not counted."""
+        """Do not count this much time of the running step: measuring took it."""
         self._began_ns += duration_ns
         self._without_optimizer.leave_out(duration_ns)
 
@@ -177,7 +177,7 @@ class StepDetector:
         """`optimizer` has made a step of its own."""
         assert self._tracker is not None
         self.rounds.stepped(optimizer)
-        if not self._tracker.passes:  # in one, others may follow
+        if not self._tracker.passes:  # inside of one, more optimizers may step
             self._round_may_end(inside_call, now_ns)
 
     def _round_may_end(self, inside_call: bool, now_ns: int) -> None:
@@ -187,7 +187,7 @@ class StepDetector:
         duration_ns = now_ns - self._began_ns + self._without_optimizer.held_ns
         self._without_optimizer.forget()
         self._begin(now_ns)
-        # An optimizer more in the first round?
+        # Does the first round go on, with one more optimizer?
         if ended.is_new and self._steps == 1 < len(self.rounds.living):
             self.counter.first_ns += duration_ns
         else:
@@ -209,9 +209,9 @@ class StepDetector:
     # Calls
 
     def expects_first_step(self) -> bool:
-        """Whether what is done for the first time in training seems to be still to
-        come, after evaluations: an optimizer was made, and nothing was trained, also
-        not before time counted."""
+        """Whether the first training step seems to be still to come, after evaluations:
+        an optimizer was made, and nothing was trained, not even before this was
+        started."""
         is_first = self._is_in_fresh_thread and not self._has_trained
         is_early = self.counter.evaluations < MOST_EVALUATIONS
         return is_first and is_early and any_optimizer_made()
@@ -304,7 +304,7 @@ class StepDetector:
                 self._on_boundary(True)
 
     def _give_up(self) -> None:
-        """What runs is not one training step."""
+        """What is running is not one training step: count it as what it may be."""
         now_ns, calls, passes = perf_counter_ns(), self._calls, self._passes
         duration_ns = now_ns - self._began_ns
         self._calls = self._passes = 0

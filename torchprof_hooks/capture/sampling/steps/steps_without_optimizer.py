@@ -14,7 +14,7 @@ NO_OPTIMIZER_STEPS: Final = 256
 
 class StepsWithoutOptimizer:
     """Such a step is over when the next forward begins after a backward pass; where no
-    module was called before that, with the pass.
+    module was called before the pass, with the pass.
 
     While an optimizer might still step (one was made, and there were few steps so far)
     these steps are held back: they may turn out to be parts of one step, in which
@@ -35,7 +35,7 @@ class StepsWithoutOptimizer:
         self._pass_ended_ns = self._interruptions_ns = 0
 
     def no_optimizer_is_expected(self) -> bool:
-        """Whether these steps are steps, and no parts of one."""
+        """Whether each of these is a step by itself, not a part of a longer one."""
         if not self._expects_none:
             self._was_one_made = self._was_one_made or any_optimizer_made()
             is_late = self.held_steps >= NO_OPTIMIZER_STEPS
@@ -43,7 +43,7 @@ class StepsWithoutOptimizer:
         return self._expects_none
 
     def hold(self, duration_ns: int, is_first: bool) -> None:
-        """A step has ended that may be a part of one."""
+        """Hold back a step that has ended: it may be a part of a longer one."""
         self.held_ns += duration_ns
         self.held_steps += 1
         self.held.count(duration_ns, is_first=is_first)
@@ -69,7 +69,7 @@ class StepsWithoutOptimizer:
         self._pass_ended_ns, self._interruptions_ns = end_ns, interruptions_ns
 
     def leave_out(self, duration_ns: int) -> None:
-        """Since that pass, measuring took so much: it is not counted."""
+        """Do not count this much time since the last pass: measuring took it."""
         self._pass_ended_ns += duration_ns
 
     def tracker_changed(self, difference_ns: int) -> None:

@@ -33,8 +33,7 @@ class Ends(NamedTuple):
 
 class UntoldEnds:
     """Counts steps and calls with the cursor of a thread, as long as there is nothing
-    to be decided: to tell the detector of each one would be the dearest part of seeing
-    it.
+    to be decided. Telling the detector of each would cost more than seeing it does.
     """
 
     def __init__(self) -> None:
@@ -61,7 +60,7 @@ class UntoldEnds:
     def count(self, tracker: Tracker, evaluations: int, is_idle: bool) -> None:
         """From now on, count the calls that `tracker` is shown.
 
-        evaluations: after so many, it tells of the next one.
+        evaluations: after so many, the tracker tells of the next one.
         is_idle: whether no training step has begun.
         """
         self._tracker = tracker
@@ -70,8 +69,8 @@ class UntoldEnds:
         tracker.graphs_left = LEAST_LONG
 
     def optimizer_stepped(self) -> bool:
-        """The only optimizer has. Returns whether that is to be told of later: not if
-        calls have to be told of before."""
+        """The only optimizer has stepped. Returns whether the detector may be told of
+        it later: not if there are evaluations to be told of before."""
         tracker = self._tracker
         if tracker is None or tracker.evaluations_left != self._evaluations:
             return False

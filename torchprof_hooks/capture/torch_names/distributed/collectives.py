@@ -27,7 +27,7 @@ _NO_COLLECTIVES: Final = frozenset(
     ["init_process_group", "new_group", "record_comm", "shrink_group", "split_group"]
 )
 
-#: Names that torch gave to one and the same collective over time, or uses inside.
+#: Older and internal names of torch's -> the usual name of the same collective.
 _OTHER_NAMES: Final = {
     "_all_gather_base": "all_gather_into_tensor",
     "_reduce_scatter_base": "reduce_scatter_tensor",
@@ -38,8 +38,8 @@ _OTHER_NAMES: Final = {
     "recv_anysource": "recv",
 }
 
-#: Methods of a group that begin what nothing above them is told of: ``isend`` and
-#: ``irecv`` are compared with by their names, and have to stay what they are.
+#: Methods of a group that are replaced because their callers cannot be: torch compares
+#: functions with ``isend`` and ``irecv``, which have to stay what they are.
 _GROUP_METHODS: Final = ("send", "recv", "recv_anysource")
 
 #: Where torch keeps the operators of functional collectives, and which there are.
@@ -53,7 +53,7 @@ _OPERATORS: Final = (
     *("isend", "irecv", "batch_p2p_ops"),
 )
 
-#: Which collective a ``Work`` is of, by the number that torch gives to each.
+#: The collective that a ``Work`` belongs to, by the number that torch gives to each.
 _OP_TYPES: Final = (
     "broadcast",
     "all_reduce",
@@ -108,13 +108,13 @@ def collectives() -> Iterator[Collective]:
 
 
 def wait_method() -> Place:
-    """The method by which a program waits for what it has begun."""
+    """The method by which a program waits for an asynchronous collective."""
     return Place(work_class(), "wait")
 
 
 def functional_collectives() -> Iterator[Collective]:
-    """What begins functional collectives, as in DTensor, and so in all that builds on
-    it: the operators that they call. Their results are waited for when first used."""
+    """The operators that begin functional collectives: those of DTensor, and so of all
+    that builds on it. Their results are waited for when first used."""
     for name in _OPERATORS:
         whole = name.removesuffix("_").removesuffix("_out")
         for namespace in _NAMESPACES:
@@ -122,7 +122,7 @@ def functional_collectives() -> Iterator[Collective]:
 
 
 def functional_wait() -> Place:
-    """What waits for one of these results."""
+    """The operator that waits for the result of a functional collective."""
     return _operator(_NAMESPACES[0], "wait_tensor")
 
 
@@ -147,7 +147,7 @@ def reducer_method(name: str) -> Place:
 
 
 def future_makers() -> Iterator[Place]:
-    """What makes a future of what has begun, or of other futures."""
+    """The functions that make a future of a ``Work``, or of other futures."""
     yield Place(work_class(), "get_future")
     yield Place(_future_class, "then")
     yield Place(torch._C, "_collect_all")
@@ -184,8 +184,8 @@ _ddp: Final = getattr(
 
 @cache
 def _inside(name: str) -> Place:
-    """The innermost closure around the function of this name; found once, for it is
-    known by what it holds at first."""
+    """The cell of the innermost closure around the function of this name. Looked up
+    once, because it is recognised by what it holds before we replace that."""
     function: Any = getattr(_c10d, name, None)
     found = None
     while type(function) is FunctionType and hasattr(function, "__wrapped__"):

@@ -12,7 +12,7 @@ from torchprof_hooks.capture.torch_names.distributed.collectives import is_distr
 from torchprof_hooks.capture.torch_names.place import Place
 from torchprof_hooks.profiles.ranks.provenance import Coordinate
 
-#: How torch calls the group of a dimension of a mesh, before the dimension's name.
+#: Prefix of the name of a mesh dimension's group; the name of the dimension follows.
 _OF_MESH: Final = "mesh_"
 #: The group of a mesh that has one dimension: all processes.
 _WHOLE_MESH: Final = "mesh_default"
@@ -22,8 +22,8 @@ def mesh_coordinates() -> tuple[Coordinate, ...]:
     """The place of this process in each dimension of a ``DeviceMesh``, in the order in
     which their groups were made; () without a mesh, or where all are in one dimension.
 
-    A mesh makes a group for each dimension, and calls it by that: that is looked at,
-    for nobody else knows of all meshes.
+    A mesh makes a group for each dimension, and names it after the dimension: these
+    names are read, since torch keeps no list of all meshes.
     """
     if not is_distributed():
         return ()

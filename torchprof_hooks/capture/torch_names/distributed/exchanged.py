@@ -1,4 +1,4 @@
-"""Private names by which is found what is sent to other processes, and to which."""
+"""Private names that tell what is sent to other processes, and to which."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Group(NamedTuple):
 
 
 def group_of(args: Iterable[Any], kwargs: Mapping[str, Any]) -> Group:
-    """The group that a function of ``torch.distributed`` is called for: by itself, by
-    its name, or as a group's method; otherwise the one of all."""
+    """The group that a function of ``torch.distributed`` is called for, given as an
+    argument, by name, or as the method's owner; by default, that of all processes."""
     kinds = distributed.ProcessGroup
     for value in (*args, *kwargs.values()):
         group = _named(value) if type(value) is str else value
@@ -60,8 +60,8 @@ def _bytes_of(value: Any) -> int:
 
 
 def is_begun(result: Any) -> bool:
-    """Whether a call that has this result is to be waited for: it is a ``Work``, or of
-    an operator of the functional collectives, which give tensors."""
+    """Whether what a call with this result has begun is still to be waited for: the
+    result is a ``Work``, or the tensors of a functional collective."""
     work = getattr(distributed, "Work", ())
     return isinstance(result, (work, torch.Tensor)) or (
         type(result) is list and all(isinstance(each, torch.Tensor) for each in result)
@@ -69,8 +69,8 @@ def is_begun(result: Any) -> bool:
 
 
 def logger_method() -> Place:
-    """What ``DistributedDataParallel`` calls before each forward that a reduction of
-    gradients follows, of the logger of its reducer."""
+    """The method of its reducer's logger that ``DistributedDataParallel`` calls before
+    each forward that a reduction of gradients follows."""
     logger = getattr(distributed, "Logger", None)
     return Place(logger, "set_runtime_stats_and_log")
 

@@ -1,2 +1,1 @@
-"""What is measured besides the host's clock, where that is read: memory, and the work
-of devices."""
+"""What is read along with the host's clock: memory counters, and clocks of devices."""

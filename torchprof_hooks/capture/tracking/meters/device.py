@@ -11,14 +11,14 @@ from torchprof_hooks.measure.device_clock import DeviceClock, EventClock
 
 #: Number of waiting spans at which those that the device has finished are booked.
 RESOLVE_AT: Final = 1024
-#: At one stamp of so many it is asked whether the device waits: steps seldom have a
-#: multiple of a prime of them, so that it is not always the same ones.
+#: At one stamp in so many, the device is asked whether it waits. A prime: steps seldom
+#: have a multiple of it in stamps, so different places in a step are asked.
 ASK_EVERY: Final = 17
 
 
 class Waits(NamedTuple):
-    """How often a device had done all that it was given, when a stamp was to be
-    taken."""
+    """How often a device was asked, before a stamp, whether it waits for the host, and
+    how often it did: it had done all that it was given."""
 
     asked: int
     waited: int
@@ -32,9 +32,9 @@ class Waits(NamedTuple):
 class DeviceMeter:
     """Stamps the device's queue of work.
 
-    A span waits, with its two stamps, until the device says that it has come past them:
-    the loop never waits for the device. Spans without stamps (see `DeviceClock.stamp`)
-    count on the host only.
+    A span waits, with its two stamps, until the device says that it has passed them:
+    the program never waits for the device. Spans without stamps (see
+    `DeviceClock.stamp`) count on the host only.
 
     The native core takes the stamps itself, and keeps the spans, where the clock is
     that of an accelerator of torch's (see `EventClock.device_type`).
@@ -43,7 +43,7 @@ class DeviceMeter:
     def __init__(self, clock: DeviceClock) -> None:
         self.clock = clock
         self.device_ns: dict[int, int] = {}  # by code of the site, as settled
-        self.marked_ns: dict[int, int] = {}  # those of spans before `mark`, the same
+        self.marked_ns: dict[int, int] = {}  # likewise, of spans before `mark`
         self._waiting: deque[tuple[int, Any, Any]] = deque()
         self._unmarked = 0  # spans before `mark` that wait
         self._stamps = self._asked = self._waited = 0
@@ -58,8 +58,8 @@ class DeviceMeter:
         return Waits(self._asked, self._waited)
 
     def serve(self, cursor: Cursor, open_calls: list[Site]) -> bool:
-        """Have the cursor read it from now on, also for calls that are open. False: it
-        cannot."""
+        """Have the cursor read it from now on, also for calls that are open. False: the
+        cursor cannot, for lack of a native core or of a clock of torch's."""
         kind = self.clock.device_type if isinstance(self.clock, EventClock) else None
         if CORE.module is None or kind is None:
             return False
@@ -81,7 +81,7 @@ class DeviceMeter:
         """See `AllocatorMeter`."""
         if self._is_in_use:
             self._stamps += 1
-            if self._stamps % ASK_EVERY == 0:  # before the stamp is in its queue, too
+            if self._stamps % ASK_EVERY == 0:  # before the stamp joins the queue
                 self._ask()
         stamp = self.clock.stamp()
         self._is_in_use = stamp is not None
@@ -101,15 +101,15 @@ class DeviceMeter:
             self._resolve_done()
 
     def mark(self) -> None:
-        """What has come so far is to be known apart, in `marked_ns` as soon as the
-        device has come past it."""
+        """Keep the time of spans that have ended so far apart, in `marked_ns`. It is
+        complete when the device has passed them all."""
         if self._native is not None:
             self._native.mark()
         self._unmarked = len(self._waiting)
         self.marked_ns = dict(self.device_ns)
 
     def settle(self) -> None:
-        """Wait for the device and book everything. For reading, not for the loop."""
+        """Wait for the device and book everything. For reports, not for steps."""
         if self._native is not None and self._native.settle():
             self.device_ns = dict(enumerate(self._native.device_ns.tolist()))
             self.marked_ns = dict(enumerate(self._native.marked_ns.tolist()))
@@ -131,7 +131,7 @@ class DeviceMeter:
     def _next_span(self) -> tuple[int, Any, Any] | None:
         try:
             return self._waiting.popleft()
-        except IndexError:  # asking before would be too early: another thread may read
+        except IndexError:  # not asked before: another thread may take the last one
             return None
 
     def _resolve(self, code: int, start: Any, end: Any) -> None:

@@ -27,11 +27,11 @@ class MemoryMeter:
         self.log = log
 
     def high_water(self) -> tuple[int, Site | None]:
-        """The highest level of the run, and whose work that was."""
+        """The highest level of the run, and the site whose work reached it."""
         raise NotImplementedError
 
     def sums(self, cursor: Cursor) -> MemorySums:
-        """What calls have done, also those that are open, so far."""
+        """What calls have done so far, open ones included."""
         raise NotImplementedError
 
     def start(self) -> None:
@@ -50,10 +50,10 @@ class MemoryMeter:
 class AllocatorMeter(MemoryMeter):
     """Reads the counters of an allocator.
 
-    The highest level within a call is that of the readings within it, and what the
-    allocator itself says was its highest level, wherever that rose during the call. So
-    it is exact for the calls that set the high-water mark of the run, where the
-    allocator keeps one, and elsewhere the most that was in use at any reading.
+    The highest level within a call is the highest of the readings within it, or the
+    allocator's own peak, if that rose during the call. So it is exact for calls that
+    set the high-water mark of the run, where the allocator keeps one; for others, it is
+    the most that was in use at any reading.
     """
 
     def __init__(self, counter: MemoryCounter) -> None:
@@ -69,7 +69,7 @@ class AllocatorMeter(MemoryMeter):
     def sums(self, cursor: Cursor) -> MemorySums:
         """See `MemoryMeter`."""
         log, size = self.log, len(cursor.sites)
-        # Copies: each by its own length.
+        # Copies, each padded from its own length.
         kept = (log.used, log.acquired, log.retained, log.peak, np.zeros(0, np.int64))
         sums = MemorySums(*(padded(each, size).copy() for each in kept))
         used, acquired, level, _ = self.counter.read()
@@ -86,7 +86,7 @@ class AllocatorMeter(MemoryMeter):
         return sums
 
     def start(self) -> None:
-        """See `MemoryMeter`. What the allocator's peak was by now is not ours."""
+        """See `MemoryMeter`. The allocator's peak so far is not that of our calls."""
         self._allocator_peak = self.counter.read()[3]
 
     def read(self, owner: Site) -> Reading:
@@ -122,12 +122,12 @@ class AllocatorMeter(MemoryMeter):
 
 
 class NativeMemoryMeter(MemoryMeter):
-    """What the native core reads itself at each begin and end of a call, as it reads
-    the clock.
+    """A meter that the native core reads itself at each begin and end of a call, as it
+    reads the clock.
 
-    Of tensors on the CPU it keeps the highest level between any two readings, so that
-    within each call is exact, and the highest of the run is that above the level at its
-    begin. Of a device, see `AllocatorMeter`.
+    For tensors on the CPU, it keeps the highest level between any two readings, so the
+    peak of each call is exact; that of the run counts from the level at its begin. For
+    devices, see `AllocatorMeter`.
     """
 
     def __init__(self, counter: NativeCounter) -> None:
@@ -153,11 +153,11 @@ class NativeMemoryMeter(MemoryMeter):
         return MemorySums(*cursor.read_memory())
 
     def start(self) -> None:
-        """See `MemoryMeter`. Which thread does this is counted."""
+        """See `MemoryMeter`. For the CPU, the first thread to call this is counted."""
         self._native.start()
 
     def counting_ns(self) -> float:
-        """See `MemoryMeter`. It is timed now and then."""
+        """See `MemoryMeter`. The native core times some blocks."""
         return float(self.log.counting_ns)
 
 

@@ -25,18 +25,18 @@ SomeMeter = TypeVar("SomeMeter")
 
 
 class Meters:
-    """What a cursor has read where it reads the host's clock.
+    """The meters that a cursor has read where it reads the host's clock.
 
     Meters are read as near to the call as can be: nothing of ours is between a reading
     and the call. Reading takes time, which is kept out of the time of the call.
 
-    A device that the program has not put into use yet is left out of it: until then it
-    is looked for where an outermost call begins, or a module is called for the first
-    time, and a program that never uses one pays for no reading of it.
+    A device that the program has not put into use yet is not read, only looked for
+    where an entry begins or a module is called for the first time: a program that never
+    uses one pays for no readings.
 
-    awake: what is read. If there is nothing, the cursor tells nothing.
+    awake: meters that are read here. If there are none, the cursor tells nothing.
     asleep: meters of devices that are not in use yet.
-    served: what the cursor reads itself.
+    served: meters that the cursor reads itself.
     """
 
     def __init__(self, meters: Sequence[Meter]) -> None:
@@ -66,8 +66,8 @@ class Meters:
         self.look_for_devices(cursor)
 
     def look_for_devices(self, cursor: Cursor) -> None:
-        """Read those devices, too, that have come into use. For calls that are open
-        they are read now: what they do from here on is measured."""
+        """Have devices read, too, that have come into use. For calls that are open, the
+        reading now stands for their begin: what they do from here on is measured."""
         for meter in tuple(self.asleep):
             stamp = meter.read(cursor.site)
             if stamp is None:
@@ -103,7 +103,7 @@ class Meters:
     # What a cursor tells
 
     def opened(self, site: Site) -> None:
-        """A call has begun at `site`, and begins when all has been read."""
+        """A call has begun at `site`. Its time begins when all meters are read."""
         caller, began_ns = site.caller, site.start_ns
         site.readings = [meter.read(caller) for meter in self.awake]
         site.peak_bytes = 0
@@ -133,8 +133,8 @@ class Meters:
             site.start_ns = now_ns
 
     def pass_moved(self, closed: list[Site], opened: list[Site]) -> None:
-        """The same, of a pass that Python follows: a cursor that reads meters itself
-        does not hear of such a pass."""
+        """Tell the meters that the cursor reads itself of a move in a pass that Python
+        follows: the cursor does not hear of such a pass."""
         for meter in self.served:
             meter.pass_moved(closed, opened)
 
@@ -152,7 +152,7 @@ def _calls_around(site: Site, outside: Site) -> Iterator[Site]:
 
 
 def memory_sums(tracker: Cursor) -> MemorySums | None:
-    """What its calls have done, None if memory is not measured."""
+    """What the tracker's calls did with memory; None if that is not measured."""
     for meter in meters_of(tracker, MemoryMeter):
         meter.settle()
         return meter.sums(tracker)
@@ -168,6 +168,6 @@ def meters_of(cursor: Cursor, kind: type[SomeMeter]) -> list[SomeMeter]:
 
 
 def counts_tensors(cursor: Cursor) -> bool:
-    """Whether it reads the memory of tensors on the CPU."""
+    """Whether `cursor` reads the memory of tensors on the CPU."""
     meters = meters_of(cursor, NativeMemoryMeter)
     return any(isinstance(meter.counter, TensorCounter) for meter in meters)

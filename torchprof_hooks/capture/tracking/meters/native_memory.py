@@ -1,5 +1,5 @@
-"""Memory as the native core counts it: of tensors on the CPU, to the byte, and what the
-allocator of a device says."""
+"""Memory as the native core counts it: that of tensors on the CPU, to the byte, and of
+a device, as its allocator says."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torchprof_hooks.measure.memory_counter import memory_counter as device_coun
 
 
 class NativeCounter:
-    """A `MemoryCounter` of the native core's, which also adds up what calls do."""
+    """A `MemoryCounter` in the native core, which also adds up what calls do."""
 
     is_net = False
 
@@ -40,23 +40,22 @@ class NativeCounter:
 
 
 class TensorCounter(NativeCounter):
-    """What the thread that reads it first takes for tensors on the CPU, and gives back.
+    """Counts what one thread, the first to read it, allocates for tensors on the CPU.
 
-    It is counted while `counted_tensors` has users: the core then stands in front of
-    torch's allocator. Whoever else hears of allocations, such as ``torch.profiler``, is
-    told as before. Used bytes are taken from the system, so they are the acquired ones
-    as well; the current level is what the thread has not given back, and the peak is
-    that since the last reading.
+    Tensors are counted while `counted_tensors` has users: the core then stands in front
+    of torch's allocator. Others that hear of allocations, such as ``torch.profiler``,
+    are told as before. Used bytes are taken from the system, so they are the acquired
+    ones as well; the current level is what the thread has not given back, and the peak
+    is that since the last reading.
     """
 
     name = "cpu"
 
 
 class DeviceCounter(NativeCounter):
-    """What an `AllocatorCounter` reads, without a dictionary of all that the allocator
-    counts: that took 10 us at each begin and end of a call. The peak is that since the
-    last reading.
-
+    """Reads what an `AllocatorCounter` does, without torch's dictionary of all that the
+    allocator counts: that took 10 us at each begin and end of a call. The peak is that
+    since the last reading.
     """
 
     def __init__(self, counter: AllocatorCounter) -> None:
@@ -79,8 +78,8 @@ class DeviceCounter(NativeCounter):
 def memory_counter(
     device: str | torch.device | None = None, option: str = "device"
 ) -> MemoryCounter:
-    """The counter of a device, as that of `measure`; but the native core's, where there
-    is one, and torch knows how to ask the allocator."""
+    """The counter of a device: the native core's, where that runs and can ask the
+    device's allocator, else the one that `measure` has."""
     if CORE.module is None:
         return device_counter(device, option)
     found = device_counter(device, option, TensorCounter)

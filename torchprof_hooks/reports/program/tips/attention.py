@@ -16,12 +16,12 @@ from torchprof_hooks.reports.program.tips.call_names import (
 )
 from torchprof_hooks.reports.program.tips.evidence import Evidence, Tip, modules_text
 
-#: From which share of the time on it is mentioned. A third of it or more can be won.
+#: From this share of the time on, it is mentioned: a third or more of it can be saved.
 LEAST_ATTENTION: Final = 0.05
 
 _FUSED: Final = "scaled_dot_product_attention"
 _BATCH_RANK: Final = 3
-#: There are two products to a softmax, but for rounding of estimates.
+#: Products for each softmax: two, or somewhat less by the rounding of estimates.
 _TWO_OF_EACH: Final = 1.5
 
 
@@ -75,7 +75,7 @@ def _batches(row: Row) -> Factors | None:
 
 
 def _makes(row: Row, found: Factors, scores: Shape) -> bool:
-    """Whether a product is the `scores`."""
+    """Whether the result of a product has the shape of the `scores`."""
     left, right = found
     if row.class_name == "einsum":  # sizes in any order
         return not _same_matrices(left, scores) and {*scores} <= {*left, *right}
@@ -83,5 +83,5 @@ def _makes(row: Row, found: Factors, scores: Shape) -> bool:
 
 
 def _same_matrices(one: Shape, other: Shape) -> bool:
-    """Whether matrices are the same but for how batches of them are counted."""
+    """Whether shapes are equal but for how their batch dimensions are split."""
     return one[-2:] == other[-2:] and prod(one) == prod(other)

@@ -71,9 +71,9 @@ def _shapes(text: str) -> Iterator[Shape]:
 
 
 def tensor_types(row: Row) -> frozenset[str]:
-    """Data types of a call's inputs, and what autocast makes of single precision. Those
-    of inputs of one element without a dimension are left out: they do not count where
-    types meet."""
+    """Data types of a call's inputs, and the type to which autocast converts single
+    precision. Inputs without dimensions (of one element) are left out: they do not
+    count for type promotion."""
     shapes = shapes_of(row)
     types = {
         kind.partition("@")[0]

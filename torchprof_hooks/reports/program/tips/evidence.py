@@ -12,14 +12,15 @@ from torchprof_hooks.profiles.rows import Row
 from torchprof_hooks.reports.row_table import device_time
 from torchprof_hooks.reports.table import plural
 
-#: Where inputs are that no device but the CPU works on ("?": nobody knows).
+#: How `Row.inputs` end if no device but the CPU works on them ("?": it is not known).
 _ON_CPU = ("@cpu", "@meta", "?", "mixed")
 
 
 class Tip(NamedTuple):
     """What is the case, and what to do about it, if that is not plain.
 
-    Call names have colons, too: text alone does not tell where the second begins.
+    Both are kept apart: names of calls have colons, too, so that the text alone does
+    not tell where the remedy begins.
     """
 
     claim: str
@@ -73,7 +74,7 @@ class Evidence:
 
     @cached_property
     def turns(self) -> Turns:
-        """How often the program did that."""
+        """How many steps the program made, or calls of its model."""
         strata = self.program.strata
         steps = strata.steps - strata.disturbed.steps
         if steps > 1:
@@ -90,7 +91,7 @@ class Evidence:
         return Turns(calls, "call of the model")
 
     def per_turn(self, count: int) -> float:
-        """How often in each, on average."""
+        """How often per step, or per call of the model (see `turns`), on average."""
         return count / max(self.turns.number, 1)
 
     def of_phases(self, *phases: Phase) -> Share:

@@ -35,7 +35,7 @@ SMALL_CALL_NS: Final = 10_000
 #: ... and from which share of the time on.
 LEAST_CALLS: Final = 0.1
 
-#: Phases of what takes several processes.
+#: Phases that only programs of several processes have.
 _OF_OTHERS: Final = ("waiting", "communication")
 
 #: Functions that return Python values, results on the CPU, or results whose size
@@ -171,6 +171,7 @@ def small_functions(evidence: Evidence) -> Iterator[Tip]:
 
 
 def _device_ns(evidence: Evidence) -> float:
-    """How long a device took. One that is busy all the time hides what calls cost."""
+    """How long the device took, inf if that was not measured. A device that is busy all
+    the time hides what calls cost."""
     cells = evidence.program.by_function.cells.values()
     return sum(totals.device_self_ns for totals in cells) or inf

@@ -43,8 +43,8 @@ def double_precision(evidence: Evidence) -> Iterator[Tip]:
 
 
 def unused_tf32(evidence: Evidence) -> Iterator[Tip]:
-    """Products in float32 that could be computed by tensor cores. Where there is half
-    precision, autocast may have them computed in it."""
+    """Products in float32 that could be computed by tensor cores. If the program uses
+    half precision, autocast may compute them in that already."""
     has_half = any(tensor_types(row) & _HALF for row in evidence.calls)
     if has_half or not evidence.program.facts.leaves_tf32_unused:
         return
@@ -63,8 +63,9 @@ def unused_tf32(evidence: Evidence) -> Iterator[Tip]:
 
 
 def autocast_inference(evidence: Evidence) -> Iterator[Tip]:
-    """Products whose inputs are converted again and again, though nothing is trained.
-    Only autocast lets types meet here; in training, it is there for that."""
+    """Products whose inputs autocast converts again and again, though nothing is
+    trained. Without autocast, products refuse inputs of different types; in training,
+    converting them is its purpose."""
     rows = [
         row
         for row in evidence.calls
