@@ -21,7 +21,7 @@ def unwind_to(self: ThreadCalls, module: torch.nn.Module) -> Site:
     """Make the call of `module` the current one again, closing calls inside it that
     were left by an exception that torch's hooks do not see. `outside` if that call is
     not open: it began before the thread was followed."""
-    if all(site.key != id(module) for site in self.open_sites()):
+    if not self.is_open(module):
         return self.outside
     last_ns = self.last_stamp_ns()
     while self.site.key != id(module):

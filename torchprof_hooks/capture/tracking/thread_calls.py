@@ -149,6 +149,10 @@ class ThreadCalls(Cursor):
             yield site
             site = site.caller
 
+    def is_open(self, module: torch.nn.Module) -> bool:
+        """Whether a call of `module` is open."""
+        return any(site.key == id(module) for site in self.open_sites())
+
     def garbage_collected(self, took_ns: int) -> None:
         """Python has looked for garbage in the running thread."""
         if self.works_here():

@@ -173,7 +173,7 @@ class Tracker(ThreadCalls):
     def unwind_to(self, module: torch.nn.Module) -> Site:
         """See the parent class. While data is loaded, no call was opened either."""
         began_ns = perf_counter_ns()
-        if self.is_loading():
+        if not self.is_open(module) or self.is_loading():
             self.site.reading_ns += perf_counter_ns() - began_ns
             return self.outside
         return super().unwind_to(module)
