@@ -156,7 +156,7 @@ def _add_functions(add: Callable[..., None]) -> None:
     for flag in ("profile_memory", "time_thunks", "debugprint", "ignore_first_call"):
         add(enable, flag, (), ("x", 2, None))
     add(enable, "max_overhead", (), ("fast", -1, 0))
-    add(enable, "flush_secs", (), ("x", -1, math.nan))
+    add(enable, "flush_secs", (), ("x", -1, 0, math.nan))
     add(enable, "peak_flops", (), ("x", -1, math.nan, math.inf))
     add(enable, "items_per_step", (), ("x", -1, 1.5, None))
 

@@ -57,6 +57,13 @@ def _number(least: float) -> Callable[[str], float]:
     return parse
 
 
+def _seconds(text: str) -> float:
+    number = _number(0)(text)
+    if number == 0:
+        raise ValueError("a number, above 0")
+    return number
+
+
 def _operations(text: str) -> float:
     number = _number(0)(text)
     if number > MOST_FLOPS:
@@ -119,7 +126,7 @@ class Flags:
     )
     save: str = _flag("", str, "write the profile to this file, too")
     html: str = _flag("", str, "write a page for a browser to this file, too")
-    flush_secs: float = _flag(60.0, _number(0), "seconds between writing that file")
+    flush_secs: float = _flag(60.0, _seconds, "seconds between writing that file")
     peak_flops: float = _flag(
         0.0,
         _operations,
