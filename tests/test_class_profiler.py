@@ -81,6 +81,13 @@ def test_report_goes_to_a_file_of_choice() -> None:
     assert "us" in table(result.stdout)["Block"][2]
 
 
+def test_a_class_decorated_again_reports_once_as_it_was_asked_to_last() -> None:
+    result = run("torchprof_hooks.profiled(file=sys.stdout, unit='us')(Block)")
+    assert result.stderr == ""
+    assert "us" in table(result.stdout)["Block"][2]
+    assert result.stdout.count("Hottest module") <= 1
+
+
 def test_threads_copies_and_subclasses_are_measured() -> None:
     result = run(
         """

@@ -40,8 +40,7 @@ class ClassProfiler:
 
     def __init__(self, cls: type[torch.nn.Module], unit: TimeUnit, file: TextIO | None):
         self._cls = cls
-        self._unit = unit
-        self._file = file
+        self.report_with(unit, file)
         self._tap = ProcessTap(
             self._make_tracker,
             lambda tracker, module: (
@@ -55,6 +54,10 @@ class ClassProfiler:
         )
         self._pid = os.getpid()
         atexit.register(self._report_at_exit)
+
+    def report_with(self, unit: TimeUnit, file: TextIO | None) -> None:
+        """From now on, these are the options of the report."""
+        self._unit, self._file = unit, file
 
     @property
     def profile(self) -> Profile:
@@ -138,4 +141,6 @@ def profiled(
     check_file("file", file)
     if ATTRIBUTE not in vars(cls):
         setattr(cls, ATTRIBUTE, ClassProfiler(cls, unit, file))
+    else:
+        getattr(cls, ATTRIBUTE).report_with(unit, file)
     return cls
