@@ -50,5 +50,7 @@ def test_a_bare_one_is_one_per_cent_to_some_and_all_to_others() -> None:
     message = """above must be "1%" or "100%", as 1 may mean either, not '1'"""
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         check_share("above", "1")
+    with pytest.raises(ValueError, match=r'^above must be a share, "2%" or 0\.02, not'):
+        check_share("above", "none")
     assert check_share("limit", "1", is_limit=True) == 1.0
     assert check_share("limit", "none", is_limit=True) == 1.0

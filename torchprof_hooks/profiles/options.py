@@ -188,6 +188,8 @@ def check_share(name: str, value: Any, *, is_limit: bool = False) -> float:
         share = parse_share(cast("str | float", value))
     except ValueError:
         raise _wrong(ValueError, name, wanted, value) from None
+    if not is_limit and str(value).strip().lower() == "none":
+        raise _wrong(ValueError, name, wanted, value)
     if is_limit and share == 0:
         raise _wrong(ValueError, name, f"{wanted}, and above 0", value)
     if not is_limit and share == 1 and "%" not in str(value):
