@@ -50,7 +50,8 @@ def _parser() -> argparse.ArgumentParser:
         description="Put the Chrome traces of all ranks for a step on one time axis.",
     )
     parser.add_argument("folder", help="with timeline-STEP-rankN.json of ProfilerHook")
-    parser.add_argument("--step", type=int, help="default: the last that all have")
+    default = "default: the last that most ranks have"
+    parser.add_argument("--step", type=int, help=default)
     parser.add_argument("-o", "--output", metavar="FILE", help="where the trace goes")
     return parser
 
