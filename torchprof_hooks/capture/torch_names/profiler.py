@@ -19,7 +19,7 @@ _scopes = getattr(_profiler, "RecordScope", None)
 _kinds = getattr(_profiler, "_EventType", None)
 
 #: Class of a tensor among the inputs of an event; nothing is one where torch hides it.
-TENSOR: Final[type] = getattr(_profiler, "_TensorMetadata", type(None))
+TENSOR: Final[type] = getattr(_profiler, "_TensorMetadata", type("NoTensor", (), {}))
 #: Scope of ranges that Python code marks: not operations, but what is around them.
 USER_SCOPE: Final = getattr(_scopes, "USER_SCOPE", None)
 #: Scope of an autograd node's own work.
