@@ -14,9 +14,9 @@ from torch.utils import _pytree
 import torchprof_hooks
 from tests.functions import x
 from torchprof_hooks.capture.functions.call_description import describe_call
+from torchprof_hooks.capture.functions.traffic_rules import Moved
 from torchprof_hooks.capture.functions.traffic_shapes import (
     CallTraffic,
-    Moved,
     traffic_by_shapes,
 )
 from torchprof_hooks.profiles.operations.traffic import Traffic
