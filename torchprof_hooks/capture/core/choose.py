@@ -7,7 +7,8 @@ import time
 from types import BuiltinFunctionType, ModuleType
 from typing import Final, Literal, NamedTuple
 
-from torchprof_hooks.capture.core.build import NotBuiltError, native_module
+from torchprof_hooks.capture.core.build import native_module
+from torchprof_hooks.capture.core.compiler import NotBuiltError
 
 #: Environment variable that asks for a core: "native" or "python".
 VARIABLE: Final = "TORCHPROF_HOOKS_CORE"
