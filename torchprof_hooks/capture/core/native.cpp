@@ -1,12 +1,13 @@
-// The fast core: where one thread is in its tree of calls, and what every call took.
+// The native core: follows one thread through its tree of calls, and books what each took.
 //
-// It does what core/python.py does, with the same names; see there for what each is for.
-// Only what is hot is here: no names, no files, no reports. What is rare is left to
-// methods of the Python class that derives from Cursor.
+// It does what core/python.py does, under the same names; what each is for is said there.
+// Only hot code is here: no names of modules, no files, no reports. Rare cases are left
+// to methods of the Python class that derives from Cursor.
 //
-// Forward: torch's hook tables hold methods of Cursor. Backward: the autograd engine
-// calls us before and after each node (at::RecordFunction), with the number of the node
-// and the thread that made it, and without the interpreter's lock.
+// Forward: a seam (calls/seam.h) or torch's hooks call forward_pre and forward_post.
+// Backward: the autograd engine calls us before and after each node (at::RecordFunction),
+// with the number of the node and of the thread that made it, and without Python's global
+// interpreter lock (the GIL).
 
 #include "native/backward/outer_passes.h"
 #include "native/calls/functions.h"
@@ -16,8 +17,7 @@
 
 #include <torch/csrc/api/include/torch/version.h>
 
-// All of it is one translation unit: what it is made of is in files of its own only to
-// be read.
+// The core is one translation unit, split into headers only to make it easier to read.
 
 namespace {
 
@@ -142,7 +142,7 @@ PyMODINIT_FUNC PyInit_torchprof_hooks_native() {
     return nullptr;
   unused_events();
   pthread_atfork(nullptr, nullptr, forget_other_threads);
-  // A binary for another torch loads without a word, and reads garbage.
+  // For Python to check: a binary built for another torch loads, and then reads garbage.
   PyModule_AddStringConstant(module, "torch_version", TORCH_VERSION);
   return module;
 }

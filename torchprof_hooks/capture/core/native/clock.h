@@ -19,7 +19,9 @@ namespace {
 
 using Nanoseconds = int64_t;
 
-PyObject* other_clock = nullptr;  // stands in for the machine's, in tests
+// A callable that stands in for the machine's clock: in tests, or if perf_counter_ns is
+// somebody else's.
+PyObject* other_clock = nullptr;
 
 inline Nanoseconds machine_ns() {
   timespec now;
@@ -27,6 +29,7 @@ inline Nanoseconds machine_ns() {
   return int64_t(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
 }
 
+// Waits for the GIL, so no SpinLock may be held here. What the clock raises is dropped.
 Nanoseconds other_ns() {
   PyGILState_STATE state = PyGILState_Ensure();
   PyObject *type, *value, *traceback;
@@ -55,15 +58,16 @@ PyObject* set_clock(PyObject*, PyObject* clock) {
   Py_RETURN_NONE;
 }
 
-// A timing event; used again as soon as nothing refers to it any more.
+// A timing event. With the last reference to it, it goes back to `unused_events`.
 using Stamp = std::shared_ptr<c10::Event>;
 
-//: Events that are kept, of each device. One that is far behind needs more for a while.
+//: Most unused events that are kept for each device. While a device is far behind, more are
+//: in use; those that are too many are destroyed as they come back.
 constexpr size_t kMostUnused = 4096;
 
-// Events that can be used again, of all profiles of the process, for making one takes
-// longer than recording it. By device: that of its first record is an event's for good.
-// Those that are here are never destroyed: when a process ends, their device may be gone.
+// Events to be used again, by all profiles of the process: making one takes longer than
+// recording it. By device, for an event stays on the device of its first record. Events in
+// here are never destroyed: when the process ends, their device may be gone already.
 struct UnusedEvents {
   SpinLock lock;
   std::map<std::pair<c10::DeviceType, int>, std::vector<c10::Event*>> by_device;
@@ -87,7 +91,7 @@ Stamp take_event(c10::DeviceType kind, int index) {
   }
   if (event == nullptr) event = new c10::Event(kind, c10::EventFlag::BACKEND_DEFAULT);
   return Stamp(event, [key](c10::Event* done) {
-    std::unique_ptr<c10::Event> too_many(done);
+    std::unique_ptr<c10::Event> too_many(done);  // above the lock: destroyed after it is released
     Locked locked(unused_events().lock);
     auto& there = unused_events().by_device[key];
     if (there.size() < kMostUnused) there.push_back(too_many.release());

@@ -1,8 +1,8 @@
 // What Python calls around its collections of garbage: see core/python_limits.py.
 //
-// A collection may begin wherever an object is made, also in the middle of torch's
-// going through its hooks. Nothing of Python's is called there that could let another
-// thread in, which may be about to add a hook or to remove one.
+// Before Python 3.12, a collection may begin wherever an object is made, also while torch
+// iterates over its hooks. No Python code may run there: it could let another thread in,
+// and torch raises an error if that thread adds or removes a hook.
 
 #pragma once
 
@@ -14,8 +14,8 @@
 
 namespace {
 
-constexpr long kFull = 2;  // the generation of all objects
-Nanoseconds collection_began_ns = 0;  // 0: before we were there
+constexpr long kFull = 2;  // the generation whose collection goes through all objects
+Nanoseconds collection_began_ns = 0;  // 0: no full one has begun that we were told of
 unsigned long main_thread = 0;
 
 struct Collection {
@@ -23,6 +23,8 @@ struct Collection {
   Nanoseconds took_ns;
 };
 
+// A pending call (see Py_AddPendingCall). Owns the Collection that it is given, with the
+// reference in there.
 int tell_of_collection(void* given) {
   std::unique_ptr<Collection> ended(static_cast<Collection*>(given));
   Owned told(ended->told), took(PyLong_FromLongLong(ended->took_ns));
@@ -33,19 +35,19 @@ int tell_of_collection(void* given) {
 
 void collection_ended(PyObject* told, Nanoseconds took_ns) {
   auto ended = std::make_unique<Collection>(Collection{Py_NewRef(told), took_ns});
-  // Since 3.12, collections begin only where other threads may come in anyway. Before,
-  // that is when what runs goes on; and Python keeps such calls for its main thread.
+  // Since 3.12, collections begin only where other threads may run anyway. Before, a
+  // pending call waits for such a place; Python makes these in the main thread alone.
   if (PY_VERSION_HEX >= 0x030C0000) {
     tell_of_collection(ended.release());
   } else if (PyThread_get_thread_ident() == main_thread &&
              Py_AddPendingCall(tell_of_collection, ended.get()) == 0) {
     ended.release();
   } else {
-    Py_DECREF(told);
+    Py_DECREF(told);  // ended in another thread, or too many calls are pending: nobody is told
   }
 }
 
-// self: who is told.
+// self: the callable that is told how long full collections took.
 PyObject* around_collection(PyObject* self, PyObject* const* args, Py_ssize_t count) {
   if (count != 2) return PyErr_Format(PyExc_TypeError, "takes a moment and a dict");
   Owned generation(PyObject_GetItem(args[1], names.generation));

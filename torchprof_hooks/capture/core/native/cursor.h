@@ -20,56 +20,56 @@
 #include <vector>
 
 namespace torch::autograd {
-// Not declared in a header that compiles in seconds.
+// Declared here, as torch's header that declares it takes too long to compile.
 int get_current_graph_task_id();
 }  // namespace torch::autograd
 
 namespace {
 
-// A call whose backward is open: where it is booked.
+// A call whose backward is open.
 struct OpenBackward {
-  int interval;  // -1: a node that goes by its own name
-  Node* node;
+  int interval;  // its place in `Pass::current`; -1: an autograd node under its own name
+  Node* node;    // where the backward is booked
 };
 
-//: Instead of an interval: no node has run yet, the engine itself is at work.
+//: Instead of an interval, before the first node runs: the engine itself is at work.
 constexpr int kEngine = -2;
 
-// A run of the autograd engine, as far as it goes for one cursor.
+// A run of the autograd engine (a backward pass), as one cursor follows it.
 struct Pass {
-  PyObject* started;  // borrowed: in `passes` of the cursor; null if it is not there
+  PyObject* started;  // a BackwardPass, borrowed from `passes` of the cursor; null: not put there
   Node* base;
-  pthread_t thread;
-  uint64_t made_by;  // the number of that thread by which nodes say who made them
-  int task = -1;
+  pthread_t thread;  // that has begun it
+  uint64_t made_by;  // torch's number of that thread; nodes have such numbers of who made them
+  int task = -1;     // the engine's number for the pass; -1: not known yet
   bool divides, makes_graph, names_nodes;
   std::shared_ptr<CallsAround> calls;  // null if none are open around the pass
-  std::shared_ptr<Intervals> current;
-  uint64_t current_of = 0;  // by which thread those nodes were made
-  std::vector<OpenBackward> open;
+  std::shared_ptr<Intervals> current;  // those that the open calls are among; null: none
+  uint64_t current_of = 0;             // the thread that has made the nodes of `current`
+  std::vector<OpenBackward> open;      // outermost first
   uint64_t counts_in;  // the thread whose counter of nodes was read last
-  int64_t number;      // and what it was
+  int64_t number;      // and what that counter was
   std::unordered_map<uint64_t, std::vector<int64_t>> elsewhere;  // see `made_in`
-  Nanoseconds ended_ns = 0;    // of the last node
-  Nanoseconds entered_ns = 0;  // by then
+  Nanoseconds ended_ns = 0;    // when a node ended last; 0: none has
+  Nanoseconds entered_ns = 0;  // `Cursor::entered_ns` at that moment
   Node* owner() const { return open.empty() ? base : open.back().node; }
   bool has_begun() const { return open.empty() || open.front().interval != kEngine; }
 };
 
 struct Cursor;
 
-// The passes of one cursor that run, the innermost last. Outlives the cursor: the engine
-// may be about to tell of a node in another thread when the last of them ends.
+// The passes of one cursor that run, the innermost last. Outlives the cursor: when the last
+// pass ends, another thread of the engine may be about to tell of a node.
 struct Running {
-  Cursor* cursor;  // lives while there are passes
-  std::recursive_mutex mutex;
-  std::deque<Pass> passes;  // a pass stays where it is while others begin inside of it
+  Cursor* cursor;  // lives while there are passes: each holds a reference to it
+  std::recursive_mutex mutex;  // Python code that runs under it may begin and end passes
+  std::deque<Pass> passes;  // a deque: no pass moves in memory when others begin inside of it
 };
 
 struct Cursor {
   PyObject_HEAD
-  long thread;  // -1: has ended
-  Node *site, *outside;  // borrowed: `sites` has them
+  long thread;           // Python's number of the thread that is followed; -1: has ended
+  Node *site, *outside;  // borrowed: `sites` holds them
   PyObject *sites, *passes, *on_pause;
   PyObject *meters, *callbacks, *functions;  // who is told of calls, or None
   Log* log;
@@ -80,29 +80,32 @@ struct Cursor {
   char divides, is_idle;  // these and the next three: see `Cursor` in Python
   Py_ssize_t graphs_left, evaluations_left;
   Nanoseconds last_evaluation_ns;
-  Nanoseconds hooks_ns;  // how long some hooks took
-  Py_ssize_t hooks, hooks_timed;  // all of them; and those
-  int64_t owner_steps;  // what was gone through to find whose nodes are; tests ask for it
-  std::vector<int64_t> intervals;
+  Nanoseconds hooks_ns;           // how long the timed hooks took (see `HookTimer`)
+  Py_ssize_t hooks, hooks_timed;  // how many there were, and how many of these were timed
+  int64_t owner_steps;  // how many intervals and records it took to find owners; for tests
+  std::vector<int64_t> intervals;  // code, low, high of ended calls that are in no record yet
   std::unordered_map<uint64_t, Records> records;  // by the thread that made the nodes
-  std::shared_ptr<Running> running;  // its mutex is that of the records, too
-  PyObject* raised;                  // by Python where nothing can be raised, or null
+  std::shared_ptr<Running> running;  // its mutex guards the records, too
+  PyObject* raised;  // an exception that no callback of the engine could raise (see WithPython), or null
 };
 
 PyTypeObject* cursor_type;
 
-// Of all cursors with a pass that runs, and of those whose pass was begun in this thread.
-// The latter may have ended.
+// `all_running`: of all cursors with a pass that runs. `running_here`: of cursors whose
+// outermost pass was begun in this thread; it may have ended since.
 using RunningList = std::vector<std::shared_ptr<Running>>;
+// Of `all_running`. Locks are taken in this order: a `Running::mutex`, the GIL, this one.
+// With the GIL held, a `Running::mutex` is only tried (see PassLock).
 std::mutex running_mutex;
 RunningList all_running;
 std::atomic<size_t> running_count{0};
-// Null if no pass was ever begun here. A pointer, since each use of a list would have to
-// ask first whether it was made in this thread, and nodes of autograd begin and end often.
+// Null if no pass was ever begun in this thread. A pointer, for each use of a thread_local
+// list would first check whether that is constructed, and this is read at each node.
 thread_local RunningList* running_here = nullptr;
 
-// In the child of a fork, which has one thread: passes of others go on nowhere, and what
-// they had locked stays locked. (What is forgotten is not destroyed: it may be locked.)
+// Called in the child of a fork, where only the thread that forked goes on. What other
+// threads had locked stays locked there for good. So their passes are forgotten, and the
+// mutexes of this thread's passes made anew. (What is forgotten is leaked: it may be locked.)
 void forget_other_threads() {
   new (&unused_events()) UnusedEvents();  // another thread may have held its lock
   RunningList& before = *new RunningList(std::move(all_running));
@@ -218,7 +221,7 @@ int cursor_set_node(PyObject* self, PyObject* value, void*) {
   return 0;
 }
 
-// What reads memory, or null; and what stamps a device's queue.
+// The meter that reads memory, and the one that stamps a device's queue; or null.
 inline MemoryMeter* memory_of(Cursor* cursor) {
   PyObject* memory = cursor->memory;
   return memory == nullptr || memory == Py_None ? nullptr : meter_of(memory);
@@ -259,8 +262,9 @@ int cursor_set_meter(PyObject* self, PyObject* value, void*) {
   return 0;
 }
 
-// Takes the lock of the passes without holding the interpreter's, for whoever has the
-// former may wait for the latter.
+// Holds the mutex of a cursor's passes. Whoever has that may be waiting for the GIL, so we
+// must not wait for it with the GIL held. The GIL is released while we wait: other
+// threads may run Python code before the constructor returns.
 class PassLock {
  public:
   explicit PassLock(Cursor* cursor) : running_(cursor->running) {

@@ -17,14 +17,15 @@ struct Sums {
   Wide squares = 0;
 };
 
-// What closed calls are added up in. `kept`: the calls one by one, for whoever asked.
+// Sums of closed calls by the code of their node. `kept`: the calls one by one, until they
+// are handed to `on_fold`; none while that is None.
 struct Books {
   PyObject* on_fold = Py_NewRef(Py_None);
   std::vector<Sums> sums;
   std::vector<int64_t> first_ended, kept;
   int64_t spans = 0;
   Nanoseconds last_end_ns = 0;
-  SpinLock lock;
+  SpinLock lock;  // threads of the engine book without the GIL
 
   std::array<PyObject**, 1> held() { return {&on_fold}; }
   bool is_kept() const { return on_fold != nullptr && on_fold != Py_None; }
@@ -50,10 +51,10 @@ struct Books {
 using Log = WithPart<Books>;
 
 PyTypeObject* log_type;
-//: Numbers of one call in `kept`, and how many there are when they are handed over.
+//: Numbers of one call in `kept`, and the length of `kept` at which it is handed over.
 constexpr size_t kFields = 3;
 constexpr size_t kFoldAt = kFields * 4096;
-//: Intervals outside of any module call at which a record is made of them.
+//: How many intervals of loose calls (see `Ownership`) make a record.
 constexpr size_t kLooseAt = 256;
 
 PyObject* log_new(PyTypeObject* type, PyObject*, PyObject*) { return Log::make(type); }
@@ -75,7 +76,8 @@ PyObject* as_array(const std::vector<int64_t>& numbers) {
   return PyObject_CallMethod(numpy.get(), "frombuffer", "Os", bytes.get(), "int64");
 }
 
-// Hands the calls that were kept over, so many numbers each.
+// Hands the kept calls to `on_fold`: one row of `fields` numbers for each. They are taken
+// out first, since more may be kept while Python runs.
 template <class Calls>
 PyObject* fold(Calls* calls, size_t fields) {
   std::vector<int64_t> kept;
@@ -98,7 +100,7 @@ auto copy_of(Calls* calls) {
   return calls->sums;
 }
 
-// One of the sums, of all nodes.
+// One of the sums, of all nodes, as an array by their codes.
 template <class Sum>
 PyObject* each_of(const std::vector<Sum>& sums, int64_t Sum::*field) {
   std::vector<int64_t> found;

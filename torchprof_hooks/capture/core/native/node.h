@@ -1,4 +1,5 @@
-// A place in the tree of calls, and what is open there. See core/node.py.
+// A place in the tree of calls, with the state of the call that is open there. See
+// core/node.py.
 
 #pragma once
 
@@ -15,8 +16,8 @@ namespace {
 
 struct Node;
 
-// From a module's address, or the code of a forward, to a node. Nodes are borrowed: those
-// of a cursor live as long as it does.
+// Maps a module's address, or the code of a forward, to a node. Nodes are borrowed: the
+// list `sites` of a cursor holds all of its nodes, for as long as the cursor lives.
 class Children {
  public:
   Node* find(uint64_t key) const {
@@ -43,7 +44,7 @@ struct BackwardChildren {
 
 struct Node {
   PyObject_HEAD
-  PyObject* caller;  // a Node; itself if it is the outermost
+  PyObject* caller;  // a Node; null for the outermost, which Python sees as its own caller
   int64_t code;
   uint64_t key;
   Nanoseconds start_ns;
@@ -52,7 +53,8 @@ struct Node {
   Nanoseconds reading_ns;
   char is_entry, is_called, is_function, is_hidden, is_frame, is_part, is_outer;
   PyObject *functions, *by_shapes;  // dicts
-  // Of memory, when the open call began, and the highest level since.
+  // Readings of memory when the open call began, and the highest level since; valid if
+  // `is_metered`.
   char is_metered;
   int64_t used_bytes, acquired_bytes, level_bytes, peak_bytes, blocks;
   Stamp stamp;  // of a device, when the open call began
@@ -118,7 +120,8 @@ int node_set_caller(PyObject* self, PyObject* value, void*) {
     return -1;
   }
   Node* node = reinterpret_cast<Node*>(self);
-  // The outermost is its own caller: without a reference, which would be a cycle.
+  // The outermost is its own caller: null stands for that, as a reference to itself would
+  // be a cycle.
   PyObject* before = node->caller;
   node->caller = value == self ? nullptr : Py_NewRef(value);
   Py_XDECREF(before);

@@ -1,5 +1,6 @@
-// What a cursor has measured, read all at one moment, also while its thread goes on:
-// calls begin and end with the interpreter's lock, and passes move with theirs.
+// Reads all that a cursor has measured as of one moment, also while its thread goes on. For
+// that, it holds both locks: calls begin and end under the GIL, and passes move to other
+// owners under their own lock (see PassLock).
 
 #pragma once
 
@@ -7,14 +8,15 @@
 
 namespace {
 
-// Of whatever is open, innermost first.
+// Calls `function` with the node of each open call, innermost first.
 template <class Function>
 void each_open(Cursor* cursor, Function function) {
   for (Node* node = cursor->site; node != cursor->outside && node->caller; node = node->around())
     function(node);
 }
 
-// Code and nanoseconds so far of each open call, without what interrupted it.
+// The code of each open call, and its nanoseconds so far without the entries that
+// interrupted it.
 std::vector<int64_t> open_durations(Cursor* cursor, Nanoseconds now_ns) {
   std::vector<int64_t> found;
   Nanoseconds interrupted_ns = 0;
@@ -33,7 +35,7 @@ PyObject* read_times(PyObject* self, PyObject*) {
   std::vector<int64_t> open;
   {
     PassLock locked(cursor);
-    Nanoseconds now_ns = clock_ns();  // before the rest: a clock of tests is Python's
+    Nanoseconds now_ns = clock_ns();  // first: a clock in Python may let other threads run
     sums = copy_of(cursor->log);
     open = open_durations(cursor, now_ns);
   }
@@ -43,7 +45,8 @@ PyObject* read_times(PyObject* self, PyObject*) {
 }
 
 // The sums of the cursor's MemoryMeter, with what open calls have done so far: used,
-// acquired, retained, peak, blocks. Outside of all calls are all blocks there were.
+// acquired, retained, peak, blocks. The blocks of `outside` are no sum over calls, but all
+// that were counted while anything was measured.
 PyObject* read_memory(PyObject* self, PyObject*) {
   Cursor* cursor = cursor_of(self);
   MemoryMeter* meter = memory_of(cursor);

@@ -10,13 +10,14 @@
 #include <mutex>
 #include <new>
 
-// In tables of types and methods.
+// Shorthands for the tables that describe types and methods to Python.
 #define MODULE "torchprof_hooks.capture.core.native."
 #define SLOT(slot, value) {slot, reinterpret_cast<void*>(value)}
 #define FASTCALL(function) reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function))
 constexpr unsigned kWithCycles = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC;
 
-// Is held for some instructions, and never while waiting for the interpreter's lock.
+// To be held for a few instructions only. The holder must not wait for the GIL: a thread that
+// spins may have that.
 class SpinLock {
  public:
   void lock() {
@@ -31,7 +32,7 @@ class SpinLock {
 
 using Locked = std::lock_guard<SpinLock>;
 
-// A reference that is given back.
+// Owns a reference, or null, and gives it back at the end of its scope (with the GIL held).
 class Owned {
  public:
   explicit Owned(PyObject* object) : object_(object) {}
@@ -45,7 +46,8 @@ class Owned {
   PyObject* object_;
 };
 
-// An object of Python's with a part of C++, which tells what objects it holds: `held`.
+// A Python object with a part in C++. `Part::held` lists the references that the part owns:
+// they are visited, cleared and given back here.
 template <class Part>
 struct WithPart : PyObject, Part {
   static WithPart* of(PyObject* self) { return static_cast<WithPart*>(self); }
@@ -74,8 +76,9 @@ struct WithPart : PyObject, Part {
   }
 };
 
-// Tells of an exception that cannot pass here, as Python does; an interrupt comes again.
-// about: what raised it.
+// Reports the exception that is set where it cannot be raised, as Python does with those of
+// destructors. An interrupt is not reported, but raised again in a moment.
+// about: the object whose code has raised it.
 inline void tell_unraisable(PyObject* about) {
   if (PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) {
     PyErr_Clear();
@@ -85,7 +88,7 @@ inline void tell_unraisable(PyObject* about) {
   }
 }
 
-// Names of what is called in Python, interned.
+// Names of attributes, methods and keys of Python objects, interned.
 #define EACH_NAME(DO)                                                                  \
   DO(_call_impl) DO(_compiled_call_impl) DO(_sequence_nr)                              \
   DO(abort_down_to) DO(aborted) DO(append) DO(backward_site) DO(call) \

@@ -1,6 +1,7 @@
 // The nodes that a pass makes (create_graph=True) belong to the calls whose backward makes
-// them. Each thread counts its own, and the engine runs parts of a pass in others than the
-// one that is followed: an interval has both its numbers from one thread.
+// them. Each thread numbers the nodes that it makes, and the engine runs parts of a pass in
+// other threads than the one that is followed. So both numbers of an interval must come from
+// one thread: where a pass goes on in another one, all open intervals end, and begin anew.
 
 #pragma once
 
@@ -8,13 +9,14 @@
 
 namespace {
 
-// The intervals of what a thread has made in passes.
+// Where intervals of the nodes belong that a thread has made in passes.
 std::vector<int64_t>& made_in(Cursor* cursor, uint64_t thread) {
   Pass& outermost = cursor->running->passes.front();  // begun by the thread that is followed
   return thread == outermost.made_by ? cursor->intervals : outermost.elsewhere[thread];
 }
 
-// Ends the intervals of all that is open but for the first `kept`, innermost first.
+// Ends the intervals of all open calls but the first `kept`, innermost first, at the number
+// that was read last.
 void own_made_nodes(Cursor* cursor, const Pass& pass, size_t kept) {
   for (size_t place = pass.open.size(); place > kept; place--) {
     const Node* node = pass.open[place - 1].node;
@@ -24,8 +26,8 @@ void own_made_nodes(Cursor* cursor, const Pass& pass, size_t kept) {
   }
 }
 
-// Reads the counter of this thread. If it was another's that was read before, all that is
-// open ends there, at what was read last, and begins here.
+// Reads the counter of this thread. If that of another thread was read before, the intervals
+// of all open calls end there, at the number that was read last, and begin anew here.
 void count_here(Cursor* cursor, Pass& pass) {
   uint64_t here = at::RecordFunction::currentThreadId();
   if (here != pass.counts_in) {
@@ -36,13 +38,14 @@ void count_here(Cursor* cursor, Pass& pass) {
   pass.number = next_number();
 }
 
-// The pass goes over to others: all that is open but for the first `kept` ends.
+// The pass is about to go over to other owners: all open calls but the first `kept` end.
 void own_before_move(Cursor* cursor, Pass& pass, size_t kept) {
   count_here(cursor, pass);
   own_made_nodes(cursor, pass, kept);
 }
 
-// A node has ended: whoever comes next may come in another thread.
+// A node has ended. This thread's counter is read now, as the next node may run in another
+// thread, which cannot read it.
 void count_after_node(Pass& pass) {
   if (pass.counts_in == at::RecordFunction::currentThreadId()) pass.number = next_number();
 }

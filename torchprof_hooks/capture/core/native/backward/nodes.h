@@ -12,9 +12,10 @@
 
 namespace {
 
-// Holds the interpreter's lock in a callback of the engine's, which no exception can
-// pass: what is raised in there (by the handler of a signal, say) is raised again when
-// the pass ends.
+// Holds the GIL in a callback of the engine. No exception of Python's can pass through the
+// engine: what is raised meanwhile (by the handler of a signal, say) is kept in
+// `Cursor::raised`, and raised again when the pass ends. An exception that was set before is
+// put aside, and set again.
 class WithPython {
  public:
   explicit WithPython(Cursor* cursor) : cursor_(cursor), state_(PyGILState_Ensure()) {
@@ -47,7 +48,7 @@ class WithPython {
   PyObject *type_, *value_, *traceback_;
 };
 
-// Raises what could not be raised where it was; whether there was anything.
+// Raises the exception that WithPython has kept, if there is one. Returns whether there was.
 bool raise_again(Cursor* cursor) {
   PyObject* raised = cursor->raised;
   if (raised == nullptr) return false;
@@ -57,14 +58,15 @@ bool raise_again(Cursor* cursor) {
   return true;
 }
 
-// The node that Python gives for something that was not met yet; null if it raised.
+// Asks Python for the node of something that was not met yet: borrowed, or null if Python has
+// raised. Takes over the reference `key`; the caller has the GIL, having made that.
 Node* ask(Cursor* cursor, PyObject* method, Node* around, PyObject* key) {
   WithPython with(cursor);
   Owned given(key);
   Owned found(PyObject_CallMethodObjArgs(reinterpret_cast<PyObject*>(cursor), method, object(around),
                                          given.get(), nullptr));
   if (!found || !PyObject_TypeCheck(found.get(), node_type)) return nullptr;
-  return reinterpret_cast<Node*>(found.get());  // `sites` has it
+  return reinterpret_cast<Node*>(found.get());  // `sites` holds it
 }
 
 Node* backward_of(Cursor* cursor, Node* around, int64_t code) {
@@ -77,7 +79,7 @@ Node* backward_of(Cursor* cursor, Node* around, int64_t code) {
 }
 
 Node* named(Cursor* cursor, Node* around, const char* name) {
-  Node*& known = around->backward.by_name[name];
+  Node*& known = around->backward.by_name[name];  // stays valid if others are added meanwhile
   if (known == nullptr) {
     WithPython with(cursor);
     known = ask(cursor, names.site_of_node, around, PyUnicode_FromString(name));
@@ -102,7 +104,8 @@ void tell_of_move(Cursor* cursor, const std::vector<Node*>& closed, const std::v
   Owned done(PyObject_CallMethodObjArgs(cursor->meters, names.moved, closes.get(), opens.get(), nullptr));
 }
 
-// Goes over to other owners: closes all but `kept` of those that are open, opens others.
+// The pass goes over to other owners: closes all open calls but the first `kept`, and opens
+// others. The mutex of the passes is held, the GIL maybe not; Python code may run in here.
 void move(Cursor* cursor, Pass& pass, size_t kept, c10::ArrayRef<OpenBackward> opens,
           Nanoseconds now_ns) {
   if (cursor->site != pass.owner()) abort_down_to(cursor, pass.owner(), now_ns);
@@ -147,16 +150,16 @@ bool may_hold(const std::shared_ptr<Intervals>& intervals, int64_t number) {
   return intervals && intervals->low <= number && number < intervals->high;
 }
 
-// The intervals that tell whose the node with this number is, which `thread` has made, if
-// the current ones of the pass do not.
+// The intervals, other than the current ones of the pass, that may hold the number of a node
+// that `thread` has made, and so tell whose it is; null: there are none.
 std::shared_ptr<Intervals> intervals_of(Cursor* cursor, Pass& pass, int64_t number, uint64_t thread) {
   if (thread == pass.made_by && pass.calls && may_hold(pass.calls->tree(), number)) return pass.calls->tree();
   auto found = cursor->records.find(thread);
   return found == cursor->records.end() ? nullptr : found->second.find(number, &cursor->owner_steps);
 }
 
-// If it is one of the calls around the pass that tells whose the node with this number
-// is, it is in their tree from now on.
+// If a call around the pass owns the node with this number, it is in the tree of these calls
+// from now on. The tree may get more intervals in front: then those that are open move.
 void look_back_to(Cursor* cursor, Pass& pass, int64_t number) {
   std::shared_ptr<Intervals> before = pass.calls->tree();
   int added = pass.calls->look_back_to(number, &cursor->owner_steps);
@@ -166,7 +169,8 @@ void look_back_to(Cursor* cursor, Pass& pass, int64_t number) {
     if (one.interval >= 0) one.interval += added;
 }
 
-// Where a pass with several roots begins: no function of the program's has made it.
+// The engine's own node, at which a pass with several roots begins: no function of the
+// program has made it.
 bool is_graph_root(const char* name) { return std::strcmp(name, "torch::autograd::GraphRoot") == 0; }
 
 void node_begins(Cursor* cursor, Pass& pass, const at::RecordFunction& node) {
@@ -177,14 +181,14 @@ void node_begins(Cursor* cursor, Pass& pass, const at::RecordFunction& node) {
     if (!pass.has_begun()) move(cursor, pass, 0, {}, clock_ns());
     return;
   }
-  uint64_t thread = node.forwardThreadId();  // each counts its nodes by itself
+  uint64_t thread = node.forwardThreadId();  // by whose counter the node has its number
   if (pass.calls && thread == pass.made_by) look_back_to(cursor, pass, number);
   bool is_current = thread == pass.current_of && may_hold(pass.current, number);
   std::shared_ptr<Intervals> others;
   if (!is_current) others = intervals_of(cursor, pass, number, thread);
   const Intervals* intervals = is_current ? pass.current.get() : others.get();
-  // Of what is open, all is an interval inside of the one before, but for a last one that
-  // goes by its own name.
+  // Each open call is an interval inside of the one before, but for the last, which may be an
+  // autograd node under its own name: that is not kept.
   size_t kept = is_current ? pass.open.size() : 0;
   if (kept != 0 && pass.open[kept - 1].interval < 0) kept--;
   Way entered;
@@ -208,22 +212,23 @@ void node_begins(Cursor* cursor, Pass& pass, const at::RecordFunction& node) {
   pass.current_of = thread;
 }
 
-thread_local int seen_passes = 0;  // that run in this thread, and came from Python
+thread_local int seen_passes = 0;  // passes that run in this thread, and were started from Python
 
 // The node of autograd that begins or ends in this thread.
 class NodeHere {
  public:
   explicit NodeHere(const at::RecordFunction& node) : node_(node), thread_(pthread_self()) {}
 
-  // Has `function` called with the innermost pass of a cursor's, if that is what runs the
-  // node: whether it is. is_elsewhere: no pass was begun in this thread.
+  // Calls `function` with the innermost pass of a cursor, if it is this pass that runs the node.
+  // Returns whether it is. is_elsewhere: whether no pass of a cursor was begun in this thread.
   template <class Function>
   bool call_if_run(Running& running, bool is_elsewhere, Function& function) {
     std::lock_guard<std::recursive_mutex> locked(running.mutex);
     if (running.passes.empty()) return false;  // ended meanwhile
     Pass& pass = running.passes.back();
     bool is_here = pthread_equal(pass.thread, thread_);
-    // Who has begun a pass here may have it run nodes that the other thread has made.
+    // A pass that Python has begun in this thread, and no cursor follows, may run nodes that
+    // the followed thread has made, too: who has made them tells nothing then.
     bool is_of_engine = is_elsewhere && seen_passes == 0;
     bool may_be_its = is_here || (is_of_engine && node_.forwardThreadId() == pass.made_by);
     if (pass.task == -1 && may_be_its) pass.task = task();
@@ -234,7 +239,7 @@ class NodeHere {
 
  private:
   static constexpr int kUnasked = -2;
-  // Of the engine. Most nodes do without.
+  // The engine's number for the pass that this thread runs. For most nodes, it is not needed.
   int task() {
     if (task_ == kUnasked) task_ = torch::autograd::get_current_graph_task_id();
     return task_;
@@ -245,13 +250,13 @@ class NodeHere {
   int task_ = kUnasked;
 };
 
-// Those whose pass runs the node that begins or ends in this thread: the engine runs
-// parts of a pass in a thread of the device's.
-// Whether there are any.
+// Calls `function` with each cursor, and its pass, that runs the node that begins or ends in
+// this thread. That may be a thread of the engine: it has one for each device. Returns whether
+// there is any.
 template <class Function>
 bool each_running(const at::RecordFunction& node, Function function) {
   NodeHere here(node);
-  // What is called may begin and end passes: of these, copies.
+  // Works on copies of the pointers: `function` may begin and end passes, and change the lists.
   const RunningList* begun_here = running_here;
   if (begun_here != nullptr && begun_here->size() == 1) {  // mostly
     std::shared_ptr<Running> only = begun_here->front();

@@ -1,5 +1,5 @@
-// Backward passes that begin outside of everything else and go well, which nearly all do:
-// what `Tracker.begin_pass` and `Tracker.end_pass` do for others.
+// Backward passes that begin outside of everything else and go well, as nearly all do. For
+// these, one call each does what `Tracker.begin_pass` and `Tracker.end_pass` do for others.
 
 #pragma once
 
@@ -7,14 +7,15 @@
 
 namespace {
 
-// began_ns: when torch began to prepare the pass; 0: it did nothing. until_ns: when the
-// engine was to be entered. What was called meanwhile has its time already.
+// How long torch prepared a pass. Calls that ended meanwhile have their time already: only
+// what came after them counts.
+// began_ns: when torch began; 0: it did nothing. until_ns: when the engine was to be entered.
 Nanoseconds prepared_ns(Cursor* cursor, Nanoseconds began_ns, Nanoseconds until_ns) {
   if (began_ns == 0) return 0;
   return std::max<Nanoseconds>(until_ns - std::max(began_ns, cursor->log->last_end_ns), 0);
 }
 
-// Begins such a pass at `base`, with what the engine does itself.
+// Begins such a pass at `base`; what the engine does itself is booked at `engine`.
 PyObject* begin_outer_pass(PyObject* self, PyObject* args) {
   PyObject *started, *base, *engine;
   int names_nodes, makes_graph;
@@ -32,13 +33,14 @@ PyObject* begin_outer_pass(PyObject* self, PyObject* args) {
     cursor->site = cursor->outside;
     return nullptr;
   }
+  // All that was done since `until_ns` is a cost; it includes what was added meanwhile.
   cursor->outside->reading_ns = read_before_ns + node->start_ns - until_ns;
   node->start_ns -= earlier_ns;
   itself->start_ns -= earlier_ns;
   Py_RETURN_NONE;
 }
 
-// Books it. Its end is told without asking whether it failed.
+// Books a pass, and calls `on_pause`, without asking whether the pass has failed: it has not.
 bool finish_pass(PyObject* self, Node* base, Nanoseconds end_ns, PyObject* outputs) {
   Cursor* cursor = cursor_of(self);
   Nanoseconds began_ns = clock_ns();
@@ -51,18 +53,18 @@ bool finish_pass(PyObject* self, Node* base, Nanoseconds end_ns, PyObject* outpu
   return true;
 }
 
-// Whether nothing has happened in the pass that is left to Python.
+// Whether the pass can be ended here: nothing has happened in it that is left to Python.
 bool ends_well(Cursor* cursor, PyObject* started) {
   if (!is_last(cursor, started) || cursor->running->passes.size() != 1) return false;
   const Pass& pass = cursor->running->passes.back();
-  // What is open may own nodes that another thread has made, if it was the last one.
+  // If another thread's counter was read last, open calls may own nodes that it has made.
   bool is_made_here = !pass.makes_graph || pass.counts_in == pass.made_by;
   return pass.ended_ns != 0 && is_made_here && pass.elsewhere.empty() && cursor->site == pass.owner() &&
          cursor->raised == nullptr;
 }
 
-// Ends such a pass that has not failed, with what its graph can be reached from. False:
-// that is left to Python, and nothing is done.
+// Ends such a pass, which has not failed. outputs: what its graph can be reached from. Returns
+// False if the pass is left to Python: then it is not ended.
 PyObject* end_outer_pass(PyObject* self, PyObject* args) {
   PyObject *started, *engine, *outputs;
   if (!PyArg_ParseTuple(args, "OO!O", &started, node_type, &engine, &outputs)) return nullptr;
@@ -78,10 +80,10 @@ PyObject* end_outer_pass(PyObject* self, PyObject* args) {
     bool is_given;
     nodes_ended_ns = end(cursor, false, &is_given);
   }
-  if (now_ns > nodes_ended_ns)  // what it was asked to do then is the engine's
+  if (now_ns > nodes_ended_ns)  // what comes after the last node is the engine's own time
     cursor->log->book(reinterpret_cast<Node*>(engine)->code, nodes_ended_ns, now_ns);
   base->reading_ns = of_base_ns;  // what we do here is no part of the pass
-  if (!cursor->reads_meters && device_of(cursor) == nullptr)  // else it is timed
+  if (!cursor->reads_meters && device_of(cursor) == nullptr)  // else `read_at_end` adds it
     base->around()->reading_ns += clock_ns() - now_ns;
   bool is_read = read_at_end(self, base, now_ns);
   if (is_read) cursor->site = base->around();

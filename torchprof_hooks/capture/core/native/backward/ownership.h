@@ -1,4 +1,4 @@
-// Which call made which autograd node, for as long as their graph lives.
+// Which call made which autograd node, for as long as the graph of these nodes lives.
 
 #pragma once
 
@@ -15,23 +15,24 @@ namespace {
 struct Interval {
   int64_t code, low, high;
   int parent = -1;
-  int first_kid = 0, kids = 0;  // among `Intervals::kids`, by rising number
-  int place = 0;                // its own one there
+  // Its kids, by rising number: where they begin in `Intervals::kids`, and how many there are.
+  int first_kid = 0, kids = 0;
+  int place = 0;  // where it is there itself
 };
 
-// Places of intervals, each inside of the one before. Few calls are nested any deeper:
-// no memory is asked for.
+// Places of intervals, each inside of the one before. Few calls are nested deeper than this
+// has room for without allocating memory.
 using Way = c10::SmallVector<int, 16>;
 
-// Which call made which autograd node: intervals of numbers inside of each other.
+// Which call made which autograd node: a tree of intervals of the nodes' numbers.
 struct Intervals {
   std::vector<Interval> all;
-  std::vector<int> kids;  // of those without a parent first
+  std::vector<int> kids;  // places of all intervals, by parent; first those that have none
   int roots = 0;
   int64_t low = 0, high = 0;
 
-  // flat: code, low, high of each, in the order in which the calls ended; those from
-  // `first` on.
+  // flat: code, low, high of each, in the order in which the calls ended, so that each comes
+  // behind those inside of it. Those from index `first` on are taken.
   explicit Intervals(const std::vector<int64_t>& flat, size_t first = 0) {
     all.reserve((flat.size() - first) / 3);
     for (size_t place = first; place + 2 < flat.size(); place += 3)
@@ -54,8 +55,9 @@ struct Intervals {
     }
   }
 
-  // Goes from one interval, or from -1, to the innermost one with `number` in it, or to -1:
-  // how many are left on the way, and those that are entered, outermost first.
+  // Goes from the interval `from` (-1: from outside of all) to the innermost one with `number`
+  // in it (or to outside of all). Returns how many are left on the way, and in `entered` those
+  // that are entered, outermost first.
   size_t go(int from, int64_t number, Way* entered) const {
     size_t left = 0;
     int here = from, last_left = -1;
@@ -71,7 +73,7 @@ struct Intervals {
   }
 
  private:
-  // Once it is known how many there are inside of each.
+  // Sorts all by their parents, once it is known how many kids each has.
   void put_kids() {
     kids.resize(all.size());
     int next = roots, next_root = 0;
@@ -87,16 +89,16 @@ struct Intervals {
       kids[size_t(one.place)] = int(number);
     }
   }
-  // The one inside of `around` (-1: of none) with `number` in it, or -1.
-  // left: one that is there, but has it not, or -1.
+  // The kid of `around` (-1: one without a parent) with `number` in it, or -1.
+  // left: a kid of `around` that was just left, as `number` is not in it, or -1.
   int kid_with(int64_t number, int around, int left) const {
     const int* begin = kids.data() + (around < 0 ? 0 : all[size_t(around)].first_kid);
     const int* end = begin + (around < 0 ? roots : all[size_t(around)].kids);
     if (left >= 0 && number < all[size_t(left)].low) end = kids.data() + all[size_t(left)].place;
     auto is_before = [&](int64_t value, int kid) { return value < all[size_t(kid)].low; };
-    // The last one that begins at `number` or before. Of such as begin together (one of
-    // them is empty but for the other), the outer one comes later. Passes go backwards:
-    // mostly it is the one before that which is left, or the last one of all.
+    // Finds the last kid that begins at `number` or before. Of such as begin together (one of
+    // them is empty but for the other), the outer one comes later. Passes go backwards: mostly
+    // it is the kid before the one that was left, or the last of all; so that is tried first.
     bool is_next = begin != end && !is_before(number, end[-1]);
     const int* after = is_next ? end : std::upper_bound(begin, end, number, is_before);
     return after != begin && holds(after[-1], number) ? after[-1] : -1;
@@ -111,10 +113,11 @@ struct Intervals {
 };
 
 // The calls that are open around a pass, and all that ended inside of them. These may be
-// many, and most passes run nodes of the last few: no more are put into a tree than that.
+// many, but most passes run nodes of the newest few. So the tree has only the newest, until a
+// node comes that belongs to an older one.
 class CallsAround {
  public:
-  // steps: of intervals that were put into a tree.
+  // steps: is raised by how many intervals are put into a tree.
   CallsAround(std::vector<int64_t> flat, int64_t* steps) : flat_(std::move(flat)), first_(flat_.size()) {
     if (!flat_.empty()) low_ = INT64_MAX;
     for (size_t place = 0; place + 2 < flat_.size(); place += 3) {
@@ -126,8 +129,8 @@ class CallsAround {
 
   const std::shared_ptr<Intervals>& tree() const { return tree_; }
 
-  // Has the tree tell whose the node `number` is: how many intervals came in front of
-  // those that it had.
+  // Puts older calls into the tree, until it tells whose the node `number` is. Returns how many
+  // intervals that has added, in front of those that were there.
   int look_back_to(int64_t number, int64_t* steps) {
     size_t before = first_;
     while (low_ <= number && number < older_reach_) put_newest((flat_.size() - first_) / 3 * 2, steps);
@@ -148,12 +151,14 @@ class CallsAround {
   }
 
   std::vector<int64_t> flat_;
-  size_t first_;  // that is in the tree
+  size_t first_;  // index in `flat_` of the oldest interval that is in the tree
+  // Before which number all end that are not in the tree; low and high of all.
   int64_t older_reach_ = INT64_MIN, low_ = 0, high_ = 0;
   std::shared_ptr<Intervals> tree_;
 };
 
-// Keeps the intervals of one outermost call. The graph that the call made holds it.
+// Keeps the intervals of one outermost call alive. The graph that the call made holds the
+// record (see ties.h).
 struct Record {
   PyObject_HEAD
   std::shared_ptr<Intervals> intervals;
@@ -183,8 +188,8 @@ size_t bytes_of(PyObject* record) {
 
 PyObject* record_size(PyObject* self, void*) { return PyLong_FromSize_t(bytes_of(self)); }
 
-// The records of the calls of one thread, mostly by rising number: those that loose calls
-// and passes leave may come late. They may be gone.
+// The records of one thread's calls, mostly by rising number: those of loose calls and of
+// passes may be added late. Referred to weakly: a record goes when its graph does.
 class Records {
  public:
   void add(const std::shared_ptr<Intervals>& intervals) {
@@ -195,10 +200,11 @@ class Records {
     prune_at_ = 2 * std::max<size_t>(all_.size(), 64);
   }
 
-  // The newest one that begins at `number` or before, if that is in it.
-  // steps: how many were gone through for that.
+  // The newest record that begins at `number` or before, if `number` is in it; else null.
+  // steps: is raised by how many records were looked at.
   std::shared_ptr<Intervals> find(int64_t number, int64_t* steps) {
-    // A pass goes over to other records at almost each node of a loop, all along: no scan.
+    // A search, not a scan: where a program loops, a pass needs another record at almost
+    // each node.
     auto is_before = [&](int64_t value, const Kept& one) { return ++*steps, value < one.lowest; };
     auto place = std::upper_bound(all_.begin(), all_.end(), number, is_before);
     std::shared_ptr<Intervals> found;
@@ -209,17 +215,17 @@ class Records {
       gone_met_ += found == nullptr;
       if (found != nullptr && found->low > number) found = nullptr;
     }
-    if (gone_met_ > all_.size()) prune();  // else they are met again and again
+    if (gone_met_ > all_.size()) prune();  // else dead ones are met again and again
     return found != nullptr && found->high > number ? found : nullptr;
   }
 
  private:
   struct Kept {
     std::weak_ptr<Intervals> intervals;
-    int64_t lowest;  // `low` of this and of all newer ones: rises from each to the next
+    int64_t lowest;  // the lowest `low` of this and all newer ones: never falls, so it can be searched
   };
 
-  // Tells older ones how low that at `place` goes.
+  // Lowers `lowest` of older ones, where that of the one at `place` is lower.
   void lower_from(size_t place) {
     for (; place > 0 && all_[place - 1].lowest > all_[place].lowest; place--)
       all_[place - 1].lowest = all_[place].lowest;

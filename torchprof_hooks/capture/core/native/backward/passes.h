@@ -1,4 +1,4 @@
-// Backward passes begin and end.
+// How backward passes begin and end.
 
 #pragma once
 
@@ -9,19 +9,21 @@
 
 namespace {
 
-// Passes that others start than Python: `unseen` is told of each, once. Threads of the
-// engine look whether there is one before they wait for the interpreter's lock.
+// A callable that is told, once for each, of passes that were not started from Python; null if
+// nobody wants to know. It is changed with the GIL held. Atomic, as threads of the engine look
+// whether there is one before they wait for the GIL.
 std::atomic<PyObject*> unseen{nullptr};
 thread_local int last_told_task = -1;
 
-// Whether anybody was told just now.
+// Tells `unseen` of the pass that this thread runs, unless Python has started one here, or
+// this thread told of that pass last. Returns whether anybody was told just now.
 bool tell_of_unseen_pass() {
   if (unseen == nullptr || seen_passes != 0) return false;
   int task = torch::autograd::get_current_graph_task_id();
   if (task == last_told_task) return false;
   last_told_task = task;
   PyGILState_STATE state = PyGILState_Ensure();
-  if (PyObject* callback = unseen; callback != nullptr) {
+  if (PyObject* callback = unseen; callback != nullptr) {  // again: may have changed meanwhile
     Owned called(Py_NewRef(callback));
     Owned done(PyObject_CallNoArgs(called.get()));
     if (!done) tell_unraisable(called.get());
@@ -34,6 +36,7 @@ std::unique_ptr<at::ObserverContext> at_node_start(const at::RecordFunction& nod
   auto begins = [&](Cursor* cursor, Pass& pass) {
     if (pass.divides) node_begins(cursor, pass, node);
   };
+  // Whoever is told of the pass may begin to follow it with this node.
   if (!each_running(node, begins) && tell_of_unseen_pass()) each_running(node, begins);
   return nullptr;
 }
@@ -49,7 +52,8 @@ void at_node_end(const at::RecordFunction& node, at::ObserverContext*) {
 
 at::CallbackHandle node_callback = 0;
 
-// While passes run, or may be begun by others than Python. `running_mutex` is held.
+// Has torch call us at each node while passes run, or while `unseen` is to be told of some.
+// `running_mutex` is held.
 void watch_nodes() {
   bool is_wanted = unseen != nullptr || !all_running.empty();
   if (is_wanted && node_callback == 0) {
@@ -84,7 +88,8 @@ PyObject* seen_pass_ends(PyObject*, PyObject* before) {
   Py_RETURN_NONE;
 }
 
-// Last of all that is done before a pass, which begins here: none of that is its time.
+// The pass begins here. To be called after all else that is done before it, none of which is
+// time of the pass.
 void engine_begins(Cursor* cursor, Pass& pass, Node* engine) {
   pass.open.push_back({kEngine, engine});
   engine->low = pass.number;
@@ -92,7 +97,8 @@ void engine_begins(Cursor* cursor, Pass& pass, Node* engine) {
   cursor->site = engine;
 }
 
-// A node is about to run of which the engine has not told yet: it has begun by now.
+// A node is about to run of which the engine has not told us yet. If none has run before,
+// the engine's own time ends here.
 PyObject* engine_ends(PyObject* self, PyObject*) {
   Cursor* cursor = cursor_of(self);
   PassLock locked(cursor);
@@ -104,7 +110,7 @@ PyObject* engine_ends(PyObject* self, PyObject*) {
 
 void forget_ended_here() {
   auto is_over = [](const std::shared_ptr<Running>& one) {
-    // Whoever has it may wait for the interpreter's lock, which is ours.
+    // Only tried: whoever has this mutex may be waiting for the GIL, which we have.
     std::unique_lock<std::recursive_mutex> locked(one->mutex, std::try_to_lock);
     return locked.owns_lock() && one->passes.empty();
   };
@@ -124,13 +130,14 @@ Pass new_pass(PyObject* started, Node* base, bool divides, bool makes_graph, boo
   return pass;
 }
 
-// engine: null if what it does is not told apart. False: an exception.
+// engine: where what the engine does itself is booked; null if that is not told apart. False:
+// an exception.
 bool begin(PyObject* self, Pass pass, Node* engine) {
   Cursor* cursor = cursor_of(self);
   PassLock locked(cursor);
-  // Here, for an interrupt that came in between would leave a pass that nobody ends.
+  // Here, and not in Python: an interrupt between the two would leave a pass that nobody ends.
   if (pass.started != nullptr && PyList_Append(cursor->passes, pass.started) < 0) return false;
-  Py_INCREF(self);  // for as long as it runs
+  Py_INCREF(self);  // given back when the pass has ended (see `Running::cursor`)
   cursor->running->passes.push_back(std::move(pass));
   if (cursor->running->passes.size() == 1) {
     forget_ended_here();
@@ -157,7 +164,7 @@ PyObject* enter_pass(PyObject* self, PyObject* args, PyObject* keywords) {
   Cursor* cursor = cursor_of(self);
   Pass pass = new_pass(started, reinterpret_cast<Node*>(base), divides, makes_graph, names_nodes);
   if (calls != Py_None) {
-    std::vector<int64_t> numbers = cursor->intervals;  // of those that ended inside
+    std::vector<int64_t> numbers = cursor->intervals;  // of those that ended inside of `calls`
     if (!from_list(calls, &numbers)) return nullptr;
     pass.calls = std::make_shared<CallsAround>(std::move(numbers), &cursor->owner_steps);
   }
@@ -166,8 +173,9 @@ PyObject* enter_pass(PyObject* self, PyObject* args, PyObject* keywords) {
   Py_RETURN_NONE;
 }
 
-// Also takes it away from those that Python has, for an interrupt that came in between
-// would leave one of the two there.
+// Removes the pass that began last; also from Python's list `passes`, as an interrupt between
+// the two would leave it in one of them. Its reference to the cursor is the caller's to give
+// back.
 void forget_pass(Cursor* cursor) {
   PyObject* started = cursor->running->passes.back().started;
   cursor->running->passes.pop_back();
@@ -183,8 +191,8 @@ void forget_pass(Cursor* cursor) {
   watch_nodes();
 }
 
-// Gives Python what others than the followed thread have made in passes, of which the
-// outermost ends. False: an exception.
+// At the end of the outermost pass: gives Python the intervals of nodes that other threads
+// than the followed one have made in passes. False: an exception.
 bool give_elsewhere(const Pass& pass) {
   if (pass.elsewhere.empty() || pass.started == nullptr) return true;
   Owned given(PyDict_New());
@@ -196,15 +204,16 @@ bool give_elsewhere(const Pass& pass) {
   return PyObject_SetAttr(pass.started, names.elsewhere, given.get()) == 0;
 }
 
-// Whether the pass that began last is that one.
+// Whether `started` is the pass that began last.
 bool is_last(Cursor* cursor, PyObject* started) {
   const std::deque<Pass>& running = cursor->running->passes;
   return !running.empty() && running.back().started == started;
 }
 
-// Closes what is open of the pass that began last when its last node ended, and returns
-// that moment; 0 if no node has run. The reference to the cursor is the caller's to give
-// back, who has another one; and what was raised meanwhile, to raise again.
+// Ends the pass that began last: closes what is open in it as of the end of its last node (as
+// of now, if it failed), and returns that moment; 0 if no node has run.
+// is_given: becomes false if there was an exception. The caller has a reference to the cursor;
+// it still has to give back that of the pass, and to `raise_again`.
 Nanoseconds end(Cursor* cursor, bool failed, bool* is_given) {
   Pass& pass = cursor->running->passes.back();
   Nanoseconds end_ns = 0;
@@ -216,8 +225,8 @@ Nanoseconds end(Cursor* cursor, bool failed, bool* is_given) {
   return end_ns;
 }
 
-// Ends a pass, and returns when its last node ended; None if no node has run, or if it
-// was over.
+// Ends a pass, and returns when its last node ended; None if no node has run, or if the pass
+// is not the one that began last.
 PyObject* leave_pass(PyObject* self, PyObject* args) {
   PyObject* started;
   int failed = 0;
@@ -233,7 +242,7 @@ PyObject* leave_pass(PyObject* self, PyObject* args) {
   return PyLong_FromLongLong(end_ns);
 }
 
-// The pass is dead, and what was open of it is closed.
+// Forgets a pass that will not go on; Python has closed what was open in it.
 PyObject* drop_pass(PyObject* self, PyObject* started) {
   Cursor* cursor = cursor_of(self);
   PassLock locked(cursor);

@@ -17,7 +17,7 @@ bool is_plain_tensor(PyObject* value) {
 
 bool is_plain_sequence(PyObject* value) { return PyTuple_CheckExact(value) || PyList_CheckExact(value); }
 
-// Whether there is nothing in it but what `tie` knows.
+// Whether `tie_all` can handle the outputs: a plain tensor, or a short list of such and None.
 bool is_plain(PyObject* outputs) {
   if (is_plain_tensor(outputs)) return true;
   if (!is_plain_sequence(outputs) || PySequence_Fast_GET_SIZE(outputs) > kOutputsSearched) return false;
@@ -28,7 +28,7 @@ bool is_plain(PyObject* outputs) {
   return true;
 }
 
-// Takes away the intervals from number `low` on.
+// Removes the newest intervals, those that begin at number `low` or later, and returns them.
 std::vector<int64_t> take_from(Cursor* cursor, int64_t low) {
   std::vector<int64_t>& all = cursor->intervals;
   size_t first = all.size();
@@ -38,9 +38,9 @@ std::vector<int64_t> take_from(Cursor* cursor, int64_t low) {
   return taken;
 }
 
-// What is to live as long as the graph of the calls with these intervals. A new
+// A record of these intervals, which is to live as long as the graph of their calls. A new
 // reference, or null for an exception.
-// thread: that has made the nodes.
+// thread: torch's number of the thread that has made the nodes.
 PyObject* make_record(Cursor* cursor, const std::vector<int64_t>& numbers, int64_t low,
                       uint64_t thread = at::RecordFunction::currentThreadId()) {
   PyObject* made = record_type->tp_alloc(record_type, 0);
@@ -53,7 +53,8 @@ PyObject* make_record(Cursor* cursor, const std::vector<int64_t>& numbers, int64
   return made;
 }
 
-// Has the graph of a tensor hold the record, if that is of it. False: an exception.
+// Has the node of a tensor hold the record, if the node's number is in that. False: an
+// exception.
 bool tie(PyObject* tensor, PyObject* record, PyObject* key) {
   Owned node(PyObject_GetAttr(tensor, names.grad_fn));
   if (!node) {  // a view that was changed in place without gradients
@@ -82,7 +83,8 @@ bool tie_all(PyObject* outputs, PyObject* record, PyObject* key) {
   return true;
 }
 
-// Records are kept by their number; big ones would be too much. False: an exception.
+// A fixed number of the newest records is kept. If this one is big, they may take too much
+// memory together: Python drops the oldest then. False: an exception.
 bool bound_newest(PyObject* self, PyObject* record) {
   if (bytes_of(record) <= kBigRecordBytes) return true;
   Owned done(PyObject_CallMethodNoArgs(self, names.forget_oldest));
@@ -90,7 +92,7 @@ bool bound_newest(PyObject* self, PyObject* record) {
 }
 
 // Makes a record of the intervals from number `low` on, and ties it to what was returned.
-// 0: that is left to Python. -1: an exception.
+// 1: done. 0: left to Python, and nothing is done. -1: an exception.
 int keep_here(PyObject* self, int64_t low, PyObject* outputs) {
   Cursor* cursor = cursor_of(self);
   if (cursor->ties == Py_None || !is_plain(outputs)) return 0;

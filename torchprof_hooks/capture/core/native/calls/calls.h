@@ -1,4 +1,4 @@
-// Calls of all kinds begin and end, and are booked.
+// How calls of all kinds begin, end, and are booked.
 
 #pragma once
 
@@ -11,13 +11,13 @@ int works_here(PyObject* self) {
   Cursor* cursor = cursor_of(self);
   if (long(PyThread_get_thread_ident()) == cursor->thread) return 1;
   if (cursor->passes == nullptr || PyList_GET_SIZE(cursor->passes) == 0) return 0;
-  // A pass of another thread's runs somewhere, but this thread is not in any.
+  // The cursor has a pass that runs, but this thread does not work for any.
   if (torch::autograd::get_current_graph_task_id() == -1) return 0;
   Owned answer(PyObject_CallMethodNoArgs(self, names.works_here));
   return answer ? PyObject_IsTrue(answer.get()) : -1;
 }
 
-// False: an exception.
+// Gives back what a call into Python has returned. False: an exception.
 bool is_done(PyObject* answer) {
   Py_XDECREF(answer);
   return answer != nullptr;
@@ -32,7 +32,8 @@ bool look_for_devices(PyObject* self) {
   return true;
 }
 
-// Opens a call, and has the meters read. What they raise leaves it open.
+// Opens a call, and has the meters read. If one raises, this returns false, and the call
+// stays open: the caller has to see to it.
 // low: number of the first autograd node that is its own.
 bool open_node(PyObject* self, Node* node, int64_t low) {
   Cursor* cursor = cursor_of(self);
@@ -44,10 +45,10 @@ bool open_node(PyObject* self, Node* node, int64_t low) {
   }
   node->start_ns = clock_ns();
   if (began_ns != 0) node->around()->reading_ns += node->start_ns - began_ns;
-  cursor->site = node;  // last: whoever looks meanwhile finds nothing half open
+  cursor->site = node;  // not before: whoever looks meanwhile finds nothing half open
   if (cursor->reads_meters && !is_done(PyObject_CallMethodOneArg(cursor->meters, names.opened, object(node))))
     return false;
-  if (DeviceMeter* device = device_of(cursor)) {  // last: what comes next is the call
+  if (DeviceMeter* device = device_of(cursor)) {  // last: all that is queued next is the call's
     device->opened(node, device->stamp());
     Nanoseconds now_ns = clock_ns();
     node->around()->reading_ns += now_ns - std::exchange(node->start_ns, now_ns);
@@ -55,7 +56,8 @@ bool open_node(PyObject* self, Node* node, int64_t low) {
   return true;
 }
 
-// The call at `node` has ended, and nothing is booked yet.
+// Has the meters read for the call at `node`, which has ended, and is not booked yet. False:
+// an exception.
 bool read_at_end(PyObject* self, Node* node, Nanoseconds end_ns) {
   Cursor* cursor = cursor_of(self);
   DeviceMeter* device = device_of(cursor);
@@ -85,7 +87,8 @@ void own_nodes(Cursor* cursor, Node* node) {
     cursor->intervals.insert(cursor->intervals.end(), {node->code, node->low, high});
 }
 
-// Gives interrupted callers their time back, and books an entry.
+// Gives the callers that an entry has interrupted their time back, books the entry, and has
+// a record made of its intervals. -1: an exception.
 int end_entry(PyObject* self, Node* node, Nanoseconds end_ns, PyObject* outputs) {
   Cursor* cursor = cursor_of(self);
   // A part of a profiled function ends as entries do, and interrupts nothing.
@@ -99,8 +102,8 @@ int end_entry(PyObject* self, Node* node, Nanoseconds end_ns, PyObject* outputs)
     is_in_frame |= around->is_frame;
   }
   cursor->log->book(node->code, node->start_ns, end_ns);
-  if (cursor->intervals.empty() || is_inside_call) return 0;
-  if (node->is_function && cursor->site == cursor->outside) {  // too many for a record each
+  if (cursor->intervals.empty() || is_inside_call) return 0;  // the call around takes them
+  if (node->is_function && cursor->site == cursor->outside) {  // a record each would be too many
     if (cursor->intervals.size() <= kFields * kLooseAt) return 0;
     return is_done(PyObject_CallMethodNoArgs(self, names.keep_loose)) ? 0 : -1;
   }
@@ -119,8 +122,9 @@ int tell_of_pause(PyObject* self, Node* node, PyObject* outputs, Nanoseconds end
   return done ? 0 : -1;
 }
 
-// Has an entry booked, and its end told, unless it is only counted; what that takes is in
-// the time of whatever comes next.
+// Books an entry, and tells of its end. What that takes falls into the time of the caller,
+// and is a cost there.
+// is_told: false if the end is only counted.
 int finish_entry(PyObject* self, Node* node, Nanoseconds end_ns, PyObject* outputs, bool is_told = true) {
   Nanoseconds began_ns = clock_ns();
   if (end_entry(self, node, end_ns, outputs) < 0) return -1;
@@ -194,7 +198,7 @@ PyObject* append(PyObject* self, PyObject* call) {
 }
 
 PyObject* py_is_booked(PyObject*, PyObject*) {
-  Py_RETURN_FALSE;  // nothing comes in between here
+  Py_RETURN_FALSE;  // no interrupt comes between booking and closing a call here
 }
 
 PyObject* last_end_ns(PyObject* self, PyObject*) {
@@ -237,7 +241,7 @@ PyObject* get_intervals(PyObject* self, void*) {
 }
 
 PyObject* no_entries(PyObject*, void*) {
-  return PyTuple_New(0);  // they are added up at once
+  return PyTuple_New(0);  // calls are added up at once: none wait to be folded
 }
 
 PyObject* interval_count(PyObject* self, void*) {

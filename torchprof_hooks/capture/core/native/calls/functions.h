@@ -1,4 +1,4 @@
-// Calls of functions that a mode is shown.
+// Calls of functions, as a torch function mode is shown them.
 
 #pragma once
 
@@ -7,7 +7,8 @@
 
 namespace {
 
-// The node of calls with these inputs, next to `node`: a new reference.
+// The node, next to `node`, of calls with inputs of these shapes; `node` itself if shapes are
+// not told apart. A new reference, or null for an exception.
 PyObject* shaped(PyObject* self, Node* node, PyObject* function, PyObject* args, PyObject* kwargs) {
   Cursor* cursor = cursor_of(self);
   if (!cursor->by_shapes || node->is_hidden) return Py_NewRef(object(node));
@@ -15,7 +16,7 @@ PyObject* shaped(PyObject* self, Node* node, PyObject* function, PyObject* args,
   if (shapes) {
     PyObject* known = PyDict_GetItemWithError(node->by_shapes, shapes.get());
     if (known != nullptr) return Py_NewRef(known);
-    if (PyErr_Occurred()) PyErr_Clear();  // sizes that are symbols
+    if (PyErr_Occurred()) PyErr_Clear();  // symbolic sizes have no hash
   }
   Owned keywords(kwargs ? Py_NewRef(kwargs) : PyDict_New());
   Owned sites(PyObject_GetAttr(cursor->functions, names.sites));
@@ -44,7 +45,8 @@ bool function_returned(PyObject* self, Node* node, Nanoseconds end_ns, PyObject*
   return fold_if_due(cursor) >= 0;
 }
 
-// The exception that is set is leaving the call at `node`. It stays set.
+// Tells that the exception that is set is leaving the call at `node`, so that the call is
+// closed. The exception stays set, unless telling raises another one.
 void function_raised(PyObject* self, Node* node) {
   PyObject *type, *error, *traceback;
   PyErr_Fetch(&type, &error, &traceback);
@@ -59,7 +61,7 @@ void function_raised(PyObject* self, Node* node) {
   Py_XDECREF(traceback);
 }
 
-// Calls a function at a node that was found for it, and measures that.
+// Calls a function, and measures the call at `found`, the node that was found for it.
 // kwargs: or null. low: number of the first autograd node of the call, or -1.
 PyObject* measure(PyObject* self, Node* found, PyObject* function, PyObject* args, PyObject* kwargs,
                   int64_t low) {
@@ -76,12 +78,12 @@ PyObject* measure(PyObject* self, Node* found, PyObject* function, PyObject* arg
   return nullptr;
 }
 
-// What a function is called with, as Python's calls have it.
+// What a function is called with, as PyObject_Call takes it.
 struct Inputs {
   Inputs(PyObject* args, PyObject* kwargs) : args(PySequence_Tuple(args)), kwargs(as_dict(kwargs)) {}
   explicit operator bool() const { return args && !PyErr_Occurred(); }
 
-  Owned args, kwargs;  // null for no keywords
+  Owned args, kwargs;  // kwargs: null if there are none
 
  private:
   static PyObject* as_dict(PyObject* given) {

@@ -1,4 +1,4 @@
-// Calls of modules begin and end: for torch's hook tables, and for a seam.
+// How calls of modules begin and end, as hooks or a seam show them to cursors.
 
 #pragma once
 
@@ -9,8 +9,8 @@
 
 namespace {
 
-// Times one of three hooks that do nothing rare. What hooks cost depends on how cold the
-// processor's caches are, and that shows in it.
+// Times every third hook, unless it does something rare. Timed where they run, as what hooks
+// cost depends on how cold the processor's caches are.
 class HookTimer {
  public:
   explicit HookTimer(Cursor* cursor) : cursor_(cursor), begun_ns_(++cursor->hooks % 3 ? 0 : machine_ns()) {}
@@ -26,8 +26,8 @@ class HookTimer {
   }
 
  private:
-  // By an interrupt of the machine's, say: no hook takes so long by itself, and one that
-  // does would outweigh hundreds.
+  // What took longer was interrupted, by the machine, say: no hook takes so long by itself,
+  // and one such would outweigh hundreds.
   static constexpr Nanoseconds kInterrupted = 4'000;
   Cursor* cursor_;
   Nanoseconds begun_ns_;
@@ -102,8 +102,9 @@ PyObject* forward_post(PyObject* self, PyObject* const* args, Py_ssize_t count) 
   Py_RETURN_NONE;
 }
 
-// All cursors that are shown modules, in the order in which they came. Their threads lie
-// side by side: looking at the cursors of others would take a cache miss each.
+// All cursors that are shown modules, in the order in which they came; never changed once it
+// is made. It has a copy of their threads, side by side: to ask each cursor of another thread
+// for its own would take a cache miss.
 class Shown {
  public:
   explicit Shown(PyObject* tuple) {
@@ -118,13 +119,14 @@ class Shown {
     for (Cursor* cursor : cursors_) Py_DECREF(reinterpret_cast<PyObject*>(cursor));
   }
 
-  // Calls `use` with each cursor that is to see a call that is made here now, or the end
-  // of one of the module `ending`, until it returns false. Returns whether it never did.
+  // Calls `use` with each cursor that is to see a call that begins in this thread now, or the
+  // end of a call of the module `ending` (null: none), until `use` returns false. Returns
+  // whether `use` never did.
   template <class Use>
   bool each_here(PyObject* ending, Use use) const {
     long thread = long(PyThread_get_thread_ident());
-    // The engine may run a pass of another thread's cursor here. What is called in a pass
-    // is not called from outside, whether or not anybody follows the pass.
+    // In a pass, this thread may work for a cursor of another thread: the engine has threads
+    // of its own. And no call in a pass is one from outside, even if nobody follows the pass.
     bool is_in_pass = torch::autograd::get_current_graph_task_id() != -1;
     for (size_t place = 0; place < cursors_.size(); place++) {
       if (threads_[place] != thread && !is_in_pass) continue;
@@ -145,8 +147,8 @@ class Shown {
   std::vector<Cursor*> cursors_;
 };
 
-// Those of them that see one call. At its end, those that are told of pauses come last:
-// they may end the steps of others.
+// The cursors that see one call. At its end, those with `on_pause` come last: calling that may
+// end the steps of other cursors.
 class ShownHere {
  public:
   explicit ShownHere(std::shared_ptr<Shown> shown, PyObject* ending = nullptr) : shown_(std::move(shown)) {
@@ -156,8 +158,8 @@ class ShownHere {
       return true;
     });
   }
-  // Both return false with an exception. The call has begun for those that were told of
-  // it, the one that raised included.
+  // Both return false with an exception. If a cursor raises in `begin`, no more are told; for
+  // those that were, that one included, the call has begun, and `end` is still to be called.
   bool begin(PyObject* module, PyObject* args) {
     PyObject* arguments[] = {module, args};
     for (size_t place = 0; place < here_.size(); place++)
@@ -167,7 +169,8 @@ class ShownHere {
       }
     return true;
   }
-  // For all of them, whatever one of them raises: the first exception counts.
+  // All cursors are told, even if one raises: the first exception is raised, and further ones
+  // are only reported.
   bool end(PyObject* module, PyObject* args, PyObject* outputs) const {
     PyObject* arguments[] = {module, args, outputs};
     PyObject *kind = nullptr, *error, *traceback;
@@ -186,7 +189,7 @@ class ShownHere {
   }
 
  private:
-  std::shared_ptr<Shown> shown_;  // keeps the cursors
+  std::shared_ptr<Shown> shown_;  // keeps the cursors alive
   c10::SmallVector<Cursor*, 4> here_;
 };
 

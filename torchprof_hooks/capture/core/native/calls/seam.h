@@ -1,4 +1,5 @@
-// Calls of modules where torch leaves room for something else to be called in their place.
+// Sees calls of modules at the place where torch looks for something to call instead of a
+// module's own implementation.
 
 #pragma once
 
@@ -6,8 +7,8 @@
 
 namespace {
 
-// The implementation of its calls that a module has of its own: what `module.compile()`
-// puts into its dict. Borrowed from `held`; null: none, or an exception.
+// What `module.compile()` has put into the dict of a module, to be called in its place.
+// held: that dict. Borrowed from there; null: nothing, or an exception.
 PyObject* own_implementation(PyObject* held) {
   return held ? PyDict_GetItemWithError(held, names._compiled_call_impl) : nullptr;
 }
@@ -23,7 +24,7 @@ PyObject* call_alone(PyObject* module, PyObject* args, PyObject* kwargs) {
     own = PyDict_GetItemWithError(held.get(), names._call_impl);
   if (PyErr_Occurred()) return nullptr;
   if (own != nullptr) {
-    Owned kept(Py_NewRef(own));
+    Owned kept(Py_NewRef(own));  // what is called may take it out of the dict
     return PyObject_Call(own, args, kwargs);
   }
   // As torch's `self._call_impl(*args, **kwargs)`, without a bound method in between.
@@ -44,22 +45,25 @@ PyObject* call_alone(PyObject* module, PyObject* args, PyObject* kwargs) {
   return PyObject_VectorcallDict(method, given + 1, flags, kwargs);
 }
 
-// Stands for `torch.nn.Module._compiled_call_impl`. Where that is something, torch calls
-// it in place of its own implementation, which it takes the short way to if there are no
-// hooks. It is a property, whose getter says to torch.compile that nothing is there:
-// what it compiles is the same with and without us.
+// Put in place of `torch.nn.Module._compiled_call_impl`. Unless that is None for a module,
+// torch calls it in place of its own implementation, and there need not be any hooks, with
+// which torch takes a longer way through each call. The seam is a property whose getter
+// returns None: torch.compile sees that getter, which `seam_get` does not call, and compiles
+// the same with and without us.
 struct Seam {
   std::shared_ptr<Shown> shown;
-  PyObject* doc;  // a property wants to write it
+  PyObject* doc;  // the `__doc__` that property.__init__ sets on objects of derived classes
 };
 
-Py_ssize_t seam_offset;  // how long a property is, nobody says before it runs
+// Where `Seam` begins in the object: behind a property, whose size is known at run time only.
+Py_ssize_t seam_offset;
 
 Seam* seam_of(PyObject* self) { return reinterpret_cast<Seam*>(reinterpret_cast<char*>(self) + seam_offset); }
 
-// Shows the end of a call that has failed while its exception is being handled, as it
-// is where torch calls hooks: on top of what is being handled around it, as in a
-// generator of Python's. What is raised meanwhile does not take its place.
+// Shows the end of a call that has raised. Meanwhile, its exception is the one that is being
+// handled (sys.exc_info), as where torch calls hooks: it is put on top of those that are
+// handled further out, as Python does for a generator. What is raised in here is reported,
+// and does not take the place of that exception.
 void show_failed(const ShownHere& shown, PyObject* module, PyObject* args) {
   PyObject *kind, *error, *traceback;
   PyErr_Fetch(&kind, &error, &traceback);
@@ -79,7 +83,7 @@ void show_failed(const ShownHere& shown, PyObject* module, PyObject* args) {
   PyErr_Restore(kind, error, traceback);
 }
 
-// What a seam says that a module is to be called by.
+// What a seam has torch call in place of a module's implementation.
 struct SeamCall {
   PyObject_HEAD
   PyObject *seam, *module;
@@ -108,7 +112,8 @@ void seam_call_dealloc(PyObject* self) {
   Py_DECREF(type);
 }
 
-// Whether torch asks what it is to call, and not a program whether a module is compiled.
+// Whether it is torch that reads the attribute, to call it, and not a program, to see whether
+// a module is compiled.
 bool is_torch_asking() {
   PyFrameObject* frame = PyEval_GetFrame();
   if (frame == nullptr) return false;
@@ -173,7 +178,7 @@ PyObject* seam_show_to(PyObject* self, PyObject* cursors) {
   Py_RETURN_NONE;
 }
 
-// For hooks on all modules, and blocks of code that stand for calls.
+// Called by hooks on all modules, and by blocks of code that stand for calls.
 PyObject* seam_forward_pre(PyObject* self, PyObject* const* args, Py_ssize_t count) {
   if (!check_count(count, 2) || !ShownHere(seam_of(self)->shown).begin(args[0], args[1])) return nullptr;
   Py_RETURN_NONE;

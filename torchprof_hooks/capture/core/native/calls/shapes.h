@@ -1,4 +1,5 @@
-// The shapes of the tensors that a function is given, as `shapes_of` tells them.
+// The shapes of the tensors that a function is given, as `shapes_of` (torch_names/functions.py)
+// tells them.
 
 #pragma once
 
@@ -9,7 +10,7 @@
 #include <algorithm>
 #include <memory>
 
-// Not declared in a header that compiles in seconds.
+// Declared here, as torch's header that declares it takes too long to compile.
 namespace torch::jit::tracer {
 struct TracingState;
 const std::shared_ptr<TracingState>& getTracingState();
@@ -24,7 +25,8 @@ constexpr int kDepthSearched = 3;
 inline PyTypeObject *tensor_type, *parameter_type;
 inline PyObject* shape_name;
 
-// What is done meanwhile is shown to no mode, and to no class derived from Tensor.
+// While it lives, what this thread does is shown to no torch function mode, and to no class
+// derived from Tensor.
 class Unseen {
   using TLS = at::impl::PythonTorchFunctionTLS;
 
@@ -40,7 +42,8 @@ class Unseen {
   at::impl::TorchFunctionDisabledState before_;
 };
 
-// Appends the shapes in `value`. False: it is not a usual one, or something was raised.
+// Appends the shapes of the tensors in `value`. False: Python has to look at it, or an
+// exception.
 inline bool add(PyObject* shapes, PyObject* value, int depth) {
   PyTypeObject* type = Py_TYPE(value);
   if (type == tensor_type || type == parameter_type) {
@@ -56,7 +59,8 @@ inline bool add(PyObject* shapes, PyObject* value, int depth) {
   return !PyType_IsSubtype(type, tensor_type);
 }
 
-// A new tuple, of the inputs of a call in the usual cases; null where Python has to look.
+// The shapes of the inputs of a call, as a new tuple; null, without an exception, where
+// Python has to look for them.
 // kwargs: or null.
 inline PyObject* usual(PyObject* args, PyObject* kwargs) {
   if (torch::jit::tracer::getTracingState()) return nullptr;
@@ -70,7 +74,7 @@ inline PyObject* usual(PyObject* args, PyObject* kwargs) {
   while (is_usual && kwargs != nullptr && PyDict_Next(kwargs, &place, &key, &value))
     is_usual = add(shapes.get(), value, 0);
   if (is_usual) return PyList_AsTuple(shapes.get());
-  PyErr_Clear();  // Python raises it again, if it is anything
+  PyErr_Clear();  // if it matters, it is raised again where Python looks
   return nullptr;
 }
 

@@ -1,4 +1,4 @@
-// Bytes of tensors on the CPU, to the byte, by the thread that takes them.
+// Counts the bytes of tensors on the CPU, by the thread that takes them.
 
 #pragma once
 
@@ -16,21 +16,21 @@ namespace memory {
 struct Reading {
   int64_t used = 0;      // handed out since counting began
   int64_t acquired = 0;  // taken from the system, or the device
-  int64_t level = 0;     // of what was handed out, what has not been given back, by whichever thread
+  int64_t level = 0;     // handed out, and not given back yet by any thread
   int64_t peak = 0;      // the highest level since the reader's last reading
   int64_t blocks = 0;    // how many the thread has taken, or given back
 };
 
 class Account;
 
-// Somebody who reads an account, and wants to know its peaks since the last time.
+// One who reads an account, and wants to know the peak since its own last reading.
 struct Reader {
   Account* account = nullptr;
   int64_t peak = 0;
 };
 
-// What one thread has taken, and what of that has been given back. Written by that thread
-// alone, but for what others give back, and the list of readers.
+// What one thread has taken, and what of that has been given back. That thread alone writes
+// the numbers, but for the level, when others give back, and the peak, when others read.
 class Account {
  public:
   void took(int64_t bytes) {
@@ -49,7 +49,7 @@ class Account {
     set(timed_ns_, get(timed_ns_) + ns);
     set(timed_, get(timed_) + 1);
   }
-  // What counting a block took, in the mean.
+  // How long counting a block took, in the mean.
   double counting_ns() const { return get(timed_) ? double(get(timed_ns_)) / double(get(timed_)) : 0.0; }
 
   void add_reader(Reader* reader) {
@@ -63,7 +63,7 @@ class Account {
     Locked locked(lock_);
     readers_.erase(std::remove(readers_.begin(), readers_.end(), reader), readers_.end());
   }
-  // Whether another thread can have it: nobody reads it, and all has been given back.
+  // Whether another thread can take it over: nobody reads it, and all has been given back.
   bool is_free() {
     Locked locked(lock_);
     return readers_.empty() && get(level_) == 0;
@@ -77,7 +77,7 @@ class Account {
     reader->peak = level;
     return found;
   }
-  // The same, but the time until now is not over.
+  // The same, but without an effect on the peak of the next reading.
   Reading peek(const Reader* reader) {
     Locked locked(lock_);
     return with(get(level_), std::max(reader->peak, get(peak_)));
@@ -86,13 +86,13 @@ class Account {
  private:
   // What is used is acquired from the system: torch's allocator for the CPU keeps nothing.
   Reading with(int64_t level, int64_t peak) { return {get(used_), get(used_), level, peak, get(blocks_)}; }
-  // Of the time until now; from here on, it is another one.
+  // Tells all readers the peak until now; a new one begins here. `lock_` is held.
   void tell_peak() {
     for (Reader* one : readers_) one->peak = std::max(one->peak, get(peak_));
     set(peak_, get(level_));
   }
 
-  // Others see whole numbers.
+  // Atomic, so that other threads never see half of a number.
   using Number = std::atomic<int64_t>;
   static int64_t get(const Number& number) { return number.load(std::memory_order_relaxed); }
   static void set(Number& number, int64_t value) { number.store(value, std::memory_order_relaxed); }
@@ -100,11 +100,11 @@ class Account {
   static constexpr int64_t kOneTimedOf = 16;
   Number used_{0}, level_{0}, peak_{0};
   Number blocks_{0}, timed_ns_{0}, timed_{0};
-  SpinLock lock_;
+  SpinLock lock_;  // of the readers, and their peaks
   std::vector<Reader*> readers_;
 };
 
-// Counts a block for the running thread, and times that now and then.
+// Counts a block for the running thread, and now and then times how long counting takes.
 class CountTimer {
  public:
   explicit CountTimer(Account& here) : here_(here) {
@@ -120,14 +120,14 @@ class CountTimer {
   }
 
  private:
-  // By the machine: one of these would outweigh hundreds.
+  // What took longer was interrupted by the machine: one such would outweigh hundreds.
   static constexpr Nanoseconds kInterrupted = 4'000;
   Account& here_;
   Nanoseconds begun_ns_ = 0;
 };
 
-// All there are. Those of threads that have ended are given to others as soon as they are
-// free. None is ever freed: blocks are given back until the very end of a process.
+// All accounts. That of a thread that has ended is given to another one as soon as it
+// `is_free`. None is ever destroyed: blocks refer to theirs until the very end of a process.
 class Accounts {
  public:
   static Account& here() {
@@ -144,7 +144,7 @@ class Accounts {
     ~Lifetime() {
       std::lock_guard<std::mutex> locked(mutex());
       unused().push_back(mine_);
-      mine_ = &nobodys();  // for what is freed after this
+      mine_ = &nobodys();  // for what this thread still takes and frees while it ends
     }
   };
   static void open() {

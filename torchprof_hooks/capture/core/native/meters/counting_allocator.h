@@ -1,9 +1,9 @@
-// Has torch's allocator for the CPU counted, in the accounts of threads.
+// Counts what torch's allocator for the CPU hands out, in the accounts of threads.
 //
-// While anybody wants to know, torch's allocator is asked through one of ours, which
-// counts. torch reports what it allocates as well, but to one listener for each thread,
-// and takes whoever that is for a profiler of its own: with another one in that place,
-// torch.profiler does not start, or crashes when it ends.
+// While anybody wants to know, an allocator of ours stands in front of torch's, and counts.
+// torch also reports its allocations itself, but to one listener for each thread, which it
+// takes for its own profiler: with ours in that place, torch.profiler would not start, or
+// would crash when it ends.
 
 #pragma once
 
@@ -18,14 +18,14 @@
 
 namespace memory {
 
-// Blocks that are handed out, by address: how large they are, how they are freed, and who
-// has taken them.
+// A block that is handed out: how large it is, how it is freed, and whose account it is in.
 struct Block {
   int64_t bytes;
   c10::DeleterFnPtr free;
   Account* taker;
 };
 
+// All blocks that are handed out, by address. In parts with a lock each, as all threads use it.
 class Blocks {
  public:
   void insert(void* address, Block block) {
@@ -42,7 +42,7 @@ class Blocks {
     shard.blocks.erase(found);
     return true;
   }
-  // Around a fork: the child has the table, but not whoever is just working on it.
+  // Around a fork: the child has the table, but not the thread that may have a lock of it.
   void lock_all() {
     for (Shard& shard : shards_) shard.lock.lock();
   }
@@ -71,18 +71,19 @@ inline void give_back(void* address) {
   Block block{0, nullptr, nullptr};
   {
     CountTimer timer(Accounts::here());
-    // Out of the table first: as soon as it is free, the address may come again.
+    // Out of the table first: once it is freed, another block may get the same address.
     if (blocks().take(address, &block)) {
       block.taker->gave(block.bytes);
-    } else {  // taken without us
+    } else {  // was not allocated through us
       block.free = taken_without_us();
     }
   }
   block.free(address);
 }
 
-// Asks the allocator behind it. That may be somebody else's by now, who came in front of
-// us, and asks us in turn: then what was there first of all is asked.
+// Asks the allocator behind it (`inner_`). That may be one that somebody has put in front of
+// ours, before ours was put in front again, and that asks ours in turn. What comes back that
+// way is asked of `first_`, which was there before ours.
 class CountingAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t bytes) override {
@@ -108,7 +109,8 @@ class CountingAllocator final : public c10::Allocator {
 
   bool is_counting() const { return c10::GetCPUAllocator() == this; }
 
-  // Puts itself in front of torch's, or goes away again, where nobody has come since.
+  // Puts itself in front of the current allocator, or goes away again, unless another one was
+  // put in front since. Returns whether it is in front now.
   bool count(bool does) {
     std::lock_guard<std::mutex> locked(mutex_);
     c10::Allocator* there = c10::GetCPUAllocator();
@@ -124,7 +126,7 @@ class CountingAllocator final : public c10::Allocator {
   }
 
  private:
-  // While this thread asks the allocator behind us.
+  // Lives while this thread asks the allocator behind us. is_second: that one has asked us.
   struct Turn {
     explicit Turn(const CountingAllocator* ours)
         : is_second(std::exchange(is_asking, true)),

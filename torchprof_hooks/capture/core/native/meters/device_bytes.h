@@ -1,5 +1,5 @@
-// Bytes that the allocator of an accelerator has handed out, by its own counters: torch
-// asks allocators of all kinds for these since 2.9.
+// Bytes that the allocator of an accelerator has handed out, by its own counters. Since 2.9,
+// torch has one interface to these for all kinds of devices.
 
 #pragma once
 
@@ -9,13 +9,13 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 namespace c10 {
-struct DeviceAllocator;  // older ones have none
+struct DeviceAllocator;  // for older torch, which has no such class
 }
 
 namespace memory {
 
-// Null if the allocator does not count. A template, for only what depends on a parameter
-// may be missing.
+// The allocator of a kind of devices; null if it does not count. A template, as `requires`
+// finds out whether a class is missing only where that depends on a parameter.
 template <class Counting = c10::DeviceAllocator>
 Counting* counting_allocator(c10::DeviceType kind) {
   if constexpr (requires { sizeof(Counting); }) {
@@ -27,15 +27,16 @@ Counting* counting_allocator(c10::DeviceType kind) {
   return nullptr;
 }
 
-// What the allocator of one device says; zeros until the program has put it into use.
-// index: below 0, that of the device that is current at the first reading after that.
+// What the allocator of one device says; zeros until the program has put that allocator into
+// use. index: if below 0, the device is the one that is current at the first reading then.
 class DeviceBytes {
  public:
   DeviceBytes(c10::DeviceType kind, int index) : kind_(kind), index_(index) {}
 
   int index() const { return index_; }
 
-  // The peak is that since the last reading, if it is the highest so far.
+  // The allocator only knows its highest peak. If that has risen since the last reading, it
+  // is the peak since then; if not, the present level stands for it.
   Reading read() {
     Reading now = ask();
     int64_t highest = now.peak, before = highest_.exchange(highest, std::memory_order_relaxed);
@@ -60,7 +61,7 @@ class DeviceBytes {
         auto stats = allocator->getDeviceStats(c10::DeviceIndex(index_));
         const auto& handed_out = stats.allocated_bytes[0];
         return {handed_out.allocated, stats.reserved_bytes[0].allocated, handed_out.current, handed_out.peak};
-      } catch (const std::exception&) {  // the device has failed, which the program learns
+      } catch (const std::exception&) {  // the device has failed: the program learns that itself
       }
     }
     return {};

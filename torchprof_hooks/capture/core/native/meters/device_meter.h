@@ -1,6 +1,7 @@
-// The time of an accelerator: stamps that it takes itself, put into its queue of work at
-// each begin and end of a call. Of any device that has events, by torch's generic
-// interface. What waits, and what is asked before a stamp is taken: measure/device_clock.py.
+// How long calls keep an accelerator busy, by stamps that the device takes itself: they are
+// put into its queue of work at each begin and end of a call. For any device that has events,
+// by torch's generic interface. When no stamp is taken, and why: see `EventClock` in
+// measure/device_clock.py; why spans wait: `DeviceMeter` in tracking/meters/device.py.
 
 #pragma once
 
@@ -13,6 +14,7 @@
 
 namespace {
 
+// A call that has ended, and whose stamps the device may not have come to yet.
 struct Span {
   int64_t code;
   Stamp start, end;
@@ -20,11 +22,12 @@ struct Span {
 
 //: Number of waiting spans at which those that the device has finished are booked.
 constexpr size_t kResolveAt = 1024;
-//: At one stamp of so many it is asked whether the device waits: steps seldom have a
-//: multiple of a prime of them, so that it is not always the same ones.
+//: At one stamp in so many, the device is asked whether it waits for the host. A prime: steps
+//: seldom have a multiple of it in stamps, so different places in a step are asked.
 constexpr uint64_t kAskEvery = 17;
 
-// How often a device had done all that it was given, when a stamp was to be taken.
+// How often a device was asked, before a stamp, whether it waits for the host, and how often
+// it did: it had done all that it was given.
 struct Waits {
   uint64_t stamps = 0;
   int64_t asked = 0, waited = 0;
@@ -35,18 +38,19 @@ struct DeviceReader {
   c10::DeviceType kind;
   PyObject* is_in_use = nullptr;     // whether the program uses the device of an index
   PyObject* is_capturing = nullptr;  // whether the current stream is captured into a graph, or None
-  std::vector<char> in_use;          // of each index, once it was said
+  std::vector<char> in_use;          // of each index: whether `is_in_use` has said yes
   std::deque<Span> waiting;
   std::vector<int64_t> sums_ns;        // by code of the node
   std::vector<int64_t> marked_ns;      // the same, of spans before the mark
-  size_t unmarked = 0;                 // spans before the mark that wait
+  size_t unmarked = 0;                 // how many spans that wait ended before the mark
   Waits waits;
-  std::atomic<bool> is_unread{false};  // whether there was anything since they were read
-  SpinLock lock;                       // of all that: engines run in other threads
+  std::atomic<bool> is_unread{false};  // whether the sums have changed since the last `settle`
+  SpinLock lock;  // from `waiting` to `waits`: threads of the engine work on them, too
 
   std::array<PyObject**, 2> held() { return {&is_in_use, &is_capturing}; }
-  // Null while the program does not use the device, or captures what it is given, where
-  // an event would be an error; nor where the device fails, which the program learns.
+  // A stamp in the current stream. Null while the program does not use the device, or while the
+  // stream is captured into a graph, where an event would be an error; and if the device fails,
+  // which the program learns itself. May call Python (see `says`).
   Stamp stamp() {
     try {
       c10::impl::VirtualGuardImpl device(kind);
@@ -73,7 +77,8 @@ struct DeviceReader {
     }
     while (count > kResolveAt && book_next(/*waits=*/false)) count--;
   }
-  // Waits for the device, if the first span that waits needs it. False: there is none.
+  // Books the span that has waited longest, if there is one. False: there is none, or, unless
+  // it `waits` for the device, the device has not come to its stamps yet.
   bool book_next(bool waits) {
     Span span;
     {
@@ -93,7 +98,7 @@ struct DeviceReader {
         return false;
       }
       book(span.code, nanoseconds(span));
-    } catch (const std::exception&) {  // it has failed, and comes past nothing any more
+    } catch (const std::exception&) {  // the device has failed, and comes to no stamp any more
       book(span.code, 0);
     }
     return true;
@@ -108,7 +113,7 @@ struct DeviceReader {
     bool waits_now;
     try {
       waits_now = device.queryStream(stream);
-    } catch (const std::exception&) {  // not all kinds of devices know
+    } catch (const std::exception&) {  // not all kinds of devices can tell
       return;
     }
     Locked locked(lock);
@@ -142,8 +147,9 @@ struct DeviceReader {
     if constexpr (requires { device.isStreamCapturing(stream); }) return device.isStreamCapturing(stream);
     return is_capturing != Py_None && says(is_capturing, -1);
   }
-  // What Python answers; an index below 0 is not passed. An interrupt comes again, for
-  // none can pass here.
+  // Whether Python says yes; an index below 0 is not passed. Takes the GIL, which the thread
+  // may not have. No exception can pass here: it counts as no, and an interrupt is raised
+  // again in a moment.
   static bool says(PyObject* question, int index) {
     PyGILState_STATE state = PyGILState_Ensure();
     PyObject *type, *value, *traceback;
@@ -184,13 +190,13 @@ PyObject* device_meter_new(PyTypeObject* type, PyObject* args, PyObject*) {
 }
 
 int device_meter_clear(PyObject* self) {
-  // Not cleared, but replaced: it is asked for as long as a cursor reads it.
+  // They are not cleared, but become None: a cursor that still reads the meter asks them.
   for (PyObject** held : device_meter_of(self)->held()) Py_XSETREF(*held, Py_NewRef(Py_None));
   return 0;
 }
 
-// See `DeviceMeter.settle` in tracking/meters/device.py. Waits without the interpreter's lock.
-// Whether anything was booked since the last time.
+// See `DeviceMeter.settle` in tracking/meters/device.py. Waits without the GIL. Returns whether
+// the sums have changed since the last time.
 PyObject* device_meter_settle(PyObject* self, PyObject*) {
   Py_BEGIN_ALLOW_THREADS
   while (device_meter_of(self)->book_next(/*waits=*/true)) {

@@ -15,7 +15,7 @@ struct Taken {
   int64_t used, acquired, retained, blocks;
 };
 
-// Since the open call at `node` began.
+// What was taken since the open call at `node` began.
 inline Taken taken_since(const Node& node, const memory::Reading& now) {
   return {now.used - node.used_bytes, now.acquired - node.acquired_bytes, now.level - node.level_bytes,
           now.blocks - node.blocks};
@@ -33,9 +33,9 @@ struct MemorySums {
   }
 };
 
-// Reads what one thread takes for tensors on the CPU, that which reads first, or what all
-// take of a device, and adds up what calls took. `kept`: the calls one by one, for whoever
-// asked.
+// Reads memory, and adds up what calls took: for tensors on the CPU, what the thread that
+// reads first takes; of a device, what all threads take. `kept`: the calls one by one, if
+// anybody has asked for them.
 struct MemoryReader {
   PyObject* on_fold = Py_NewRef(Py_None);
   memory::Reader reader;
@@ -43,16 +43,16 @@ struct MemoryReader {
   std::vector<MemorySums> sums;
   std::vector<int64_t> kept;
   int64_t begin_bytes = 0;                   // the level when it was read first
-  int64_t high_water_bytes = 0, blamed = 0;  // the highest level above that, and the code of whose it was
-  int64_t blocks = 0, others_blocks = 0;     // by the last reading; and those while nothing was measured
-  SpinLock lock;
+  int64_t high_water_bytes = 0, blamed = 0;  // the most above that, and the code of the node that ran then
+  int64_t blocks = 0, others_blocks = 0;     // by the last reading; those while nothing was measured
+  SpinLock lock;                             // of `sums` and `kept`
 
   ~MemoryReader() {
     if (reader.account != nullptr) reader.account->remove_reader(&reader);
   }
   std::array<PyObject**, 1> held() { return {&on_fold}; }
   bool is_kept() const { return on_fold != nullptr && on_fold != Py_None; }
-  // Whether readings are timed where they are taken. What those of the CPU cost is tried out.
+  // Whether each reading is timed. Those of the CPU are not: what they cost is found by trial.
   bool is_timed() const { return device.has_value(); }
 
   memory::Reading read() {
@@ -70,12 +70,12 @@ struct MemoryReader {
     read();
     others_blocks += blocks - before;
   }
-  // Without an effect on what is read later; in any thread.
+  // The same as `read`, but without an effect on later readings; in any thread.
   memory::Reading peek() {
     if (device) return device->peek();
     return reader.account ? reader.account->peek(&reader) : memory::Reading{};
   }
-  // owner: what the thread was working for until now.
+  // owner: the node that the thread was working for until now.
   memory::Reading read(Node* owner) {
     memory::Reading now = read();
     owner->peak_bytes = std::max(owner->peak_bytes, now.peak);
@@ -112,7 +112,7 @@ constexpr size_t kMemoryFields = 5;
 
 MemoryMeter* meter_of(PyObject* self) { return MemoryMeter::of(self); }
 
-// Of tensors on the CPU; or, with a kind of device and an index, of that one.
+// MemoryMeter(): of tensors on the CPU. MemoryMeter(kind, index): of that device.
 PyObject* meter_new(PyTypeObject* type, PyObject* args, PyObject*) {
   const char* kind = nullptr;
   int index = -1;
@@ -135,13 +135,13 @@ PyObject* meter_read(PyObject* self, PyObject*) {
                        (long long)now.peak);
 }
 
-// Of the device; below 0 for none, and while it is not known.
+// The index of the device; below 0 for the CPU, and while it is not known.
 PyObject* meter_index(PyObject* self, void*) {
   const auto& device = meter_of(self)->device;
   return PyLong_FromLong(device ? device->index() : -1);
 }
 
-// What counting a block takes where it is read, in the mean; 0 of a device.
+// How long counting a block takes, in the mean, in the thread that is read; 0 for a device.
 PyObject* meter_counting_ns(PyObject* self, void*) {
   const memory::Account* account = meter_of(self)->reader.account;
   return PyFloat_FromDouble(account ? account->counting_ns() : 0.0);
@@ -172,7 +172,7 @@ PyObject* meter_fold(PyObject* self, PyObject*) { return fold(meter_of(self), kM
 
 PyObject* meter_moved(PyObject* self, PyObject* args) { return moved(meter_of(self), args); }
 
-// Has tensors on the CPU counted from now on, or not any more. Whether they are.
+// Has tensors on the CPU counted from now on, or not any more. Returns whether they are.
 PyObject* count_tensors(PyObject*, PyObject* does) {
   int is_wanted = PyObject_IsTrue(does);
   if (is_wanted < 0) return nullptr;

@@ -1,4 +1,4 @@
-// A pass that Python follows has gone over to other owners.
+// Meters are told that a pass which Python has planned has gone over to other owners.
 
 #pragma once
 
@@ -16,7 +16,7 @@ bool as_nodes(PyObject* list, std::vector<Node*>* nodes) {
   return true;
 }
 
-// Calls that ended, innermost first, and those that began, outermost first.
+// Reads two lists: calls that ended, innermost first, and calls that began, outermost first.
 bool as_move(PyObject* args, std::vector<Node*>* closed, std::vector<Node*>* opened) {
   PyObject *closes, *opens;
   if (!PyArg_ParseTuple(args, "OO", &closes, &opens)) return false;
@@ -26,7 +26,7 @@ bool as_move(PyObject* args, std::vector<Node*>* closed, std::vector<Node*>* ope
   return false;
 }
 
-// Tells a meter of it.
+// Has a meter read, and tells it of the calls that ended and began.
 template <class Meter>
 PyObject* moved(Meter* meter, PyObject* args) {
   std::vector<Node*> closed, opened;
