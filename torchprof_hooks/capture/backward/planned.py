@@ -109,6 +109,8 @@ class PlannedPasses:
             tracker.open_entry(planning)
             # In a method: when it ends, it lets go of the nodes, which takes time.
             is_hooked = self._hook_moves(tracker, started, request)
+            if tracker.site is not planning:
+                return  # the handler of a signal has ended the profile
             tracker.close_entry(planning)
             if is_hooked and started.opened_base:
                 started.base.reading_ns = read_before_ns  # planning came before

@@ -13,7 +13,7 @@
 #include <pthread.h>
 
 #include <atomic>
-#include <deque>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <unordered_map>
@@ -52,6 +52,7 @@ struct Pass {
   std::unordered_map<uint64_t, std::vector<int64_t>> elsewhere;  // see `made_in`
   Nanoseconds ended_ns = 0;    // when a node ended last; 0: none has
   Nanoseconds entered_ns = 0;  // `Cursor::entered_ns` at that moment
+  bool is_over = false;        // forgotten; maybe while somebody works on it
   Node* owner() const { return open.empty() ? base : open.back().node; }
   bool has_begun() const { return open.empty() || open.front().interval != kEngine; }
 };
@@ -63,7 +64,23 @@ struct Cursor;
 struct Running {
   Cursor* cursor;  // lives while there are passes: each holds a reference to it
   std::recursive_mutex mutex;  // Python code that runs under it may begin and end passes
-  std::deque<Pass> passes;  // a deque: no pass moves in memory when others begin inside of it
+  std::list<Pass> passes;  // a list: no pass moves in memory when others begin inside of it
+  std::list<Pass> over;    // ended by Python code that ran while somebody worked on them
+  int users = 0;           // how many work on a pass now, each inside of the one before
+};
+
+// Somebody works on a pass, and calls Python code: whatever this does, a handler of a signal
+// that stops the profile, say, the pass stays in memory. `Running::mutex` is held.
+class PassInUse {
+ public:
+  explicit PassInUse(Running& running) : running_(running) { running.users++; }
+  PassInUse(const PassInUse&) = delete;
+  ~PassInUse() {
+    if (--running_.users == 0) running_.over.clear();
+  }
+
+ private:
+  Running& running_;
 };
 
 struct Cursor {

@@ -12,13 +12,15 @@
 
 namespace {
 
-// Holds the GIL in a callback of the engine. No exception of Python's can pass through the
+// Holds the GIL in a callback of the engine, and keeps the cursor. What Python does may end the
+// pass: whoever goes on after that asks `Pass::is_over` before anything else. No exception of Python's can pass through the
 // engine: what is raised meanwhile (by the handler of a signal, say) is kept in
 // `Cursor::raised`, and raised again when the pass ends. An exception that was set before is
 // put aside, and set again.
 class WithPython {
  public:
   explicit WithPython(Cursor* cursor) : cursor_(cursor), state_(PyGILState_Ensure()) {
+    Py_INCREF(cursor);  // Python may end the pass, which held it
     PyErr_Fetch(&type_, &value_, &traceback_);
   }
   WithPython(const WithPython&) = delete;
@@ -26,6 +28,7 @@ class WithPython {
   ~WithPython() {
     if (PyErr_Occurred()) keep();
     PyErr_Restore(type_, value_, traceback_);
+    Py_DECREF(cursor_);
     PyGILState_Release(state_);
   }
 
@@ -80,11 +83,9 @@ Node* backward_of(Cursor* cursor, Node* around, int64_t code) {
 
 Node* named(Cursor* cursor, Node* around, const char* name) {
   Node*& known = around->backward.by_name[name];  // stays valid if others are added meanwhile
-  if (known == nullptr) {
-    WithPython with(cursor);
-    known = ask(cursor, names.site_of_node, around, PyUnicode_FromString(name));
-  }
-  return known;
+  if (known != nullptr) return known;
+  WithPython with(cursor);
+  return known = ask(cursor, names.site_of_node, around, PyUnicode_FromString(name));
 }
 
 // Closes what an exception has left open inside of `node`.
@@ -109,6 +110,7 @@ void tell_of_move(Cursor* cursor, const std::vector<Node*>& closed, const std::v
 void move(Cursor* cursor, Pass& pass, size_t kept, c10::ArrayRef<OpenBackward> opens,
           Nanoseconds now_ns) {
   if (cursor->site != pass.owner()) abort_down_to(cursor, pass.owner(), now_ns);
+  if (pass.is_over) return;
   std::vector<Node*> closed, opened;
   MemoryMeter* meter = memory_of(cursor);
   memory::Reading bytes{};
@@ -197,17 +199,17 @@ void node_begins(Cursor* cursor, Pass& pass, const at::RecordFunction& node) {
   Node* around = kept ? pass.open[kept - 1].node : pass.base;
   for (int one : entered) {
     around = backward_of(cursor, around, intervals->all[size_t(one)].code);
-    if (around == nullptr) return;
+    if (around == nullptr || pass.is_over) return;
     opens.push_back({one, around});
   }
   if (pass.names_nodes && !around->is_function) {
     around = named(cursor, around, node.name());
-    if (around == nullptr) return;
+    if (around == nullptr || pass.is_over) return;
     opens.push_back({-1, around});
   }
   if (opens.empty() && kept == pass.open.size()) return;
   move(cursor, pass, kept, opens, clock_ns());
-  if (is_current) return;
+  if (is_current || pass.is_over) return;
   pass.current = std::move(others);
   pass.current_of = thread;
 }
@@ -225,6 +227,7 @@ class NodeHere {
   bool call_if_run(Running& running, bool is_elsewhere, Function& function) {
     std::lock_guard<std::recursive_mutex> locked(running.mutex);
     if (running.passes.empty()) return false;  // ended meanwhile
+    PassInUse in_use(running);
     Pass& pass = running.passes.back();
     bool is_here = pthread_equal(pass.thread, thread_);
     // A pass that Python has begun in this thread, and no cursor follows, may run nodes that

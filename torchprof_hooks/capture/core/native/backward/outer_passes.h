@@ -77,8 +77,9 @@ PyObject* end_outer_pass(PyObject* self, PyObject* args) {
     if (!ends_well(cursor, started)) Py_RETURN_FALSE;
     base = cursor->running->passes.back().base;
     of_base_ns = base->reading_ns;
-    bool is_given;
-    nodes_ended_ns = end(cursor, false, &is_given);
+    bool is_given, is_ours;
+    nodes_ended_ns = end(cursor, false, &is_given, &is_ours);
+    if (!is_ours) Py_RETURN_TRUE;
   }
   if (now_ns > nodes_ended_ns)  // what comes after the last node is the engine's own time
     cursor->log->book(reinterpret_cast<Node*>(engine)->code, nodes_ended_ns, now_ns);

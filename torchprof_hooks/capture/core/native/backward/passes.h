@@ -66,10 +66,12 @@ void watch_nodes() {
 }
 
 PyObject* on_unseen_pass(PyObject*, PyObject* callback) {
-  std::lock_guard<std::mutex> locked(running_mutex);
   PyObject* before = unseen;
-  unseen = callback == Py_None ? nullptr : Py_NewRef(callback);
-  watch_nodes();
+  {
+    std::lock_guard<std::mutex> locked(running_mutex);
+    unseen = callback == Py_None ? nullptr : Py_NewRef(callback);
+    watch_nodes();
+  }
   Py_XDECREF(before);
   Py_RETURN_NONE;
 }
@@ -103,6 +105,7 @@ PyObject* engine_ends(PyObject* self, PyObject*) {
   Cursor* cursor = cursor_of(self);
   PassLock locked(cursor);
   if (cursor->running->passes.empty() || cursor->running->passes.back().has_begun()) Py_RETURN_NONE;
+  PassInUse in_use(*cursor->running);
   move(cursor, cursor->running->passes.back(), 0, {}, clock_ns());
   if (raise_again(cursor)) return nullptr;
   Py_RETURN_NONE;
@@ -177,12 +180,15 @@ PyObject* enter_pass(PyObject* self, PyObject* args, PyObject* keywords) {
 // the two would leave it in one of them. Its reference to the cursor is the caller's to give
 // back.
 void forget_pass(Cursor* cursor) {
-  PyObject* started = cursor->running->passes.back().started;
-  cursor->running->passes.pop_back();
+  Running& running = *cursor->running;
+  running.passes.back().is_over = true;
+  PyObject* started = running.passes.back().started;
+  running.over.splice(running.over.end(), running.passes, std::prev(running.passes.end()));
+  if (running.users == 0) running.over.clear();
   Py_ssize_t last = PyList_GET_SIZE(cursor->passes) - 1;
   if (started != nullptr && last >= 0 && PyList_GET_ITEM(cursor->passes, last) == started)
     PyList_SetSlice(cursor->passes, last, last + 1, nullptr);
-  if (!cursor->running->passes.empty()) return;
+  if (!running.passes.empty()) return;
   forget_ended_here();
   std::lock_guard<std::mutex> registering(running_mutex);
   all_running.erase(std::remove(all_running.begin(), all_running.end(), cursor->running),
@@ -195,33 +201,37 @@ void forget_pass(Cursor* cursor) {
 // than the followed one have made in passes. False: an exception.
 bool give_elsewhere(const Pass& pass) {
   if (pass.elsewhere.empty() || pass.started == nullptr) return true;
-  Owned given(PyDict_New());
+  Owned started(Py_NewRef(pass.started)), given(PyDict_New());
   for (const auto& [thread, numbers] : pass.elsewhere) {
     Owned key(PyLong_FromUnsignedLongLong(thread));
     Owned list(as_list(numbers));
     if (!given || !key || !list || PyDict_SetItem(given.get(), key.get(), list.get()) < 0) return false;
   }
-  return PyObject_SetAttr(pass.started, names.elsewhere, given.get()) == 0;
+  return PyObject_SetAttr(started.get(), names.elsewhere, given.get()) == 0;
 }
 
 // Whether `started` is the pass that began last.
 bool is_last(Cursor* cursor, PyObject* started) {
-  const std::deque<Pass>& running = cursor->running->passes;
+  const std::list<Pass>& running = cursor->running->passes;
   return !running.empty() && running.back().started == started;
 }
 
 // Ends the pass that began last: closes what is open in it as of the end of its last node (as
 // of now, if it failed), and returns that moment; 0 if no node has run.
-// is_given: becomes false if there was an exception. The caller has a reference to the cursor;
-// it still has to give back that of the pass, and to `raise_again`.
-Nanoseconds end(Cursor* cursor, bool failed, bool* is_given) {
+// is_given: becomes false if there was an exception. is_ours: becomes false if Python code that
+// ran meanwhile has ended the pass: then there is nothing more to do. Otherwise the caller,
+// who has a reference to the cursor, still has to give back that of the pass, and to
+// `raise_again`.
+Nanoseconds end(Cursor* cursor, bool failed, bool* is_given, bool* is_ours) {
+  PassInUse in_use(*cursor->running);
   Pass& pass = cursor->running->passes.back();
   Nanoseconds end_ns = 0;
   if (pass.ended_ns != 0)
     end_ns = failed ? clock_ns() : pass.ended_ns + cursor->entered_ns - pass.entered_ns;
   if (!pass.open.empty()) move(cursor, pass, 0, {}, end_ns ? end_ns : clock_ns());
-  *is_given = give_elsewhere(pass);
-  forget_pass(cursor);
+  *is_given = pass.is_over || give_elsewhere(pass);
+  *is_ours = !pass.is_over;
+  if (*is_ours) forget_pass(cursor);
   return end_ns;
 }
 
@@ -234,9 +244,9 @@ PyObject* leave_pass(PyObject* self, PyObject* args) {
   Cursor* cursor = cursor_of(self);
   PassLock locked(cursor);
   if (!is_last(cursor, started)) Py_RETURN_NONE;
-  bool is_given;
-  Nanoseconds end_ns = end(cursor, failed, &is_given);
-  Py_DECREF(self);
+  bool is_given, is_ours;
+  Nanoseconds end_ns = end(cursor, failed, &is_given, &is_ours);
+  if (is_ours) Py_DECREF(self);
   if (!is_given || raise_again(cursor)) return nullptr;
   if (end_ns == 0) Py_RETURN_NONE;
   return PyLong_FromLongLong(end_ns);
@@ -254,14 +264,14 @@ PyObject* drop_pass(PyObject* self, PyObject* started) {
 
 PyObject* open_backward(PyObject* self, void*) {
   PassLock locked(cursor_of(self));
-  const std::deque<Pass>& running = cursor_of(self)->running->passes;
+  const std::list<Pass>& running = cursor_of(self)->running->passes;
   bool are_calls = !running.empty() && running.back().has_begun();
   return PyLong_FromSize_t(are_calls ? running.back().open.size() : 0);
 }
 
 PyObject* pass_owner(PyObject* self, void*) {
   PassLock locked(cursor_of(self));
-  const std::deque<Pass>& running = cursor_of(self)->running->passes;
+  const std::list<Pass>& running = cursor_of(self)->running->passes;
   if (running.empty()) Py_RETURN_NONE;
   return Py_NewRef(object(running.back().owner()));
 }
