@@ -1,4 +1,4 @@
-"""Profiles that end while our code is at work in a pass."""
+"""Profiles that end, and processes that fork, while our code is at work in a pass."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from tests.programs import python
 from torchprof_hooks import profile
 from torchprof_hooks.capture.tracking.tracker import Tracker
 from torchprof_hooks.profiler import Profiler
@@ -57,3 +58,41 @@ def test_a_profile_that_a_signal_stops_while_a_node_is_looked_up(
         train(model)
     (row,) = [row for row in after.profile.rows() if row.name == "Sequential"]
     assert row.phases["backward"].calls == 1
+
+
+FORKS = """
+import os, signal, threading, torch, torchprof_hooks
+from torchprof_hooks.capture.tracking.tracker import Tracker
+
+@torchprof_hooks.profiled
+class Model(torch.nn.Sequential):
+    pass
+
+is_asked, may_go_on = threading.Event(), threading.Event()
+original = Tracker.backward_site
+
+def site(*args):
+    if threading.current_thread() is thread:
+        is_asked.set()
+        may_go_on.wait(60)
+    return original(*args)
+
+Tracker.backward_site = site
+model = Model(torch.nn.Linear(2, 2))
+thread = threading.Thread(target=lambda: model(torch.ones(1, 2)).sum().backward())
+thread.start()
+assert is_asked.wait(60)
+child = os.fork()
+if not child:
+    signal.alarm(20)
+    rows = Model.__profiler__.profile.rows()
+    os._exit(7 if "Model" in [row.name for row in rows] else 1)
+may_go_on.set()
+thread.join()
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_a_fork_while_another_thread_is_in_a_pass() -> None:
+    """The child can read what was measured by then."""
+    assert python("-c", FORKS).stdout == "7\n"

@@ -131,7 +131,11 @@ void forget_other_threads() {
   for (const std::shared_ptr<Running>& one : before) {
     bool is_here = running_here != nullptr &&
                    std::find(running_here->begin(), running_here->end(), one) != running_here->end();
-    if (!is_here) continue;
+    if (!is_here) {  // its times can still be read
+      one->cursor->running = std::make_shared<Running>();
+      one->cursor->running->cursor = one->cursor;
+      continue;
+    }
     new (&one->mutex) std::recursive_mutex();
     all_running.push_back(one);
   }
