@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import pairwise
 from math import ceil, floor, log2
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
 from torchprof_hooks.profiles.files.fields import OPTIONAL, Count
 
@@ -144,42 +144,24 @@ class StepTimes(NamedTuple):
 
     def merge(self, other: StepTimes) -> StepTimes:
         """The steps and calls of both."""
-        return StepTimes(
-            self.first_steps + other.first_steps,
-            self.first_ns + other.first_ns,
-            _with(self.later, other.later),
-            self.evaluations + other.evaluations,
-            self.evaluation_ns + other.evaluation_ns,
-            _with(self.waits, other.waits),
-            self.first_evaluations + other.first_evaluations,
-            self.first_evaluation_ns + other.first_evaluation_ns,
-        )
+        return StepTimes(*map(_sum, self, other))
 
     def without(self, earlier: StepTimes) -> StepTimes:
         """The steps and calls since an earlier moment of the same run."""
-        return StepTimes(
-            self.first_steps - earlier.first_steps,
-            self.first_ns - earlier.first_ns,
-            _without(self.later, earlier.later),
-            self.evaluations - earlier.evaluations,
-            self.evaluation_ns - earlier.evaluation_ns,
-            _without(self.waits, earlier.waits),
-            self.first_evaluations - earlier.first_evaluations,
-            self.first_evaluation_ns - earlier.first_evaluation_ns,
-        )
+        return StepTimes(*map(_difference, self, earlier))
 
 
-def _with(
-    buckets: tuple[Bucket, ...], others: tuple[Bucket, ...]
-) -> tuple[Bucket, ...]:
-    if buckets and others:
-        return sorted_buckets([*buckets, *others])
-    return buckets or others
+def _sum(one: Any, other: Any) -> Any:
+    """Of two numbers, or of two tuples of buckets."""
+    if isinstance(one, int):
+        return one + other
+    return sorted_buckets([*one, *other]) if one and other else one or other
 
 
-def _without(
-    buckets: tuple[Bucket, ...], earlier: tuple[Bucket, ...]
-) -> tuple[Bucket, ...]:
+def _difference(buckets: Any, earlier: Any) -> Any:
+    """Of two numbers, or of the same buckets now and earlier."""
+    if isinstance(buckets, int):
+        return buckets - earlier
     before = {bucket.number: bucket for bucket in earlier}
     left = []
     for number, steps, total_ns in buckets:
