@@ -44,6 +44,11 @@ _NOT_MODULES: Final[Infos] = {
 }
 
 
+def outermost(cells: Cells, name: str, phase: Phase = "forward") -> Totals:
+    """What is booked on calls from outside of all others; zeros if there are none."""
+    return cells.get(((name,), phase), _NOTHING)
+
+
 def has_functions(infos: Infos) -> bool:
     """Whether any of the names is a function's."""
     return any(info.kind == "function" for info in infos.values())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from torchprof_hooks.profiles.names import Phase
+from torchprof_hooks.profiles.cells import outermost
 from torchprof_hooks.profiles.profile import Profile
 
 
@@ -18,11 +18,13 @@ def backward_weights(seen: Profile, parts: Sequence[Profile]) -> dict[str, float
     untrained: dict[str, int] = {}
     trained = set()
     for (path, phase), totals in seen.cells.items():
-        if phase == "forward" and not path[1:] and _is_module(seen, path[0]):
-            with_backward = min(_calls(seen, path[0], "backward"), totals.calls)
-            untrained[path[0]] = totals.calls - with_backward
+        name, *inner = path
+        if phase == "forward" and not inner and seen.modules[name].kind == "module":
+            backward = outermost(seen.cells, name, "backward")
+            with_backward = min(backward.calls, totals.calls)
+            untrained[name] = totals.calls - with_backward
             if with_backward:
-                trained.add(path[0])
+                trained.add(name)
     if len(trained) < 2:
         return {}
     # Of calls without a backward, some are in training steps, the rest evaluations.
@@ -35,22 +37,13 @@ def backward_weights(seen: Profile, parts: Sequence[Profile]) -> dict[str, float
     return {name: whole[name] / known[name] / mean for name in known}
 
 
-def _is_module(profile: Profile, name: str) -> bool:
-    return profile.modules[name].kind == "module"
-
-
-def _calls(profile: Profile, name: str, phase: Phase = "forward") -> int:
-    """Calls of a module from outside of all others."""
-    totals = profile.cells.get(((name,), phase))
-    return totals.calls if totals else 0
-
-
 def _training_calls(
     profiles: Sequence[Profile], shares: Mapping[str, float]
 ) -> dict[str, float]:
     """Calls of modules, without the `shares` of evaluations that are theirs."""
     evaluations = sum(profile.step_times.evaluations for profile in profiles)
     return {
-        name: sum(_calls(profile, name) for profile in profiles) - share * evaluations
+        name: sum(outermost(each.cells, name).calls for each in profiles)
+        - share * evaluations
         for name, share in shares.items()
     }

@@ -8,7 +8,13 @@ from dataclasses import replace
 from functools import cached_property, reduce
 from typing import Final
 
-from torchprof_hooks.profiles.cells import CellKey, Infos, add_cell, own_times
+from torchprof_hooks.profiles.cells import (
+    CellKey,
+    Infos,
+    add_cell,
+    outermost,
+    own_times,
+)
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import (
     BACKWARD_NAME,
@@ -145,9 +151,8 @@ class Division:
         return factors, shares
 
     def _share_of_calls(self, part: Part) -> float:
-        key: CellKey = (part[:1], part[1])
-        known = _calls(self._seen, key)
-        whole = sum(_calls(profile, key) for profile in self._parts)
+        known = outermost(self._seen.cells, *part).calls
+        whole = sum(outermost(profile.cells, *part).calls for profile in self._parts)
         return whole / known if known else self._ratio
 
     def _add_rounding(self, times: dict[CellKey, int]) -> None:
@@ -182,10 +187,6 @@ class Division:
             key = _PROFILER[:1], _PROFILER[1]
             found[key] = Totals(self_ns=self._wanted[_PROFILER])
         return found
-
-
-def _calls(profile: Profile, key: CellKey) -> int:
-    return profile.cells[key].calls if key in profile.cells else 0
 
 
 def parts_of(profile: Profile) -> set[Part]:

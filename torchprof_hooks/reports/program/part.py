@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from torchprof_hooks.profiles.cells import outermost
 from torchprof_hooks.profiles.names import UNSAMPLED_NAME
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.program.program_profile import ProgramProfile, part_of
@@ -43,11 +44,7 @@ def _part_lines(program: ProgramProfile, name: str) -> Iterator[str]:
     info = program.whole.modules[name]
     place = f", {info.place}" if info.place else ""
     yield f"  Message: {name}{place}"
-    calls = sum(
-        totals.calls
-        for (path, phase), totals in part.cells.items()
-        if path == (name,) and phase == "forward"
-    )
+    calls = outermost(part.cells, name).calls
     seconds = part.wall_ns / 1e9
     per_call = f" ({seconds / calls:.6f}s per call)" if calls else ""
     yield f"  Time in {plural(calls, 'call')} to {name}: {seconds:.3f}s{per_call}"

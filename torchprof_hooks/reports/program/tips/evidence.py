@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import NamedTuple
 
+from torchprof_hooks.profiles.cells import outermost
 from torchprof_hooks.profiles.names import BACKWARD_PHASES, Phase
 from torchprof_hooks.profiles.program.program_profile import ProgramProfile
 from torchprof_hooks.profiles.rows import Row
@@ -83,11 +84,7 @@ class Evidence:
             noun = "step or evaluation call" if evaluates else "step"
             return Turns(steps - left_out, noun)
         cells = self.program.by_module.cells
-        calls = sum(
-            cells[(name,), "forward"].calls
-            for name in self.program.part_times_ns
-            if ((name,), "forward") in cells
-        )
+        calls = sum(outermost(cells, name).calls for name in self.program.part_times_ns)
         return Turns(calls, "call of the model")
 
     def per_turn(self, count: int) -> float:

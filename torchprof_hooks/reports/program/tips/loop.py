@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from math import inf
 from typing import Final
 
+from torchprof_hooks.profiles.cells import outermost
 from torchprof_hooks.profiles.names import OUTSIDE_NAME
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.rows import Row
-from torchprof_hooks.profiles.totals import Totals
 from torchprof_hooks.reports.program.tips.evidence import (
     Evidence,
     Share,
@@ -113,7 +113,7 @@ def code_outside(evidence: Evidence) -> Iterator[Tip]:
 
 
 def _outside_ns(profile: Profile) -> int:
-    return profile.cells.get(((OUTSIDE_NAME,), "outside"), Totals()).self_ns
+    return outermost(profile.cells, OUTSIDE_NAME, "outside").self_ns
 
 
 def reads_from_device(evidence: Evidence) -> Iterator[Tip]:
