@@ -40,9 +40,8 @@ def flops_by_shapes(call: CallDescription) -> Flops | None:
     if written not in RULES:
         return None  # for sums in place, torch has no formula
     names, rule = RULES[written]
-    bound = bind(call, names)
     try:
-        return None if bound is None else rule(bound).flops
+        return rule(bind(call, names)).flops
     except (AttributeError, IndexError, KeyError, TypeError, ValueError):
         return None  # called in a way that is not expected here
 

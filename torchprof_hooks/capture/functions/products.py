@@ -48,11 +48,15 @@ Bound = Mapping[str, Any]
 Rule = Callable[[Bound], Product]
 
 
-def bind(call: CallDescription, names: str) -> Bound | None:
-    """Arguments by name; None if some are not in `names`."""
+def bind(call: CallDescription, names: str) -> Bound:
+    """Arguments by name.
+
+    Raises:
+        ValueError: some are not in `names`.
+    """
     known = names.split()
     if len(call.args) > len(known) or any(name not in known for name, _ in call.kwargs):
-        return None
+        raise ValueError(names)
     return {**dict(zip(known, call.args, strict=False)), **dict(call.kwargs)}
 
 

@@ -54,8 +54,8 @@ def _loss(call: CallDescription) -> Moved | None:
 
 def _reduced(call: CallDescription) -> Moved | None:
     bound = bind(call, "input dim keepdim")
-    value = None if bound is None else bound["input"]
-    if bound is None or value is None or not value.dtype.is_floating_point:
+    value = bound["input"]
+    if value is None or not value.dtype.is_floating_point:
         return None
     dim = bound.get("dim")
     if isinstance(dim, Items):
@@ -70,8 +70,6 @@ def _reduced(call: CallDescription) -> Moved | None:
 def _dropout(call: CallDescription) -> Moved | None:
     """Where it is off, it returns its input."""
     bound = bind(call, "input p training inplace")
-    if bound is None:
-        return None
     size = bound["input"].size_bytes
     is_on = bound.get("training", True) and bound.get("p", 0.5)
     return Moved(size, size) if is_on else NOTHING
@@ -81,7 +79,7 @@ def _batch_norm(call: CallDescription) -> Moved | None:
     """Running statistics are written while training."""
     names = "input running_mean running_var weight bias training momentum eps"
     bound = bind(call, names)
-    if bound is None or type(call.function) in COMPILED:
+    if type(call.function) in COMPILED:
         return None
     written = [bound["input"]]
     if bound.get("training", False):
@@ -108,7 +106,7 @@ def _joined(call: CallDescription) -> Moved | None:
 def _multi_head_attention(call: CallDescription) -> Moved | None:
     """Projections and attention, of three inputs that mostly are one."""
     bound = bind(call, _OF_MULTI_HEAD_ATTENTION)
-    if bound is None or call.autocast is not None or bound.get("add_zero_attn"):
+    if call.autocast is not None or bound.get("add_zero_attn"):
         return None
     query, keys = bound["query"], bound["key"]
     is_whole = bound["bias_k"] is None and len(query.shape) == 3  # of a batch

@@ -109,7 +109,7 @@ def _of_product(call: CallDescription, name: str) -> CallTraffic:
     types = {kind.dtype for kind in call.tensors() if kind.dtype != torch.bool}
     if call.autocast is not None and types <= {torch.float32, call.autocast}:
         types = {call.autocast}
-    if bound is None or len(types) != 1:
+    if len(types) != 1:
         return _UNKNOWN
     (dtype,) = types
     if not dtype.is_floating_point:
