@@ -10,28 +10,23 @@ import numpy as np
 
 from torchprof_hooks.capture.backward.planned import PlannedPasses
 from torchprof_hooks.capture.core.span_log import FIELDS, Int64s
-from torchprof_hooks.capture.torch_names.autograd import NO_SEQUENCE_NUMBER
+from torchprof_hooks.capture.torch_names.autograd import (
+    NO_SEQUENCE_NUMBER,
+    sequence_number,
+)
 from torchprof_hooks.capture.tracking.tracker import Tracker
-from torchprof_hooks.profiles.trace.step_trace import LEAF_NODE
-
-
-class TrackedPass(NamedTuple):
-    """A backward pass: when it ran, and the edges of its graph, each by the numbers of
-    two autograd nodes, from and to."""
-
-    start_ns: int
-    end_ns: int
-    edges: list[tuple[int, int]]
+from torchprof_hooks.profiles.trace.step_trace import LEAF_NODE, GraphPass
 
 
 class TrackedStep(NamedTuple):
     """What a tracker has seen in one step.
 
-    spans: one row (code of the site, start, end) for each, on the tracker's clock.
+    spans: one row (code of the site, start, end) for each. These, and when passes ran,
+        are on the tracker's clock.
     """
 
     spans: Int64s
-    passes: list[TrackedPass]
+    passes: list[GraphPass]
 
 
 class StepRecorder:
@@ -62,8 +57,8 @@ class _Graphs:
     """The passes of a step."""
 
     def __init__(self) -> None:
-        self._running: list[TrackedPass] = []
-        self._ended: list[TrackedPass] = []
+        self._running: list[GraphPass] = []
+        self._ended: list[GraphPass] = []
 
     def pass_begins(self, nodes: Mapping[int, Any]) -> None:
         """Note who hands gradients on to whom (numbers only: nodes hold graphs)."""
@@ -71,10 +66,10 @@ class _Graphs:
         for number, node in nodes.items():
             for target, _ in node.next_functions:
                 if target is not None:
-                    to = target._sequence_nr()
+                    to = sequence_number(target)
                     to = LEAF_NODE if to == NO_SEQUENCE_NUMBER else to
                     edges.append((number, to))
-        self._running.append(TrackedPass(perf_counter_ns(), 0, edges))
+        self._running.append(GraphPass(perf_counter_ns(), 0, edges))
 
     def pass_has_ended(self) -> None:
         """Note when the pass ended."""
@@ -82,7 +77,7 @@ class _Graphs:
             running = self._running.pop()
             self._ended.append(running._replace(end_ns=perf_counter_ns()))
 
-    def take(self) -> list[TrackedPass]:
+    def take(self) -> list[GraphPass]:
         """The passes that have ended since the last time."""
         ended, self._ended = self._ended, []
         self._running.clear()

@@ -26,7 +26,6 @@ from torchprof_hooks.capture.tracing.event_tensors import (
     tensors_among,
     type_of,
 )
-from torchprof_hooks.capture.tracing.step_recorder import TrackedPass
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.trace.step_trace import (
     Allocation,
@@ -66,7 +65,7 @@ def read_modules(
 
 
 def read_passes(
-    passes: Iterable[TrackedPass], unix_offset_ns: int
+    passes: Iterable[GraphPass], unix_offset_ns: int
 ) -> Iterator[GraphPass]:
     """The backward passes of a tracker, in the order in which they began."""
     for start_ns, end_ns, edges in sorted(passes):
