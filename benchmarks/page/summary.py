@@ -11,12 +11,15 @@ from results import Table
 EVERY_STEP: Final = "torchprof_hooks profile()"
 WITH_FUNCTIONS: Final = "torchprof_hooks profile(functions=True)"
 
+BUDGETED: Final = "torchprof_hooks profile(max_overhead=0.01)"
+WHOLE_PROGRAM: Final = "torchprof_hooks whole program"
+
 #: Tools, and what they give times (or else) of.
 TOOLS: Final = {
     EVERY_STEP: "forward, backward",
     WITH_FUNCTIONS: "forward, backward",
-    "torchprof_hooks profile(max_overhead=0.01)": "some steps of these",
-    "torchprof_hooks whole program": "some steps of these",
+    BUDGETED: "some steps of these",
+    WHOLE_PROGRAM: "some steps of these",
     "full backward hooks": "forward, backward",
     "ModuleTracker": "(names, no times)",
     "FlopCounterMode": "(FLOPs)",
@@ -43,9 +46,15 @@ def summary(figures_of: Callable[[str], _Figures | None]) -> Table:
 
     figures_of: gives the figures of a benchmark, or None if it has not been run.
     """
-    overhead, accuracy, coverage = (
-        figures_of(name) or {} for name in ("overhead", "accuracy", "coverage")
+    overhead, accuracy, coverage, budget, program = (
+        figures_of(name) or {}
+        for name in ("overhead", "accuracy", "coverage", "budget", "program")
     )
+    # The few steps that these look into tell only in long runs.
+    in_long_runs = {
+        BUDGETED: {name: found["slowdown"] for name, found in budget.items()},
+        WHOLE_PROGRAM: {"GPT-2 small": program.get("gpt2", {}).get("ratio")},
+    }
     headers = [
         "",
         "gives times of",
@@ -60,7 +69,11 @@ def summary(figures_of: Callable[[str], _Figures | None]) -> Table:
         [
             tool,
             what,
-            *_ratios(overhead, tool),
+            *(
+                _ratios_of_long_runs(in_long_runs[tool])
+                if tool in in_long_runs
+                else _ratios(overhead, tool)
+            ),
             *_right(accuracy, tool),
             *_covered(coverage, tool),
         ]
@@ -78,6 +91,13 @@ def _ratios(overhead: _Figures, tool: str) -> Iterator[str]:
         yield f"{ratio:.2f}" if ratio else "fails" if "fails" in found else NONE
     added = workloads.get("GPT-2 small", {}).get(tool, {}).get("us_per_module")
     yield NONE if added is None else f"{added:.0f}"
+
+
+def _ratios_of_long_runs(found: Mapping[str, float | None]) -> Iterator[str]:
+    for name in SHOWN:
+        ratio = found.get(name)
+        yield f"{ratio:.2f}" if ratio else NONE
+    yield NONE  # of module calls, most are in steps that are not looked into
 
 
 def _right(accuracy: _Figures, tool: str) -> Iterator[str]:
@@ -103,17 +123,19 @@ def _note(accuracy: _Figures) -> str:
     cases = len(accuracy.get("cases", {}))
     return (
         "**Step**: time of a training step with the tool, as a ratio to that without "
-        "(differences below 0.02 are noise). **us per module call**: what that is for "
-        f"each of GPT-2 small's. **Right**: of {cases} small programs, picked because "
-        "they are hard for some tool, those in which each module's time (or FLOPs) is "
-        "within 10 % of the work planted in it, in the best of up to five tries; an "
-        "exception is not right. These counts do not tell how often a tool is wrong in "
-        "practice. ModuleTracker says where the program is, and the benchmark reads "
-        "the clock; torch.profiler is asked with `with_stack=True`, which costs more "
-        "than what is shown here. **Owned**: share of the time of forward and backward "
-        "that modules (or functions) own, of GPT-2 small, and in the model with the "
-        "smallest; in backward, with the row of the autograd engine's own beginning. "
-        "A dash: there is no such number, or it was not asked for."
+        "(differences below 0.02 are noise); of what looks into some steps alone, in "
+        "long runs ([a budget](#a-budget), [single parts](#single-parts)). **us per "
+        f"module call**: what that is for each of GPT-2 small's. **Right**: of {cases} "
+        "small programs, picked because they are hard for some tool, those in which "
+        "each module's time (or FLOPs) is within 10 % of the work planted in it, in "
+        "the best of up to five tries; an exception is not right. These counts do not "
+        "tell how often a tool is wrong in practice. ModuleTracker says where the "
+        "program is, and the benchmark reads the clock; torch.profiler is asked with "
+        "`with_stack=True`, which costs more than what is shown here. **Owned**: "
+        "share of the time of forward and backward that modules (or functions) own, "
+        "of GPT-2 small, and in the model with the smallest; in backward, with the "
+        "row of the autograd engine's own beginning. A dash: there is no such number, "
+        "or it was not asked for."
     )
 
 
