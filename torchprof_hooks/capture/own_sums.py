@@ -82,7 +82,8 @@ def counting_ns(
     of the own time of the site that allocated or freed them."""
     if sums is None:
         return [0] * len(sites)
-    [each_ns] = {meter.counting_ns() for meter in meters_of(tracker, MemoryMeter)}
+    [meter] = meters_of(tracker, MemoryMeter)
+    each_ns = meter.counting_ns()
     blocks = _without_inner(sites, padded(sums.blocks, len(sites)), entries_too=True)
     return [round(each_ns * max(count, 0)) for count in blocks]
 

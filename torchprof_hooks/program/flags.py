@@ -44,28 +44,25 @@ def _whole(least: int) -> Callable[[str], int]:
     return parse
 
 
-def _number(least: float) -> Callable[[str], float]:
-    def parse(text: str) -> float:
-        try:
-            number = float(text)
-        except ValueError:
-            number = nan
-        if not least <= number:
-            raise ValueError(f"a number, {least} or more")
-        return number
-
-    return parse
+def _number(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = nan
+    if not number >= 0:
+        raise ValueError("a number, 0 or more")
+    return number
 
 
 def _seconds(text: str) -> float:
-    number = _number(0)(text)
+    number = _number(text)
     if number == 0:
         raise ValueError("a number, above 0")
     return number
 
 
 def _operations(text: str) -> float:
-    number = _number(0)(text)
+    number = _number(text)
     if number > MOST_FLOPS:
         raise ValueError(f"a number, {MOST_FLOPS:.0e} or less")
     return number

@@ -130,9 +130,10 @@ class NativeMemoryMeter(MemoryMeter):
     devices, see `AllocatorMeter`.
     """
 
+    counter: NativeCounter
+
     def __init__(self, counter: NativeCounter) -> None:
         super().__init__(counter, counter.meter)
-        self._native = counter
         self._sites: Sequence[Site] = ()
 
     def serve(self, cursor: Cursor) -> None:
@@ -154,7 +155,7 @@ class NativeMemoryMeter(MemoryMeter):
 
     def start(self) -> None:
         """See `MemoryMeter`. For the CPU, the first thread to call this is counted."""
-        self._native.start()
+        self.counter.start()
 
     def counting_ns(self) -> float:
         """See `MemoryMeter`. The native core times some blocks."""
