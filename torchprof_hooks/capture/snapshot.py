@@ -42,7 +42,7 @@ from torchprof_hooks.profiles.names import (
 from torchprof_hooks.profiles.operations.traffic import Traffic
 from torchprof_hooks.profiles.parts import NO_FIRST_STEPS, FirstSteps, within
 from torchprof_hooks.profiles.profile import Profile
-from torchprof_hooks.profiles.totals import Totals
+from torchprof_hooks.profiles.totals import NOTHING, Totals
 
 #: Paths of time outside of all calls, also of the time in an optimizer's closure.
 _ALL_OUTSIDE: Final = ((), (OUTSIDE_NAME,))
@@ -156,7 +156,7 @@ def _first_part(
     found = _cells(sites, totals, first.garbage, first.wall_ns, first.after_backward_ns)
     # Time outside of calls may since have turned out to be that after a backward pass.
     kept = {k: within(part, cells[k]) for k, part in found.items() if k in cells}
-    return FirstSteps(1, {key: part for key, part in kept.items() if _is_used(part)})
+    return FirstSteps(1, {key: part for key, part in kept.items() if part != NOTHING})
 
 
 def _cells(
@@ -173,7 +173,7 @@ def _cells(
         totals = found if site.is_counted else found.without_calls()
         if site.path in _ALL_OUTSIDE:
             outside_overhead_ns += totals.overhead_ns
-        elif _is_used(totals):
+        elif totals != NOTHING:
             add_cell(cells, (site.path, site.phase), totals)
     if garbage.collections.number:
         cells[(GARBAGE_NAME,), "garbage"] = _totals_of(garbage.collections)
@@ -270,10 +270,6 @@ def _totals_of_sites(  # noqa: PLR0917
 def _device_waits(tracker: Tracker) -> Waits:
     waits = [meter.waits for meter in meters_of(tracker, DeviceMeter)]
     return waits[0] if waits else Waits(0, 0)
-
-
-def _is_used(totals: Totals) -> bool:
-    return totals != Totals()
 
 
 def _infos(tracker: Tracker, cells: Mapping[CellKey, Totals]) -> dict[str, ModuleInfo]:

@@ -18,7 +18,7 @@ from torchprof_hooks.profiles.names import (
     Phase,
     kind_of_other,
 )
-from torchprof_hooks.profiles.totals import Totals
+from torchprof_hooks.profiles.totals import NOTHING, Totals
 
 Chain = tuple[str, ...]
 
@@ -35,7 +35,6 @@ _PHASE_OF_KIND: Final[Mapping[Kind, Phase]] = {
 }
 
 _PROFILER: Final[CellKey] = ((PROFILER_NAME,), "profiler")
-_NOTHING: Final = Totals()
 
 _NOT_MODULES: Final[Infos] = {
     OUTSIDE_NAME: ModuleInfo(kind="outside"),
@@ -46,7 +45,7 @@ _NOT_MODULES: Final[Infos] = {
 
 def outermost(cells: Cells, name: str, phase: Phase = "forward") -> Totals:
     """What is booked on calls from outside of all others; zeros if there are none."""
-    return cells.get(((name,), phase), _NOTHING)
+    return cells.get(((name,), phase), NOTHING)
 
 
 def has_functions(infos: Infos) -> bool:
@@ -184,7 +183,7 @@ def without_overhead(cells: Cells) -> Cells:
     """The same cells with the own times of `own_times`, and no overhead."""
     kept: dict[CellKey, Totals] = {}
     for key, own_ns in own_times(cells).items():
-        totals = cells.get(key, _NOTHING)
+        totals = cells.get(key, NOTHING)
         is_same = totals.self_ns == own_ns and not (
             totals.overhead_ns or totals.device_overhead_ns
         )

@@ -20,7 +20,7 @@ from torchprof_hooks.profiles.files.fields import Count
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import PROFILER_NAME
 from torchprof_hooks.profiles.step_times import StepTimes
-from torchprof_hooks.profiles.totals import Totals
+from torchprof_hooks.profiles.totals import NOTHING, Totals
 
 if TYPE_CHECKING:
     from torchprof_hooks.profiles.profile import Profile
@@ -35,7 +35,6 @@ _SUMS: Final = (
     "overhead_ns",
     "device_overhead_ns",
 )
-_NOTHING: Final = Totals()
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +119,7 @@ class Parted:
             key: _after(totals, first.cells.get(key))
             for key, totals in profile.cells.items()
         }
-        cells = {key: totals for key, totals in left.items() if totals != _NOTHING}
+        cells = {key: totals for key, totals in left.items() if totals != NOTHING}
         later = profile.step_times._replace(first_steps=0, first_ns=0)
         return _part(profile, cells, profile.steps - first.steps, later)
 

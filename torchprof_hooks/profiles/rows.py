@@ -27,7 +27,7 @@ from torchprof_hooks.profiles.names import (
     Phase,
     check_grouping,
 )
-from torchprof_hooks.profiles.totals import Totals
+from torchprof_hooks.profiles.totals import NOTHING, Totals
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,6 @@ class Row:
 
 
 #: The totals of a phase in which nothing was booked.
-NOTHING: Final = Totals()
 
 
 class PhaseSums:

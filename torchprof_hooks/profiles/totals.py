@@ -204,3 +204,7 @@ class Totals:
 
     def _per_call(self, amount: int) -> float:
         return amount / self.calls if self.calls else 0.0
+
+
+#: What is booked where nothing is.
+NOTHING: Final = Totals()

@@ -10,8 +10,8 @@ from typing import Final, NamedTuple, TypeVar
 
 from torchprof_hooks.profiles.names import MODULE_PHASES, Phase
 from torchprof_hooks.profiles.profile import Profile
-from torchprof_hooks.profiles.rows import NOTHING, Row
-from torchprof_hooks.profiles.totals import Totals
+from torchprof_hooks.profiles.rows import Row
+from torchprof_hooks.profiles.totals import NOTHING, Totals
 from torchprof_hooks.reports.program.part import shown_times_ns
 from torchprof_hooks.reports.time_tree import without_numbers
 

@@ -40,9 +40,9 @@ class HiddenFunctions:
         """The profile of the tracker, with that time on a row of its own."""
         from torchprof_hooks.profiles.cells import add_cell
         from torchprof_hooks.profiles.modules import ModuleInfo
-        from torchprof_hooks.profiles.totals import Totals
+        from torchprof_hooks.profiles.totals import NOTHING, Totals
 
-        outside = profile.cells.get(_OUTSIDE, Totals())
+        outside = profile.cells.get(_OUTSIDE, NOTHING)
         hidden_ns = min(self._so_far_ns(), outside.self_ns)
         if hidden_ns <= 0:
             return profile

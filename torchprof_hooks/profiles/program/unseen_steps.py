@@ -27,7 +27,7 @@ from torchprof_hooks.profiles.program.pattern import (
 from torchprof_hooks.profiles.program.stratum import Stratum
 from torchprof_hooks.profiles.program.timed_phases import TimedPhases
 from torchprof_hooks.profiles.step_times import StepTimes
-from torchprof_hooks.profiles.totals import Totals
+from torchprof_hooks.profiles.totals import NOTHING, Totals
 
 #: For time of which nothing is known.
 UNSAMPLED_INFOS: Final = {UNSAMPLED_NAME: ModuleInfo(kind="unsampled")}
@@ -44,7 +44,6 @@ _OF_TRAINING: Final = (
 #: Steps that take this many times as long as the longest measured one are not estimated
 #: by measured steps.
 MUCH_LONGER: Final = 2
-_NO_TOTALS: Final = Totals()
 #: Phases of a call, in a part of the program that was looked at as a whole.
 _INSIDE: Final = ("forward", *BACKWARD_PHASES)
 
@@ -153,7 +152,7 @@ def _share_in_training(cells: dict[CellKey, Totals], key: CellKey) -> float | No
         return 1.0
     if phase != "forward" or not cells[key].calls:
         return None
-    backward = cells.get((path, "backward"), _NO_TOTALS)
+    backward = cells.get((path, "backward"), NOTHING)
     return min(backward.calls / cells[key].calls, 1.0)
 
 
@@ -223,7 +222,7 @@ def with_rest(counted: Profile, cells: dict[CellKey, Totals], infos: Infos) -> P
         cells = cut(cells, counted.wall_ns)
         rest_ns = counted.wall_ns - sum(totals.self_ns for totals in cells.values())
     key = largest if rest_ns <= len(cells) else UNSEEN  # rounded
-    known = cells.get(key, Totals())
+    known = cells.get(key, NOTHING)
     cells[key] = replace(known, self_ns=known.self_ns + rest_ns)
     modules = {**counted.modules, **infos, **UNSAMPLED_INFOS}
     if any(path == (PROFILER_NAME,) for path, _ in cells):

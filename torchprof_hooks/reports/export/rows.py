@@ -17,7 +17,7 @@ from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.ranks.collectives import Collective
 from torchprof_hooks.profiles.rows import Row
 from torchprof_hooks.profiles.step_times import StepTimes
-from torchprof_hooks.profiles.totals import Totals
+from torchprof_hooks.profiles.totals import NOTHING, Totals
 
 #: Makes the numbers of a row in a phase.
 _Numbers = Callable[[Totals], dict[str, Any]]
@@ -98,7 +98,7 @@ def csv_text(fields: Sequence[str], records: Iterable[dict[str, Any]]) -> str:
 
 def flat_fields(profile: Profile) -> list[str]:
     """The names of the fields of `flat_records`."""
-    return [*_NAME_FIELDS, "phase", *_numbers_of(profile)(Totals())]
+    return [*_NAME_FIELDS, "phase", *_numbers_of(profile)(NOTHING)]
 
 
 def flat_records(profile: Profile, by: Grouping) -> Iterator[dict[str, Any]]:
@@ -176,7 +176,7 @@ def _phase_records(row: Row, numbers: _Numbers) -> dict[str, dict[str, Any]]:
     return {
         phase: numbers(totals)
         for phase, totals in row.phases.items()
-        if totals != Totals()
+        if totals != NOTHING
     }
 
 

@@ -19,8 +19,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from torchprof_hooks.profiles.names import GROUPINGS, MODULE_GROUPINGS, Grouping, Phase
-from torchprof_hooks.profiles.rows import NOTHING, Row
-from torchprof_hooks.profiles.totals import Totals
+from torchprof_hooks.profiles.rows import Row
+from torchprof_hooks.profiles.totals import NOTHING, Totals
 from torchprof_hooks.profiles.tree import Node
 from torchprof_hooks.reports.hottest import kind_of
 from torchprof_hooks.reports.source import Source
