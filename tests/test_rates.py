@@ -278,6 +278,7 @@ def test_no_data_sheet_of_other_devices() -> None:
     assert device_peak("", "") is None
 
 
+@pytest.mark.slow
 def test_the_cpus_peak_is_measured() -> None:
     peak = measured_peak("float32")
 
@@ -298,6 +299,7 @@ def trained(model: nn.Module, **options: Any) -> torchprof_hooks.Profiler:
     return prof
 
 
+@pytest.mark.slow
 def test_the_cpus_peak_is_measured_once_and_not_in_the_loop() -> None:
     prof = trained(nn.Linear(16, 32))
     assert prof.profile.peak is None
@@ -310,6 +312,7 @@ def test_the_cpus_peak_is_measured_once_and_not_in_the_loop() -> None:
     assert measured_peak.cache_info().misses == 1
 
 
+@pytest.mark.slow
 def test_a_program_that_gets_no_more_threads_has_a_peak(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -329,6 +332,7 @@ def test_where_time_stands_still_there_is_no_peak(clock: FakeClock) -> None:
     assert measured_peak("float32") is None
 
 
+@pytest.mark.slow
 def test_measuring_the_peak_changes_no_random_number() -> None:
     torch.manual_seed(3)
     expected = torch.rand(4)

@@ -13,6 +13,8 @@ import pytest
 from tests.accelerator.scenarios import COUNTS_MEMORY
 from tests.programs import python
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module", params=["native", "python"])
 def found(request: pytest.FixtureRequest, extension: Path) -> dict[str, Any]:

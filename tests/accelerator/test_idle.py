@@ -14,6 +14,8 @@ from tests.fake_clock import MS
 from tests.programs import python
 from torchprof_hooks.profiles.program.program_profile import ProgramProfile
 
+pytestmark = pytest.mark.slow
+
 NO_ROWS: dict[str, float] = {}
 
 

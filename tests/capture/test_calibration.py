@@ -272,6 +272,7 @@ def test_hooks_of_the_program_do_not_see_it() -> None:
     assert not seen
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("uncalibrated")
 def test_where_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
     """As when a program has ended, in some versions of Python."""

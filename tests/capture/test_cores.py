@@ -208,6 +208,7 @@ def _build(answers: Connection) -> None:
     answers.send((path, said.getvalue()))
 
 
+@pytest.mark.slow
 @NATIVE_CORE
 def test_several_processes_build_one(
     cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -352,6 +353,7 @@ def test_a_compiler_that_fails(
     assert not list(cache.glob("*.so"))
 
 
+@pytest.mark.slow
 def test_a_compiler_that_hangs(
     cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -361,6 +363,7 @@ def test_a_compiler_that_hangs(
         native_module()
 
 
+@pytest.mark.slow
 @NATIVE_CORE
 def test_a_compiler_that_gets_little_of_the_processor(
     cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -35,6 +35,7 @@ def expected(times: int) -> dict[str, float]:
     return {"Net": sum(layers.values()), **layers}
 
 
+@pytest.mark.slow
 @places
 @pytest.mark.parametrize("where", ["outside", "inside"])
 def test_double_backward_belongs_to_whose_backward_made_it(
@@ -43,16 +44,19 @@ def test_double_backward_belongs_to_whose_backward_made_it(
     assert backward_ms(where, place) == expected(times=2 + OF_BACKWARD)
 
 
+@pytest.mark.slow
 @places
 def test_double_backward_where_one_owner_is_open_until_the_end(place: str) -> None:
     assert backward_ms("alone", place) == {"Alone": STEPS * (2 + OF_BACKWARD)}
 
 
+@pytest.mark.slow
 @places
 def test_graphs_made_inside_of_a_backward_hide_no_owner(place: str) -> None:
     assert backward_ms("backward", place) == expected(times=1)
 
 
+@pytest.mark.slow
 @places
 def test_graphs_of_a_backward_that_returns_nothing(place: str) -> None:
     found = backward_ms("nothing", place)

@@ -105,6 +105,7 @@ def test_no_graph_break_and_one_graph(function: Any, hook: Any) -> None:
     assert backend.graphs <= 2  # at most one recompilation
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_a_compiled_function_is_one_function(function: Any, backend: str) -> None:

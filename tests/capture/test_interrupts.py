@@ -323,6 +323,7 @@ def test_steps_that_an_interrupt_left_can_be_left_again(
 
 
 # An interrupt while torch ends its recording leaves nothing to write: that is told.
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:ProfilerHook cannot write")
 @pytest.mark.parametrize("name", CASES)
 def test_an_interrupt_at_every_line(

@@ -132,6 +132,7 @@ def test_they_see_what_they_would_see(
     assert found == bare[kind]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_reports_ask_nobody(kind: str) -> None:
     with profile(functions=True) as prof:

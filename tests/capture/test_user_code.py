@@ -167,6 +167,7 @@ def test_modules_made_inside_a_forward_share_a_row() -> None:
     assert rows["Makes.<Softmax>"] == 30
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_a_compiled_root_is_one_row() -> None:
     model = torch.compile(

@@ -24,6 +24,8 @@ from torchprof_hooks import Profile
 from torchprof_hooks.profiles.names import GROUPINGS
 from torchprof_hooks.profiles.rows import Row
 
+pytestmark = pytest.mark.slow
+
 #: Of torch 2.13 and later; the ones before are deprecated there.
 gather_single = getattr(
     distributed, "all_gather_single", distributed.all_gather_into_tensor

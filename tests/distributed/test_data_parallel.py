@@ -27,6 +27,8 @@ from tests.thorough import in_turns
 from torchprof_hooks import Profile
 from torchprof_hooks.profiles.ranks.collectives import BUCKETS_NAME
 
+pytestmark = pytest.mark.slow
+
 STEPS = 3
 
 KINDS: dict[str, dict[str, Any]] = {

@@ -27,6 +27,8 @@ from tests.thorough import IS_THOROUGH
 from torchprof_hooks import Profile, Ranks, load_ranks
 from torchprof_hooks.profiles.ranks.skew import phase_times
 
+pytestmark = pytest.mark.slow
+
 STEPS = 10
 SLEEP_S = 0.06
 SIZES = (2, 4, 8) if IS_THOROUGH else (4,)
@@ -171,7 +173,6 @@ def check_blame(ranks: Ranks, slow: int, row: str, phase: str | None) -> None:
     assert found == (by_class.get(row, row), phase)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("size", SIZES)
 def test_planted(size: int, tmp_path: Path) -> None:
     for name in CASES:

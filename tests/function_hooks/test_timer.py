@@ -123,6 +123,7 @@ def test_a_bounded_history_keeps_the_newest_calls() -> None:
     assert occurrences(hook)["linear"] == 6
 
 
+@pytest.mark.slow
 def test_sums_are_exact_whatever_the_history_keeps() -> None:
     # 16,000 calls are more than are kept between two times that the sums are made.
     short, whole = TimerHook(history_size=10), TimerHook()

@@ -201,6 +201,7 @@ class Interrupt(BaseException):
 
 
 # Python lets none pass from callbacks of its garbage collector, such as hypothesis's.
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_interrupts_leave_nothing_running_after_a_drop() -> None:
     def interrupt(number: int, frame: FrameType | None) -> NoReturn:

@@ -117,6 +117,7 @@ print("done")
 """
 
 
+@pytest.mark.slow
 def test_profile_tells_when_the_program_ends(tmp_path: Path) -> None:
     path = str(tmp_path / "profile.json")
     run = plain("-c", PROGRAM.format(off=False), path)

@@ -502,6 +502,7 @@ def test_it_stays_a_screen(name: str) -> None:
         check_size(profile_screen(hostile.whole, width=width), width)
 
 
+@pytest.mark.slow
 def test_ten_thousand_modules() -> None:
     groups = [f"Net.{letter}{n}" for letter in "abcdefghij" for n in range(10)]
     names = {f"{group}.{n}": "Linear" for group in groups for n in range(100)}
