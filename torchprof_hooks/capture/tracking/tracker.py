@@ -183,19 +183,26 @@ class Tracker(ThreadCalls):
     def optimizer_pre(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         """Open a step of `optimizer`."""
         if not is_dynamo_compiling() and self.works_here():
+            began_ns = perf_counter_ns()
             self.drop_dead_calls(optimizer)
-            if self.site.phase == "data" and not self.follows_loading:
+            around = self.site
+            if around.phase == "data" and not self.follows_loading:
                 return
-            name = type(optimizer).__name__
-            self.open_entry(self.entry_site(name, "optimizer", id(optimizer)))
+            read_before_ns = around.reading_ns
+            site = self.entry_site(type(optimizer).__name__, "optimizer", id(optimizer))
+            self.open_entry(site)
+            around.reading_ns = read_before_ns + site.start_ns - began_ns
 
     def optimizer_post(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         """Close a step of `optimizer`."""
         if not is_dynamo_compiling() and self.works_here():
             if self.site.key != id(optimizer):
                 self.drop_dead_calls()
-            if self.site.key == id(optimizer):
-                self.close_entry(self.site)
+            end_ns, site = perf_counter_ns(), self.site
+            if site.key == id(optimizer):
+                around, read_before_ns = site.caller, site.caller.reading_ns
+                self.close_entry(site, None, end_ns)
+                around.reading_ns = read_before_ns + perf_counter_ns() - end_ns
 
     def begin_closure(self) -> Callable[[], object]:
         """The optimizer that steps calls its closure, which is code of the program, and
