@@ -7,11 +7,11 @@ In whole training steps, what is believed is compared with what is really added.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from statistics import median
 from time import perf_counter_ns
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import results
 import torch
 from bench import device, result_name, rounds
@@ -25,7 +25,8 @@ CHILDREN = 1000
 #: What the parent does itself.
 SPIN_MS = 2
 ROUNDS = 40
-STEPS_ROUNDS = 40
+STEPS_ROUNDS = 80
+STEPS = 5
 WORKLOADS: Final[tuple[Callable[[str], Workload], ...]] = (
     chain,
     gpt2_small,
@@ -106,23 +107,28 @@ def compare_parents() -> tuple[results.Table, dict[str, Any]]:
 
 
 def compare_steps(workload: Workload, settings: Mapping[str, Any]) -> tuple[int, int]:
-    """Nanoseconds that measuring adds to a step, and what is believed of that."""
+    """Nanoseconds that measuring adds to a step, and what is believed of that. Steps
+    are compared with their like: the first after a block begins is dearer."""
     measured = profile(**settings)
     with measured:
         workload.step()
     measured, added = profile(**settings), []
     for _ in range(rounds(STEPS_ROUNDS)):
-        start_ns = perf_counter_ns()
-        for _ in range(5):
-            workload.step()
-        bare_ns = perf_counter_ns() - start_ns
+        bare_ns = times_of_steps(workload)
         with measured:
-            start_ns = perf_counter_ns()
-            for _ in range(5):
-                workload.step()
-            added.append((perf_counter_ns() - start_ns - bare_ns) / 5)
-    found = measured.profile
-    return round(median(added)), found.overhead_ns // (5 * rounds(STEPS_ROUNDS))
+            measured_ns = times_of_steps(workload)
+        added.append(measured_ns - bare_ns)
+    steps = STEPS * rounds(STEPS_ROUNDS)
+    return round(np.median(added, axis=0).mean()), measured.profile.overhead_ns // steps
+
+
+def times_of_steps(workload: Workload) -> npt.NDArray[np.int64]:
+    """Nanoseconds of each of some steps."""
+    ends_ns = [perf_counter_ns()]
+    for _ in range(STEPS):
+        workload.step()
+        ends_ns.append(perf_counter_ns())
+    return np.diff(ends_ns)
 
 
 def compare_programs() -> tuple[results.Table, dict[str, Any]]:

@@ -142,12 +142,10 @@ def test_calls_cost_themselves_and_their_callers() -> None:
 def test_calls_cost_more_where_hooks_take_longer(
     hook_ns: float, own_ns: int, caller_ns: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    warm = Costs(CallCost(10, 1_000), BOUNDARY, hook_ns=200)
-    cold = Costs(CallCost(20, 3_000), BOUNDARY, hook_ns=600)
-    found = Calibration(warm, cold)
-    monkeypatch.setattr(own_cost, "calibration_of", lambda tracker: found)
-    monkeypatch.setattr(own_cost, "mean_hook_ns", lambda tracker: hook_ns)
+    hooks_took(hook_ns, monkeypatch)
     net = new_net()
+    for module in net:
+        module.register_forward_pre_hook(work)
     with profile() as prof, torch.no_grad():
         net(X)
     assert overheads(prof.profile) == with_placing(
@@ -158,6 +156,36 @@ def test_calls_cost_more_where_hooks_take_longer(
             OUTSIDE: caller_ns + TICK,
         }
     )
+
+
+def test_calls_cost_less_where_little_is_done_between_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hooks_took(600, monkeypatch)  # in the mean of the program
+    small, large = new_net(), nn.Identity()
+    large.register_forward_pre_hook(work)
+    net = nn.Sequential(small, large)
+    with profile() as prof, torch.no_grad():
+        for _ in range(100):
+            net(X)
+    found = overheads(prof.profile)
+    called = 2 * TICK  # finding their places
+    assert found["Sequential", "forward"] == 100 * (20 + 2 * 3_000) + called
+    of_small = found["Sequential.0", "forward"] - called
+    assert of_small == pytest.approx(100 * (20 + 2 * 1_000), rel=0.1)
+
+
+def work(*_: object) -> None:
+    burn(1)
+
+
+def hooks_took(hook_ns: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So long in the program; in trials, 200 or 600 ns."""
+    warm = Costs(CallCost(10, 1_000), BOUNDARY, hook_ns=200)
+    cold = Costs(CallCost(20, 3_000), BOUNDARY, hook_ns=600)
+    found = Calibration(warm, cold)
+    monkeypatch.setattr(own_cost, "calibration_of", lambda tracker: found)
+    monkeypatch.setattr(own_cost, "mean_hook_ns", lambda tracker: hook_ns)
 
 
 @NATIVE_CORE
@@ -261,8 +289,9 @@ def test_optimizers_and_batches_cost_what_calls_do() -> None:
     assert found["(optimizer) SGD", "optimizer"] == 3 * CALL.own_ns
     waits, rest = divmod(found["(data loading)", "data"], CALL.own_ns)
     assert (waits >= 2, rest) == (True, 0)
+    # What we do around steps of optimizers is timed: three readings of the clock more.
     # Steps of the program end as well; after the first, all is read.
-    assert found[OUTSIDE] == (3 + waits) * OUTERMOST + (3 + 2) * TICK
+    assert found[OUTSIDE] == (3 + waits) * OUTERMOST + 3 * (3 + 1) * TICK + 2 * TICK
 
 
 @pytest.mark.usefixtures("round_costs")

@@ -215,18 +215,22 @@ class _Trial:
         return CallCost(own_ns, cost_ns - own_ns)
 
     def _costs_in_backward_ns(self) -> tuple[float, float]:
-        """Costs of a node and of a boundary. Between two stops around a layer, there
-        are two boundaries (model to layer and back), and one node more than between two
-        stops that follow each other."""
+        """Costs of a node and of a boundary.
+
+        Between two stops that follow each other, one node is heard of, after work.
+        Nodes more that lie between them come at once, as every other one of a pass
+        does: what it does is little. So the mean of both counts. Around a layer, there
+        are two boundaries (model to layer and back), and one such node more."""
         measured, bare = self._modules.backward, self._bare.backward
         layer_ns, nodes_ns, stop_ns = (
             _median(seen - unseen, range(len(seen)))
             for seen, unseen in zip(measured, bare, strict=True)
         )
-        node_ns = max(nodes_ns - stop_ns, 0.0) / NODES
+        next_ns = max(nodes_ns - stop_ns, 0.0) / NODES
         if not self._modules.hears_nodes:
-            node_ns = stop_ns = 0.0
-        return node_ns, max(layer_ns - stop_ns - node_ns, 0.0) / 2
+            next_ns = stop_ns = 0.0
+        boundary_ns = max(layer_ns - stop_ns - next_ns, 0.0) / 2
+        return (stop_ns + next_ns) / 2, boundary_ns
 
 
 def _median(times_ns: Times, layers: Sequence[int]) -> float:

@@ -19,7 +19,7 @@ from torchprof_hooks.profiles.names import CALLED_PHASES, Phase
 
 #: Own time of a call up to which caches stay warm, and from which on they are cold: so
 #: it was with chains of small modules, and with language models.
-_NO_WORK_NS: Final = 2000
+_NO_WORK_NS: Final = 3000
 _COLD_WORK_NS: Final = 20_000
 #: Hooks that take more than so many times as long as in the cold trial are held up by
 #: something that does not hold up all else.
@@ -57,11 +57,14 @@ def overhead_of_sites(
     if not any(calls):
         return [0] * len(sites)
     warm, cold, passed_over_ns = calibration_of(costs_like)
-    of_all = None
+    by_hooks = None
     if counts_tensors(tracker) == counts_tensors(costs_like):  # hooks read them
-        of_all = _place_by_hooks(mean_hook_ns(tracker), warm.hook_ns, cold.hook_ns)
-    for site, count in zip(sites, calls, strict=True):
-        place = of_all or _place_by_work(own_ns[site.code] / max(count, 1))
+        by_hooks = _place_by_hooks(mean_hook_ns(tracker), warm.hook_ns, cold.hook_ns)
+    spacings_ns = _between_calls(sites, calls, own_ns)
+    for site, count, spacing_ns in zip(sites, calls, spacings_ns, strict=True):
+        place = _place_by_work(spacing_ns - sum(_of_its_kind(site, warm)))
+        if by_hooks is not None and by_hooks.share <= place.share:
+            place = by_hooks
         is_hooked = site.phase in _HOOKED_PHASES and not site.is_recomputation
         if count and is_hooked:
             cost = _cost_of_call(site, warm, cold, place)
@@ -107,8 +110,23 @@ def _place_by_hooks(
     return _Place((hook_ns - warm_hook_ns) / (cold_hook_ns - warm_hook_ns))
 
 
+def _between_calls(
+    sites: Sequence[Site], calls: Sequence[int], own_ns: Sequence[int]
+) -> list[float]:
+    """For each site, how much time there is from call to call around it, on average:
+    that of the call in which these calls are, divided among them."""
+    whole_ns, inside = list(own_ns), [0] * len(sites)
+    for site in reversed(sites):  # callers come before the called
+        if site.caller is not site:
+            whole_ns[site.caller.code] += whole_ns[site.code]
+            inside[site.caller.code] += calls[site.code]
+    return [
+        whole_ns[site.caller.code] / max(inside[site.caller.code], 1) for site in sites
+    ]
+
+
 def _place_by_work(work_ns: float) -> _Place:
-    """The place, by how much work a call does there."""
+    """The place, by how much work there is from call to call."""
     share = (work_ns - _NO_WORK_NS) / (_COLD_WORK_NS - _NO_WORK_NS)
     return _Place(min(max(share, 0.0), 1.0))
 
