@@ -9,6 +9,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from sys import getswitchinterval, setswitchinterval
 from time import sleep
 from typing import Any
@@ -24,6 +25,7 @@ from tests.doing import Does, at_the_end
 from tests.fake_clock import MS, burn
 from tests.helpers import in_thread
 from tests.planted import Work
+from tests.programs import python, written
 from torchprof_hooks import Profile, profile
 from torchprof_hooks.capture.attach import garbage
 from torchprof_hooks.capture.attach.attachments import attachments
@@ -295,6 +297,26 @@ def test_an_interrupt_meanwhile_reaches_the_program() -> None:
                 sleep(0.001)
     finally:
         attachments.detach(garbage.garbage_callback, user)
+
+
+#: Threads keep the program's function, and it the profiler, until modules are emptied.
+NEVER_LEFT = """
+import threading
+import torch
+import torchprof_hooks
+
+started = threading.Thread.run
+def run(self): started(self) or profiler
+threading.Thread.run = run
+profiler = torchprof_hooks.profile()
+profiler.__enter__()
+"""
+
+
+@pytest.mark.slow
+def test_a_program_may_end_in_the_middle(tmp_path: Path) -> None:
+    done = python(written(tmp_path, NEVER_LEFT), fresh=True)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("level", [Level.STEPS, Level.PHASES, Level.MODULES])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import sys
 from _thread import interrupt_main, start_new_thread
+from collections.abc import Callable
 from typing import Final
 
 from torchprof_hooks.capture.attach.attachments import Attachment
@@ -40,7 +42,11 @@ class GarbageCallback(Attachment):
         self._callbacks.clear()
         return True
 
-    def _collected(self, took_ns: int) -> None:
+    def _collected(
+        self, took_ns: int, is_ending: Callable[[], bool] = sys.is_finalizing
+    ) -> None:
+        if is_ending():  # modules are empty by now, `sys` among them
+            return
         try:
             for user in self.users:
                 user.garbage_collected(took_ns)
