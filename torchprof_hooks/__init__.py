@@ -171,16 +171,25 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> "Any":
-    from importlib import import_module
-
     if name in ("function_hooks", "link_hooks"):
-        return import_module(f"{__name__}.{name}")
+        return _imported(name)
     for home, names in _HOMES.items():
         if name in names:
-            value = getattr(import_module(f"{__name__}.{home}"), name)
+            value = getattr(_imported(home), name)
             globals()[name] = value
             return value
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def _imported(name: str) -> "Any":
+    """The module of that name. What modules define stays: looking for garbage meanwhile
+    would be a tenth of the time that they take."""
+    from importlib import import_module
+
+    from torchprof_hooks.profiles.files.collector import without_collections
+
+    with without_collections():
+        return import_module(f"{__name__}.{name}")
 
 
 def load_ipython_extension(ipython: "Any") -> None:
