@@ -93,11 +93,12 @@ LONG_FILES: set[str] = set()
 LONGEST_CLASS_IN_CAPTURE = 330
 LONG_CLASSES: set[str] = set()
 DEEP_CLASSES: set[str] = set()
-#: State that modules hold: the one program that is measured, hooks that are in use, and
-#: codecs that were made once.
+#: State that modules hold: the one program that is measured, and how it ends, hooks
+#: that are in use, and codecs that were made once.
 SINGLETONS = {
     "hooks/hook.py:on_functions",
     "hooks/hook.py:on_modules",
+    "measure/interrupted_exit.py:interrupted_exit",
     "profiles/files/profile_file.py:SCHEMA",
     "program/startup.py:_running",
     "session/session_hook.py:_in_use",

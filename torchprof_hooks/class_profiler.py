@@ -7,7 +7,6 @@ import multiprocessing
 import os
 import sys
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from typing import TextIO, TypeVar, overload
 
@@ -18,7 +17,7 @@ from torchprof_hooks.capture.tracking.make_tracker import new_tracker
 from torchprof_hooks.capture.tracking.tap import ProcessTap
 from torchprof_hooks.capture.tracking.tracker import Tracker
 from torchprof_hooks.hooks.ended_threads import EndedThreads
-from torchprof_hooks.measure.uninterrupted import uninterrupted
+from torchprof_hooks.measure.interrupted_exit import interrupted_exit
 from torchprof_hooks.profiles.names import TimeUnit
 from torchprof_hooks.profiles.options import check_file
 from torchprof_hooks.profiles.profile import Profile
@@ -54,6 +53,7 @@ class ClassProfiler:
         )
         self._pid = os.getpid()
         atexit.register(self._report_at_exit)
+        interrupted_exit.registered()
 
     def report_with(self, unit: TimeUnit, file: TextIO | None) -> None:
         """From now on, these are the options of the report."""
@@ -72,8 +72,7 @@ class ClassProfiler:
     def _report_at_exit(self) -> None:
         if os.getpid() != self._pid:
             return  # a fork: the parent reports what was measured before it
-        # The program has ended: Ctrl-C has nothing left to stop.
-        with suppress(KeyboardInterrupt), uninterrupted():
+        with interrupted_exit.uninterrupted():
             self._report()
 
     def _report(self) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.programs import TRAIN, Run, plain, profiled, written
+from tests.programs import TORCH, TRAIN, Run, plain, profiled, written
 from torchprof_hooks.profiles.program.program_profile import ProgramProfile
 
 #: Has a signal come at a place in our report.
@@ -77,6 +77,39 @@ def test_ctrl_c_in_the_report_leaves_the_exit_code(
     run = saved(tmp_path, TRAIN + comes("SIGINT", PLACES[0]) + ending)
     assert run.code == code
     assert run.err.count("Traceback") == (ending == "1 / 0") + (code == -signal.SIGINT)
+
+
+STEPS = "torch.optim.SGD(model.parameters(), 0.1).step()"
+INTERRUPTED = """
+import os, signal, torch
+{before}
+model = torch.nn.Linear(2, 2)
+model(torch.ones(1, 2)).sum().backward()
+{then}
+signal.signal(signal.SIGINT, signal.default_int_handler)
+os.kill(os.getpid(), signal.SIGINT)
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "then", "code"),
+    [
+        ("", "", -signal.SIGINT),
+        # In torch's exit function, Python forgets that it was Ctrl-C.
+        ("", STEPS, 1),
+        ("import tabulate", STEPS, -signal.SIGINT),
+        ("import torch._dynamo", "", 1),
+    ],
+)
+def test_ctrl_c_has_the_exit_code_that_it_has_without_us(
+    before: str, then: str, code: int, tmp_path: Path
+) -> None:
+    path = written(tmp_path, INTERRUPTED.format(before=before, then=then))
+    assert plain(path, loaded=TORCH).code == code
+    run = profiled(path, loaded=TORCH)
+    assert (run.code, run.reports) == (code, 1)
+    path = written(tmp_path, PROFILED + INTERRUPTED.format(before=before, then=then))
+    assert plain(path, loaded=TORCH).code == code
 
 
 #: A module that is interrupted before it is whole: so is one that our report needs.

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torchprof_hooks.capture.torch_names.distributed.device_mesh import mesh_coordinates
+from torchprof_hooks.measure.interrupted_exit import interrupted_exit
 from torchprof_hooks.measure.origin import Origin
-from torchprof_hooks.measure.uninterrupted import uninterrupted
 
 if TYPE_CHECKING:
     from torchprof_hooks.profiles.profile import Profile
@@ -76,11 +76,12 @@ class Saving:
         if self._ranks_report and provenance.world_size > 1 and not provenance.rank:
             self._ranks_report = False  # once
             atexit.register(_tell_of_ranks, self._path, provenance)
+            interrupted_exit.registered()
 
 
 def _tell_of_ranks(path: Path, provenance: Provenance) -> None:
-    # The program has ended: no error here matters, and Ctrl-C has nothing else to stop.
-    with suppress(Exception, KeyboardInterrupt), uninterrupted() as delay:
+    # The program has ended: no error here matters.
+    with interrupted_exit.uninterrupted() as delay, suppress(Exception):
         from torchprof_hooks.reports.ranks.at_exit import final_report
 
         found = final_report(

@@ -1,4 +1,4 @@
-"""Writes the outputs when a program ends, and has it end as it would without us."""
+"""Writes the outputs when a program ends."""
 
 from __future__ import annotations
 
@@ -134,17 +134,6 @@ def flush_output() -> None:
     made: without a report, Python would have written it before the signal came."""
     with suppress(Exception):  # closed, or full: Python would say so
         sys.stdout.flush()
-
-
-def end_as_interrupted() -> None:
-    """If Ctrl-C has ended the program, have Python still end the process by that
-    signal. Python forgets this, and exits with 1, if it runs code given as a string in
-    between, as `dataclass` does while the report is imported."""
-    ended_by = getattr(sys, "last_type", None)
-    is_interactive = hasattr(sys, "ps1")  # there, Ctrl-C was not the end
-    if ended_by is KeyboardInterrupt and not is_interactive:
-        with suppress(KeyboardInterrupt):
-            exec("raise KeyboardInterrupt")
 
 
 def rates_of(flags: Flags, looked_into: Profile) -> ProgramRates:

@@ -9,7 +9,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,9 +21,9 @@ from torchprof_hooks.capture.torch_names.distributed.device_mesh import mesh_coo
 from torchprof_hooks.capture.tracking.first_call import AtEnd, FirstCall
 from torchprof_hooks.hooks.measuring import Settings, make_tracker
 from torchprof_hooks.measure.device_clock import default_device_clock
+from torchprof_hooks.measure.interrupted_exit import interrupted_exit
 from torchprof_hooks.measure.origin import Origin
 from torchprof_hooks.measure.sigterm import Sigterm
-from torchprof_hooks.measure.uninterrupted import uninterrupted
 from torchprof_hooks.profiles.files.collector import without_collections
 from torchprof_hooks.program import ending
 from torchprof_hooks.program.flags import Flags
@@ -73,6 +72,7 @@ class Recorder:
     def start(self) -> None:
         """Begin to measure; print the report when the program ends."""
         atexit.register(self.report)
+        interrupted_exit.registered()
         self._sigterm.heed()
         if self._is_bound:
             self._sampler.start()
@@ -117,11 +117,10 @@ class Recorder:
         if self._is_left_out():
             return
         self._ended_ns = time.perf_counter_ns()
-        with suppress(KeyboardInterrupt), uninterrupted() as delay:
+        with interrupted_exit.uninterrupted() as delay:
             self._make_report(lambda: delay.holds(signal.SIGINT))
             if delay.holds(signal.SIGTERM):
                 ending.flush_output()
-        ending.end_as_interrupted()
 
     def _is_due(self) -> bool:
         return not self._is_reported and os.getpid() == self._pid
