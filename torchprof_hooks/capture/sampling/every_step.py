@@ -26,10 +26,10 @@ def tell_of_step(
     """`optimizer` has stepped in the thread of `tracker`."""
     if tracker.site.phase == "data" and not tracker.follows_loading:
         return  # a part of loading
-    if tracker.is_in_optimizer():
+    is_inside_call = tracker.site is not tracker.outside
+    if is_inside_call and tracker.is_in_optimizer():
         detector.rounds.inner_stepped(optimizer)
     else:
-        is_inside_call = tracker.site is not tracker.outside
         detector.optimizer_stepped(optimizer, is_inside_call, now_ns)
 
 
