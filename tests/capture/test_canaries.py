@@ -20,6 +20,7 @@ from tests.functions import Watching
 from torchprof_hooks import Profile, profile
 from torchprof_hooks.capture.torch_names import Canary, autograd, custom_functions
 from torchprof_hooks.capture.torch_names.canaries import CANARIES, not_measured
+from torchprof_hooks.capture.torch_names.distributed import collectives
 from torchprof_hooks.profiles.names import BACKWARD_NAME, OUTSIDE_NAME
 from torchprof_hooks.reports.text import render
 
@@ -275,6 +276,37 @@ def test_waiting_for_batches_is_off(
         "waiting for batches"
     ]
     assert _booked(result) == _WHOLE
+
+
+def _no_running_pass(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(autograd, "current_graph_task", lambda: -1)
+
+
+def _no_end_of_nodes(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(autograd, "at_end_of_nodes", autograd._missing_end)
+
+
+def _no_collectives(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(collectives, "_c10d", None)
+    patch.setattr(collectives, "_inside", collectives._inside.__wrapped__)
+
+
+@pytest.mark.parametrize(
+    ("hide", "missing"),
+    [
+        (_no_running_pass, "recomputation in threads of devices"),
+        (_no_end_of_nodes, "the end of backward passes"),
+        (_no_collectives, "communication"),
+    ],
+)
+def test_what_this_program_does_not_need_is_said_to_be_off(
+    hide: Callable[[pytest.MonkeyPatch], None],
+    missing: str,
+    fresh: None,
+    clock: FakeClock,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert _trained_without(hide, monkeypatch) == ([missing], _WHOLE)
 
 
 def test_reports_and_files_say_what_was_not_measured(tmp_path: Path) -> None:

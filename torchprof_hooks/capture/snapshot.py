@@ -30,7 +30,7 @@ from torchprof_hooks.capture.tracking.meters.device import DeviceMeter, Waits
 from torchprof_hooks.capture.tracking.meters.memory import MemoryMeter
 from torchprof_hooks.capture.tracking.meters.meters import memory_sums, meters_of
 from torchprof_hooks.capture.tracking.tracker import Tracker
-from torchprof_hooks.profiles.cells import CellKey, add_cell, overhead_ns
+from torchprof_hooks.profiles.cells import CellKey, add_cell, overhead_ns, sum_of_own_ns
 from torchprof_hooks.profiles.memory import MemorySummary, MemoryTotals
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import (
@@ -177,7 +177,7 @@ def _cells(
             add_cell(cells, (site.path, site.phase), totals)
     if garbage.collections.number:
         cells[(GARBAGE_NAME,), "garbage"] = _totals_of(garbage.collections)
-    booked_ns = sum(totals.self_ns for totals in cells.values())
+    booked_ns = sum_of_own_ns(cells)
     whole = Totals(self_ns=wall_ns - booked_ns, overhead_ns=outside_overhead_ns)
     cells.update(_outside_cells(whole, after_backward_ns))
     return cells

@@ -6,6 +6,7 @@ from collections.abc import MutableMapping
 from functools import partial, wraps
 from typing import Any, Final
 
+from torch import distributed
 from torch.utils.weak import WeakIdKeyDictionary
 
 from torchprof_hooks.capture.attach.attachments import Attachment, attachments
@@ -15,6 +16,7 @@ from torchprof_hooks.capture.communication.gradient_buckets import GradientPatch
 from torchprof_hooks.capture.communication.measured import call_measured, wait_measured
 from torchprof_hooks.capture.record.exchanges import Exchange
 from torchprof_hooks.capture.torch_names.distributed.collectives import (
+    COLLECTIVES,
     collective_of,
     collectives,
     functional_collectives,
@@ -64,8 +66,11 @@ class CommunicationPatches(Attachment):
         """Replace what can communicate; without a group, what would make one."""
         if not is_distributed():
             self._joining.put_on()
+            if distributed.is_available() and not self._joining.is_on:
+                COLLECTIVES.works()  # reports say so if not
             return
         if not self._patches:
+            COLLECTIVES.works()  # reports say so if not
             self._patches = tuple(self._all_patches())
         for patch in self._patches:
             patch.put_on()

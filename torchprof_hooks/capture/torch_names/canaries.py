@@ -11,19 +11,26 @@ from __future__ import annotations
 
 from typing import Final
 
-from torchprof_hooks.capture.torch_names.autograd import BACKWARD_PASSES, RECOMPUTATION
+from torchprof_hooks.capture.torch_names.autograd import (
+    BACKWARD_PASSES,
+    END_OF_NODES,
+    RECOMPUTATION,
+)
 from torchprof_hooks.capture.torch_names.compiler import COMPILED_CALLS
 from torchprof_hooks.capture.torch_names.custom_functions import CUSTOM_FUNCTIONS
+from torchprof_hooks.capture.torch_names.distributed.collectives import COLLECTIVES
 from torchprof_hooks.capture.torch_names.functions import FUNCTIONS
 from torchprof_hooks.capture.torch_names.torch_utils import BATCHES
 
 CANARIES: Final = (
     BACKWARD_PASSES,
     RECOMPUTATION,
+    END_OF_NODES,
     FUNCTIONS,
     CUSTOM_FUNCTIONS,
     BATCHES,
     COMPILED_CALLS,
+    COLLECTIVES,
 )
 
 

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch import distributed
 
+from torchprof_hooks.capture.torch_names import Canary
 from torchprof_hooks.capture.torch_names.place import Place
 
 
@@ -195,3 +196,29 @@ def _inside(name: str) -> Place:
             break
         [found], function = cells, inner
     return Place(found, "cell_contents")
+
+
+def _are_in_their_places() -> bool:
+    """Only looked for: in a process without a group, none can be called."""
+    places = (
+        *(group_maker(), wait_method(), functional_wait(), future_wait()),
+        *future_makers(),
+        *map(reducer_method, ("prepare_for_backward", "_rebuild_buckets")),
+    )
+    found = {name for name, place in collectives() if place.read() is not None}
+    operators = {n for n, place in functional_collectives() if place.read() is not None}
+    return (
+        all(place.read() is not None for place in places)
+        and found.issuperset(
+            ("all_reduce", "all_gather", "broadcast", "barrier", "recv")
+        )
+        and operators.issuperset(("all_reduce", "all_gather_into_tensor"))
+    )
+
+
+#: Without these, what processes exchange, and wait for, is the time of what calls it.
+COLLECTIVES: Final = Canary(
+    "communication",
+    ("distributed_c10d", "Reducer", "_c10d_functional", "Work", "Future"),
+    _are_in_their_places,
+)
