@@ -65,7 +65,8 @@ def memory_section(
     elif replay.rows:
         least = best_byte_format(min_size)
         lines.append(f"   (the outputs of every operation are less than {least})")
-    lines.append("   " + _remainder(replay.rows[len(rows) :]))
+    if rest := replay.rows[len(rows) :]:
+        lines.append("   " + _remainder(rest))
     return _cut([*lines, *_notes(replay)], width)
 
 
