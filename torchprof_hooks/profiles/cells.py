@@ -48,6 +48,11 @@ def outermost(cells: Cells, name: str, phase: Phase = "forward") -> Totals:
     return cells.get(((name,), phase), NOTHING)
 
 
+def sum_of_own_ns(cells: Cells) -> int:
+    """What is booked on all of them."""
+    return sum(totals.self_ns for totals in cells.values())
+
+
 def has_functions(infos: Infos) -> bool:
     """Whether any of the names is a function's."""
     return any(info.kind == "function" for info in infos.values())
@@ -144,7 +149,7 @@ def broken_promise(cells: Cells, infos: Infos, wall_ns: int) -> str:
     unknown = {name for path, _ in cells for name in path} - infos.keys()
     if unknown:
         return f"has cells of {min(unknown)!r}, which is not among the modules"
-    booked_ns = sum(totals.self_ns for totals in cells.values())
+    booked_ns = sum_of_own_ns(cells)
     if booked_ns != wall_ns:
         return (
             f"has cells whose self_ns add up to {booked_ns}, but wall_ns is {wall_ns}"

@@ -14,6 +14,7 @@ from torchprof_hooks.profiles.cells import (
     Cells,
     all_cells,
     overhead_ns,
+    sum_of_own_ns,
     without_overhead,
 )
 from torchprof_hooks.profiles.files.fields import Count
@@ -149,7 +150,7 @@ def _part(profile: Profile, cells: Cells, steps: int, times: StepTimes) -> Profi
     return replace(
         profile,
         cells=cells,
-        wall_ns=sum(totals.self_ns for totals in cells.values()),
+        wall_ns=sum_of_own_ns(cells),
         steps=steps,
         step_times=times,
         items=profile.items * steps // max(profile.steps, 1),

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from torchprof_hooks.profiles.cells import CellKey
+from torchprof_hooks.profiles.cells import CellKey, sum_of_own_ns
 from torchprof_hooks.profiles.names import OUTSIDE_NAME
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.totals import Totals
@@ -36,7 +36,7 @@ def usual(profile: Profile) -> dict[CellKey, Totals]:
 
 def usual_ns(profile: Profile) -> int:
     """The time of the `usual` cells."""
-    return sum(totals.self_ns for totals in usual(profile).values())
+    return sum_of_own_ns(usual(profile))
 
 
 def ns_of_few_steps(profile: Profile) -> int:
@@ -80,7 +80,7 @@ def scaled(totals: Totals, time: float, calls: float) -> Totals:
 def cut(cells: Mapping[CellKey, Totals], most_ns: int) -> dict[CellKey, Totals]:
     """Cells whose times, which are too long together, are cut to `most_ns` in sum, in
     the same proportions."""
-    all_ns = sum(totals.self_ns for totals in cells.values())
+    all_ns = sum_of_own_ns(cells)
     return {
         key: replace(totals, self_ns=totals.self_ns * most_ns // all_ns)
         for key, totals in cells.items()

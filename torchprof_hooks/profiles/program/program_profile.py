@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated
 
+from torchprof_hooks.profiles.cells import sum_of_own_ns
 from torchprof_hooks.profiles.files.fields import DERIVED, OPTIONAL, Count
 from torchprof_hooks.profiles.names import Grouping, Phase
 from torchprof_hooks.profiles.profile import Profile
@@ -136,6 +137,4 @@ def part_of(profile: Profile, name: str) -> Profile:
     the backward and recompute of it. The own times add up to the `wall_ns` of the
     part."""
     cells = {key: totals for key, totals in profile.cells.items() if key[0][0] == name}
-    return replace(
-        profile, cells=cells, wall_ns=sum(totals.self_ns for totals in cells.values())
-    )
+    return replace(profile, cells=cells, wall_ns=sum_of_own_ns(cells))

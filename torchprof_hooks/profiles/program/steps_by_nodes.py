@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from torchprof_hooks.profiles.cells import CellKey
+from torchprof_hooks.profiles.cells import CellKey, sum_of_own_ns
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.program.pattern import fixed_cells, scaled, usual
 from torchprof_hooks.profiles.program.stratum import Stratum
@@ -40,12 +40,12 @@ def imagined_by_nodes(counted: Stratum, seen: Stratum) -> Profile | None:
     if not (counted.is_of_training and seen.is_of_training):
         return None
     pattern = usual(seen.profile.corrected())
-    pattern_ns = sum(totals.self_ns for totals in pattern.values())
+    pattern_ns = sum_of_own_ns(pattern)
     if not 0 < pattern_ns <= _SHORT_NS * seen.nodes:
         return None
     cells = fixed_cells(counted.profile)
     steps_ns = counted.profile.step_times.steps_ns
-    steps_ns -= sum(totals.self_ns for totals in cells.values())
+    steps_ns -= sum_of_own_ns(cells)
     calls = counted.nodes / seen.nodes
     timed = TimedPhases(counted, pattern)
     factors = timed.factors

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Final
 
-from torchprof_hooks.profiles.cells import CellKey
+from torchprof_hooks.profiles.cells import CellKey, sum_of_own_ns
 from torchprof_hooks.profiles.names import BACKWARD_PHASES, Phase
 from torchprof_hooks.profiles.program.pattern import fixed_cells, scaled
 from torchprof_hooks.profiles.program.stratum import Stratum
@@ -47,7 +47,7 @@ class TimedPhases:
     @property
     def watched_ns(self) -> int:
         """What the watched calls took."""
-        return sum(totals.self_ns for totals in self.watched.values())
+        return sum_of_own_ns(self.watched)
 
     def _watched_in(self, counted: Stratum) -> dict[CellKey, Totals]:
         if not counted.knows_calls:
@@ -66,7 +66,7 @@ class TimedPhases:
         """Cut the times of phases, which are estimates by some steps for all, to what
         all steps have room for. Returns the time that is left."""
         times = counted.profile.step_times
-        known_ns = sum(t.self_ns for t in fixed_cells(counted.profile).values())
+        known_ns = sum_of_own_ns(fixed_cells(counted.profile))
         known_ns += self.watched_ns
         room_ns = max(times.steps_ns + times.evaluation_ns - known_ns, 0)
         share = min(room_ns / max(self._total_ns, 1), 1.0)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from torchprof_hooks.profiles.cells import CellKey, Infos, add_cell
+from torchprof_hooks.profiles.cells import CellKey, Infos, add_cell, sum_of_own_ns
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import (
     BACKWARD_NAME,
@@ -107,9 +107,9 @@ def imagined(counted: Stratum, seen: Profile) -> Profile:
     were not watched, they are what makes steps so long, and one may be many.
     """
     pattern = usual(seen.corrected())
-    pattern_ns = sum(totals.self_ns for totals in pattern.values())
+    pattern_ns = sum_of_own_ns(pattern)
     cells = fixed_cells(counted.profile)
-    fixed_ns = sum(totals.self_ns for totals in cells.values())
+    fixed_ns = sum_of_own_ns(cells)
     counted_times = counted.profile.step_times
     found = _known(counted_times, seen.step_times)
     if counted.is_unwatched and seen.step_times.evaluations:
@@ -216,11 +216,11 @@ def _like(
 def with_rest(counted: Profile, cells: dict[CellKey, Totals], infos: Infos) -> Profile:
     """`counted` with these cells and descriptions. What they lack of its wall time is
     booked as not looked into, to the nanosecond."""
-    rest_ns = counted.wall_ns - sum(totals.self_ns for totals in cells.values())
+    rest_ns = counted.wall_ns - sum_of_own_ns(cells)
     largest = max(cells, key=lambda key: cells[key].self_ns, default=UNSEEN)
     if cells and rest_ns < -min(len(cells), cells[largest].self_ns):
         cells = cut(cells, counted.wall_ns)
-        rest_ns = counted.wall_ns - sum(totals.self_ns for totals in cells.values())
+        rest_ns = counted.wall_ns - sum_of_own_ns(cells)
     key = largest if rest_ns <= len(cells) else UNSEEN  # rounded
     known = cells.get(key, NOTHING)
     cells[key] = replace(known, self_ns=known.self_ns + rest_ns)
