@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from time import perf_counter
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +14,7 @@ import torchprof_hooks
 from tests.capture.test_device_meter import FakeDevice, FakeEvent, FakeStream
 from torchprof_hooks import Profile
 from torchprof_hooks.capture.overhead.device_waits import device_overhead
+from torchprof_hooks.capture.snapshot import _first_cost
 from torchprof_hooks.capture.tracking.meters.device import ASK_EVERY, DeviceMeter, Waits
 from torchprof_hooks.measure.device_clock import EventClock
 
@@ -113,6 +115,19 @@ def test_the_parts_add_up() -> None:
     assert all(device_ns(part.corrected()) > 0 for part in parts)
     together = sum(device_ns(part.corrected()) for part in parts)
     assert together == device_ns(found.corrected())
+    rows = [{r.name: r for r in part.corrected().rows()} for part in (found, *parts)]
+    for name, row in rows[0].items():
+        times = [part[name].self_ns for part in rows[1:] if name in part]
+        assert sum(times) == row.self_ns, name
+
+
+def test_costs_are_taken_off_the_first_step_and_the_rest_as_off_both() -> None:
+    for cost, whole, some in itertools.product(range(7), range(7), range(4)):
+        for first in range(whole + 1):
+            part = _first_cost(cost, (some, 3), first, whole)
+            taken = min(part, first) + min(cost - part, whole - first)
+            assert part >= 0
+            assert taken == min(cost, whole)
 
 
 def test_nothing_is_asked_while_a_graph_is_captured() -> None:

@@ -134,29 +134,55 @@ def _first_part(
         for some, totals in zip(calls, every, strict=True)
     ]
     pairs = list(zip(every, shares, strict=True))
+    host = own_host_ns(sites, first.times, first.garbage)
     device = own_device_ns(tracker, sites, until_mark=True)
     totals = _totals_of_sites(
         sites,
         first.times,
-        own_host_ns(sites, first.times, first.garbage),
+        host,
         device,
         own_memory(first.memory, tracker, sites),
         (
             [whole.flops * some // most for whole, (some, most) in pairs],
             [whole.traffic.share(*part) for whole, part in pairs],
         ),
-        (
-            [whole.overhead_ns * some // most for whole, (some, most) in pairs],
-            [
-                min(whole.device_overhead_ns * some // most, max(first_ns, 0))
-                for first_ns, (whole, (some, most)) in zip(device, pairs, strict=True)
-            ],
-        ),
+        _first_costs(pairs, host, device),
     )
     found = _cells(sites, totals, first.garbage, first.wall_ns, first.after_backward_ns)
     # Time outside of calls may since have turned out to be that after a backward pass.
     kept = {k: within(part, cells[k]) for k, part in found.items() if k in cells}
     return FirstSteps(1, {key: part for key, part in kept.items() if part != NOTHING})
+
+
+def _first_costs(
+    pairs: list[tuple[Totals, tuple[int, int]]], host: list[int], device: list[int]
+) -> tuple[list[int], list[int]]:
+    """Costs of measuring in the first step, on the host's and on the device's clock.
+
+    pairs: of each site, the totals, and calls in the first step and in all.
+    host, device: own times in the first step.
+    """
+    of_host = [
+        _first_cost(whole.overhead_ns, part, first_ns, whole.self_ns)
+        for first_ns, (whole, part) in zip(host, pairs, strict=True)
+    ]
+    of_device = [
+        _first_cost(whole.device_overhead_ns, part, first_ns, whole.device_self_ns)
+        for first_ns, (whole, part) in zip(device, pairs, strict=True)
+    ]
+    return of_host, of_device
+
+
+def _first_cost(cost_ns: int, part: tuple[int, int], first_ns: int, all_ns: int) -> int:
+    """How much of a cost was in the first step: in proportion to calls, but no more of
+    it than there was time, there and later.
+
+    part: calls in the first step, and in all.
+    first_ns, all_ns: own time in the first step, and in all.
+    """
+    some, most = part
+    least_ns = cost_ns - max(all_ns - first_ns, 0)
+    return min(max(cost_ns * some // most, least_ns), max(first_ns, 0))
 
 
 def _cells(
