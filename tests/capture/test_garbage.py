@@ -33,6 +33,8 @@ from torchprof_hooks.capture.backward.backward_pass import BackwardPass
 from torchprof_hooks.capture.record.module_names import ModuleNames
 from torchprof_hooks.capture.sampling.levels import Level
 from torchprof_hooks.capture.sampling.steps.step_detector import StepDetector
+from torchprof_hooks.capture.tracking.thread_calls import ThreadCalls
+from torchprof_hooks.capture.tracking.tracker import Tracker
 from torchprof_hooks.profiles.names import GARBAGE_NAME, OUTSIDE_NAME
 from torchprof_hooks.profiles.totals import Totals
 
@@ -214,6 +216,32 @@ def test_while_we_look_where_a_call_belongs_it_is_no_cost_of_ours(
     monkeypatch.setattr(ModuleNames, "get", find_and_collect)
     with profile() as prof, long_collections():
         nn.Identity()(torch.ones(1))
+    assert own_ms(prof.profile)[GARBAGE_NAME, "garbage"] >= TAKES_MS
+    assert prof.profile.overhead_ns < TAKES_MS * MS / 2
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [
+        (Tracker, "drop_dead_calls"),  # before a step
+        (ThreadCalls, "tell_of_pause"),  # after it
+        (StepDetector, "optimizer_stepped"),
+    ],
+)
+def test_around_a_step_of_an_optimizer_it_is_no_cost_of_ours(
+    owner: Any, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = getattr(owner, name)
+
+    def collect(*args: Any) -> Any:
+        gc.collect()
+        return original(*args)
+
+    optimizer = torch.optim.SGD([torch.ones(1, requires_grad=True)])
+    with profile() as prof, long_collections():
+        optimizer.step()  # finds its place
+        monkeypatch.setattr(owner, name, collect)
+        optimizer.step()
     assert own_ms(prof.profile)[GARBAGE_NAME, "garbage"] >= TAKES_MS
     assert prof.profile.overhead_ns < TAKES_MS * MS / 2
 

@@ -122,7 +122,9 @@ class EveryStep:
             began_ns, around = perf_counter_ns(), self.tracker.site
             ended_ns = self.tracker.last_end_ns()
             tell_of_step(self._detector, self.tracker, optimizer, ended_ns)
-            around.reading_ns += perf_counter_ns() - began_ns
+            now_ns = perf_counter_ns()
+            around.reading_ns += now_ns - began_ns
+            self.tracker.garbage.was_no_cost(around, began_ns, now_ns)
 
     def begin_closure(self) -> Callable[[], object]:
         return self.tracker.begin_closure()

@@ -203,7 +203,9 @@ class SampledSteps:
         tell_of_step(detector, tracker, optimizer, now_ns)
         self._count_untold()
         aside_ns -= self._books.aside_ns  # what is in no book
-        around.reading_ns += perf_counter_ns() - began_ns + aside_ns
+        ended_ns = perf_counter_ns()
+        around.reading_ns += ended_ns - began_ns + aside_ns
+        tracker.garbage.was_no_cost(around, began_ns, ended_ns)
 
     def begin_closure(self) -> Callable[[], object]:
         if self._phase_times.is_on:

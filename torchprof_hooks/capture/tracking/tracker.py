@@ -192,6 +192,7 @@ class Tracker(ThreadCalls):
             site = self.entry_site(type(optimizer).__name__, "optimizer", id(optimizer))
             self.open_entry(site)
             around.reading_ns = read_before_ns + site.start_ns - began_ns
+            self.garbage.was_no_cost(around, began_ns, site.start_ns)
 
     def optimizer_post(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         """Close a step of `optimizer`."""
@@ -202,7 +203,9 @@ class Tracker(ThreadCalls):
             if site.key == id(optimizer):
                 around, read_before_ns = site.caller, site.caller.reading_ns
                 self.close_entry(site, None, end_ns)
-                around.reading_ns = read_before_ns + perf_counter_ns() - end_ns
+                now_ns = perf_counter_ns()
+                around.reading_ns = read_before_ns + now_ns - end_ns
+                self.garbage.was_no_cost(around, end_ns, now_ns)
 
     def begin_closure(self) -> Callable[[], object]:
         """The optimizer that steps calls its closure, which is code of the program, and
