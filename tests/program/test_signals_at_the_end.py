@@ -112,6 +112,12 @@ def test_ctrl_c_has_the_exit_code_that_it_has_without_us(
     assert plain(path, loaded=TORCH).code == code
 
 
+def test_ctrl_c_with_several_exit_functions_of_ours(tmp_path: Path) -> None:
+    program = "import torch._dynamo" + PROFILED + INTERRUPTED.format(before="", then="")
+    path = written(tmp_path, program)
+    assert [run(path, loaded=TORCH).code for run in (plain, profiled)] == [1, 1]
+
+
 #: A module that is interrupted before it is whole: so is one that our report needs.
 HALF = """
 import os, signal, sys, time

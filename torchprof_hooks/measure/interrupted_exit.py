@@ -27,14 +27,14 @@ class InterruptedExit:
     """
 
     def __init__(self) -> None:
-        self._torch_comes_first: bool | None = None  # None: nothing is registered
+        self._torch_comes_first = False
         self._is_forgotten: bool | None = None  # None: nobody has asked
 
     def registered(self) -> None:
         """An exit function of ours has been registered. They run in the reverse order:
-        torch's comes first, unless it was there before."""
-        if self._torch_comes_first is None:
-            self._torch_comes_first = _MAKES_TABLE not in sys.modules
+        this one before others of ours; and torch's first, unless it was there
+        before."""
+        self._torch_comes_first = _MAKES_TABLE not in sys.modules
 
     @contextmanager
     def uninterrupted(self) -> Iterator[Delay]:
