@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterator
 
@@ -18,6 +19,15 @@ def ctrl_c_interrupts() -> Iterator[None]:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
+
+
+def test_it_takes_no_number_from_the_programs_threads() -> None:
+    def number() -> int:
+        return int(threading.Thread(target=print).name.split()[0].split("-")[1])
+
+    before = number()
+    assert in_own_thread(lambda: None)
+    assert number() == before + 1
 
 
 @pytest.mark.usefixtures("ctrl_c_interrupts")

@@ -16,7 +16,8 @@ def in_own_thread(work: Callable[[], object]) -> bool:
     Interrupts are delayed until the thread is done: a program that ends while torch
     works in another thread aborts.
     """
-    thread = threading.Thread(target=work)
+    # With a name of its own: it takes none of the numbers that the program's have.
+    thread = threading.Thread(target=work, name="torchprof_hooks")
     with uninterrupted():
         try:
             thread.start()
