@@ -72,7 +72,7 @@ class Profiler(Reportable, Exportable):
         held = held_for(self)
         heal()
         self._own_rounds().enter(held)
-        self._saving.entered(lambda: self.profile)
+        self._saving.entered(self)
         return self
 
     def _leave(
@@ -99,7 +99,7 @@ class Profiler(Reportable, Exportable):
         may be nested: then the outermost `start` and its `stop` count."""
         heal()
         self._own_rounds().enter(None)
-        self._saving.entered(lambda: self.profile)
+        self._saving.entered(self)
 
     def stop(self) -> None:
         """End what the last `start` in this thread began.

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import math
 import os
 import threading
+import time
+import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -100,13 +103,62 @@ def test_it_is_written_by_another_thread_until_it_is_finished(tmp_path: Path) ->
             raise RuntimeError("once")  # does not end it
         return replace(STEP, steps=len(threads))
 
-    file.keep_writing(make, at_once=True)
+    file.keep_writing(make)
     assert enough.wait(60)
     assert threading.current_thread() not in threads
     file.finish(replace(STEP, steps=1_000_000))
     threads[0].join(60)
     assert not threads[0].is_alive()
     assert Profile.load(file.path).steps == 1_000_000
+
+
+def test_what_is_told_of_is_written_once(tmp_path: Path) -> None:
+    """Written again later, it would look as if it were newer."""
+    file = own_file(tmp_path, FIRST, flush_secs=0.01)
+    asked = threading.Semaphore(0)
+
+    def make() -> Profile:
+        asked.release()
+        return STEP
+
+    file.keep_writing(make, at_once=True)
+    assert asked.acquire(timeout=10)
+    assert not asked.acquire(timeout=0.2)
+    file.keep_writing(make, at_once=True)
+    assert asked.acquire(timeout=10)
+    file.finish(STEP)
+
+
+def test_where_no_thread_can_be_started_the_end_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    file = own_file(tmp_path, FIRST)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        file.keep_writing(lambda: STEP, at_once=True)
+    assert not file.path.exists()
+    file.finish(STEP)
+    assert Profile.load(file.path) == STEP
+
+
+def test_a_profiler_that_is_dropped_writes_no_more(tmp_path: Path) -> None:
+    threads = threading.active_count()
+    profiler = torchprof_hooks.profile(save=tmp_path / "p.json", flush_secs=0.01)
+    profiler.start()
+    nn.Identity()(torch.ones(1))
+    dropped = weakref.ref(profiler)
+    del profiler
+    deadline = time.monotonic() + 10
+    while (dropped() or threading.active_count() > threads) and (
+        time.monotonic() < deadline
+    ):
+        gc.collect()
+        time.sleep(0.01)
+    assert dropped() is None
+    assert threading.active_count() == threads
 
 
 def test_profile_saves_itself_while_it_runs(tmp_path: Path) -> None:

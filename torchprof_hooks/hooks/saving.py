@@ -4,21 +4,29 @@ from __future__ import annotations
 
 import atexit
 import signal
-import sys
 import warnings
+import weakref
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from torchprof_hooks.capture.torch_names.distributed.device_mesh import mesh_coordinates
 from torchprof_hooks.measure.interrupted_exit import interrupted_exit
 from torchprof_hooks.measure.origin import Origin
+from torchprof_hooks.profiles.options import print_to
 
 if TYPE_CHECKING:
     from torchprof_hooks.profiles.profile import Profile
     from torchprof_hooks.profiles.ranks.provenance import Provenance
+
+
+class HasProfile(Protocol):
+    """A profiler; `profile` is what it has measured so far."""
+
+    @property
+    def profile(self) -> Profile: ...
 
 
 class Saving:
@@ -52,10 +60,14 @@ class Saving:
         """The same profile, with its provenance."""
         return replace(profile, provenance=(self._origin.provenance(has_ended),))
 
-    def entered(self, make: Callable[[], Profile]) -> None:
-        """The profiler measures now; `make` returns what it has so far."""
+    def entered(self, profiler: HasProfile) -> None:
+        """The profiler measures now. If it is dropped before it has stopped, it is not
+        kept alive, and nothing more is written."""
         if self._path:
-            self._file.keep_writing(make)
+            find = weakref.ref(profiler)
+            self._file.keep_writing(
+                lambda: None if (living := find()) is None else living.profile
+            )
 
     def left(self, make: Callable[[], Profile], by_exception: bool = False) -> None:
         """The profiler has stopped measuring. If the file cannot be saved, that is a
@@ -87,4 +99,4 @@ def _tell_of_ranks(path: Path, provenance: Provenance) -> None:
         found = final_report(
             path, provenance, is_hurried=lambda: delay.holds(signal.SIGINT)
         )
-        print(found, file=sys.stderr, flush=True)
+        print_to(None, found)

@@ -98,7 +98,7 @@ class Recorder:
 
     def _make_sampler(self) -> SampledSteps:
         sampler = make_sampler(self._flags)
-        sampler.at_step = self._at_step
+        sampler.at_step = _until_it_fails(self._at_step, sampler)
         return sampler
 
     @cached_property
@@ -195,6 +195,23 @@ class Recorder:
                 "take too long (profile(functions=True) does)"
             )
         return "\n".join(lines)
+
+
+def _until_it_fails(
+    at_step: Callable[[int], bool], sampler: SampledSteps
+) -> Callable[[int], bool]:
+    """`at_step`, which is called between steps of the program: if it raises, the
+    program goes on, and it is not called again."""
+
+    def call(steps: int) -> bool:
+        try:
+            return at_step(steps)
+        except Exception as error:
+            sampler.at_step = None
+            complain(f"torchprof_hooks: {error!r}")
+            return False
+
+    return call
 
 
 def _make_traced_steps(flags: Flags) -> TracedSteps | None:

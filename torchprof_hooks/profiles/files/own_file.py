@@ -29,9 +29,13 @@ _PATIENCE_S: Final = 1.0
 
 
 class _Writing:
-    """What a thread that writes has to know: when to write, and when it is over."""
+    """What a thread that writes has to know: when to write, and when it is over.
 
-    def __init__(self) -> None:
+    secs: time between two writes; None: only when it is told to.
+    """
+
+    def __init__(self, secs: float | None) -> None:
+        self.secs = secs
         self.is_due = threading.Event()
         self.is_over = False
 
@@ -52,7 +56,7 @@ class OwnFile:
         self._path = path
         self._sign = sign
         self._secs = min(max(flush_secs, _LEAST_SECS), threading.TIMEOUT_MAX)
-        self._make: Callable[[], Saveable]
+        self._make: Callable[[], Saveable | None]
         self._begin()
 
     def _begin(self) -> None:
@@ -67,19 +71,31 @@ class OwnFile:
         return self._own or rank_path(self._path, self._sign(False))
 
     def keep_writing(
-        self, make: Callable[[], Saveable], *, at_once: bool = False
+        self, make: Callable[[], Saveable | None], *, at_once: bool = False
     ) -> None:
-        """From now on, write what `make` returns, from another thread, until `finish`.
-        May be called again, with something newer."""
+        """From now on, write what `make` returns, from another thread, until `finish`,
+        or until that is None. May be called again, with something newer.
+
+        Where no thread can be started (a program that is ending gets none), only
+        `finish` writes.
+
+        at_once: write now, and not again before the next call.
+        """
         self._renew_in_fork()
         self._make = make
         if self._writing is None:
-            self._writing = _Writing()
-            arguments = (self._writing,)
-            name = "torchprof_hooks writer"
-            threading.Thread(None, self._write_on, name, arguments, daemon=True).start()
-        if at_once:
+            self._writing = self._begin_writing(None if at_once else self._secs)
+        if at_once and self._writing is not None:
             self._writing.is_due.set()
+
+    def _begin_writing(self, secs: float | None) -> _Writing | None:
+        writing, name = _Writing(secs), "torchprof_hooks writer"
+        thread = threading.Thread(None, self._write_on, name, (writing,), daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            return None
+        return writing
 
     def finish(self, profile: Saveable) -> None:
         """Write `profile`, and nothing after it until `keep_writing` is called again.
@@ -97,13 +113,17 @@ class OwnFile:
 
     def _write_on(self, writing: _Writing) -> None:
         while True:
-            writing.is_due.wait(self._secs)
+            writing.is_due.wait(writing.secs)
             writing.is_due.clear()
             with self._lock:
                 if writing.is_over:
                     return  # the last one is there
                 with suppress(Exception):  # the last write raises, in `finish`
-                    self._write(self._make(), has_ended=False)
+                    made = self._make()
+                    if made is None:
+                        return
+                    self._write(made, has_ended=False)
+                    del made  # nobody is to be kept alive while this waits
 
     def _write(self, profile: Saveable, *, has_ended: bool) -> None:
         provenance = self._sign(has_ended)
