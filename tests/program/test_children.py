@@ -82,6 +82,26 @@ def test_forks_write_nothing_and_are_soon_left_alone(tmp_path: Path) -> None:
     assert (times.steps, times.evaluations) == (5, 0)
 
 
+def test_one_that_is_given_a_part_of_the_environment_runs_as_without_us(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text("print('customized')")
+    (tmp_path / "child.py").write_text(
+        "import os, torch; print(os.environ['PYTHONPATH'], torch.ones(1).item())"
+    )
+    start = """
+import os, subprocess, sys
+kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH")}
+child = os.path.join(os.environ["PYTHONPATH"].split(os.pathsep)[-1], "child.py")
+subprocess.run([sys.executable, child], env=kept, check=True)
+"""
+    path = written(tmp_path, "import torch\n" + start)
+    run = profiled("--children", path, PYTHONPATH=str(tmp_path))
+    told = f"{tmp_path} 1.0"
+    assert (run.code, run.out.splitlines()[-2:]) == (0, ["customized", told]), run.err
+    assert "Error in sitecustomize" not in run.err
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("is_by_variable", [False, True], ids=["enable", "variable"])
 def test_ranks_of_a_program_that_begins_to_measure_itself(

@@ -44,8 +44,14 @@ def prepare(environment: MutableMapping[str, str], told: str) -> None:
 
 def restore(environment: MutableMapping[str, str]) -> str:
     """Undo `prepare` for the program and for the processes that it starts, unless these
-    are to be measured, too. Returns the text of the settings."""
-    told = environment.pop(FLAGS_VARIABLE)
+    are to be measured, too. Returns the text of the settings; "" if there is none: a
+    program that is measured has chosen what others are given of its environment."""
+    told = environment.pop(FLAGS_VARIABLE, "")
+    if not told:
+        entries = environment.get("PYTHONPATH", "").split(os.pathsep)
+        others = [entry for entry in entries if entry != BOOTSTRAP]
+        environment["PYTHONPATH"] = os.pathsep.join(others)
+        return told
     path = environment.pop(PATH_VARIABLE, None)
     if path is None:
         environment.pop("PYTHONPATH", None)

@@ -26,6 +26,8 @@ def _begin() -> None:
         __import__("sitecustomize")
     except ImportError:
         sys.modules["sitecustomize"] = own
+    if not told:
+        return
     if "torch" in sys.modules:  # imported by that one
         begin()
     else:
