@@ -281,6 +281,25 @@ def test_another_error_than_that_of_a_step_is_told() -> None:
     assert [type(error) for _, error in loop.a.errors] == [ValueError, KeyError]
 
 
+def test_the_error_of_an_earlier_step_is_told_again_at_the_end() -> None:
+    """Hooks have begun again since: they have to end."""
+    loop = Loop()
+
+    def train() -> None:
+        errors: list[ValueError] = []
+        with loop.session as session:
+            for value in (ValueError("of the first step"), None):
+                try:
+                    session.run(loop.step, value)
+                except ValueError as error:
+                    errors.append(error)
+            raise errors[0]
+
+    with pytest.raises(ValueError, match="of the first step"):
+        train()
+    assert loop.log == [*START, *RUN[:3], *TOLD, *RUN, *TOLD]
+
+
 def test_every_hook_is_told_even_if_one_raises() -> None:
     loop = Loop()
     loop.a.does["on_exception"] = raises(KeyError("of the hook"))

@@ -54,6 +54,7 @@ class TrainingSession:
         self._step = check_whole("start_step", start_step)
         self._state = _NEW
         self._is_stopping = False
+        self._has_told_of_error = False  # of the last step, which has failed
 
     @property
     def step(self) -> int:
@@ -89,6 +90,7 @@ class TrainingSession:
                 "this session was asked to stop: ask should_stop() before each run()"
             )
         context = RunContext(self, step_fn, args, kwargs)
+        self._has_told_of_error = False
         try:
             requests = [hook.before_run(context) for hook in self._hooks]
             value = step_fn(*args, **kwargs)
@@ -100,6 +102,7 @@ class TrainingSession:
                 hook.on_stop_iteration(context)
             raise
         except BaseException as error:
+            self._has_told_of_error = True
             _tell_all(self._hooks, context, error)
             raise
         self._is_stopping = self._is_stopping or context.stop_requested
@@ -165,7 +168,8 @@ class TrainingSession:
             self.close()
         elif self._state is _OPEN and error is not None:
             self._leave()
-            if not _came_out_of_run(traceback, self):  # else the hooks know already
+            # Not if the hooks know already; they may have begun again since.
+            if not (self._has_told_of_error and _came_out_of_run(traceback, self)):
                 _tell_all(self._hooks, None, error)
         return is_normal
 
