@@ -41,7 +41,7 @@ class FreshProcessError(RuntimeError):
 def measure_again(command: Sequence[str], folder: Path, check: str) -> Run:
     """Run a test in a new process, and return what it has measured there.
 
-    command: the command that runs the test.
+    command: the command of pytest that runs the test.
     folder: the working directory of the process.
     check: the name of the check to measure, of those in the test.
 
@@ -50,8 +50,11 @@ def measure_again(command: Sequence[str], folder: Path, check: str) -> Run:
     """
     with tempfile.TemporaryDirectory() as temporary:
         file = Path(temporary) / "run.json"
+        # Pytest empties its folder for temporary files: it must not be that of the
+        # session that runs, which options or a file of settings may name.
+        own_folder = ("--basetemp", str(Path(temporary) / "pytest"))
         done = subprocess.run(
-            command,
+            [*command, *own_folder],
             cwd=folder,
             env={**os.environ, _FILE: str(file), _CHECK: check},
             stdin=subprocess.DEVNULL,
