@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import multiprocessing
 import os
-import sys
 from collections.abc import Callable
 from functools import partial
 from typing import TextIO, TypeVar, overload
@@ -19,7 +18,7 @@ from torchprof_hooks.capture.tracking.tracker import Tracker
 from torchprof_hooks.hooks.ended_threads import EndedThreads
 from torchprof_hooks.measure.interrupted_exit import interrupted_exit
 from torchprof_hooks.profiles.names import TimeUnit
-from torchprof_hooks.profiles.options import check_file
+from torchprof_hooks.profiles.options import check_file, print_to
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.reports.units import check_unit
 
@@ -80,7 +79,7 @@ class ClassProfiler:
         if profile.is_empty and multiprocessing.parent_process() is not None:
             return  # a worker, to load data, say, that only imports the class
         report = profile.report(unit=self._unit)
-        print(f"{self._cls.__qualname__}\n{report}", file=self._file or sys.stderr)
+        print_to(self._file, f"{self._cls.__qualname__}\n{report}")
 
 
 def _profile_of(tracker: Tracker) -> Profile:

@@ -13,11 +13,12 @@ import math
 import operator
 import os
 import re
+import sys
 import warnings
 from collections.abc import Callable, Sequence
 from numbers import Real
 from pathlib import Path
-from typing import Any, Final, ParamSpec, TypeVar, cast
+from typing import Any, Final, ParamSpec, TextIO, TypeVar, cast
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -98,6 +99,13 @@ def check_file(name: str, value: object) -> None:
     """A file that is open for text, or None."""
     if value is not None and not callable(getattr(value, "write", None)):
         raise _wrong(TypeError, name, "a file that is open for text, or None", value)
+
+
+def print_to(file: TextIO | None, text: str) -> None:
+    """Print to a file; to standard error if that is None, and nothing if that is
+    closed: `print` would write it into the output of the program."""
+    if (found := sys.stderr if file is None else file) is not None:
+        print(text, file=found)
 
 
 def check_path(name: str, value: Any) -> Path:

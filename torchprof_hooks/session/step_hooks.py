@@ -7,7 +7,12 @@ import time
 from collections.abc import Callable
 from typing import Any, TextIO
 
-from torchprof_hooks.profiles.options import check_file, check_flag, check_whole
+from torchprof_hooks.profiles.options import (
+    check_file,
+    check_flag,
+    check_whole,
+    print_to,
+)
 from torchprof_hooks.session.session_hook import RunContext, RunValues, SessionHook
 from torchprof_hooks.session.training_session import TrainingSession
 from torchprof_hooks.session.trigger_timer import SecondOrStepTimer
@@ -134,7 +139,7 @@ class StepTimerHook(SessionHook):
             self.steps_per_sec = steps / seconds
             if self._bar is None:
                 line = f"step {step}: {self.steps_per_sec:.2f} steps/s"
-                print(line, file=self._file or sys.stderr)
+                print_to(self._file, line)
 
     def end(self, session: TrainingSession) -> None:
         """Close the bar."""

@@ -24,6 +24,7 @@ from torchprof_hooks.capture.core.compiler import (
     compile_extension,
     find_compiler,
 )
+from torchprof_hooks.profiles.options import print_to
 
 #: Name of the extension module.
 NAME: Final = "torchprof_hooks_native"
@@ -85,10 +86,10 @@ def build(path: Path) -> None:
     with _alone(path.parent):
         if _is_whole(path):
             return
-        print(
+        print_to(
+            None,
             "torchprof_hooks: building the native core for this torch, once "
             f"(into {path.parent})",
-            file=sys.stderr,
         )
         with tempfile.TemporaryDirectory(dir=path.parent) as folder:
             built = Path(folder, path.name)
