@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -24,6 +25,7 @@ from torchprof_hooks import (
     function_hooks,
     link_hooks,
 )
+from torchprof_hooks.profiles.options import print_to
 from torchprof_hooks.program.flags import make_flags
 
 Wrong = tuple[Any, ...]
@@ -231,3 +233,13 @@ def test_shares_are_written_the_same_everywhere(two_per_cent: Any) -> None:
     profiler = torchprof_hooks.profile(max_overhead=two_per_cent)
     assert profiler._settings.max_overhead == 0.02
     assert make_flags({"max_overhead": two_per_cent}).max_overhead == 0.02
+
+
+def test_where_standard_error_is_closed_nothing_is_printed_elsewhere(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stderr", None)
+    print_to(None, "text")
+    assert capsys.readouterr().out == ""
+    print_to(sys.stdout, "text")
+    assert capsys.readouterr().out == "text\n"

@@ -65,3 +65,18 @@ def test_all_outputs_are_what_a_command_prints(path: Path) -> None:
     assert set(shown(page)) == set(samples(page))
     kinds = re.findall(r"^ *```(.*)$", page, flags=re.MULTILINE)[::2]
     assert set(kinds) <= {"python", "sh", "console", "text", "{eval-rst}"}
+
+
+@pytest.mark.parametrize("name", ["programs", "exit_report", "saved_profiles"])
+def test_commands_that_are_shown_have_the_options_of_their_outputs(name: str) -> None:
+    page = (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
+    commands = " ".join(re.findall(r"```console\n(.*?)```", page, re.DOTALL)).split()
+    outputs = [command for command, _ in re.findall(SAMPLE, page, re.DOTALL)]
+    assert outputs
+    for output in outputs:
+        if "compiled.json" in output:  # of another program
+            continue
+        values = re.findall(r"--(?:by|max-rows) (\S+)", output)
+        assert set(values) <= set(commands), output
+        if "exit_report.json" in output:  # its recording is in tests/docs_samples.py
+            assert "--profile-memory" in commands

@@ -18,6 +18,7 @@ from tests.programs import (
     NOTHING,
     OWN_CLOCK,
     TITLE,
+    TRAIN,
     Run,
     plain,
     profiled,
@@ -88,6 +89,20 @@ def ticking(program: str) -> str:
 
 def line(report: str, start: str) -> str:
     return next(x for x in report.splitlines() if x.strip().startswith(start))
+
+
+FAILS_BETWEEN_STEPS = """
+from torchprof_hooks.program import ending
+def fail(*arguments):
+    raise OSError("planted")
+ending.Outputs.flush_if_due = fail
+"""
+
+
+def test_what_fails_between_steps_does_not_fail_the_program(tmp_path: Path) -> None:
+    run = profiled(written(tmp_path, "import torch" + FAILS_BETWEEN_STEPS + TRAIN))
+    assert (run.code, run.out, run.reports) == (0, "trained\n", 1)
+    assert run.before_report == "torchprof_hooks: OSError('planted')\n"
 
 
 def test_each_function_and_their_sum(tmp_path: Path) -> None:
