@@ -43,6 +43,13 @@ def test_the_page_is_the_one_of_the_records() -> None:
     )
 
 
+def test_no_test_fails_in_any_row_of_the_matrix() -> None:
+    records = list(compatibility.read_records())
+    run = {(each.torch, each.python.rpartition(".")[0]) for each in records}
+    assert {each.failed for each in records} == {0}
+    assert run >= set(MATRIX)
+
+
 def test_the_oldest_torch_of_the_matrix_is_the_oldest_that_is_promised() -> None:
     oldest = min((torch for torch, _ in MATRIX), key=_numbers).removesuffix(".0")
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +17,13 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from tests.invisible import MEASURERS, EveryLink
 from tests.programs import TORCH, python
 from tests.thorough import in_turns
-from torchprof_hooks import add_hook, delete_hook, profile
+from torchprof_hooks import (
+    ProfilerHook,
+    TrainingSession,
+    add_hook,
+    delete_hook,
+    profile,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -73,6 +80,13 @@ def on_modules(model: nn.Module) -> Iterator[None]:
 @pytest.fixture(scope="module")
 def bare() -> dict[str, str]:
     return {maker: made(maker, new_model()) for maker in MAKERS}
+
+
+def test_in_a_step_that_is_traced(bare: dict[str, str], tmp_path: Path) -> None:
+    model, maker = new_model(), "export, strict"
+    with TrainingSession([ProfilerHook(save_steps=1, output_dir=tmp_path)]) as session:
+        texts = [session.run(made, maker, model) for _ in range(2)]
+    assert texts == [bare[maker]] * 2
 
 
 @pytest.mark.parametrize(

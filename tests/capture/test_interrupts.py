@@ -37,6 +37,7 @@ from torchprof_hooks.capture.attach.blocks import heal
 from torchprof_hooks.capture.attach.engine import engine_patch
 from torchprof_hooks.capture.attach.module_hooks import CursorHooks
 from torchprof_hooks.capture.core import CORE
+from torchprof_hooks.capture.functions.function_sites import FunctionSites
 from torchprof_hooks.capture.record.module_names import ModuleNames
 from torchprof_hooks.capture.sampling.levels import Level
 from torchprof_hooks.capture.sampling.sampled_steps import SampledSteps
@@ -298,6 +299,26 @@ def test_a_pass_is_over_although_an_interrupt_came_before_it_was_ended(
         assert tracker.passes == []
         assert tracker.pass_owner is None
         leaf.sum().backward()
+
+
+def test_a_function_that_an_interrupt_kept_from_its_place_is_placed_by_its_next_call(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It raised KeyError from then on."""
+
+    def interrupt(*args: object) -> None:
+        raise KeyboardInterrupt
+
+    x = torch.ones(2)
+    with profile(functions=True) as profiler:
+        with monkeypatch.context() as patched:
+            patched.setattr(FunctionSites, "_note", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                torch.relu(x)
+        assert torch.equal(torch.relu(x), x)
+    cells = profiler.profile.cells.items()
+    calls = [found.calls for (path, _), found in cells if path[-1].startswith("relu")]
+    assert calls == [1]
 
 
 @pytest.mark.parametrize("level", [Level.STEPS, Level.MODULES])

@@ -602,6 +602,7 @@ def test_own_times_below_zero_are_not_saved(path: Path) -> None:
 #: What cannot be, and what is said of it.
 IMPOSSIBLE: list[tuple[Any, ...]] = [
     (-1, "wall_ns", r"wall_ns is -1; it has to be a whole number from 0 to 2\^63-1"),
+    (-1, "steps", "steps is -1; it has to be a whole number from 0"),
     (2**63, "steps", "steps is 9223372036854775808; it has to be a whole number"),
     (10**1000, "overhead_ns", r"overhead_ns is 1000.*\.\.\..*000; it has to be"),
     (-5, "cells", "self_ns", 1, r"cells\[1\]\.self_ns is -5; it has to be a whole"),

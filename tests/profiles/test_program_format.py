@@ -38,6 +38,23 @@ PROGRAM = ProgramProfile(
 )
 
 
+SGD: dict[str, Any] = {
+    "name": "SGD",
+    "parameters": 4,
+    "can_fuse": True,
+    "is_fused": False,
+    "device": "cpu",
+}
+
+
+def facts(optimizer: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "optimizers": [optimizer],
+        "detects_anomalies": False,
+        "leaves_tf32_unused": False,
+    }
+
+
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     path = tmp_path / "profile.json"
@@ -67,6 +84,11 @@ def test_files_from_before_devices_were_looked_at(path: Path) -> None:
     assert ProgramProfile.load(path) == replace(PROGRAM, device_idle=None)
 
 
+def test_facts_are_read(path: Path) -> None:
+    found = ProgramProfile.load(changed(path, facts=facts(SGD)))
+    assert found.facts.optimizers == (OptimizerFacts("SGD", 4, True, False, "cpu"),)
+
+
 def test_a_profile_of_no_program(path: Path) -> None:
     Profile.load(path).save(path)
     with pytest.raises(ValueError, match="not the profile of a whole program"):
@@ -79,8 +101,12 @@ def test_a_profile_of_no_program(path: Path) -> None:
         {"message": 3},
         {"strata": {}},
         {"has_warm_up": "yes"},
-        {"facts": {"optimizers": [{"name": "SGD"}]}},
-        {"facts": {"optimizers": [], "unheard_of": 1}},
+        {"facts": facts({"name": "SGD"})},
+        {"facts": facts(SGD) | {"unheard_of": 1}},
+        {"facts": facts(SGD) | {"detects_anomalies": "no"}},
+        {"facts": facts(SGD | {"parameters": "many"})},
+        {"facts": facts(SGD | {"is_fused": 3})},
+        {"facts": facts(SGD | {"device": None})},
         {"replay": {}},
         {"device_idle": {"step": 4}},
         {"device_idle": {"step": 4, "step_ns": 9, "devices": [], "more": 1}},
