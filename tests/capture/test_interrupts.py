@@ -33,7 +33,7 @@ from torchprof_hooks import (
     link_hooks,
     profile,
 )
-from torchprof_hooks.capture.attach.blocks import heal
+from torchprof_hooks.capture.attach.blocks import Block, ExitMethod, heal, held_for
 from torchprof_hooks.capture.attach.engine import engine_patch
 from torchprof_hooks.capture.attach.module_hooks import CursorHooks
 from torchprof_hooks.capture.core import CORE
@@ -171,11 +171,15 @@ class CountedSteps:
         self._sampler = SampledSteps(make, scheduler)
 
     def __enter__(self) -> None:
+        held = held_for(self)
         heal()
-        self._sampler.start()
+        self._block = Block(held, self._sampler.stop)
+        self._block.begin(self._sampler.start)
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._sampler.stop(kind is not None)
+    def _leave(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._block.end(kind is not None)
+
+    __exit__ = ExitMethod(_leave)
 
 
 CASES: dict[str, Callable[[], Any]] = {
