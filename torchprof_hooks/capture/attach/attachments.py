@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import weakref
 from abc import ABC, abstractmethod
@@ -118,10 +119,17 @@ class Attachments:
             self._remove(attachment, user)
             self._settle_given_up()
 
-    def give_up(self, attachment: Attachment, user: object = None) -> None:
+    def give_up(
+        self,
+        attachment: Attachment,
+        user: object = None,
+        is_ending: Callable[[], bool] = sys.is_finalizing,
+    ) -> None:
         """`detach`, for finalizers, which run in the middle of anything, in any thread:
         garbage is collected wherever memory is asked for. This never waits for the
         lock: whoever has it may wait for this thread, and detaches in its place."""
+        if is_ending():  # modules are empty by now, torch's and ours, with `sys`
+            return
         self._given_up.append((attachment, user))
         if self._lock.acquire(blocking=False):
             try:

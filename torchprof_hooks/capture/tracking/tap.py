@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
@@ -60,10 +61,10 @@ class Tap:
         self._function_taps: FunctionTaps | None = None  # imported if it is needed
         self._is_open = False
 
-    def __del__(self) -> None:
+    def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
         """Nobody can close it any more. What the tracker uses is given up now, and not
         when the tracker dies: a reference cycle may keep that until a collection."""
-        if self._is_open:
+        if self._is_open and not is_ending():  # then modules are empty, this one, too
             for attachment in (*_OF_TRACKERS, counted_tensors):
                 attachments.give_up(attachment, self._tracker)
             if self._function_taps is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import weakref
 from collections.abc import Callable
@@ -123,7 +124,9 @@ class _Lifetime:
         self._tracker = tracker
         self._threads = weakref.ref(threads)
 
-    def __del__(self) -> None:
+    def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
+        if is_ending():  # modules are empty by now, this one, too
+            return
         self._tracker.retire()
         threads = self._threads()
         if threads is not None:
