@@ -17,8 +17,8 @@ from torchprof_hooks.capture.tracking.meters.meters import counts_tensors
 from torchprof_hooks.capture.tracking.tracker import Tracker
 from torchprof_hooks.profiles.names import CALLED_PHASES, Phase
 
-#: Own time of a call up to which caches stay warm, and from which on they are cold: so
-#: it was with chains of small modules, and with language models.
+#: Time from call to call up to which caches stay warm, and from which on they are cold:
+#: so it was with chains of small modules, and with language models.
 _NO_WORK_NS: Final = 3000
 _COLD_WORK_NS: Final = 20_000
 #: Hooks that take more than so many times as long as in the cold trial are held up by
