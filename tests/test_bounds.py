@@ -19,7 +19,7 @@ from tests.thorough import THOROUGH
 from torchprof_hooks import function_hooks, link_hooks
 from torchprof_hooks.capture.backward import ownership, parts
 from torchprof_hooks.capture.core import python as python_core
-from torchprof_hooks.capture.core import python_functions, span_log
+from torchprof_hooks.capture.core import python_calls, span_log
 from torchprof_hooks.capture.record import memory_log
 from torchprof_hooks.capture.tracking.meters import memory as memory_meters
 from torchprof_hooks.link_hooks import TimerHook
@@ -32,7 +32,7 @@ LOG_BLOCKS = 2_000
 
 @pytest.fixture(autouse=True)
 def short_logs(small_tables: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (python_core, python_functions):
+    for module in (python_core, python_calls):
         monkeypatch.setattr(module, "FOLD_AT", span_log.FIELDS * 256)
     monkeypatch.setattr(memory_meters, "FOLD_AT", memory_log.FIELDS * 128)
 

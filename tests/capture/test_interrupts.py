@@ -296,12 +296,13 @@ def test_a_pass_is_over_although_an_interrupt_came_before_it_was_ended(
     with profile():
         [tracker] = engine_patch.users
         with monkeypatch.context() as patched:
-            patched.setattr(type(tracker), "end_outer_pass", lambda *_: False)
+            if CORE.module is not None:
+                patched.setattr(type(tracker), "end_outer_pass", lambda *_: False)
             patched.setattr(type(tracker.backward), "end", interrupt)
             with pytest.raises(KeyboardInterrupt):
                 leaf.sum().backward()
         assert tracker.passes == []
-        assert tracker.pass_owner is None
+        assert CORE.module is None or tracker.pass_owner is None
         leaf.sum().backward()
 
 

@@ -15,28 +15,18 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch.compiler import is_dynamo_compiling
 
-from torchprof_hooks.capture.core.python_entries import (
+from torchprof_hooks.capture.core.python_calls import (
     FIELDS,
+    call_function,
     close_entry,
     end_entry,
     finish_entry,
-    open_entry,
-)
-from torchprof_hooks.capture.core.python_functions import (
-    call_function,
     function_returned,
     measured,
+    open_entry,
+    told_forward_post,
+    told_forward_pre,
 )
-from torchprof_hooks.capture.core.python_passes import (
-    begin_outer_pass,
-    drop_pass,
-    end_outer_pass,
-    engine_ends,
-    enter_pass,
-    leave_pass,
-    runs_task,
-)
-from torchprof_hooks.capture.core.python_told import told_forward_post, told_forward_pre
 from torchprof_hooks.capture.core.span_log import FOLD_AT, SpanLog, times_of
 from torchprof_hooks.capture.torch_names.autograd import next_sequence_number
 
@@ -202,13 +192,13 @@ class Cursor:
 
     told_forward_pre = told_forward_pre
     told_forward_post = told_forward_post
-
-    # Functions
-
+    open_entry = open_entry
+    close_entry = close_entry
+    finish_entry = finish_entry
+    end_entry = end_entry
     call_function = call_function
     measured = measured
     function_returned = function_returned
-
     read_times = times_of
 
     # What the derived class knows
@@ -271,36 +261,29 @@ class Cursor:
         if len(self.entries) > FOLD_AT:
             self.log.fold()
 
-    # Entries
-
-    open_entry = open_entry
-    close_entry = close_entry
-    finish_entry = finish_entry
-    end_entry = end_entry
-
     # Backward passes: in Python, they are planned (see `PlannedPasses`)
 
-    @property
-    def pass_owner(self) -> Site | None:
-        """What the newest pass is working for; None: this core is not told."""
-        return None
+    def runs_task(self, task: int) -> bool:
+        """Whether this core is told of a pass with the engine's number `task`."""
+        return False
 
-    @property
-    def open_backward(self) -> int:
-        """How many calls are open in the newest pass."""
-        return 0
-
-    enter_pass = enter_pass
-    engine_ends = engine_ends
-    leave_pass = leave_pass
-    drop_pass = drop_pass
-    begin_outer_pass = begin_outer_pass
-    end_outer_pass = end_outer_pass
-    runs_task = runs_task
-
-    def add_record(self, intervals: list[int], low: int, thread: int = 0) -> Any:
-        """Make a record of these intervals, to live as long as their calls' graph."""
-        raise NotImplementedError
+    if TYPE_CHECKING:  # of the native core alone, for `HeardPasses`
+        #: What the newest pass is working for, and how many calls are open in it.
+        pass_owner: Site | None
+        open_backward: int
+        #: Are told of the begin of a pass, of a node that Python sees first, and of the
+        #: end: that returns when the last node ended, None if none has run.
+        enter_pass: Callable[..., None]
+        engine_ends: Callable[[], None]
+        leave_pass: Callable[[BackwardPass, bool], int | None]
+        drop_pass: Callable[[BackwardPass], None]  # is dead, and its calls are closed
+        #: Do at once all that is to be done for passes outside of everything. Most are,
+        #: and many small functions of Python would be slow there, with the processor's
+        #: caches cold for them. False: something rare has happened, nothing is done.
+        begin_outer_pass: Callable[..., None]
+        end_outer_pass: Callable[[BackwardPass, Site, object], bool]
+        #: Makes a record of intervals, to live as long as their calls' graph.
+        add_record: Callable[[list[int], int, int], Any]
 
     # Intervals of calls that ended
 
