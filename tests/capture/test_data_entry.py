@@ -28,7 +28,7 @@ from torchprof_hooks.capture.attach.loaders import loader_patches
 from torchprof_hooks.capture.backward.ownership import NEWEST_RECORDS
 from torchprof_hooks.capture.core.span_log import FOLD_AT
 from torchprof_hooks.capture.torch_names.modules import is_loading_on_stack
-from torchprof_hooks.capture.tracking import tracker
+from torchprof_hooks.capture.tracking import thread_calls
 from torchprof_hooks.capture.tracking.make_tracker import new_tracker
 from torchprof_hooks.link_hooks import TimerHook
 from torchprof_hooks.profiles.names import GROUPINGS
@@ -232,7 +232,7 @@ def test_the_stack_is_looked_at_once_for_a_module_that_transforms(
         looks.append(is_loading_on_stack())
         return looks[-1]
 
-    monkeypatch.setattr(tracker, "is_loading_on_stack", look)
+    monkeypatch.setattr(thread_calls, "is_loading_on_stack", look)
     same = nn.Identity()
     with torchprof_hooks.profile():
         for _ in DataLoader(Slow(4), batch_size=2, collate_fn=same):

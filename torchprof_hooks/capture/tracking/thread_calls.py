@@ -10,12 +10,6 @@ from typing import TYPE_CHECKING, Final
 import torch
 
 from torchprof_hooks.capture.attach.compiling import compile_shield
-from torchprof_hooks.capture.backward.ownership import (
-    Interval,
-    Ownership,
-    newest_first,
-)
-from torchprof_hooks.capture.backward.parts import Parts
 from torchprof_hooks.capture.core import Cursor
 from torchprof_hooks.capture.core.span_log import Times
 from torchprof_hooks.capture.record.call_tree import CallTree
@@ -30,26 +24,11 @@ from torchprof_hooks.capture.torch_names.compiler import (
 )
 from torchprof_hooks.capture.torch_names.modules import (
     error_of_call,
+    is_loading_on_stack,
+    owners_around,
 )
-from torchprof_hooks.capture.tracking.aborted_calls import (
-    abort_all,
-    abort_call,
-    abort_down_to,
-    count_if_aborted,
-    drop_dead_calls,
-    last_stamp_ns,
-    leave_entry,
-    returns_to,
-    unwind_to,
-)
-from torchprof_hooks.capture.tracking.owned_intervals import (
-    forget_oldest,
-    keep_elsewhere,
-    keep_intervals,
-    keep_loose,
-    open_frames,
-)
-from torchprof_hooks.profiles.names import CALLED_PHASES, Phase
+from torchprof_hooks.capture.torch_names.torch_utils import STOPS_RECOMPUTATION
+from torchprof_hooks.profiles.names import Phase
 
 if TYPE_CHECKING:
     from torchprof_hooks.capture.backward.backward_pass import Passes
@@ -71,6 +50,8 @@ class ThreadCalls(Cursor):
     garbage: what Python's collections of garbage took.
     backward: what follows backward passes, and divides them among the owners of their
         nodes; None: passes are not followed, and nobody asks for owners.
+    follows_loading: whether modules that are called while data is loaded are calls of
+        their own.
     is_replaced: whether a module has a hook of its own in place of the one served here.
     """
 
@@ -83,12 +64,9 @@ class ThreadCalls(Cursor):
         self.backward = backward
         self.owns_nodes = backward is not None
         self.divides = backward is not None and backward.divides
-        self.ownership = Ownership()
-        self.parts = Parts()
-        if backward is not None and self.divides and not backward.looks_at_nodes:
-            self.ties = self.ownership.ties  # records are the core's
         self.exchanges = Exchanges()
         self.aborted_calls = 0
+        self.follows_loading = False
         self.born_ns = perf_counter_ns()
         self.retired_ns: int | None = None
         self.is_replaced: Callable[[torch.nn.Module], bool] = lambda module: False
@@ -117,8 +95,10 @@ class ThreadCalls(Cursor):
     def looks_away_from(self, module: torch.nn.Module) -> bool:
         """Whether a call of `module`, not seen yet from the current site, is not to be
         followed: it is left to a hook of the module's own, or is the compiler's, or a
-        part of a compiled region. A region is one owner, even if some of the modules
-        inside run in Python."""
+        part of a compiled region, or loads data. A region is one owner, even if some of
+        the modules inside run in Python."""
+        if self.is_loading():
+            return True
         compile_shield.watch()
         around = self.site.living_module()
         return (
@@ -127,6 +107,14 @@ class ThreadCalls(Cursor):
             or is_tracing()
             or self.is_replaced(module)
         )
+
+    def is_loading(self) -> bool:
+        """Whether all that is done now is loading data: transforms may be modules, and
+        a data set may call a model. The Python stack decides: an interrupt may have
+        kept us from being told that loading has ended."""
+        if self.site.phase != "data" or self.follows_loading:
+            return False
+        return is_loading_on_stack()
 
     def retire(self) -> None:
         """The followed thread has ended."""
@@ -158,17 +146,106 @@ class ThreadCalls(Cursor):
         if self.works_here():
             self.garbage.add(self.site.code, took_ns)
 
-    # Calls that do not end in order
+    # Calls that do not end in order: an exception or an interrupt went through them
 
-    unwind_to = unwind_to
-    returns_to = returns_to
-    leave_entry = leave_entry
-    drop_dead_calls = drop_dead_calls
-    abort_call = abort_call
-    abort_down_to = abort_down_to
-    abort_all = abort_all
-    count_if_aborted = count_if_aborted
-    last_stamp_ns = last_stamp_ns
+    def unwind_to(self, module: torch.nn.Module) -> Site:
+        """Make the call of `module` the current one again, closing calls inside it that
+        were left by an exception that torch's hooks do not see. `outside` if that call
+        is not open: it began before the thread was followed, or as data was loaded."""
+        began_ns = perf_counter_ns()
+        if not self.is_open(module) or self.is_loading():
+            self.site.reading_ns += perf_counter_ns() - began_ns
+            return self.outside
+        last_ns = self.last_stamp_ns()
+        while self.site.key != id(module):
+            self.abort_call(last_ns)
+        return self.site
+
+    def returns_to(self, site: Site, end_ns: int) -> bool:
+        """Close what was left open inside of `site`; False if `site` is not open any
+        more itself: measuring was stopped inside of it."""
+        if self.site is not site:
+            if all(open_site is not site for open_site in self.open_sites()):
+                return False
+            self.abort_down_to(site, end_ns)
+        return True
+
+    def leave_failed(self, site: Site, end_ns: int) -> None:
+        """An exception has left the call at `site`: close it, if it is still open."""
+        if self.returns_to(site, end_ns):
+            self.abort_down_to(site.caller, end_ns)
+
+    def leave_entry(self, site: Site, outputs: object = None) -> None:
+        """What was begun at `site` is done: end it, if it is still open."""
+        if self.returns_to(site, perf_counter_ns()):
+            self.close_entry(site, outputs)
+
+    def drop_dead_calls(self, beginning: object = None) -> None:
+        """Close calls that are no longer on the Python stack. torch calls no post-hook
+        when a forward is left by KeyboardInterrupt or another BaseException.
+
+        beginning: the module or optimizer, or what loads data, whose call may be on the
+            stack already, but is not open yet.
+        """
+        if self.site is self.outside:
+            return
+        calls = list(self._calls_on_stack())
+        frames = iter(owners_around(beginning))
+        # Frames of calls that are not followed may lie in between.
+        alive = 0
+        while alive < len(calls) and calls[-1 - alive].key in frames:
+            alive += 1
+        if alive < len(calls):
+            self.abort_down_to(calls[-1 - alive].caller, self.last_stamp_ns())
+
+    def _calls_on_stack(self) -> Iterator[Site]:
+        """Open sites that a frame of this thread must exist for, innermost first.
+        Backward sites have no frame of their own; calls around a pass belong to the
+        code that started it, and are checked when the pass is over."""
+        floor = self.outside
+        if self.passes and self.backward is not None:
+            floor = self.backward.owner_of(self, self.passes[-1])
+        for site in self.open_sites():
+            if site is floor:
+                return
+            if site.key != NO_MODULE:
+                yield site
+
+    def abort_call(self, end_ns: int) -> None:
+        """Close the current call, which an exception went through."""
+        site = self.site
+        self.aborted_calls += 1
+        if self.callbacks is not None:
+            self.callbacks.aborted(site)
+        self.site = site.caller
+        end_ns = max(end_ns, site.start_ns)
+        if site.is_entry:
+            self.end_entry(site, end_ns, None)
+        # An interrupt may have come in the middle of a move, after the call was booked.
+        elif site.phase != "backward" or not self.is_booked(site):
+            self.book((site.code, site.start_ns, end_ns))
+
+    def abort_down_to(self, site: Site, end_ns: int) -> None:
+        """Close calls inside `site` that an exception left open."""
+        while self.site is not site and self.site is not self.outside:
+            self.abort_call(end_ns)
+
+    def abort_all(self, by_exception: bool) -> None:
+        """Close whatever is open: as of now, if an exception is just leaving it, else
+        as of the last moment at which it is known to have run."""
+        end_ns = perf_counter_ns() if by_exception else self.last_stamp_ns()
+        self.abort_down_to(self.outside, end_ns)
+
+    def count_if_aborted(self) -> None:
+        """After a forward without outputs: count it as aborted if it has raised."""
+        error = error_of_call()
+        if error is not None and type(error).__name__ != STOPS_RECOMPUTATION:
+            self.aborted_calls += 1
+
+    def last_stamp_ns(self) -> int:
+        """The latest moment at which the current call is known to have been running:
+        what came after belongs to nobody, rather than to a guess."""
+        return max(self.site.start_ns, self.last_booked_ns())
 
     # Ends that others ask for
 
@@ -200,33 +277,6 @@ class ThreadCalls(Cursor):
             self.evaluations_left -= 1
             self.last_evaluation_ns = end_ns
         return True
-
-    # Owners of nodes
-
-    keep_intervals = keep_intervals
-    forget_oldest = forget_oldest
-    open_frames = open_frames
-    keep_loose = keep_loose
-    keep_elsewhere = keep_elsewhere
-
-    def is_inside_call(self) -> bool:
-        """Whether a module call is open, however far out."""
-        site = self.site  # by a loop: this is asked in every pass
-        while site is not self.outside and site.phase not in CALLED_PHASES:
-            site = site.caller
-        return site is not self.outside
-
-    def intervals_of_open_calls(self) -> Iterator[Interval]:
-        """Intervals of open calls, and of those that ended inside; newest first."""
-        yield from self.open_intervals()
-        yield from newest_first(self.intervals)
-
-    def open_intervals(self) -> Iterator[Interval]:
-        """Intervals of open calls, which go on, outermost first."""
-        high = next_sequence_number()
-        for site in reversed(list(self.open_sites())):
-            if site.phase in CALLED_PHASES:
-                yield site.code, site.low, high
 
     # Reading
 

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 from _thread import get_ident
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch.compiler import is_dynamo_compiling
 
 from torchprof_hooks.capture.backward.backward_pass import OuterPasses
+from torchprof_hooks.capture.backward.ownership import (
+    FIELDS,
+    Interval,
+    Ownership,
+    newest_first,
+)
+from torchprof_hooks.capture.backward.parts import Part, Parts, are_many
 from torchprof_hooks.capture.record.module_names import ModuleNames
 from torchprof_hooks.capture.record.site import Site
-from torchprof_hooks.capture.torch_names.autograd import current_graph_task
-from torchprof_hooks.capture.torch_names.modules import is_loading_on_stack
+from torchprof_hooks.capture.torch_names.autograd import (
+    current_graph_task,
+    next_sequence_number,
+)
 from torchprof_hooks.capture.tracking.callbacks import LinkCallbacks
 from torchprof_hooks.capture.tracking.meters.meters import Meter, Meters
 from torchprof_hooks.capture.tracking.pass_lifetime import (
@@ -26,7 +34,7 @@ from torchprof_hooks.capture.tracking.pass_lifetime import (
     end_pass,
 )
 from torchprof_hooks.capture.tracking.thread_calls import ThreadCalls
-from torchprof_hooks.profiles.names import OUTSIDE_NAME
+from torchprof_hooks.profiles.names import CALLED_PHASES, OUTSIDE_NAME
 
 if TYPE_CHECKING:
     from torchprof_hooks.capture.backward.backward_pass import Passes
@@ -44,8 +52,6 @@ class Tracker(ThreadCalls):
 
     functions, meters, callbacks: see `Cursor`.
     follows_modules: whether modules are to be shown to it.
-    follows_loading: whether modules that are called while data is loaded are calls of
-        their own.
     undivided_passes: how many passes were not divided among their owners, because nodes
         of several threads had the same number.
     hears_unseen_passes: whether it is to be told of passes that are not started from
@@ -68,10 +74,15 @@ class Tracker(ThreadCalls):
         follows_modules: bool = True,
     ) -> None:
         super().__init__(names, backward)
+        self.follows_loading = callbacks is not None  # they are told of all calls
+        self.ownership = Ownership()
+        self.forget_oldest = self.ownership.forget_oldest  # for the native core
+        self.parts = Parts()
+        if backward is not None and self.divides and not backward.looks_at_nodes:
+            self.ties = self.ownership.ties  # records are the core's
         self.functions = functions
         self.callbacks = callbacks
         self.follows_modules = follows_modules
-        self.follows_loading = callbacks is not None  # they are told of all calls
         self.undivided_passes = 0
         #: Set by the first outermost pass, if the core can begin and end such at once.
         self.outer_passes: OuterPasses | None = None
@@ -121,6 +132,92 @@ class Tracker(ThreadCalls):
         assert self.functions is not None  # names_nodes is not asked for
         return self.functions.sites.site_of_node(caller, name)
 
+    # Owners of nodes
+
+    def keep_intervals(self, low: int, outputs: object) -> None:
+        """Make a record of the intervals from number `low` on."""
+        passes = self.backward
+        if passes is None or not passes.divides:  # nobody asks whose a node is
+            self.take_intervals(-1)
+            return
+        if self.site is not self.outside and self._keep_part(low, outputs):
+            return
+        own = self.take_intervals(low)
+        if self.interval_count and self.site is self.outside:
+            self.keep_loose()
+        if own:
+            self.ownership.add(passes.record_of(self, own, low), outputs)
+
+    def _keep_part(self, low: int, outputs: object) -> bool:
+        """Whether the call that has ended was a part of a frame. Its intervals then
+        stay with the frame, which owns the nodes around them, while they are needed."""
+        since, high = self._low_of_frames(), next_sequence_number()
+        if since is None:
+            return False
+        if high != low:
+            part = Part(low, high)
+            is_tied = bool(self.ownership.tie(part, outputs))
+            self.parts.add(part, since, self.interval_count, is_tied)
+        if self.interval_count > self.parts.look_at and not self.passes:
+            self.own(self.parts.living(self.take_intervals(since)))
+        return True
+
+    def _low_of_frames(self) -> int | None:
+        """The number of the first node that the outermost open frame can own."""
+        frames = [site for site in self.open_sites() if site.is_frame]
+        return frames[-1].low if frames else None
+
+    def open_frames(self) -> None:
+        """A pass begins inside of open calls. If many calls have ended inside of these,
+        they train in a loop, maybe for as long as the program: make them frames."""
+        if self.passes or not are_many(self.interval_count):
+            return  # a call that is recomputed in a pass soon ends
+        found = [s for s in self.open_sites() if s.is_called and not s.is_frame]
+        for site in found:
+            self.tree.make_frame(site)
+        since = self._low_of_frames()
+        if found and since is not None:
+            self.parts.hold(Part(found[-1].low, next_sequence_number()), since)
+
+    def keep_loose(self) -> None:
+        """Make a record of the intervals of loose calls (see `Ownership`)."""
+        own = self.take_intervals(-1)
+        if own and self.backward is not None:
+            lowest = min(own[1::FIELDS])
+            self.ownership.add_loose(self.backward.record_of(self, own, lowest))
+
+    def keep_elsewhere(self, elsewhere: dict[int, list[int]], outputs: object) -> None:
+        """Make records of the nodes that other threads have made in a pass that has
+        ended. The calls that are open around the pass own all of them."""
+        assert self.backward is not None  # there are passes
+        around = [code for code, _, _ in self.open_intervals()]
+        for thread, made in elsewhere.items():
+            low, high = min(made[1::FIELDS]), max(made[2::FIELDS])
+            own = [*made]
+            for code in reversed(around):
+                own += code, low, high
+            record = self.backward.record_of(self, own, low, thread)
+            self.ownership.add(record, outputs, thread)
+
+    def is_inside_call(self) -> bool:
+        """Whether a module call is open, however far out."""
+        site = self.site  # by a loop: this is asked in every pass
+        while site is not self.outside and site.phase not in CALLED_PHASES:
+            site = site.caller
+        return site is not self.outside
+
+    def intervals_of_open_calls(self) -> Iterator[Interval]:
+        """Intervals of open calls, and of those that ended inside; newest first."""
+        yield from self.open_intervals()
+        yield from newest_first(self.intervals)
+
+    def open_intervals(self) -> Iterator[Interval]:
+        """Intervals of open calls, which go on, outermost first."""
+        high = next_sequence_number()
+        for site in reversed(list(self.open_sites())):
+            if site.phase in CALLED_PHASES:
+                yield site.code, site.low, high
+
     # Backward passes
 
     begin_unseen_pass = begin_unseen_pass
@@ -155,28 +252,6 @@ class Tracker(ThreadCalls):
             if site.is_recomputation:
                 self.leave_entry(site)
                 return
-
-    # Loading data
-
-    def is_loading(self) -> bool:
-        """Whether all that is done now is loading data: transforms may be modules, and
-        a data set may call a model. The Python stack decides: an interrupt may have
-        kept us from being told that loading has ended."""
-        if self.site.phase != "data" or self.follows_loading:
-            return False
-        return is_loading_on_stack()
-
-    def looks_away_from(self, module: torch.nn.Module) -> bool:
-        """Also from modules that are called to load data (see the parent class)."""
-        return self.is_loading() or super().looks_away_from(module)
-
-    def unwind_to(self, module: torch.nn.Module) -> Site:
-        """See the parent class. While data is loaded, no call was opened either."""
-        began_ns = perf_counter_ns()
-        if not self.is_open(module) or self.is_loading():
-            self.site.reading_ns += perf_counter_ns() - began_ns
-            return self.outside
-        return super().unwind_to(module)
 
     # Optimizers
 
