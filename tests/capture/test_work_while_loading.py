@@ -14,7 +14,7 @@ import torchprof_hooks
 from tests.fake_clock import MS, burn
 from tests.planted import Work
 from torchprof_hooks import LinkHook, Profile
-from torchprof_hooks.capture.attach.interruptions import begin_loading
+from torchprof_hooks.capture.attach.loaders import begin_loading
 from torchprof_hooks.capture.tracking.tracker import Tracker
 
 pytestmark = pytest.mark.usefixtures("clock")

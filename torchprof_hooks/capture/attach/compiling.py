@@ -9,7 +9,6 @@ from types import CodeType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Final
 
 from torchprof_hooks.capture.attach.attachments import Attachment, attachments
-from torchprof_hooks.capture.attach.interruptions import begin_compiling, end_compiling
 from torchprof_hooks.capture.attach.module_hooks import (
     Show,
     hide_modules_from,
@@ -30,6 +29,7 @@ from torchprof_hooks.capture.torch_names.hook_tables import (
     has_other_global_hooks,
 )
 from torchprof_hooks.capture.torch_names.place import Function
+from torchprof_hooks.profiles.names import COMPILING_NAME
 
 if TYPE_CHECKING:
     from torchprof_hooks.capture.tracking.tracker import Tracker
@@ -95,15 +95,21 @@ class Compilations(Attachment):
         return True
 
     def _begin(self, *compilation: object) -> None:
+        """What is compiled is not the time of the call that it is done for."""
         with self._lock:
-            begun = [(told, begin_compiling(told)) for told in self.users]
-            self._begun = [(told, site) for told, site in begun if site is not None]
+            self._begun = []
+            for tracker in self.trackers_here():
+                site = tracker.entry_site(COMPILING_NAME, "compiling")
+                site.is_region = True
+                tracker.open_entry(site)
+                self._begun.append((tracker, site))
 
     def _end(self, *compilation: object) -> None:
         with self._lock:
             begun, self._begun = self._begun, []
-            for told, site in reversed(begun):
-                end_compiling(told, site)
+            for tracker, site in reversed(begun):
+                if tracker.works_here():
+                    tracker.leave_entry(site)
 
 
 class CompileShield(Attachment):

@@ -3,23 +3,50 @@
 from __future__ import annotations
 
 from functools import wraps
+from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final
 
 from torch.compiler import is_dynamo_compiling
 
-from torchprof_hooks.capture.attach.interruptions import (
-    begin_loading,
-    end_loading,
-    loading_failed,
-)
 from torchprof_hooks.capture.attach.patch import Layer, Patch, leave_out_our_frame
 from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.torch_names.compiler import is_tracing
 from torchprof_hooks.capture.torch_names.place import Function
 from torchprof_hooks.capture.torch_names.torch_utils import LOADER_METHODS, LoaderMethod
+from torchprof_hooks.profiles.names import DATA_NAME
 
 if TYPE_CHECKING:
     from torchprof_hooks.capture.tracking.tracker import Tracker
+
+
+def begin_loading(tracker: Tracker, source: object, gives_batch: bool) -> Site | None:
+    """Begin to wait for `source`, an iterator over batches, or a loader that makes one.
+    None if that is a part of other loading: a data set may load from another."""
+    tracker.drop_dead_calls(source)
+    if tracker.site.phase == "data":
+        return None
+    site = tracker.entry_site(DATA_NAME, "data", id(source))
+    if not gives_batch:
+        site = tracker.tree.uncounted(site)
+    tracker.open_entry(site)
+    return site
+
+
+def end_loading(tracker: Tracker, site: Site, loaded: object) -> None:
+    """What was waited for at `site` is there."""
+    tracker.leave_entry(site, loaded)
+    tracker.fold_if_due()
+
+
+def loading_failed(tracker: Tracker, site: Site, error: BaseException) -> None:
+    """What was waited for at `site` will not come. If there are no more batches, the
+    wait is not counted as one, but its time is booked all the same."""
+    now_ns = perf_counter_ns()
+    if not isinstance(error, StopIteration):
+        tracker.leave_failed(site, now_ns)
+    elif tracker.returns_to(site, now_ns):
+        tracker.site = tracker.tree.uncounted(site)
+        tracker.close_entry(tracker.site)
 
 
 class LoaderPatch(Patch):

@@ -5,14 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from torch.compiler import is_dynamo_compiling
 
-from torchprof_hooks.capture.attach.interruptions import (
-    begin_communication,
-    communication_failed,
-)
 from torchprof_hooks.capture.attach.patch import leave_out_our_frame
 from torchprof_hooks.capture.record.exchanges import Exchange
 from torchprof_hooks.capture.torch_names.compiler import is_tracing
@@ -22,10 +18,37 @@ from torchprof_hooks.capture.torch_names.distributed.exchanged import (
     is_begun,
 )
 from torchprof_hooks.capture.torch_names.place import Function
+from torchprof_hooks.profiles.names import communication_name
 
 if TYPE_CHECKING:
     from torchprof_hooks.capture.record.site import Site
     from torchprof_hooks.capture.tracking.tracker import Tracker
+
+#: Phases of entries inside of which communication is not told apart.
+_WHOLE_PHASES: Final = ("data", "waiting", "communication")
+
+
+def _begin(tracker: Tracker, collective: str, is_call: bool) -> Site | None:
+    """Begin a call of a function of ``torch.distributed``, or to wait for what one has
+    begun. None if that is a part of something else: of another such call, of waiting
+    for gradients, or of loading data."""
+    if tracker.site.phase in _WHOLE_PHASES:
+        return None
+    site = tracker.entry_site(communication_name(collective), "communication")
+    if not is_call:
+        site = tracker.tree.uncounted(site)
+    tracker.open_entry(site)
+    return site
+
+
+def communicated(tracker: Tracker, exchange: Exchange) -> None:
+    """Book the time since `exchange` began as communication; no call is counted."""
+    site = _begin(tracker, exchange.name, is_call=False)
+    if site is not None:
+        site.start_ns = max(exchange.start_ns, site.caller.start_ns)
+        took_ns = perf_counter_ns() - site.start_ns
+        tracker.exchanges.add(exchange, waiting_ns=took_ns, elapsed_ns=took_ns)
+        tracker.close_entry(site)
 
 
 class _Inside(threading.local):
@@ -56,7 +79,7 @@ class _Doing:
         """What `original` returns."""
         try:
             for tracker in self._trackers:
-                site = begin_communication(tracker, self._name, self._is_call)
+                site = _begin(tracker, self._name, self._is_call)
                 if site is not None:
                     self._begun.append((tracker, site))
             self.start_ns = perf_counter_ns()
@@ -64,7 +87,7 @@ class _Doing:
             self.took_ns = perf_counter_ns() - self.start_ns
         except BaseException as error:
             for tracker, site in reversed(self._begun):
-                communication_failed(tracker, site)
+                tracker.leave_failed(site, perf_counter_ns())
             leave_out_our_frame(error)
             raise
         for tracker, site in reversed(self._begun):

@@ -146,8 +146,7 @@ class FunctionCalls:
             self._was_interrupted = True
             for around in tracker.open_sites():
                 around.functions.clear()
-        if tracker.returns_to(site, now_ns):
-            tracker.abort_down_to(site.caller, now_ns)
+        tracker.leave_failed(site, now_ns)
         if type(error).__name__ == STOPS_RECOMPUTATION:
             tracker.aborted_calls = aborted_calls
 
@@ -179,8 +178,8 @@ class FunctionCalls:
         end_ns = perf_counter_ns()
         if call.has_returned:
             tracker.function_returned(site, end_ns, call.outputs)
-        elif tracker.returns_to(site, end_ns):
-            tracker.abort_down_to(site.caller, end_ns)
+        else:
+            tracker.leave_failed(site, end_ns)
 
     # Backward
 
