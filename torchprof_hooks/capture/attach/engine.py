@@ -23,8 +23,8 @@ from torchprof_hooks.capture.backward.backward_pass import (
     REQUEST_OF_GRAPH,
     PassRequest,
     Preparation,
+    gradient_reduction,
 )
-from torchprof_hooks.capture.backward.gradient_reduction import gradient_reduction
 from torchprof_hooks.capture.core import (
     on_unseen_pass,
     seen_pass_begins,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from torch.overrides import TorchFunctionMode
 
 from torchprof_hooks.capture.backward.plan import Move, Owner, Plan
+from torchprof_hooks.capture.record.exchanges import GradientBuckets
 from torchprof_hooks.capture.record.site import Site
 
 if TYPE_CHECKING:
@@ -142,3 +143,22 @@ class BackwardPass:
         """Take the moves of `plan`, for nodes with these numbers."""
         self.whole = self.owner = plan.whole
         self.moves = {numbers[position]: move for position, move in plan.moves}
+
+
+class GradientReduction:
+    """What ``DistributedDataParallel`` is about to do.
+
+    It sums up gradients while a backward pass runs, and at the end of the pass waits
+    until that is done: in a callback of the engine's, which nobody else sees.
+
+    is_expected: whether it is prepared for a backward pass that is not over yet.
+    buckets: what it sums up in that pass, as far as it is known.
+    """
+
+    def __init__(self) -> None:
+        self.is_expected = False
+        self.buckets = GradientBuckets()
+
+
+#: The one there is.
+gradient_reduction = GradientReduction()

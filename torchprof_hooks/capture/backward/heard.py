@@ -9,8 +9,8 @@ from torchprof_hooks.capture.backward.backward_pass import (
     BackwardPass,
     OuterPasses,
     PassRequest,
+    gradient_reduction,
 )
-from torchprof_hooks.capture.backward.gradient_reduction import gradient_reduction
 from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.profiles.names import WAITING_NAME
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from _thread import get_ident
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import chain
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from torchprof_hooks.capture.backward.backward_pass import BackwardPass, PassRequest
-from torchprof_hooks.capture.backward.gradient_reduction import gradient_reduction
-from torchprof_hooks.capture.backward.made import own_made_nodes
+from torchprof_hooks.capture.backward.backward_pass import (
+    BackwardPass,
+    PassRequest,
+    gradient_reduction,
+)
 from torchprof_hooks.capture.backward.ownership import Record, newest_first
 from torchprof_hooks.capture.backward.plan import (
     Move,
@@ -286,7 +289,7 @@ class PlannedPasses:
         running.owner, tracker.site = move.owner, move.owner.site
         tracker.site.arrivals += 1
         if running.makes_graph:
-            own_made_nodes(tracker, running, move)
+            _own_made_nodes(tracker, running, move)
         if tracker.reads_meters:
             tracker.meters.moved(move.closes, move.opens)  # type: ignore[union-attr]
         if self._callbacks is not None:
@@ -303,3 +306,43 @@ def _engine_begins(tracker: Tracker, started: BackwardPass) -> None:
     site.low = started.number = next_sequence_number()
     started.base.start_ns = site.start_ns = perf_counter_ns()
     tracker.site = site
+
+
+def _own_made_nodes(tracker: Tracker, running: BackwardPass, move: Move) -> None:
+    """In a pass with ``create_graph=True``, the nodes that a module's backward makes
+    belong to that module's backward in turn.
+
+    Each thread counts its own nodes, and the engine runs parts of a pass in others than
+    the one that is followed: an interval has both its numbers from one thread.
+    """
+    here, number = get_ident(), next_sequence_number()
+    if here != running.counts_in:  # open intervals end there, and begin anew here
+        _own(tracker, running, _open_sites(move.before))
+        running.counts_in = here
+        for site in _open_sites(running.owner):
+            site.low = number
+    running.number = number
+    _own(tracker, running, move.closes)
+    for site in move.opens:
+        site.low = number
+
+
+def _own(tracker: Tracker, running: BackwardPass, sites: Iterable[Site]) -> None:
+    """End the intervals of calls, innermost first, at the number that was read last."""
+    thread, high = running.counts_in, running.number
+    for site in sites:
+        if site.low == high:
+            continue
+        if thread == tracker.thread:
+            tracker.own((site.code, site.low, high))
+        else:
+            elsewhere = tracker.passes[0].elsewhere
+            assert elsewhere is not None  # of passes that are planned
+            elsewhere.setdefault(thread, []).extend((site.code, site.low, high))
+
+
+def _open_sites(owner: Owner) -> Iterator[Site]:
+    """The sites of open calls, innermost first, without that of the pass itself."""
+    while owner.around is not None:
+        yield owner.site
+        owner = owner.around

@@ -11,7 +11,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from torchprof_hooks.capture.attach.attachments import Attachment, attachments
 from torchprof_hooks.capture.attach.patch import Layer, Make, Patch
-from torchprof_hooks.capture.backward.gradient_reduction import gradient_reduction
+from torchprof_hooks.capture.backward.backward_pass import gradient_reduction
 from torchprof_hooks.capture.communication.gradient_buckets import GradientPatches
 from torchprof_hooks.capture.communication.measured import call_measured, wait_measured
 from torchprof_hooks.capture.record.exchanges import Exchange

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import torch
 
 from torchprof_hooks.capture.backward.backward_pass import BackwardPass
-from torchprof_hooks.capture.backward.outputs import nodes_behind
+from torchprof_hooks.capture.backward.ownership import nodes_behind
 from torchprof_hooks.capture.backward.plan import nodes_within
 from torchprof_hooks.capture.backward.planned import PlannedPasses
 from torchprof_hooks.capture.functions.function_call import FunctionCall

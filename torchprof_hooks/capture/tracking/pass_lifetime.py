@@ -20,8 +20,8 @@ from torchprof_hooks.capture.backward.backward_pass import (
     OuterPasses,
     PassRequest,
     Preparation,
+    gradient_reduction,
 )
-from torchprof_hooks.capture.backward.gradient_reduction import gradient_reduction
 from torchprof_hooks.capture.torch_names.autograd import (
     at_end_of_nodes,
     current_autograd_node,
