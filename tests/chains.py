@@ -24,7 +24,7 @@ from torchprof_hooks import (
 )
 from torchprof_hooks.capture.core import CORE
 from torchprof_hooks.capture.sampling.steps import steps_without_optimizer
-from torchprof_hooks.capture.tracking.meters.native_memory import TensorCounter
+from torchprof_hooks.capture.tracking.meters.memory import TensorCounter
 from torchprof_hooks.hooks import measuring
 from torchprof_hooks.measure.device_clock import EventClock
 from torchprof_hooks.measure.memory_counter import MemoryCounter, Reading

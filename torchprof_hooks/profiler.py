@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 import torch
 
 from torchprof_hooks.capture.attach.blocks import ExitMethod, heal, held_for
-from torchprof_hooks.capture.tracking.meters.native_memory import memory_counter
+from torchprof_hooks.capture.tracking.meters.memory import memory_counter
 from torchprof_hooks.hooks.ended_threads import EndedThreads
 from torchprof_hooks.hooks.measuring import Settings, ThreadRounds, rounds_after
 from torchprof_hooks.hooks.rates import NO_RATES, Rates, checked_rates

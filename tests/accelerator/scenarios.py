@@ -18,7 +18,7 @@ from tests.accelerator.device import Work, load
 from tests.fake_clock import burn, fake_clock
 from torchprof_hooks import MemorySummary, Profile, function_hooks, profile
 from torchprof_hooks.capture import snapshot
-from torchprof_hooks.capture.tracking.meters.native_memory import memory_counter
+from torchprof_hooks.capture.tracking.meters.memory import memory_counter
 from torchprof_hooks.measure.origin import Origin
 from torchprof_hooks.profiles.errors import MemoryUnavailableError
 

@@ -17,9 +17,13 @@ import torchprof_hooks
 from tests.programs import python
 from tests.registered import REPLACED, registered
 from torchprof_hooks import LinkHook, function_hooks, link_hooks, profile
-from torchprof_hooks.capture.attach.attachments import Attachment, Attachments
+from torchprof_hooks.capture.attach.attachments import (
+    Attachment,
+    Attachments,
+    Layer,
+    Patch,
+)
 from torchprof_hooks.capture.attach.blocks import Block, ExitMethod, heal, held_for
-from torchprof_hooks.capture.attach.patch import Layer, Patch
 from torchprof_hooks.capture.torch_names.place import Place
 
 # Importing

@@ -31,9 +31,8 @@ from torchprof_hooks.capture.overhead.calibration import (
 )
 from torchprof_hooks.capture.torch_names.module_calls import call_without_global_hooks
 from torchprof_hooks.capture.tracking.make_tracker import new_tracker
-from torchprof_hooks.capture.tracking.meters.memory import memory_meter
+from torchprof_hooks.capture.tracking.meters.memory import memory_counter, memory_meter
 from torchprof_hooks.capture.tracking.meters.meters import Meters
-from torchprof_hooks.capture.tracking.meters.native_memory import memory_counter
 from torchprof_hooks.capture.tracking.tracker import Tracker
 
 pytestmark = pytest.mark.usefixtures("ticking")

@@ -28,12 +28,10 @@ from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.tracking.meters.memory import (
     AllocatorMeter,
     NativeMemoryMeter,
-)
-from torchprof_hooks.capture.tracking.meters.meters import meters_of
-from torchprof_hooks.capture.tracking.meters.native_memory import (
     counted_tensors,
     memory_counter,
 )
+from torchprof_hooks.capture.tracking.meters.meters import meters_of
 from torchprof_hooks.hooks import measuring
 from torchprof_hooks.link_hooks import MemoryProfileHook
 from torchprof_hooks.measure.memory_counter import Reading

@@ -13,9 +13,8 @@ from torchprof_hooks.capture.record.module_names import ModuleNames
 from torchprof_hooks.capture.sampling.every_step import EveryStep
 from torchprof_hooks.capture.tracking.make_tracker import new_tracker
 from torchprof_hooks.capture.tracking.meters.device import DeviceMeter
-from torchprof_hooks.capture.tracking.meters.memory import memory_meter
+from torchprof_hooks.capture.tracking.meters.memory import memory_counter, memory_meter
 from torchprof_hooks.capture.tracking.meters.meters import Meter
-from torchprof_hooks.capture.tracking.meters.native_memory import memory_counter
 from torchprof_hooks.capture.tracking.tracker import Tracker
 from torchprof_hooks.measure.device_clock import DeviceClock
 from torchprof_hooks.profiles.errors import MemoryUnavailableError

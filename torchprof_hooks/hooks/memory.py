@@ -12,9 +12,12 @@ import torch
 
 from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.tracking.call_records import CallRecords, Place
-from torchprof_hooks.capture.tracking.meters.memory import MemoryMeter, memory_meter
+from torchprof_hooks.capture.tracking.meters.memory import (
+    MemoryMeter,
+    memory_counter,
+    memory_meter,
+)
 from torchprof_hooks.capture.tracking.meters.meters import meters_of
-from torchprof_hooks.capture.tracking.meters.native_memory import memory_counter
 from torchprof_hooks.capture.tracking.tracker import Tracker
 from torchprof_hooks.hooks.hook import Hook
 from torchprof_hooks.profiles.names import ByteUnit

@@ -1,25 +1,33 @@
-"""Hides code and hooks of ours from torch.compile, and hears when it compiles."""
+"""Hides code and hooks of ours from torch.compile, torch.export and torch.jit.script,
+and hears when torch.compile compiles."""
 
 from __future__ import annotations
 
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from types import CodeType, FunctionType, ModuleType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from torchprof_hooks.capture.attach.attachments import Attachment, attachments
+from torchprof_hooks.capture.attach.attachments import (
+    Attachment,
+    Layer,
+    Patch,
+    attachments,
+)
 from torchprof_hooks.capture.attach.module_hooks import (
     Show,
     hide_modules_from,
     numbers_of,
 )
-from torchprof_hooks.capture.attach.patch import Layer, Patch
 from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.torch_names.compiler import (
+    export_contexts,
     has_compiled,
     is_compiler_loaded,
     keep_compiler_out_of,
+    script_module_maker,
     unwatch_compilations,
     watch_compilations,
     with_inner,
@@ -27,6 +35,7 @@ from torchprof_hooks.capture.torch_names.compiler import (
 from torchprof_hooks.capture.torch_names.hook_tables import (
     CHECK_FOR_GLOBAL_HOOKS,
     has_other_global_hooks,
+    hide_hooks_of,
 )
 from torchprof_hooks.capture.torch_names.place import Function
 from torchprof_hooks.profiles.names import COMPILING_NAME
@@ -166,6 +175,47 @@ class CompileShield(Attachment):
                 show(self.users)
 
 
+class ExportShield(Attachment):
+    """Takes hooks on all modules away while torch.export, which refuses hooks, traces a
+    model; its users are `ModuleHooks`.
+
+    Torch tells nobody of that, but it enters a context, in place of which we put ours.
+    Modules of torch that are imported later import ours from there.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._original: Function | None = None
+
+    def put_on(self) -> None:
+        """Put our context around torch's, wherever torch has it by now."""
+        for place in export_contexts():
+            found = place.read()
+            if found is None or found == self._exporting:
+                continue
+            if self._original is None:
+                self._original = found
+            if found is self._original:
+                place.write(self._exporting)
+
+    def take_off(self) -> bool:
+        """Put torch's back, unless something else is there."""
+        for place in export_contexts():
+            if self._original is not None and place.read() == self._exporting:
+                place.write(self._original)
+        return True
+
+    @contextmanager
+    def _exporting(self, *args: Any, **kwargs: Any) -> Iterator[Any]:
+        assert self._original is not None
+        with self._original(*args, **kwargs) as entered:
+            show = hide_modules_from(self.users, self)
+            try:
+                yield entered
+            finally:
+                show(self.users)
+
+
 def _make_check(original: Function, layer: Layer) -> Function:
     def has_hooks_of_others() -> bool:
         if not layer.is_on:
@@ -175,12 +225,31 @@ def _make_check(original: Function, layer: Layer) -> Function:
     return has_hooks_of_others
 
 
+def _make_scripting(original: Function, layer: Layer) -> Function:
+    def create_script_module(nn_module: Any, *args: Any, **kwargs: Any) -> Any:
+        if not layer.is_on:
+            return original(nn_module, *args, **kwargs)
+        numbers = numbers_of(script_patch.users)
+        show = hide_hooks_of(nn_module, numbers)
+        try:
+            return original(nn_module, *args, **kwargs)
+        finally:
+            show(numbers)
+
+    return create_script_module
+
+
 #: All there are.
 compilations: Final = Compilations()
 compile_shield: Final = CompileShield()
+export_shield: Final = ExportShield()
 
 #: torch.compile warns its users when hooks on all modules fire for a compiled module as
 #: well. Ours can deal with that: while they are on, torch is told only of other hooks.
 #: A filter for warnings would not do: whoever catches warnings copies the filters, and
 #: restores them later. Its users are `ModuleHooks`.
 hushed_warning: Final = Patch(CHECK_FOR_GLOBAL_HOOKS, _make_check)
+
+#: TorchScript would compile the hooks of a module along with it, and cannot compile
+#: ours: they are hidden while it looks for hooks. Its users are `ModuleTap`s.
+script_patch: Final = Patch(script_module_maker, _make_scripting)

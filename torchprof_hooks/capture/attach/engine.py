@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import torch
 from torch.compiler import is_dynamo_compiling
 
-from torchprof_hooks.capture.attach.patch import Layer, Patch
+from torchprof_hooks.capture.attach.attachments import Layer, Patch
 from torchprof_hooks.capture.backward.backward_pass import (
     NO_REQUEST,
     REQUEST_OF_GRAPH,

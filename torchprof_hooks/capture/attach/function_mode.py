@@ -13,8 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 from torch.compiler import is_dynamo_compiling
 from torch.overrides import TorchFunctionMode
 
-from torchprof_hooks.capture.attach.attachments import Attachment, attachments
-from torchprof_hooks.capture.attach.patch import Layer, Patch
+from torchprof_hooks.capture.attach.attachments import (
+    Attachment,
+    Layer,
+    Patch,
+    attachments,
+)
 from torchprof_hooks.capture.torch_names.functions import (
     FUNCTIONS,
     OVERRIDE_CHECK,

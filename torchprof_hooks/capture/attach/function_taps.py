@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch.compiler import is_dynamo_compiling
 
-from torchprof_hooks.capture.attach.attachments import Attachment, attachments
+from torchprof_hooks.capture.attach.attachments import (
+    Attachment,
+    Layer,
+    Patch,
+    attachments,
+)
 from torchprof_hooks.capture.attach.compiling import exempt_from_compilation
 from torchprof_hooks.capture.attach.function_mode import (
     FunctionMode,
@@ -18,7 +23,6 @@ from torchprof_hooks.capture.attach.function_mode import (
     show_modes,
     take_off_stack,
 )
-from torchprof_hooks.capture.attach.patch import Layer, Patch
 from torchprof_hooks.capture.record.function_names import transformed_name
 from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.torch_names.compiler import (

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from torch.compiler import is_dynamo_compiling
 
-from torchprof_hooks.capture.attach.patch import Layer, Patch, leave_out_our_frame
+from torchprof_hooks.capture.attach.attachments import Layer, Patch, leave_out_our_frame
 from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.torch_names.compiler import is_tracing
 from torchprof_hooks.capture.torch_names.place import Function

@@ -16,8 +16,7 @@ from torch.optim.optimizer import (
 )
 from torch.utils.hooks import RemovableHandle
 
-from torchprof_hooks.capture.attach.attachments import Attachment
-from torchprof_hooks.capture.attach.patch import leave_out_our_frame
+from torchprof_hooks.capture.attach.attachments import Attachment, leave_out_our_frame
 from torchprof_hooks.capture.torch_names.hook_tables import (
     is_optimizer_hook,
     remove_optimizer_hooks,

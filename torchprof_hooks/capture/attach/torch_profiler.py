@@ -10,8 +10,7 @@ from contextlib import contextmanager
 from functools import partial, wraps
 from typing import Any, Final
 
-from torchprof_hooks.capture.attach.attachments import attachments
-from torchprof_hooks.capture.attach.patch import Layer, Patch
+from torchprof_hooks.capture.attach.attachments import Layer, Patch, attachments
 from torchprof_hooks.capture.torch_names.place import Function
 from torchprof_hooks.capture.torch_names.profiler import (
     PROFILER_BEGINS,

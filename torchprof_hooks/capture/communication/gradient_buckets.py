@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from torch.utils.weak import WeakIdKeyDictionary
 
-from torchprof_hooks.capture.attach.patch import Layer, Make
+from torchprof_hooks.capture.attach.attachments import Layer, Make
 from torchprof_hooks.capture.backward.backward_pass import gradient_reduction
 from torchprof_hooks.capture.communication.measured import communicated
 from torchprof_hooks.capture.record.exchanges import Exchange, GradientBuckets

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from torch.compiler import is_dynamo_compiling
 
-from torchprof_hooks.capture.attach.patch import leave_out_our_frame
+from torchprof_hooks.capture.attach.attachments import leave_out_our_frame
 from torchprof_hooks.capture.record.exchanges import Exchange
 from torchprof_hooks.capture.torch_names.compiler import is_tracing
 from torchprof_hooks.capture.torch_names.distributed.exchanged import (

@@ -9,8 +9,13 @@ from typing import Any, Final
 from torch import distributed
 from torch.utils.weak import WeakIdKeyDictionary
 
-from torchprof_hooks.capture.attach.attachments import Attachment, attachments
-from torchprof_hooks.capture.attach.patch import Layer, Make, Patch
+from torchprof_hooks.capture.attach.attachments import (
+    Attachment,
+    Layer,
+    Make,
+    Patch,
+    attachments,
+)
 from torchprof_hooks.capture.backward.backward_pass import gradient_reduction
 from torchprof_hooks.capture.communication.gradient_buckets import GradientPatches
 from torchprof_hooks.capture.communication.measured import call_measured, wait_measured

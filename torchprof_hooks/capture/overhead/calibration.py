@@ -31,9 +31,8 @@ from torchprof_hooks.capture.overhead.trial_runs import (
     shortest,
 )
 from torchprof_hooks.capture.tracking.make_tracker import new_tracker
-from torchprof_hooks.capture.tracking.meters.memory import memory_meter
+from torchprof_hooks.capture.tracking.meters.memory import memory_counter, memory_meter
 from torchprof_hooks.capture.tracking.meters.meters import Meters, counts_tensors
-from torchprof_hooks.capture.tracking.meters.native_memory import memory_counter
 from torchprof_hooks.capture.tracking.tracker import Tracker
 
 #: Of each layer the fastest of these rounds counts, as other programs may disturb the

@@ -12,7 +12,7 @@ from torch.compiler import is_dynamo_compiling
 from torch.utils.hooks import RemovableHandle
 
 from torchprof_hooks.capture.attach.attachments import attachments
-from torchprof_hooks.capture.attach.export_shield import script_patch
+from torchprof_hooks.capture.attach.compiling import script_patch
 from torchprof_hooks.capture.torch_names.modules import pre_hooks_of
 
 if TYPE_CHECKING:

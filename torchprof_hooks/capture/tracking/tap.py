@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from _thread import get_ident
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,10 +14,10 @@ from torchprof_hooks.capture.attach.attachments import Attachment, attachments
 from torchprof_hooks.capture.attach.compiling import (
     compilations,
     compile_shield,
+    export_shield,
     hushed_warning,
 )
 from torchprof_hooks.capture.attach.engine import engine_patch, recomputation_patches
-from torchprof_hooks.capture.attach.export_shield import export_shield
 from torchprof_hooks.capture.attach.loaders import loader_patches
 from torchprof_hooks.capture.attach.module_hooks import (
     AnyHooks,
@@ -25,8 +26,8 @@ from torchprof_hooks.capture.attach.module_hooks import (
 )
 from torchprof_hooks.capture.attach.optimizer_steps import optimizer_hooks
 from torchprof_hooks.capture.communication.patches import communication_patches
+from torchprof_hooks.capture.tracking.meters.memory import counted_tensors
 from torchprof_hooks.capture.tracking.meters.meters import counts_tensors
-from torchprof_hooks.capture.tracking.meters.native_memory import counted_tensors
 from torchprof_hooks.capture.tracking.thread_trackers import ThreadTrackers
 from torchprof_hooks.capture.tracking.tracker import Tracker
 
@@ -42,6 +43,11 @@ _OF_TRACKERS: Final[tuple[Attachment, ...]] = (
     communication_patches,
     compilations,
 )
+
+
+#: Told of the end of a call: with the module, what it was called with, and what it has
+#: returned.
+AtEnd = Callable[[torch.nn.Module, Any, Any], None]
 
 
 class Tap:
@@ -163,3 +169,51 @@ class ProcessTap:
     def _forward_post(self, module: torch.nn.Module, args: Any, outputs: Any) -> None:
         if not is_dynamo_compiling():
             self.threads.hooks_here()[1](module, args, outputs)
+
+
+class FirstCall:
+    """Waits until the thread that opens it calls a module, or another thread one with
+    parameters: threads that prepare data call modules, too, but transforms have no
+    parameters.
+
+    elsewhere: told of a call by another thread, in that thread, as the call begins.
+        Hooks that it puts on modules are shown later calls only, so what it returns is
+        told of the end of this one.
+    is_here: if not, the thread that opens it is treated like the others.
+    """
+
+    def __init__(
+        self,
+        elsewhere: Callable[[torch.nn.Module, Any], AtEnd | None],
+        is_here: bool,
+    ) -> None:
+        self._elsewhere = elsewhere
+        self._home = get_ident() if is_here else None
+        self._is_over = False
+        self._called = 0  # the id of the module
+        self._at_end: AtEnd | None = None
+        self._hooks = ModuleHooks(self._forward_pre, self._forward_post)
+
+    def open(self) -> None:
+        """Begin to wait."""
+        show_modules(self._hooks, self)
+
+    def _forward_pre(self, module: torch.nn.Module, args: Any) -> None:
+        """A call begins."""
+        if is_dynamo_compiling() or self._is_over:
+            return
+        is_home = get_ident() == self._home
+        if is_home or next(module.parameters(), None) is not None:
+            self._is_over = True
+            if not is_home:
+                self._called = id(module)
+                self._at_end = self._elsewhere(module, args)
+            if self._at_end is None:
+                hide_modules(self._hooks, self)
+
+    def _forward_post(self, module: torch.nn.Module, args: Any, outputs: Any) -> None:
+        """A call ends."""
+        if self._at_end is not None and id(module) == self._called:
+            at_end, self._at_end = self._at_end, None
+            hide_modules(self._hooks, self)
+            at_end(module, args, outputs)

@@ -15,8 +15,8 @@ from torchprof_hooks.capture.core import Hook, hooks_of
 from torchprof_hooks.capture.torch_names.autograd import (
     current_graph_task,
 )
+from torchprof_hooks.capture.tracking.meters.memory import counted_tensors
 from torchprof_hooks.capture.tracking.meters.meters import counts_tensors
-from torchprof_hooks.capture.tracking.meters.native_memory import counted_tensors
 from torchprof_hooks.capture.tracking.tracker import Tracker
 
 

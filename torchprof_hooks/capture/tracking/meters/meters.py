@@ -15,8 +15,8 @@ from torchprof_hooks.capture.tracking.meters.memory import (
     AllocatorMeter,
     MemoryMeter,
     NativeMemoryMeter,
+    TensorCounter,
 )
-from torchprof_hooks.capture.tracking.meters.native_memory import TensorCounter
 
 #: What measures something that changes while calls run.
 Meter = MemoryMeter | DeviceMeter
