@@ -28,8 +28,7 @@ from tests.thorough import IS_THOROUGH
 from torchprof_hooks import Profile, profile
 from torchprof_hooks.capture.core import CORE, build
 from torchprof_hooks.capture.core import compiler as compiling
-from torchprof_hooks.capture.core.build import cached_path, native_module
-from torchprof_hooks.capture.core.choose import choose
+from torchprof_hooks.capture.core.build import cached_path, choose, native_module
 from torchprof_hooks.capture.core.compiler import NotBuiltError
 from torchprof_hooks.capture.functions.function_calls import FunctionCalls
 from torchprof_hooks.capture.tracking.make_tracker import new_tracker

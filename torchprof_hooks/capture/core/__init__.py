@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from torchprof_hooks.capture.core.choose import choose
+from torchprof_hooks.capture.core.build import choose
 from torchprof_hooks.capture.core.python_limits import AroundCollection
 
 #: Which core runs in this process, and why, if it is not the native one.

@@ -1,4 +1,5 @@
-"""Builds the native core for the installed torch, once, into the user's cache."""
+"""Chooses the core of this process, and builds the native one for the installed torch,
+once, into the user's cache."""
 
 from __future__ import annotations
 
@@ -7,13 +8,14 @@ import os
 import stat
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.machinery import ExtensionFileLoader
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from types import ModuleType
-from typing import Final
+from types import BuiltinFunctionType, ModuleType
+from typing import Final, Literal, NamedTuple
 
 import torch
 from torch.version import __version__ as TORCH_VERSION
@@ -26,11 +28,44 @@ from torchprof_hooks.capture.core.compiler import (
 )
 from torchprof_hooks.profiles.options import print_to
 
+#: Environment variable that asks for a core: "native" or "python".
+VARIABLE: Final = "TORCHPROF_HOOKS_CORE"
 #: Name of the extension module.
 NAME: Final = "torchprof_hooks_native"
 SOURCE: Final = Path(__file__).with_name("native.cpp")
 #: Folder of the headers that the source includes.
 _HEADERS: Final = SOURCE.with_suffix("")
+
+
+class Core(NamedTuple):
+    """The core of this process.
+
+    name: "native" or "python".
+    module: the native core; None if the core in Python runs.
+    reason: why the native core does not run; "" if it does.
+    """
+
+    name: Literal["native", "python"]
+    module: ModuleType | None = None
+    reason: str = ""
+
+
+def choose() -> Core:
+    """The native core, unless it cannot be loaded, or the environment forbids it."""
+    wanted = os.environ.get(VARIABLE, "")
+    if wanted == "python":
+        return Core("python", reason=f"{VARIABLE}=python")
+    if wanted not in ("", "native"):
+        reason = f"{VARIABLE} must be 'native' or 'python', not {wanted!r}"
+        return Core("python", reason=reason)
+    try:
+        module = native_module()
+    except NotBuiltError as error:
+        return Core("python", reason=str(error))
+    clock = time.perf_counter_ns
+    if not isinstance(clock, BuiltinFunctionType):  # somebody has replaced it
+        module.set_clock(clock)
+    return Core("native", module)
 
 
 def native_module() -> ModuleType:
