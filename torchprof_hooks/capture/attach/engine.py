@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from functools import wraps
 from threading import local
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final
 
 import torch
 from torch.compiler import is_dynamo_compiling
@@ -22,7 +22,6 @@ from torchprof_hooks.capture.backward.backward_pass import (
     NO_REQUEST,
     REQUEST_OF_GRAPH,
     PassRequest,
-    Preparation,
     gradient_reduction,
 )
 from torchprof_hooks.capture.core import (
@@ -47,30 +46,6 @@ from torchprof_hooks.capture.torch_names.torch_utils import (
     end_of_recomputation,
 )
 
-if TYPE_CHECKING:
-    from torchprof_hooks.capture.backward.backward_pass import Passes
-
-
-class PassListener(Protocol):
-    """What is told of passes; see `Tracker`.
-
-    thread: the one that it follows.
-    passes: those that run.
-    hears_unseen_passes: whether it is told of passes that are not started from Python.
-    """
-
-    thread: int
-    passes: list[Any]
-
-    @property
-    def backward(self) -> Passes | None: ...
-    @property
-    def hears_unseen_passes(self) -> bool: ...
-    def works_here(self) -> bool: ...
-    def begin_unseen_pass(self) -> None: ...
-    def begin_pass(self, request: PassRequest, prepared: Preparation) -> None: ...
-    def end_pass(self, outputs: object, failed: bool) -> None: ...
-
 
 class _Asked(local):
     """What each thread has to itself.
@@ -83,7 +58,8 @@ class _Asked(local):
 
 
 class EnginePatch(Patch):
-    """Where Python enters the autograd engine; its users are `PassListener`s.
+    """Where Python enters the autograd engine; its users are trackers, or have what a
+    `Tracker` has for passes.
 
     torch has no hook for that, so while any of them listens, the function through which
     Python enters the engine is replaced by one that tells them and then does the same.
@@ -146,9 +122,9 @@ class EnginePatch(Patch):
                 or is_compiled_autograd_on()
             ):
                 return run_backward(outputs, *args, **kwargs)
-            prepared = Preparation(self._asked.since_ns, perf_counter_ns())
+            since_ns, until_ns = self._asked.since_ns, perf_counter_ns()
             self._asked.since_ns = 0
-            begun: list[tuple[PassListener, int]] = []
+            begun: list[tuple[Any, int]] = []
             results: Any = None
             failed = True
             seen_before = seen_pass_begins()
@@ -157,8 +133,8 @@ class EnginePatch(Patch):
                     begun.append((tracker, len(tracker.passes)))
                     passes = tracker.backward
                     looks = passes is not None and passes.looks_at_nodes
-                    request = _request(outputs, *args) if looks else _without(*args)
-                    tracker.begin_pass(request, prepared)
+                    request = _request(looks, outputs, *args)
+                    tracker.begin_pass(request, since_ns, until_ns)
                 results = run_backward(outputs, *args, **kwargs)
                 failed = False
                 return results
@@ -170,7 +146,7 @@ class EnginePatch(Patch):
         return run_measured_backward
 
 
-def _end(begun: list[tuple[PassListener, int]], results: Any, failed: bool) -> None:
+def _end(begun: list[tuple[Any, int]], results: Any, failed: bool) -> None:
     """Tell each tracker that its pass is over, also when a hook raises at one."""
     tracker, passes_before = begun.pop()
     try:
@@ -183,7 +159,8 @@ def _end(begun: list[tuple[PassListener, int]], results: Any, failed: bool) -> N
             gradient_reduction.is_expected = False
 
 
-def _request(
+def _request(  # noqa: PLR0917
+    looks: bool,
     outputs: Iterable[Any],
     gradients: Any = (),
     keeps_graph: Any = False,
@@ -191,7 +168,12 @@ def _request(
     inputs: Iterable[Any] = (),
     *_: Any,
 ) -> PassRequest:
-    """What the engine's positional arguments ask for."""
+    """What the engine's positional arguments ask for.
+
+    looks: whether it is asked for nodes.
+    """
+    if not looks:
+        return REQUEST_OF_GRAPH if makes_graph else NO_REQUEST
     roots = [node for node in map(_node, outputs) if node is not None]
     numbers = [
         NO_SEQUENCE_NUMBER if node is None else sequence_number(node)
@@ -201,13 +183,6 @@ def _request(
     # do older ones. A leaf has no number, and may be behind any node.
     stop = min(numbers) if numbers and NO_SEQUENCE_NUMBER not in numbers else -1
     return PassRequest(roots, bool(keeps_graph), bool(makes_graph), stop)
-
-
-def _without(
-    gradients: Any = (), keeps_graph: Any = False, makes_graph: Any = False, *_: Any
-) -> PassRequest:
-    """What `_request` returns, for those who do not look at nodes."""
-    return REQUEST_OF_GRAPH if makes_graph else NO_REQUEST
 
 
 def _node(edge: Any) -> Any:

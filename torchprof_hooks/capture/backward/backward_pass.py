@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from torch.overrides import TorchFunctionMode
 
-from torchprof_hooks.capture.backward.plan import Move, Owner, Plan
+from torchprof_hooks.capture.backward.plan import Move, Owner
 from torchprof_hooks.capture.record.exchanges import GradientBuckets
 from torchprof_hooks.capture.record.site import Site
 
 if TYPE_CHECKING:
     from torchprof_hooks.capture.backward.heard import HeardPasses
     from torchprof_hooks.capture.backward.planned import PlannedPasses
-    from torchprof_hooks.capture.record.garbage_log import GarbageLog
     from torchprof_hooks.capture.tracking.tracker import Tracker
 
     #: What follows passes. Both have one interface.
@@ -38,30 +37,6 @@ class PassRequest(NamedTuple):
 #: Requests for passes, without and with ``create_graph``, whose nodes nobody looks at.
 NO_REQUEST: Final = PassRequest([], keeps_graph=False, makes_graph=False, stop=-1)
 REQUEST_OF_GRAPH: Final = NO_REQUEST._replace(makes_graph=True)
-
-
-class Preparation(NamedTuple):
-    """What torch did in Python before it entered the engine.
-
-    since_ns, until_ns: when that began, 0 if it did nothing; when the engine took over.
-    """
-
-    since_ns: int = 0
-    until_ns: int = 0
-
-    def ns_after(self, booked_ns: int) -> int:
-        """How long it took, as far as that was after `booked_ns`."""
-        since_ns = max(self.since_ns or self.until_ns, booked_ns)
-        return (since_ns < self.until_ns) * (self.until_ns - since_ns)
-
-    def without(self, garbage: GarbageLog) -> Preparation:
-        """The same, shorter by what collecting garbage took: that has its own row."""
-        took_ns = garbage.since_ns(self.since_ns)
-        return self._replace(since_ns=self.since_ns + took_ns)
-
-
-#: Of passes that are not started from Python.
-NOT_PREPARED: Final = Preparation()
 
 
 class OuterPasses(NamedTuple):
@@ -123,13 +98,6 @@ class BackwardPass:
         self.from_python = from_python
         self.thread = get_ident()
 
-    def begin_earlier(self, by_ns: int) -> None:
-        """Date the begin of the pass back by so long, and that of the engine's own
-        time, if that is told apart."""
-        self.base.start_ns -= by_ns
-        if self.engine_site is not None:
-            self.engine_site.start_ns -= by_ns
-
     def book_tail(self, tracker: Tracker, nodes_ended_ns: int, now_ns: int) -> None:
         """Book what comes after the last node of a pass: the engine's own time, with
         that of its final callbacks."""
@@ -138,11 +106,6 @@ class BackwardPass:
             tracker.book((engine.code, nodes_ended_ns, now_ns))
             if tracker.garbage.newest_ns > nodes_ended_ns:
                 tracker.garbage.was_at(engine.code, nodes_ended_ns, now_ns)
-
-    def follow(self, plan: Plan, numbers: list[int]) -> None:
-        """Take the moves of `plan`, for nodes with these numbers."""
-        self.whole = self.owner = plan.whole
-        self.moves = {numbers[position]: move for position, move in plan.moves}
 
 
 class GradientReduction:

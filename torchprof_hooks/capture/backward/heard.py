@@ -28,8 +28,7 @@ class HeardPasses:
 
     #: Nobody walks through the graph.
     looks_at_nodes = False
-    #: The begin of a pass is dated back to when torch began to prepare it.
-    dates_back = True
+    dates_back = True  # see `PlannedPasses`
 
     def __init__(self, divides: bool = True) -> None:
         self.divides = divides

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,10 +14,6 @@ from torchprof_hooks.capture.torch_names.autograd import (
 
 if TYPE_CHECKING:
     from torchprof_hooks.capture.tracking.tracker import Tracker
-
-#: Plans kept at most: programs that take turns (two models, accumulation of gradients)
-#: have a few shapes; a program whose shapes never repeat must not collect them.
-PLANS_KEPT: Final = 8
 
 
 def reachable_nodes(roots: Iterable[Any]) -> dict[int, Any] | None:
@@ -161,22 +156,6 @@ class Plan:
     def fits(self, numbers: list[int], nodes: Mapping[int, Any]) -> bool:
         """Whether the nodes that go by their names have the same names here."""
         return all(nodes[numbers[place]].name() == name for place, name in self.named)
-
-
-class PlanCache:
-    """The newest plans, by the shape of the graphs that they are for: training repeats
-    itself, and comparing two shapes is quicker than planning."""
-
-    def __init__(self) -> None:
-        self._plans: deque[tuple[object, Plan]] = deque(maxlen=PLANS_KEPT)
-
-    def get(self, shape: object) -> list[Plan]:
-        """The plans for this shape: more than one if nodes go by their names."""
-        return [plan for known, plan in self._plans if known == shape]
-
-    def add(self, shape: object, plan: Plan) -> None:
-        """Remember a plan in place of the oldest."""
-        self._plans.append((shape, plan))
 
 
 def shape_of(base: Site, numbers: list[int], records: Iterable[Record]) -> object:

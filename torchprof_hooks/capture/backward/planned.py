@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from _thread import get_ident
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import chain
@@ -19,7 +20,6 @@ from torchprof_hooks.capture.backward.plan import (
     Move,
     Owner,
     Plan,
-    PlanCache,
     move_between,
     reachable_nodes,
     shape_of,
@@ -44,13 +44,9 @@ if TYPE_CHECKING:
 #: Numbers of nodes of retained graphs that are remembered as hooked already. Forgetting
 #: one costs a second, idle hook on the node.
 HOOKED_NODES_KEPT: Final = 1 << 16
-
-
-class GraphListener(Protocol):
-    """Is told of the graphs of passes."""
-
-    def pass_begins(self, nodes: Mapping[int, Any]) -> None: ...
-    def pass_has_ended(self) -> None: ...
+#: Plans kept at most: programs that take turns (two models, accumulation of gradients)
+#: have a few shapes; a program whose shapes never repeat must not collect them.
+PLANS_KEPT: Final = 8
 
 
 class MoveListener(Protocol):
@@ -70,29 +66,29 @@ class PlannedPasses:
 
     divides: whether nodes are booked on their owners. If not, they are looked at only
         to tell the end of the last one from that of the pass.
-    graphs: told of the nodes that a pass can run, by their numbers, and of its end.
     callbacks: told where a pass goes over to other owners.
     gives_gradients: called at a node in place of the function that is due there, with
         that function and the gradients of all outputs of the node.
     """
 
+    #: Whether the begin of a pass is dated back to when torch began to prepare it.
+    dates_back = True
+
     def __init__(
         self,
         divides: bool = True,
         *,
-        graphs: GraphListener | None = None,
         callbacks: MoveListener | None = None,
         gives_gradients: Callable[[Callable[[Any], None], Any], None] | None = None,
     ) -> None:
         self.divides = divides
-        self._graphs = graphs
-        # In a timeline, planning lies between preparing a pass and running it.
-        self.dates_back = graphs is None
         self._callbacks = callbacks
         self._gives_gradients = gives_gradients
         self._hooks = NodeHookCarrier() if gives_gradients is None else NodePreHook()
         self._hooked: set[int] = set()
-        self._plans = PlanCache()
+        #: The newest, by the shape of the graphs that they are for: training repeats
+        #: itself, and comparing two shapes is quicker than planning.
+        self._plans: deque[tuple[object, Plan]] = deque(maxlen=PLANS_KEPT)
 
     @property
     def looks_at_nodes(self) -> bool:
@@ -148,10 +144,11 @@ class PlannedPasses:
             since_ns = tracker.entered_ns - running.entered_ns
             running.book_tail(tracker, running.nodes_ended_ns + since_ns, now_ns)
 
+    def reaches(self, nodes: Mapping[int, Any]) -> None:
+        """For derived classes: the pass that begins can run these, by their numbers."""
+
     def forget(self, tracker: Tracker, running: BackwardPass) -> None:
         """The pass that began last is not heard of any more."""
-        if self._graphs is not None:
-            self._graphs.pass_has_ended()
 
     def rest(self) -> None:
         """No pass is running any more."""
@@ -174,8 +171,7 @@ class PlannedPasses:
         if nodes is None:
             tracker.undivided_passes += 1
             nodes = {}
-        if self._graphs is not None:
-            self._graphs.pass_begins(nodes)
+        self.reaches(nodes)
         numbers = sorted(nodes, reverse=True)
         if request.stop >= 0:
             numbers = [number for number in numbers if number > request.stop]
@@ -183,7 +179,8 @@ class PlannedPasses:
         plan = self._plan_for(tracker, base, numbers, nodes) if numbers else None
         if plan is None:
             return False
-        started.follow(plan, numbers)
+        started.whole = started.owner = plan.whole
+        started.moves = {numbers[position]: move for position, move in plan.moves}
         hooked = set(started.moves)
         if started.opened_base:
             hooked.update(nodes.keys() & map(sequence_number, request.roots))
@@ -219,15 +216,16 @@ class PlannedPasses:
         plan = Plan(base, tracker.names_nodes)
         if is_inside_call:
             tracker.open_frames()
-            open_intervals = chain(tracker.intervals_of_open_calls(), intervals)
-            plan.make(numbers, nodes, open_intervals, tracker)
+            inside = newest_first(tracker.intervals)  # of calls that have ended there
+            intervals = chain(tracker.open_intervals(), inside, intervals)
+            plan.make(numbers, nodes, intervals, tracker)
             return plan
         shape = shape_of(base, numbers, records)
-        for known in self._plans.get(shape):
-            if known.fits(numbers, nodes):
-                return known
+        for known, kept in self._plans:
+            if known == shape and kept.fits(numbers, nodes):
+                return kept
         plan.make(numbers, nodes, intervals, tracker)
-        self._plans.add(shape, plan)
+        self._plans.append((shape, plan))
         return plan
 
     def _remember_hooked(self, numbers: Iterable[int]) -> None:

@@ -12,7 +12,7 @@ from torchprof_hooks.capture.attach.attachments import attachments
 from torchprof_hooks.capture.attach.engine import engine_patch
 
 if TYPE_CHECKING:
-    from torchprof_hooks.capture.backward.backward_pass import PassRequest, Preparation
+    from torchprof_hooks.capture.backward.backward_pass import PassRequest
 
 
 class PhaseTimes:
@@ -54,9 +54,9 @@ class PhaseTimes:
         """Whether the running thread is the one that is followed."""
         return get_ident() == self.thread
 
-    def begin_pass(self, request: PassRequest, prepared: Preparation) -> None:
+    def begin_pass(self, request: PassRequest, since_ns: int, until_ns: int) -> None:
         """A backward pass is about to begin; if it was prepared, it began with that."""
-        self.passes.append(prepared.since_ns or perf_counter_ns())
+        self.passes.append(since_ns or perf_counter_ns())
 
     def end_pass(self, outputs: object, failed: bool) -> None:
         """A backward pass is over."""

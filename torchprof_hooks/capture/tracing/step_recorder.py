@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from torchprof_hooks.capture.backward.backward_pass import BackwardPass
 from torchprof_hooks.capture.backward.planned import PlannedPasses
 from torchprof_hooks.capture.core.span_log import FIELDS, Int64s
 from torchprof_hooks.capture.torch_names.autograd import (
@@ -39,8 +40,7 @@ class StepRecorder:
 
     def __init__(self) -> None:
         self._graphs = _Graphs()
-        # Planned with any core: graphs are walked.
-        self.tracker = Tracker(backward=PlannedPasses(graphs=self._graphs))
+        self.tracker = Tracker(backward=self._graphs)
         self.tracker.gives_time_back = False  # callers keep their real begin
         self._batches: list[Int64s] = []
         self.tracker.log.on_fold = self._batches.append
@@ -53,14 +53,18 @@ class StepRecorder:
         return TrackedStep(np.concatenate(batches), self._graphs.take())
 
 
-class _Graphs:
-    """The passes of a step."""
+class _Graphs(PlannedPasses):
+    """The passes of a step, planned with any core: their graphs are walked."""
+
+    #: In a timeline, planning lies between preparing a pass and running it.
+    dates_back = False
 
     def __init__(self) -> None:
+        super().__init__()
         self._running: list[GraphPass] = []
         self._ended: list[GraphPass] = []
 
-    def pass_begins(self, nodes: Mapping[int, Any]) -> None:
+    def reaches(self, nodes: Mapping[int, Any]) -> None:
         """Note who hands gradients on to whom (numbers only: nodes hold graphs)."""
         edges = []
         for number, node in nodes.items():
@@ -71,11 +75,11 @@ class _Graphs:
                     edges.append((number, to))
         self._running.append(GraphPass(perf_counter_ns(), 0, edges))
 
-    def pass_has_ended(self) -> None:
+    def forget(self, tracker: Tracker, running: BackwardPass) -> None:
         """Note when the pass ended."""
         if self._running:
-            running = self._running.pop()
-            self._ended.append(running._replace(end_ns=perf_counter_ns()))
+            ended = self._running.pop()._replace(end_ns=perf_counter_ns())
+            self._ended.append(ended)
 
     def take(self) -> list[GraphPass]:
         """The passes that have ended since the last time."""

@@ -14,12 +14,10 @@ import torch
 
 from torchprof_hooks.capture.backward.backward_pass import (
     NO_REQUEST,
-    NOT_PREPARED,
     REQUEST_OF_GRAPH,
     BackwardPass,
     OuterPasses,
     PassRequest,
-    Preparation,
     gradient_reduction,
 )
 from torchprof_hooks.capture.torch_names.autograd import (
@@ -56,46 +54,55 @@ def _end_unseen_pass(self: Tracker, begun: BackwardPass) -> None:
 def begin_pass(
     self: Tracker,
     request: PassRequest,
-    prepared: Preparation = NOT_PREPARED,
+    since_ns: int = 0,
+    until_ns: int = 0,
     from_python: bool = True,
 ) -> None:
-    """The engine is about to begin a backward pass."""
+    """The engine is about to begin a backward pass.
+
+    since_ns, until_ns: when torch began to prepare the pass in Python, 0 if it did
+        nothing; when the engine took over.
+    """
     if self.backward is None:
         return
-    if self.garbage.newest_ns > prepared.since_ns > 0:
-        prepared = prepared.without(self.garbage)
+    if self.garbage.newest_ns > since_ns > 0:  # garbage has a row of its own
+        since_ns += self.garbage.since_ns(since_ns)
     outer = self.outer_passes
     if outer and from_python and self.site is self.outside and not self.passes:
-        _begin_at_once(self, outer, request.makes_graph, prepared)
+        _begin_at_once(self, outer, request.makes_graph, since_ns, until_ns)
         return
     self.drop_dead_calls()
     if self.site.phase != "data" or self.follows_loading:  # else it is loading
-        _begin_in_steps(self, request, prepared, from_python)
+        # Calls that were made while the pass was prepared have their time already.
+        since_ns = max(since_ns or until_ns, self.last_booked_ns())
+        prepared_ns = max(until_ns - since_ns, 0)
+        _begin_in_steps(self, request, prepared_ns, until_ns, from_python)
 
 
 def _begin_at_once(
-    self: Tracker, outer: OuterPasses, makes_graph: bool, prepared: Preparation
+    self: Tracker, outer: OuterPasses, makes_graph: bool, since_ns: int, until_ns: int
 ) -> None:
     """Have the core do all that is to be done, in one call."""
     started = BackwardPass(outer.base, True, makes_graph)
     started.engine_site = outer.engine
-    self.begin_outer_pass(started, *outer, makes_graph, *prepared)
-    if self.garbage.newest_ns > prepared.until_ns:
-        now_ns = perf_counter_ns()
-        self.garbage.was_no_cost(self.outside, prepared.until_ns, now_ns)
+    self.begin_outer_pass(started, *outer, makes_graph, since_ns, until_ns)
+    if self.garbage.newest_ns > until_ns:
+        self.garbage.was_no_cost(self.outside, until_ns, perf_counter_ns())
     if self.functions is not None:
         self.functions.pass_begins(started)
 
 
 def _begin_in_steps(
-    self: Tracker, request: PassRequest, prepared: Preparation, from_python: bool
+    self: Tracker,
+    request: PassRequest,
+    prepared_ns: int,
+    until_ns: int,
+    from_python: bool,
 ) -> None:
     """The general way, for passes that the core cannot begin in one call."""
     assert self.backward is not None
-    began_ns = prepared.until_ns or perf_counter_ns()
+    began_ns = until_ns or perf_counter_ns()
     entered_ns = self.entered_ns
-    # Calls that were made while the pass was prepared have their time already.
-    prepared_ns = prepared.ns_after(self.last_booked_ns())
     found = base = self.site
     read_before_ns = found.reading_ns
     passes_before = len(self.passes)
@@ -118,7 +125,10 @@ def _begin_in_steps(
         found.reading_ns = read_before_ns + base.start_ns - began_ns
         if self.garbage.newest_ns > began_ns:
             self.garbage.was_no_cost(found, began_ns, base.start_ns)
-        started.begin_earlier(self.backward.dates_back * prepared_ns)
+        if self.backward.dates_back:
+            base.start_ns -= prepared_ns
+            if started.engine_site is not None:
+                started.engine_site.start_ns -= prepared_ns
 
 
 def _have_nodes_ended() -> bool:
@@ -187,7 +197,8 @@ def drop_dead_passes(self: Tracker) -> None:
             alive += sum(not running.from_python for running in self.passes)
         while len(self.passes) > alive:
             self.abort_down_to(self.passes[-1].base, self.last_stamp_ns())
-            dead = _drop_pass(self)
+            dead = self.passes[-1]
+            _forget_pass(self, dead)
             if dead.opened_base:
                 self.abort_call(self.last_stamp_ns())
     if self.site is not self.outside and not self.passes:
@@ -199,14 +210,7 @@ def drop_dead_passes(self: Tracker) -> None:
 def drop_passes_after(self: Tracker, count: int) -> None:
     """Forget all passes but the first `count`."""
     while len(self.passes) > count:
-        _drop_pass(self)
-
-
-def _drop_pass(self: Tracker) -> BackwardPass:
-    """Forget the pass that began last, and return it."""
-    dead: BackwardPass = self.passes[-1]
-    _forget_pass(self, dead)
-    return dead
+        _forget_pass(self, self.passes[-1])
 
 
 def _forget_pass(self: Tracker, ended: BackwardPass) -> None:
