@@ -11,7 +11,7 @@ from torch import nn
 
 from tests.programs import python
 from torchprof_hooks import profile
-from torchprof_hooks.capture.tracking.tracker import Tracker
+from torchprof_hooks.capture.record.call_tree import CallTree
 from torchprof_hooks.profiler import Profiler
 
 
@@ -40,13 +40,13 @@ def test_a_profile_that_a_signal_stops_while_a_node_is_looked_up(
             signal.raise_signal(signal.SIGUSR1)
         return original(*args)
 
-    original = Tracker.backward_site
+    original = CallTree.backward_site
     calls: list[int] = []
     model = deep(9)
     before = signal.signal(signal.SIGUSR1, stop)
     try:
         with monkeypatch.context() as patch:
-            patch.setattr(Tracker, "backward_site", site)
+            patch.setattr(CallTree, "backward_site", site)
             prof = profile(functions=functions)
             prof.start()
             train(model)
@@ -62,14 +62,14 @@ def test_a_profile_that_a_signal_stops_while_a_node_is_looked_up(
 
 FORKS = """
 import os, signal, threading, torch, torchprof_hooks
-from torchprof_hooks.capture.tracking.tracker import Tracker
+from torchprof_hooks.capture.record.call_tree import CallTree
 
 @torchprof_hooks.profiled
 class Model(torch.nn.Sequential):
     pass
 
 is_asked, may_go_on = threading.Event(), threading.Event()
-original = Tracker.backward_site
+original = CallTree.backward_site
 
 def site(*args):
     if threading.current_thread() is thread:
@@ -77,7 +77,7 @@ def site(*args):
         may_go_on.wait(60)
     return original(*args)
 
-Tracker.backward_site = site
+CallTree.backward_site = site
 model = Model(torch.nn.Linear(2, 2))
 thread = threading.Thread(target=lambda: model(torch.ones(1, 2)).sum().backward())
 thread.start()

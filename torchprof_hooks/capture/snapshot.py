@@ -162,14 +162,11 @@ def _first_costs(
     pairs: of each site, the totals, and calls in the first step and in all.
     host, device: own times in the first step.
     """
-    of_host = [
-        _first_cost(whole.overhead_ns, part, first_ns, whole.self_ns)
-        for first_ns, (whole, part) in zip(host, pairs, strict=True)
-    ]
-    of_device = [
-        _first_cost(whole.device_overhead_ns, part, first_ns, whole.device_self_ns)
-        for first_ns, (whole, part) in zip(device, pairs, strict=True)
-    ]
+    of_host, of_device = [], []
+    for (whole, part), host_ns, device_ns in zip(pairs, host, device, strict=True):
+        cost_ns, most_ns = whole.device_overhead_ns, whole.device_self_ns
+        of_host.append(_first_cost(whole.overhead_ns, part, host_ns, whole.self_ns))
+        of_device.append(_first_cost(cost_ns, part, device_ns, most_ns))
     return of_host, of_device
 
 

@@ -135,14 +135,8 @@ def modes_of_ours() -> list[FunctionMode]:
     return [mode for mode in function_modes() if isinstance(mode, FunctionMode)]
 
 
-def take_off_stack(modes: Sequence[FunctionMode]) -> None:
-    """Take them off this thread's stack, for `show_modes` to put back."""
-    for mode in modes:
-        remove_function_mode(mode)
-
-
-def show_modes(modes: Sequence[FunctionMode]) -> None:
-    """Undo `take_off_stack`, but for those that were closed meanwhile."""
+def put_back_on_stack(modes: Sequence[FunctionMode]) -> None:
+    """Put them back on this thread's stack, but for those closed meanwhile."""
     on_stack = function_modes()
     for mode in reversed(modes):
         if not mode.is_closed and mode not in on_stack:

@@ -20,8 +20,7 @@ from torchprof_hooks.capture.attach.compiling import exempt_from_compilation
 from torchprof_hooks.capture.attach.function_mode import (
     FunctionMode,
     modes_of_ours,
-    show_modes,
-    take_off_stack,
+    put_back_on_stack,
 )
 from torchprof_hooks.capture.record.function_names import transformed_name
 from torchprof_hooks.capture.record.site import Site
@@ -35,6 +34,7 @@ from torchprof_hooks.capture.torch_names.custom_functions import (
     FunctionApplications,
     Run,
 )
+from torchprof_hooks.capture.torch_names.functions import remove_function_mode
 from torchprof_hooks.capture.torch_names.place import Function
 
 if TYPE_CHECKING:
@@ -106,18 +106,14 @@ class FunctionTaps:
         """The trackers that see all functions, and that this thread works for."""
         return self._regions.trackers_here()
 
-    def followers(self, cls: type) -> list[Tracker]:
-        """The trackers here that may want to know of a call of `cls`."""
-        of_class = [threads.here() for threads in self._of_class.get(cls, ())]
-        return of_class + self.trackers_here()
-
     def _around(self, cls: Any) -> Around | None:
         """What measures an application of `cls`, as far as anybody wants to know."""
         if is_dynamo_compiling():
             return None
+        of_class = [threads.here() for threads in self._of_class.get(cls, ())]
         calls = [
             _Call(tracker, site, transformed_name(cls))
-            for tracker in self.followers(cls)
+            for tracker in of_class + self.trackers_here()
             if (functions := _functions_of(tracker)).transformed != cls.__name__
             and (site := functions.find(tracker, cls)) is not None
         ]
@@ -201,7 +197,7 @@ class _CompiledRegions(Patch):
             return
         if call.frame in self._open:
             region = self._open.pop(call.frame)
-            show_modes(region.modes)
+            put_back_on_stack(region.modes)
             call = call.at_end(region.handled)
             for tracker, site in reversed(region.begun):
                 _functions_of(tracker).end_region(tracker, site, call)
@@ -215,7 +211,8 @@ class _CompiledRegions(Patch):
         told = [(t, site) for t, site in begun if site is not None]
         modes = modes_of_ours()
         self._open[call.frame] = _OpenRegion(told, modes, sys.exc_info()[1])
-        take_off_stack(modes)
+        for mode in modes:
+            remove_function_mode(mode)
 
 
 class _OpenRegion(NamedTuple):

@@ -27,7 +27,6 @@ class GarbageCallback(Attachment):
         self._callbacks: list[AroundCollection] = []
 
     def put_on(self) -> None:
-        """See `Attachment`."""
         if not any(callback in gc.callbacks for callback in self._callbacks):
             callback = around_collections(self._collected)
             if callback is not None:
@@ -35,7 +34,6 @@ class GarbageCallback(Attachment):
                 gc.callbacks.append(callback)
 
     def take_off(self) -> bool:
-        """See `Attachment`."""
         for callback in self._callbacks:
             while callback in gc.callbacks:
                 gc.callbacks.remove(callback)

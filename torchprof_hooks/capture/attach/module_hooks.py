@@ -82,12 +82,15 @@ MOST_CHANGES: Final = 64
 class _SeamInCalls(Attachment):
     """The seam that shows all module calls to the cursors of its users, `CursorHooks`,
     while nobody hides them. Where torch has no place for the seam, or somebody else has
-    taken it, hooks do that."""
+    taken it, hooks do that.
+
+    place: where torch has one for the seam.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self._seam = Seam(no_implementation())
-        self._place = place_of_implementation()
+        self.place = place_of_implementation()
         self._hooks = ModuleHooks(self._seam.forward_pre, self._seam.forward_post)
         self._hiding: set[int] = set()
         self._changes = 0
@@ -97,23 +100,18 @@ class _SeamInCalls(Attachment):
         """The numbers of the hooks in torch's tables, if there are any."""
         return self._hooks.numbers
 
-    @property
-    def has_place(self) -> bool:
-        """Whether torch has a place for the seam."""
-        return self._place is not None
-
     def put_on(self) -> None:
-        found = None if self._place is None else self._place.read()
-        if self._place is None or found not in (None, self._seam):  # somebody else's
+        found = None if self.place is None else self.place.read()
+        if self.place is None or found not in (None, self._seam):  # somebody else's
             self._hooks.put_on()
         elif found is None:
             self._changes += 1
-            self._place.write(self._seam)
+            self.place.write(self._seam)
 
     def take_off(self) -> bool:
         self._hooks.take_off()
         stays = self._changes >= MOST_CHANGES and CORE.module is not None
-        place = self._place
+        place = self.place
         if place is not None and place.read() is self._seam and not stays:
             place.write(None)
         return True
@@ -181,7 +179,7 @@ AnyHooks = ModuleHooks | CursorHooks
 
 def modules_show_by_seam() -> bool:
     """Whether all calls are shown by the seam, and not by hooks."""
-    return CORE.module is not None and _seam_in_calls().has_place
+    return CORE.module is not None and _seam_in_calls().place is not None
 
 
 def hooks_on_all(cursor: Cursor) -> AnyHooks:

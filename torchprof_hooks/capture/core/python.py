@@ -201,43 +201,17 @@ class Cursor:
     function_returned = function_returned
     read_times = times_of
 
-    # What the derived class knows
+    if TYPE_CHECKING:  # what the derived class knows (see `ThreadCalls`, `Tracker`)
 
-    def works_here(self) -> bool:
-        """Whether the running thread is the one that is followed."""
-        raise NotImplementedError
-
-    def called_site(self, module: torch.nn.Module) -> Site | None:
-        """The site of a call of `module` that is new here; None: not to be followed."""
-        raise NotImplementedError
-
-    def look_for_devices(self) -> None:
-        """Have the meters look for devices that came into use (see `meters`)."""
-        raise NotImplementedError
-
-    def unwind_to(self, module: torch.nn.Module) -> Site:
-        """Make the call of `module` current again; `outside` if it is not open."""
-        raise NotImplementedError
-
-    def returns_to(self, site: Site, end_ns: int) -> bool:
-        """Close calls left open inside of `site`; whether `site` itself is open."""
-        raise NotImplementedError
-
-    def count_if_aborted(self) -> None:
-        """After a forward without outputs: count it as aborted if it has raised."""
-        raise NotImplementedError
-
-    def keep_loose(self) -> None:
-        """Make a record of the intervals of loose calls (see `Ownership`)."""
-        raise NotImplementedError
-
-    def keep_intervals(self, low: int, outputs: object) -> None:
-        """Make a record of the intervals from number `low` on."""
-        raise NotImplementedError
-
-    def tell_of_pause(self, site: Site, outputs: object, end_ns: int) -> None:
-        """The entry at `site` has ended, and returned `outputs`."""
-        raise NotImplementedError
+        def works_here(self) -> bool: ...
+        def called_site(self, module: torch.nn.Module) -> Site | None: ...
+        def look_for_devices(self) -> None: ...
+        def unwind_to(self, module: torch.nn.Module) -> Site: ...
+        def returns_to(self, site: Site, end_ns: int) -> bool: ...
+        def count_if_aborted(self) -> None: ...
+        def keep_loose(self) -> None: ...
+        def keep_intervals(self, low: int, outputs: object) -> None: ...
+        def tell_of_pause(self, site: Site, outputs: object, end_ns: int) -> None: ...
 
     # Booking
 

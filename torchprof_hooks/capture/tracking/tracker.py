@@ -15,11 +15,9 @@ from torchprof_hooks.capture.backward.ownership import (
     FIELDS,
     Interval,
     Ownership,
-    newest_first,
 )
 from torchprof_hooks.capture.backward.parts import Part, Parts, are_many
 from torchprof_hooks.capture.record.module_names import ModuleNames
-from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.torch_names.autograd import (
     current_graph_task,
     next_sequence_number,
@@ -91,8 +89,11 @@ class Tracker(ThreadCalls):
         if meters:
             self.meters = Meters(meters)
             self.meters.announce(self)
+        # Sites that the core, or a plan, asks for:
+        self.backward_site = self.tree.backward_site
         if functions is not None:
             functions.serve(self)
+            self.site_of_node = functions.sites.site_of_node
 
     @property
     def measures_backward(self) -> bool:
@@ -120,17 +121,6 @@ class Tracker(ThreadCalls):
             self.runs_task(task)
             or any(p.thread == thread or p.task == task for p in self.passes)
         )
-
-    # Sites that the core, or a plan, asks for
-
-    def backward_site(self, caller: Site, code: int) -> Site:
-        """See `CallTree`."""
-        return self.tree.backward_site(caller, code)
-
-    def site_of_node(self, caller: Site, name: str) -> Site:
-        """See `FunctionSites`."""
-        assert self.functions is not None  # names_nodes is not asked for
-        return self.functions.sites.site_of_node(caller, name)
 
     # Owners of nodes
 
@@ -205,11 +195,6 @@ class Tracker(ThreadCalls):
         while site is not self.outside and site.phase not in CALLED_PHASES:
             site = site.caller
         return site is not self.outside
-
-    def intervals_of_open_calls(self) -> Iterator[Interval]:
-        """Intervals of open calls, and of those that ended inside; newest first."""
-        yield from self.open_intervals()
-        yield from newest_first(self.intervals)
 
     def open_intervals(self) -> Iterator[Interval]:
         """Intervals of open calls, which go on, outermost first."""

@@ -71,14 +71,12 @@ class DeviceMeter:
         return True
 
     def pass_moved(self, closed: list[Site], opened: list[Site]) -> None:
-        """See `Meters.pass_moved`."""
         self._native.moved(closed, opened)
 
     def start(self) -> None:
         """Measuring begins; there is nothing to do."""
 
     def read(self, owner: Site) -> Any:
-        """See `AllocatorMeter`."""
         if self._is_in_use:
             self._stamps += 1
             if self._stamps % ASK_EVERY == 0:  # before the stamp joins the queue
@@ -93,7 +91,6 @@ class DeviceMeter:
         self._waited += waits is True
 
     def book(self, site: Site, start: Any, end: Any) -> None:
-        """See `AllocatorMeter`."""
         if start is None or end is None:
             return
         self._waiting.append((site.code, start, end))

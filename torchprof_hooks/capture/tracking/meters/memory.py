@@ -32,7 +32,6 @@ class NativeCounter:
 
     @property
     def name(self) -> str:
-        """See `MemoryCounter`."""
         raise NotImplementedError
 
     def start(self) -> None:
@@ -40,7 +39,6 @@ class NativeCounter:
         self.meter.start()
 
     def read(self) -> Reading:
-        """See `MemoryCounter.read`."""
         reading: Reading = self.meter.read()
         return reading
 
@@ -71,12 +69,10 @@ class DeviceCounter(NativeCounter):
 
     @property
     def name(self) -> str:
-        """See `MemoryCounter`."""
         kind, index = self._counter.kind, self.meter.index
         return kind if index < 0 else f"{kind}:{index}"
 
     def start(self) -> None:
-        """See `NativeCounter`."""
         self._counter.check_index()
         super().start()
 
@@ -128,11 +124,9 @@ class AllocatorMeter(MemoryMeter):
         self._allocator_peak = 0
 
     def high_water(self) -> tuple[int, Site | None]:
-        """See `MemoryMeter`."""
         return self._high_water_bytes, self._blamed
 
     def sums(self, cursor: Cursor) -> MemorySums:
-        """See `MemoryMeter`."""
         log, size = self.log, len(cursor.sites)
         # Copies, each padded from its own length.
         kept = (log.used, log.acquired, log.retained, log.peak, np.zeros(0, np.int64))
@@ -151,7 +145,6 @@ class AllocatorMeter(MemoryMeter):
         return sums
 
     def start(self) -> None:
-        """See `MemoryMeter`. The allocator's peak so far is not that of our calls."""
         self._allocator_peak = self.counter.read()[3]
 
     def read(self, owner: Site) -> Reading:
@@ -206,24 +199,19 @@ class NativeMemoryMeter(MemoryMeter):
         cursor.memory, self._sites = self.log, cursor.sites
 
     def pass_moved(self, closed: list[Site], opened: list[Site]) -> None:
-        """See `Meters.pass_moved`."""
         self.log.moved(closed, opened)
 
     def high_water(self) -> tuple[int, Site | None]:
-        """See `MemoryMeter`."""
         highest = int(self.log.high_water_bytes)
         return highest, self._sites[self.log.blamed] if highest else None
 
     def sums(self, cursor: Any) -> MemorySums:
-        """See `MemoryMeter`."""
         return MemorySums(*cursor.read_memory())
 
     def start(self) -> None:
-        """See `MemoryMeter`. For the CPU, the first thread to call this is counted."""
         self.counter.start()
 
     def counting_ns(self) -> float:
-        """See `MemoryMeter`. The native core times some blocks."""
         return float(self.log.counting_ns)
 
 
