@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
+from torchprof_hooks.capture.backward.backward_pass import HeardPasses
 from torchprof_hooks.capture.core import CORE
 from torchprof_hooks.capture.record.module_names import ModuleNames
 from torchprof_hooks.capture.tracking.callbacks import Callbacks, LinkCallbacks
@@ -152,8 +153,6 @@ def _make_passes(divides: bool = True) -> Passes:
         from torchprof_hooks.capture.backward.planned import PlannedPasses
 
         return PlannedPasses(divides)
-    from torchprof_hooks.capture.backward.heard import HeardPasses
-
     return HeardPasses(divides)
 
 
