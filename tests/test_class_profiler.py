@@ -126,7 +126,7 @@ for _ in range(50):
     thread = threading.Thread(target=work)
     thread.start()
     thread.join()
-kept = len(Block.__profiler__._tap.threads.trackers)
+kept = len(Block.__profiler__._threads._threads)
 rows = [row for row in Block.__profiler__.profile.rows() if row.name == "Block"]
 phases = {{name: phase.calls for name, phase in rows[0].phases.items()}}
 print(len(attached), max(users), kept, phases)

@@ -39,16 +39,16 @@ class ClassProfiler:
     def __init__(self, cls: type[torch.nn.Module], unit: TimeUnit, file: TextIO | None):
         self._cls = cls
         self.report_with(unit, file)
+        self._threads: EndedThreads[Tracker] = EndedThreads(
+            [],
+            has_ended=lambda tracker: tracker.retired_ns is not None,
+            profile_of=_profile_of,
+        )
         self._tap = ProcessTap(
             self._make_tracker,
             lambda tracker, module: (
                 tracker.site.module is not None or isinstance(module, cls)
             ),
-        )
-        self._threads = EndedThreads(
-            self._tap.threads.trackers,
-            has_ended=lambda tracker: tracker.retired_ns is not None,
-            profile_of=_profile_of,
         )
         self._pid = os.getpid()
         atexit.register(self._report_at_exit)
@@ -65,8 +65,9 @@ class ClassProfiler:
 
     def _make_tracker(self) -> Tracker:
         """Make the tracker of a new thread."""
-        self._threads.make_room()
-        return new_tracker(ModuleNames(number_roots=False))
+        tracker = new_tracker(ModuleNames(number_roots=False))
+        self._threads.add(tracker)
+        return tracker
 
     def _report_at_exit(self) -> None:
         if os.getpid() != self._pid:

@@ -153,8 +153,8 @@ class ProcessTap:
         make_tracker: Callable[[], Tracker],
         wants: Callable[[Tracker, torch.nn.Module], bool],
     ) -> None:
-        self.threads = ThreadTrackers(make_tracker, keeps_ended=True)
-        self.threads.acquire_for(self)
+        self._threads = ThreadTrackers(make_tracker)
+        self._threads.acquire_for(self)
         self._wants = wants
         self._hooks = ModuleHooks(self._forward_pre, self._forward_post)
         attachments.attach(hushed_warning, self._hooks)
@@ -162,13 +162,13 @@ class ProcessTap:
 
     def _forward_pre(self, module: torch.nn.Module, args: Any) -> None:
         if not is_dynamo_compiling():
-            tracker = self.threads.here()
+            tracker = self._threads.here()
             if self._wants(tracker, module):
-                self.threads.hooks_here()[0](module, args)
+                self._threads.hooks_here()[0](module, args)
 
     def _forward_post(self, module: torch.nn.Module, args: Any, outputs: Any) -> None:
         if not is_dynamo_compiling():
-            self.threads.hooks_here()[1](module, args, outputs)
+            self._threads.hooks_here()[1](module, args, outputs)
 
 
 class FirstCall:

@@ -25,25 +25,20 @@ class ThreadTrackers:
 
     While it has users, its trackers see backward passes, until their threads end.
 
-    keeps_ended: whether `trackers` has those of threads that have ended.
-    running: the trackers of threads that have not ended.
+    trackers: those of threads that have not ended.
     """
 
-    def __init__(
-        self, make_tracker: Callable[[], Tracker], keeps_ended: bool = False
-    ) -> None:
+    def __init__(self, make_tracker: Callable[[], Tracker]) -> None:
         self._make_tracker = make_tracker
-        self.keeps_ended = keeps_ended
         self._local = threading.local()
         self.trackers: list[Tracker] = []
-        self.running: list[Tracker] = []
         self._passes = _SeenPasses(self)
 
     def here(self) -> Tracker:
         """The tracker that the running thread works for: its own, or in a backward
         thread of the engine, that of the thread which started the pass."""
         if current_graph_task() != -1:
-            for known in [*self.running]:
+            for known in [*self.trackers]:
                 if known.works_here():
                     return known
         tracker: Tracker | None = getattr(self._local, "tracker", None)
@@ -51,7 +46,6 @@ class ThreadTrackers:
             tracker = self._local.tracker = self._make_tracker()
             self._local.lifetime = _Lifetime(tracker, self)
             self.trackers.append(tracker)
-            self.running.append(tracker)
             attachments.renew(self._passes, partial(_show_passes, tracker))
         return tracker
 
@@ -76,14 +70,11 @@ class ThreadTrackers:
         """The thread of `tracker` has ended."""
         # In place: another thread may be adding its own. `tracker` may be missing.
         with suppress(ValueError):
-            self.running.remove(tracker)
-        if not self.keeps_ended:
-            with suppress(ValueError):
-                self.trackers.remove(tracker)
+            self.trackers.remove(tracker)
 
     def trackers_of_passes(self) -> list[Tracker]:
-        """The running trackers that want to see backward passes."""
-        return [tracker for tracker in self.running if tracker.measures_backward]
+        """The trackers that want to see backward passes."""
+        return [tracker for tracker in self.trackers if tracker.measures_backward]
 
 
 class _SeenPasses(Attachment):
