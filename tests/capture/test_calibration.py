@@ -78,7 +78,7 @@ def check(tracker: Tracker, found: Calibration) -> None:
     for costs in (found.warm, found.cold):
         assert min(*costs.call, *costs.function, *costs.python_function) >= 0
         assert min(costs.boundary_ns, costs.node_ns) >= 0
-        if not tracker.follows_functions:
+        if tracker.functions is None:
             assert not any(costs.function)
             assert not any(costs.python_function)
 
@@ -88,10 +88,10 @@ def is_whole(tracker: Tracker, found: Calibration) -> bool:
     whole = True
     for costs in (found.warm, found.cold):
         whole &= sum(costs.call) > 0
-        if tracker.measures_backward:
+        if tracker.backward is not None:
             in_backward = {"native": costs.node_ns, "python": costs.boundary_ns}
             whole &= in_backward[CORE.name] > 0
-        if tracker.follows_functions:
+        if tracker.functions is not None:
             whole &= sum(costs.function) > 0 and sum(costs.python_function) > 0
     return whole
 

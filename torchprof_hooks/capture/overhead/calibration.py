@@ -108,9 +108,9 @@ def _kind_of(tracker: Tracker) -> Kind:
     by_shapes, tensors = tracker.by_shapes, counts_tensors(tracker)
     if tracker.reads_meters:
         return Kind(functions=True, by_shapes=by_shapes, meters=True, tensors=tensors)
-    if tracker.follows_functions:
+    if tracker.functions is not None:
         return Kind(functions=True, by_shapes=by_shapes, tensors=tensors)
-    return Kind(backward=tracker.measures_backward, tensors=tensors)
+    return Kind(backward=tracker.backward is not None, tensors=tensors)
 
 
 @cache

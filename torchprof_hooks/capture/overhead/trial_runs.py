@@ -149,7 +149,7 @@ class MeasuredRuns(TrialRuns):
     @contextmanager
     def _pass_from(self, output: torch.Tensor) -> Iterator[None]:
         tracker = self._tracker
-        if not tracker.measures_backward:
+        if tracker.backward is None:
             yield
             return
         tracker.begin_pass(PassRequest([output.grad_fn], False, False, -1))

@@ -47,7 +47,7 @@ class StepTaps:
         self._follow(tracker)
         self._tap = Tap(tracker, modules=sees_inside, optimizers=False)
         self._tap.open()
-        if tracker.follows_functions:
+        if tracker.functions is not None:
             tracker.log.on_fold = self._on_many
         if not sees_inside:
             self._hooks.follow(tracker)

@@ -24,11 +24,11 @@ class TargetTap:
         self.name = name
         self.hook = hook
         self._threads = threads
-        threads.acquire_for(self)
+        attachments.attach(threads.passes, self)
 
     def close(self) -> None:
         """Disconnect the hook."""
-        self._threads.release_for(self)
+        attachments.detach(self._threads.passes, self)
 
     def _tracker_here(self) -> tuple[FunctionCalls, Tracker]:
         tracker = self._threads.here()

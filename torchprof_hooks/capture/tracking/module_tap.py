@@ -45,7 +45,7 @@ class ModuleTap:
         pre, post = _PreHook(self, threads), _PostHook(self, threads)
         # Before the hooks: an interrupt may come in between. Both end with this object,
         # also when the module dies with its hooks still on.
-        threads.acquire_for(self)
+        attachments.attach(threads.passes, self)
         attachments.attach(script_patch, self)
         # Not by the module's own methods: modules of TorchScript do not have them.
         self._handles = [
@@ -59,7 +59,7 @@ class ModuleTap:
         for handle in self._handles:
             handle.remove()
         attachments.detach(script_patch, self)
-        self._threads.release_for(self)
+        attachments.detach(self._threads.passes, self)
 
     @property
     def numbers(self) -> set[int]:

@@ -82,13 +82,13 @@ class Tap:
         tracker = self._tracker
         if tracker.follows_modules and self._shows_modules:
             show_modules(self._hooks, self)
-        if tracker.measures_backward:
+        if tracker.backward is not None:
             self._show_backward()
         if tracker.meters is not None:
             if counts_tensors(tracker):
                 attachments.attach(counted_tensors, tracker)
             tracker.meters.start(tracker)
-        if tracker.follows_functions:
+        if tracker.functions is not None:
             from torchprof_hooks.capture.attach.function_taps import function_taps
 
             self._function_taps = function_taps
@@ -154,7 +154,7 @@ class ProcessTap:
         wants: Callable[[Tracker, torch.nn.Module], bool],
     ) -> None:
         self._threads = ThreadTrackers(make_tracker)
-        self._threads.acquire_for(self)
+        attachments.attach(self._threads.passes, self)
         self._wants = wants
         self._hooks = ModuleHooks(self._forward_pre, self._forward_post)
         attachments.attach(hushed_warning, self._hooks)

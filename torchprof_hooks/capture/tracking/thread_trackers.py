@@ -23,8 +23,8 @@ from torchprof_hooks.capture.tracking.tracker import Tracker
 class ThreadTrackers:
     """A tracker for each thread that needs one, made when it is first asked for.
 
-    While it has users, its trackers see backward passes, until their threads end.
-
+    passes: while this has users, the trackers see backward passes, until their threads
+        end.
     trackers: those of threads that have not ended.
     """
 
@@ -32,7 +32,7 @@ class ThreadTrackers:
         self._make_tracker = make_tracker
         self._local = threading.local()
         self.trackers: list[Tracker] = []
-        self._passes = _SeenPasses(self)
+        self.passes = _SeenPasses(self)
 
     def here(self) -> Tracker:
         """The tracker that the running thread works for: its own, or in a backward
@@ -46,7 +46,7 @@ class ThreadTrackers:
             tracker = self._local.tracker = self._make_tracker()
             self._local.lifetime = _Lifetime(tracker, self)
             self.trackers.append(tracker)
-            attachments.renew(self._passes, partial(_show_passes, tracker))
+            attachments.renew(self.passes, partial(_show_passes, tracker))
         return tracker
 
     def hooks_here(self) -> tuple[Hook, Hook]:
@@ -58,23 +58,11 @@ class ThreadTrackers:
             hooks = self._local.hooks = hooks_of(self.here())
         return hooks
 
-    def acquire_for(self, owner: object) -> None:
-        """Count `owner` as a user, until `release_for`, or until it dies."""
-        attachments.attach(self._passes, owner)
-
-    def release_for(self, owner: object) -> None:
-        """Undo `acquire_for`."""
-        attachments.detach(self._passes, owner)
-
     def ended(self, tracker: Tracker) -> None:
         """The thread of `tracker` has ended."""
         # In place: another thread may be adding its own. `tracker` may be missing.
         with suppress(ValueError):
             self.trackers.remove(tracker)
-
-    def trackers_of_passes(self) -> list[Tracker]:
-        """The trackers that want to see backward passes."""
-        return [tracker for tracker in self.trackers if tracker.measures_backward]
 
 
 class _SeenPasses(Attachment):
@@ -97,11 +85,11 @@ class _SeenPasses(Attachment):
 
     def _trackers(self) -> list[Tracker]:
         threads = self._threads()
-        return [] if threads is None else threads.trackers_of_passes()
+        return [] if threads is None else [*threads.trackers]
 
 
 def _show_passes(tracker: Tracker) -> None:
-    if tracker.measures_backward:
+    if tracker.backward is not None:
         attachments.attach(engine_patch, tracker)
         if counts_tensors(tracker):
             attachments.attach(counted_tensors, tracker)

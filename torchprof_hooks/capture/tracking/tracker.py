@@ -96,16 +96,6 @@ class Tracker(ThreadCalls):
             self.site_of_node = functions.sites.site_of_node
 
     @property
-    def measures_backward(self) -> bool:
-        """Whether it is to be told of backward passes, and of what interrupts calls."""
-        return self.backward is not None
-
-    @property
-    def follows_functions(self) -> bool:
-        """Whether it is to be shown all functions."""
-        return self.functions is not None
-
-    @property
     def names_nodes(self) -> bool:
         """Whether nodes that no function is known for are functions of their own."""
         return self.functions is not None and self.functions.names_nodes
