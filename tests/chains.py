@@ -24,7 +24,7 @@ from torchprof_hooks import (
 )
 from torchprof_hooks.capture.core import CORE
 from torchprof_hooks.capture.sampling.steps import steps_without_optimizer
-from torchprof_hooks.capture.tracking.meters.memory import TensorCounter
+from torchprof_hooks.capture.tracking.meters.memory import TensorMemoryMeter
 from torchprof_hooks.hooks import measuring
 from torchprof_hooks.measure.device_clock import EventClock
 from torchprof_hooks.measure.memory_counter import MemoryCounter, Reading
@@ -132,7 +132,7 @@ def make_comparable(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def counter(device: object) -> MemoryCounter:
         of_tensors = CORE.module is not None and device is None
-        return TensorCounter() if of_tensors else SteadyMemory()
+        return TensorMemoryMeter() if of_tensors else SteadyMemory()
 
     monkeypatch.setattr(measuring, "memory_counter", counter)
     for module in (torchprof_hooks.profiler, torchprof_hooks.function_hooks.timer):

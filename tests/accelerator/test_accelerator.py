@@ -157,7 +157,7 @@ def test_peaks_of_memory(found: dict[str, Any]) -> None:
 def test_the_native_core_asks_the_allocator_itself(
     found: dict[str, Any], request: pytest.FixtureRequest
 ) -> None:
-    expected = {"native": "DeviceCounter", "python": "AllocatorCounter"}
+    expected = {"native": "DeviceMemoryMeter", "python": "AllocatorCounter"}
     assert found["peaks_of_memory"][-1] == expected[core_of(request)]
 
 

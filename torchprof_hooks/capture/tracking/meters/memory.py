@@ -20,72 +20,18 @@ from torchprof_hooks.measure.memory_counter import MemoryCounter, Reading
 from torchprof_hooks.measure.memory_counter import memory_counter as device_counter
 
 
-class NativeCounter:
-    """A `MemoryCounter` in the native core, which also adds up what calls do."""
-
-    is_net = False
-
-    def __init__(self, *device: Any) -> None:
-        assert CORE.module is not None
-        #: What reads and adds up, for a cursor (see `Cursor.memory`).
-        self.meter: Any = CORE.module.MemoryMeter(*device)
-
-    @property
-    def name(self) -> str:
-        raise NotImplementedError
-
-    def start(self) -> None:
-        """Measuring begins, for the first time or again."""
-        self.meter.start()
-
-    def read(self) -> Reading:
-        reading: Reading = self.meter.read()
-        return reading
-
-
-class TensorCounter(NativeCounter):
-    """Counts what one thread, the first to read it, allocates for tensors on the CPU.
-
-    Tensors are counted while `counted_tensors` has users: the core then stands in front
-    of torch's allocator. Others that hear of allocations, such as ``torch.profiler``,
-    are told as before. Used bytes are taken from the system, so they are the acquired
-    ones as well; the current level is what the thread has not given back, and the peak
-    is that since the last reading.
-    """
-
-    name = "cpu"
-
-
-class DeviceCounter(NativeCounter):
-    """Reads what an `AllocatorCounter` does, without torch's dictionary of all that the
-    allocator counts: that took 10 us at each begin and end of a call. The peak is that
-    since the last reading.
-    """
-
-    def __init__(self, counter: AllocatorCounter) -> None:
-        index = -1 if counter.index is None else counter.index
-        super().__init__(counter.kind, index)
-        self._counter = counter
-
-    @property
-    def name(self) -> str:
-        kind, index = self._counter.kind, self.meter.index
-        return kind if index < 0 else f"{kind}:{index}"
-
-    def start(self) -> None:
-        self._counter.check_index()
-        super().start()
-
-
 class MemoryMeter:
     """Adds up what calls do with memory.
 
     log: the sums, and the calls one by one for whoever asked.
     """
 
-    def __init__(self, counter: MemoryCounter, log: Any) -> None:
-        self.counter = counter
-        self.log = log
+    log: Any
+
+    @property
+    def counter(self) -> MemoryCounter:
+        """What is read."""
+        raise NotImplementedError
 
     def high_water(self) -> tuple[int, Site | None]:
         """The highest level of the run, and the site whose work reached it."""
@@ -118,10 +64,15 @@ class AllocatorMeter(MemoryMeter):
     """
 
     def __init__(self, counter: MemoryCounter) -> None:
-        super().__init__(counter, MemoryLog())
+        self._counter = counter
+        self.log = MemoryLog()
         self._high_water_bytes = 0
         self._blamed: Site | None = None
         self._allocator_peak = 0
+
+    @property
+    def counter(self) -> MemoryCounter:
+        return self._counter
 
     def high_water(self) -> tuple[int, Site | None]:
         return self._high_water_bytes, self._blamed
@@ -131,25 +82,25 @@ class AllocatorMeter(MemoryMeter):
         # Copies, each padded from its own length.
         kept = (log.used, log.acquired, log.retained, log.peak, np.zeros(0, np.int64))
         sums = MemorySums(*(padded(each, size).copy() for each in kept))
-        used, acquired, level, _ = self.counter.read()
-        peak, site, meters = level, cursor.site, cursor.meters
-        while site is not cursor.outside and meters is not None:
-            began = meters.reading_of(site, self)
+        used, acquired, level, _ = self._counter.read()
+        assert cursor.meters is not None  # this is one of them
+        peak = level
+        for site in cursor.open_sites():
+            began = cursor.meters.reading_of(site, self)
             if began is not None:
                 peak = max(peak, site.peak_bytes)
                 sums.used[site.code] += used - began[0]
                 sums.acquired[site.code] += acquired - began[1]
                 sums.retained[site.code] += level - began[2]
                 sums.peak[site.code] = max(sums.peak[site.code], peak - began[2])
-            site = site.caller
         return sums
 
     def start(self) -> None:
-        self._allocator_peak = self.counter.read()[3]
+        self._allocator_peak = self._counter.read()[3]
 
     def read(self, owner: Site) -> Reading:
         """A reading; `owner` is what the thread was working for until now."""
-        reading = self.counter.read()
+        reading = self._counter.read()
         level, peak = reading[2:]
         if peak != self._allocator_peak:  # lower, if the program has reset it
             level = max(level, peak) if peak > self._allocator_peak else level
@@ -181,18 +132,27 @@ class AllocatorMeter(MemoryMeter):
 
 class NativeMemoryMeter(MemoryMeter):
     """A meter that the native core reads itself at each begin and end of a call, as it
-    reads the clock.
+    reads the clock. It is a `MemoryCounter`, too."""
 
-    For tensors on the CPU, it keeps the highest level between any two readings, so the
-    peak of each call is exact; that of the run counts from the level at its begin. For
-    devices, see `AllocatorMeter`.
-    """
+    is_net = False
 
-    counter: NativeCounter
-
-    def __init__(self, counter: NativeCounter) -> None:
-        super().__init__(counter, counter.meter)
+    def __init__(self, *device: Any) -> None:
+        assert CORE.module is not None
+        #: What reads and adds up, for a cursor (see `Cursor.memory`).
+        self.log: Any = CORE.module.MemoryMeter(*device)
         self._sites: Sequence[Site] = ()
+
+    @property
+    def counter(self) -> MemoryCounter:
+        return self
+
+    @property
+    def name(self) -> str:
+        raise NotImplementedError
+
+    def read(self) -> Reading:
+        reading: Reading = self.log.read()
+        return reading
 
     def serve(self, cursor: Cursor) -> None:
         """Have the cursor read it."""
@@ -209,17 +169,50 @@ class NativeMemoryMeter(MemoryMeter):
         return MemorySums(*cursor.read_memory())
 
     def start(self) -> None:
-        self.counter.start()
+        self.log.start()
 
     def counting_ns(self) -> float:
         return float(self.log.counting_ns)
 
 
+class TensorMemoryMeter(NativeMemoryMeter):
+    """Counts what one thread, the first to start or read it, allocates for tensors on
+    the CPU.
+
+    Tensors are counted while `counted_tensors` has users: the core then stands in front
+    of torch's allocator. Others that hear of allocations, such as ``torch.profiler``,
+    are told as before. Used bytes are taken from the system, so they are the acquired
+    ones as well; the current level is what the thread has not given back. The highest
+    level between any two readings is kept, so the peak of each call is exact; that of
+    the run counts from the level at its begin.
+    """
+
+    name = "cpu"
+
+
+class DeviceMemoryMeter(NativeMemoryMeter):
+    """Reads what an `AllocatorCounter` does, without torch's dictionary of all that the
+    allocator counts: that took 10 us at each begin and end of a call. For peaks, see
+    `AllocatorMeter`."""
+
+    def __init__(self, counter: AllocatorCounter) -> None:
+        index = -1 if counter.index is None else counter.index
+        super().__init__(counter.kind, index)
+        self._counter = counter
+
+    @property
+    def name(self) -> str:
+        kind, index = self._counter.kind, self.log.index
+        return kind if index < 0 else f"{kind}:{index}"
+
+    def start(self) -> None:
+        self._counter.check_index()
+        super().start()
+
+
 def memory_meter(counter: MemoryCounter) -> MemoryMeter:
     """What adds up the readings of `counter`."""
-    if isinstance(counter, NativeCounter):
-        return NativeMemoryMeter(counter)
-    return AllocatorMeter(counter)
+    return counter if isinstance(counter, MemoryMeter) else AllocatorMeter(counter)
 
 
 def memory_counter(
@@ -229,11 +222,11 @@ def memory_counter(
     device's allocator, else the one that `measure` has."""
     if CORE.module is None:
         return device_counter(device, option)
-    found = device_counter(device, option, TensorCounter)
+    found = device_counter(device, option, TensorMemoryMeter)
     if not isinstance(found, AllocatorCounter):
         return found
     is_asked = CORE.module.counts_device_bytes(found.kind)
-    return DeviceCounter(found) if is_asked else found
+    return DeviceMemoryMeter(found) if is_asked else found
 
 
 class _CountedTensors(Attachment):

@@ -15,7 +15,7 @@ from torchprof_hooks.capture.tracking.meters.memory import (
     AllocatorMeter,
     MemoryMeter,
     NativeMemoryMeter,
-    TensorCounter,
+    TensorMemoryMeter,
 )
 
 #: What measures something that changes while calls run.
@@ -72,7 +72,7 @@ class Meters:
             stamp = meter.read(cursor.site)
             if stamp is None:
                 continue
-            open_calls = list(_calls_around(cursor.site, cursor.outside))
+            open_calls = list(cursor.open_sites())
             self.asleep.remove(meter)
             if meter.serve(cursor, open_calls):
                 self.served.append(meter)
@@ -145,12 +145,6 @@ class Meters:
                 meter.book(site, start, end)
 
 
-def _calls_around(site: Site, outside: Site) -> Iterator[Site]:
-    while site is not outside:
-        yield site
-        site = site.caller
-
-
 def memory_sums(tracker: Cursor) -> MemorySums | None:
     """What the tracker's calls did with memory; None if that is not measured."""
     for meter in meters_of(tracker, MemoryMeter):
@@ -169,5 +163,4 @@ def meters_of(cursor: Cursor, kind: type[SomeMeter]) -> list[SomeMeter]:
 
 def counts_tensors(cursor: Cursor) -> bool:
     """Whether `cursor` reads the memory of tensors on the CPU."""
-    meters = meters_of(cursor, NativeMemoryMeter)
-    return any(isinstance(meter.counter, TensorCounter) for meter in meters)
+    return bool(meters_of(cursor, TensorMemoryMeter))
