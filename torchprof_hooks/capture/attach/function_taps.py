@@ -43,17 +43,26 @@ if TYPE_CHECKING:
     from torchprof_hooks.capture.tracking.tracker import Tracker
 
 
-class FunctionTaps:
+class FunctionTaps(Attachment):
     """The one place that is told of custom Functions and of compiled functions, for as
-    long as anybody listens."""
+    long as anybody listens. Its users are trackers of all functions, and hooks on some
+    class: their calls all go through the `apply` that is measured."""
 
     def __init__(self) -> None:
+        super().__init__()
         #: Who follows one class of custom Functions, in any thread.
         self._of_class: weakref.WeakKeyDictionary[type, list[ThreadTrackers]] = (
             weakref.WeakKeyDictionary()
         )
-        self._apply = _MeasuredApply(FunctionApplications(self._around))
+        self._applications = FunctionApplications(self._around)
         self._regions = _CompiledRegions()
+
+    def put_on(self) -> None:
+        self._applications.start()
+
+    def take_off(self) -> bool:
+        self._applications.stop()
+        return True
 
     def show_functions(self, tracker: Tracker, user: object) -> None:
         """Let `tracker` see all functions that its thread calls, until
@@ -62,7 +71,7 @@ class FunctionTaps:
         functions.at_unknown = self.look_for_compiler
         functions.name_nodes(True)
         tracker.outer_passes = None  # has the old `names_nodes`
-        attachments.attach(self._apply, tracker)
+        attachments.attach(self, tracker)
         attachments.attach(self._regions, tracker)
         attachments.attach(functions.mode_on_stack, user)
 
@@ -73,25 +82,25 @@ class FunctionTaps:
         functions.name_nodes(False)
         tracker.outer_passes = None
         attachments.detach(self._regions, tracker)
-        attachments.detach(self._apply, tracker)
+        attachments.detach(self, tracker)
 
     def give_up_functions(self, tracker: Tracker) -> None:
         """Undo `show_functions` from a finalizer of the user (see
         `Attachments.give_up`)."""
         attachments.give_up(self._regions, tracker)
-        attachments.give_up(self._apply, tracker)
+        attachments.give_up(self, tracker)
 
     def add_to_class(self, cls: type, threads: ThreadTrackers, user: object) -> None:
         """Tell the trackers in `threads` of calls of `cls`, until `remove_from_class`,
         or for as long as `cls` and `user` live."""
         self._of_class.setdefault(cls, []).append(threads)
-        attachments.attach(self._apply, user)
+        attachments.attach(self, user)
 
     def remove_from_class(
         self, cls: type, threads: ThreadTrackers, user: object
     ) -> None:
         """Undo `add_to_class`."""
-        attachments.detach(self._apply, user)
+        attachments.detach(self, user)
         followers = self._of_class.get(cls, [])
         if threads in followers:
             followers.remove(threads)
@@ -118,22 +127,6 @@ class FunctionTaps:
             and (site := functions.find(tracker, cls)) is not None
         ]
         return partial(_around, calls) if calls else None
-
-
-class _MeasuredApply(Attachment):
-    """What all calls of custom Functions go through. Its users are trackers of all
-    functions, and hooks on some class."""
-
-    def __init__(self, applications: FunctionApplications) -> None:
-        super().__init__()
-        self._applications = applications
-
-    def put_on(self) -> None:
-        self._applications.start()
-
-    def take_off(self) -> bool:
-        self._applications.stop()
-        return True
 
 
 class _Call(NamedTuple):

@@ -189,7 +189,9 @@ class PlannedPasses:
         unhooked = hooked - self._hooked
         self._hooks.put_in_front_of([nodes[number] for number in unhooked])
         if request.keeps_graph:
-            self._remember_hooked(hooked)
+            if len(self._hooked) > HOOKED_NODES_KEPT:
+                self._hooked.clear()
+            self._hooked |= hooked
         return True
 
     def _plan_for(
@@ -227,11 +229,6 @@ class PlannedPasses:
         plan.make(numbers, nodes, intervals, tracker)
         self._plans.append((shape, plan))
         return plan
-
-    def _remember_hooked(self, numbers: Iterable[int]) -> None:
-        if len(self._hooked) > HOOKED_NODES_KEPT:
-            self._hooked.clear()
-        self._hooked.update(numbers)
 
     # While a pass runs
 

@@ -140,12 +140,10 @@ def times_of(cursor: Cursor) -> Times:
     )
     squares = list(log.squares)
     now_ns, interrupted_ns, open_ns = perf_counter_ns(), 0, list[int]()
-    site = cursor.site
-    while site is not cursor.outside:
+    for site in cursor.open_sites():
         so_far_ns = max(now_ns - site.start_ns - interrupted_ns, 0)
         open_ns += site.code, so_far_ns
         interrupted_ns += so_far_ns if site.is_entry else 0
-        site = site.caller
     return Times(*sums, squares, np.array(open_ns, np.int64))
 
 
