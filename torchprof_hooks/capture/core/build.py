@@ -239,7 +239,16 @@ def compile_extension(source: Path, target: Path) -> None:
         "-o",
         str(target),
     ]
-    with tempfile.TemporaryFile("w+", dir=target.parent, errors="replace") as messages:
+    failed, said = _run(command, target.parent)
+    if failed or not target.exists():
+        errors = [line for line in said if "error" in line]
+        [reason, *_] = [*errors, *said, "no message"]
+        raise NotBuiltError(f"{command[0]} cannot build the native core: {reason}")
+
+
+def _run(command: list[str], folder: Path) -> tuple[int, list[str]]:
+    """Run the compiler; what it returns, and the lines that it prints."""
+    with tempfile.TemporaryFile("w+", dir=folder, errors="replace") as messages:
         try:
             process = subprocess.Popen(
                 command,
@@ -249,23 +258,17 @@ def compile_extension(source: Path, target: Path) -> None:
                 start_new_session=True,
             )
         except OSError as error:
-            raise NotBuiltError(f"{find_compiler()} cannot be run: {error}") from None
+            raise NotBuiltError(f"{command[0]} cannot be run: {error}") from None
         try:
             process.wait(PATIENCE_S)
         except subprocess.TimeoutExpired:
             raise NotBuiltError(
-                f"{find_compiler()} hangs: it has not ended in {PATIENCE_S:.0f} s"
+                f"{command[0]} hangs: it has not ended in {PATIENCE_S:.0f} s"
             ) from None
         finally:
             _end(process)
-        if process.returncode or not target.exists():
-            messages.seek(0)
-            said = messages.read().splitlines()
-            errors = [line for line in said if "error" in line]
-            [reason, *_] = [*errors, *said, "no message"]
-            raise NotBuiltError(
-                f"{find_compiler()} cannot build the native core: {reason}"
-            )
+        messages.seek(0)
+        return process.returncode, messages.read().splitlines()
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
