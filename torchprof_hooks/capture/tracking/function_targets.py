@@ -9,31 +9,8 @@ from typing import Any, Final
 from torchprof_hooks.capture.attach.attachments import attachments
 from torchprof_hooks.capture.attach.function_taps import function_taps
 from torchprof_hooks.capture.functions.function_calls import FunctionCalls
-from torchprof_hooks.capture.tracking.thread_trackers import ThreadTrackers
+from torchprof_hooks.capture.tracking.thread_trackers import TargetTap, ThreadTrackers
 from torchprof_hooks.capture.tracking.tracker import Tracker
-
-
-class TargetTap:
-    """A hook on one target, until `close`, or until the target is gone.
-
-    name: the name of the hook there.
-    hook: the hook itself; its trackers are those in `threads`.
-    """
-
-    def __init__(self, name: str, hook: object, threads: ThreadTrackers) -> None:
-        self.name = name
-        self.hook = hook
-        self._threads = threads
-        attachments.attach(threads.passes, self)
-
-    def close(self) -> None:
-        """Disconnect the hook."""
-        attachments.detach(self._threads.passes, self)
-
-    def _tracker_here(self) -> tuple[FunctionCalls, Tracker]:
-        tracker = self._threads.here()
-        assert tracker.functions is not None  # hooks on functions have made it
-        return tracker.functions, tracker
 
 
 class ClassTap(TargetTap):
@@ -66,7 +43,7 @@ class TorchFunctionTap(TargetTap):
     ) -> None:
         super().__init__(name, hook, threads)
         self._function = function
-        self._functions, self._tracker = self._tracker_here()
+        self._functions, self._tracker = _tracker_in(self._threads)
         _of_thread.taps.setdefault(function, {})[name] = self
         attachments.attach(self._functions.mode_on_stack, self)
 
@@ -88,7 +65,7 @@ class NodeTap(TargetTap):
     ) -> None:
         super().__init__(name, hook, threads)
         self._node_name: str = node.name()
-        self._tracker_here()  # makes one, which sees backward passes from now on
+        _tracker_in(self._threads)  # makes one, which sees backward passes from now on
         self._handles = [
             node.register_prehook(self._before),
             node.register_hook(self._after),
@@ -96,11 +73,11 @@ class NodeTap(TargetTap):
         taps_of_node(node)[name] = self
 
     def _before(self, gradients: Any) -> None:
-        functions, tracker = self._tracker_here()
+        functions, tracker = _tracker_in(self._threads)
         functions.node_pre(tracker, self._node_name, gradients)
 
     def _after(self, inputs: Any, outputs: Any) -> None:
-        functions, tracker = self._tracker_here()
+        functions, tracker = _tracker_in(self._threads)
         functions.node_post(tracker, self._node_name)
 
     def close(self) -> None:
@@ -108,6 +85,12 @@ class NodeTap(TargetTap):
         super().close()
         for handle in self._handles:
             handle.remove()
+
+
+def _tracker_in(threads: ThreadTrackers) -> tuple[FunctionCalls, Tracker]:
+    tracker = threads.here()
+    assert tracker.functions is not None  # hooks on functions have made it
+    return tracker.functions, tracker
 
 
 class _OfThread(threading.local):

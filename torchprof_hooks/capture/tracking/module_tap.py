@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
 from torch.compiler import is_dynamo_compiling
@@ -14,21 +14,16 @@ from torch.utils.hooks import RemovableHandle
 from torchprof_hooks.capture.attach.attachments import attachments
 from torchprof_hooks.capture.attach.compiling import script_patch
 from torchprof_hooks.capture.torch_names.modules import pre_hooks_of
-
-if TYPE_CHECKING:
-    from torchprof_hooks.capture.tracking.thread_trackers import ThreadTrackers
+from torchprof_hooks.capture.tracking.thread_trackers import TargetTap, ThreadTrackers
 
 _Module: Final = torch.nn.Module
 
 
-class ModuleTap:
+class ModuleTap(TargetTap):
     """Lets the trackers of one hook see the calls of one module, in any thread.
 
     The only reference to it is in the module's own table of hooks: it lives and dies
     with the module, also when the hook holds the module in turn.
-
-    name: what the hook is called on this module.
-    hook: whose trackers these are.
     """
 
     def __init__(
@@ -38,15 +33,12 @@ class ModuleTap:
         hook: object,
         threads: ThreadTrackers,
     ) -> None:
-        self.name = name
-        self.hook = hook
-        self._threads = threads
-        self._handles: list[RemovableHandle] = []
-        pre, post = _PreHook(self, threads), _PostHook(self, threads)
-        # Before the hooks: an interrupt may come in between. Both end with this object,
+        # Before the hooks: an interrupt may come in between. All ends with this object,
         # also when the module dies with its hooks still on.
-        attachments.attach(threads.passes, self)
+        super().__init__(name, hook, threads)
+        self._handles: list[RemovableHandle] = []
         attachments.attach(script_patch, self)
+        pre, post = _PreHook(self, threads), _PostHook(self, threads)
         # Not by the module's own methods: modules of TorchScript do not have them.
         self._handles = [
             _Module.register_forward_pre_hook(module, pre, with_kwargs=True),
@@ -59,7 +51,7 @@ class ModuleTap:
         for handle in self._handles:
             handle.remove()
         attachments.detach(script_patch, self)
-        attachments.detach(self._threads.passes, self)
+        super().close()
 
     @property
     def numbers(self) -> set[int]:

@@ -88,6 +88,24 @@ class _SeenPasses(Attachment):
         return [] if threads is None else [*threads.trackers]
 
 
+class TargetTap:
+    """A hook on one target, until `close`, or until the target is gone.
+
+    name: the name of the hook there.
+    hook: the hook itself; its trackers are those in `threads`.
+    """
+
+    def __init__(self, name: str, hook: object, threads: ThreadTrackers) -> None:
+        self.name = name
+        self.hook = hook
+        self._threads = threads
+        attachments.attach(threads.passes, self)
+
+    def close(self) -> None:
+        """Disconnect the hook."""
+        attachments.detach(self._threads.passes, self)
+
+
 def _show_passes(tracker: Tracker) -> None:
     if tracker.backward is not None:
         attachments.attach(engine_patch, tracker)
