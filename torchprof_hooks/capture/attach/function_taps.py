@@ -69,8 +69,7 @@ class FunctionTaps(Attachment):
         `hide_functions` or for as long as `user` lives."""
         functions = _functions_of(tracker)
         functions.at_unknown = self.look_for_compiler
-        functions.name_nodes(True)
-        tracker.outer_passes = None  # has the old `names_nodes`
+        tracker.names_nodes = functions.follows_all
         attachments.attach(self, tracker)
         attachments.attach(self._regions, tracker)
         attachments.attach(functions.mode_on_stack, user)
@@ -79,8 +78,7 @@ class FunctionTaps(Attachment):
         """Undo `show_functions`."""
         functions = _functions_of(tracker)
         attachments.detach(functions.mode_on_stack, user)
-        functions.name_nodes(False)
-        tracker.outer_passes = None
+        tracker.names_nodes = False
         attachments.detach(self._regions, tracker)
         attachments.detach(self, tracker)
 

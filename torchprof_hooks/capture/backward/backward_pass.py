@@ -42,18 +42,6 @@ NO_REQUEST: Final = PassRequest([], keeps_graph=False, makes_graph=False, stop=-
 REQUEST_OF_GRAPH: Final = NO_REQUEST._replace(makes_graph=True)
 
 
-class OuterPasses(NamedTuple):
-    """How passes are followed that begin outside of everything, as most do.
-
-    base, engine: where passes, and what the engine does itself, are booked.
-    names_nodes: whether nodes without a function are functions of their own.
-    """
-
-    base: Site
-    engine: Site
-    names_nodes: bool
-
-
 class BackwardPass:
     """One run of the autograd engine.
 
@@ -165,8 +153,7 @@ class HeardPasses:
         if started.opened_base and started.from_python:
             started.engine_site = engine = tracker.tree.engine_site(started.base)
             if started.base.caller is tracker.outside:
-                names_nodes = tracker.names_nodes
-                tracker.outer_passes = OuterPasses(started.base, engine, names_nodes)
+                tracker.outer_sites = started.base, engine
         tracker.enter_pass(
             started.base,
             True,

@@ -55,7 +55,7 @@ class FunctionCalls:
         wants: Callable[[Any], bool] | None = None,
     ) -> None:
         self.by_shapes = by_shapes
-        self.names_nodes = wants is None
+        self.follows_all = wants is None
         self.sites: FunctionSites
         self.mode_on_stack: ModeOnStack
         #: Name of the custom Function whose transformed form is running: torch.func
@@ -129,10 +129,6 @@ class FunctionCalls:
     def leave(self, tracker: Tracker, function: Any) -> None:
         """`function` is not to be followed any more, nor are its open calls."""
         self.forget(tracker)
-
-    def name_nodes(self, does: bool) -> None:
-        """Whether nodes that no function is known for are functions of their own."""
-        self.names_nodes = does and self._wants is None
 
     # Calls that do not end by returning, or not in order
 

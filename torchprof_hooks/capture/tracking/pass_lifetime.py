@@ -16,7 +16,6 @@ from torchprof_hooks.capture.backward.backward_pass import (
     NO_REQUEST,
     REQUEST_OF_GRAPH,
     BackwardPass,
-    OuterPasses,
     PassRequest,
     gradient_reduction,
 )
@@ -29,6 +28,7 @@ from torchprof_hooks.capture.torch_names.autograd import (
 from torchprof_hooks.profiles.names import BACKWARD_NAME
 
 if TYPE_CHECKING:
+    from torchprof_hooks.capture.record.site import Site
     from torchprof_hooks.capture.tracking.tracker import Tracker
 
 
@@ -67,9 +67,9 @@ def begin_pass(
         return
     if self.garbage.newest_ns > since_ns > 0:  # garbage has a row of its own
         since_ns += self.garbage.since_ns(since_ns)
-    outer = self.outer_passes
+    outer = self.outer_sites
     if outer and from_python and self.site is self.outside and not self.passes:
-        _begin_at_once(self, outer, request.makes_graph, since_ns, until_ns)
+        _begin_at_once(self, *outer, request.makes_graph, since_ns, until_ns)
         return
     self.drop_dead_calls()
     if self.site.phase != "data" or self.follows_loading:  # else it is loading
@@ -79,13 +79,20 @@ def begin_pass(
         _begin_in_steps(self, request, prepared_ns, until_ns, from_python)
 
 
-def _begin_at_once(
-    self: Tracker, outer: OuterPasses, makes_graph: bool, since_ns: int, until_ns: int
+def _begin_at_once(  # noqa: PLR0917
+    self: Tracker,
+    base: Site,
+    engine: Site,
+    makes_graph: bool,
+    since_ns: int,
+    until_ns: int,
 ) -> None:
     """Have the core do all that is to be done, in one call."""
-    started = BackwardPass(outer.base, True, makes_graph)
-    started.engine_site = outer.engine
-    self.begin_outer_pass(started, *outer, makes_graph, since_ns, until_ns)
+    started = BackwardPass(base, True, makes_graph)
+    started.engine_site = engine
+    self.begin_outer_pass(
+        started, base, engine, self.names_nodes, makes_graph, since_ns, until_ns
+    )
     if self.garbage.newest_ns > until_ns:
         self.garbage.was_no_cost(self.outside, until_ns, perf_counter_ns())
     if self.functions is not None:
@@ -141,7 +148,7 @@ def end_pass(self: Tracker, outputs: object, failed: bool) -> None:
     if not self.passes or self.backward is None:  # measuring was stopped
         return
     ended = self.passes[-1]
-    if self.outer_passes and not failed and _ends_at_once(self, ended, outputs):
+    if self.outer_sites and not failed and _ends_at_once(self, ended, outputs):
         return
     if self.site.phase == "waiting" and not failed:
         began_ns = self.site.start_ns

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from torch.compiler import is_dynamo_compiling
 
-from torchprof_hooks.capture.backward.backward_pass import OuterPasses
 from torchprof_hooks.capture.backward.ownership import (
     FIELDS,
     Interval,
@@ -18,6 +17,7 @@ from torchprof_hooks.capture.backward.ownership import (
 )
 from torchprof_hooks.capture.backward.parts import Part, Parts, are_many
 from torchprof_hooks.capture.record.module_names import ModuleNames
+from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.torch_names.autograd import (
     current_graph_task,
     next_sequence_number,
@@ -50,6 +50,7 @@ class Tracker(ThreadCalls):
 
     functions, meters, callbacks: see `Cursor`.
     follows_modules: whether modules are to be shown to it.
+    names_nodes: whether nodes that no function is known for are functions of their own.
     undivided_passes: how many passes were not divided among their owners, because nodes
         of several threads had the same number.
     hears_unseen_passes: whether it is to be told of passes that are not started from
@@ -81,9 +82,12 @@ class Tracker(ThreadCalls):
         self.functions = functions
         self.callbacks = callbacks
         self.follows_modules = follows_modules
+        self.names_nodes = functions is not None and functions.follows_all
         self.undivided_passes = 0
-        #: Set by the first outermost pass, if the core can begin and end such at once.
-        self.outer_passes: OuterPasses | None = None
+        #: Where passes that begin outside of everything are booked, and what the engine
+        #: does itself in them: set by the first, if the core can begin and end such at
+        #: once.
+        self.outer_sites: tuple[Site, Site] | None = None
         self.hears_unseen_passes = self.divides
         self.has_unseen_passes = False
         if meters:
@@ -94,11 +98,6 @@ class Tracker(ThreadCalls):
         if functions is not None:
             functions.serve(self)
             self.site_of_node = functions.sites.site_of_node
-
-    @property
-    def names_nodes(self) -> bool:
-        """Whether nodes that no function is known for are functions of their own."""
-        return self.functions is not None and self.functions.names_nodes
 
     def works_here(self) -> bool:
         """Whether the running thread works for the one that is followed: on devices,
