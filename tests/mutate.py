@@ -31,9 +31,8 @@ CAPTURE: Final = Path("torchprof_hooks/capture")
 
 #: Files that book time, or say on whom.
 FILES: Final = (
-    *("core/python.py", "core/span_log.py", "tracking/thread_calls.py"),
-    "tracking/aborted_calls.py",
-    *("tracking/tracker.py", "tracking/pass_lifetime.py"),
+    *("core/python.py", "core/python_calls.py", "core/span_log.py"),
+    *("tracking/thread_calls.py", "tracking/tracker.py", "tracking/pass_lifetime.py"),
     *("tracking/meters/meters.py", "tracking/meters/memory.py"),
     *("backward/planned.py", "backward/plan.py", "backward/ownership.py"),
     *("snapshot.py", "own_sums.py"),

@@ -24,20 +24,17 @@ class GarbageCallback(Attachment):
 
     def __init__(self) -> None:
         super().__init__()
-        self._callbacks: list[AroundCollection] = []
+        self._callback: AroundCollection | None = None
 
     def put_on(self) -> None:
-        if not any(callback in gc.callbacks for callback in self._callbacks):
-            callback = around_collections(self._collected)
-            if callback is not None:
-                self._callbacks.append(callback)
-                gc.callbacks.append(callback)
+        if self._callback not in gc.callbacks:
+            self._callback = around_collections(self._collected)
+            if self._callback is not None:
+                gc.callbacks.append(self._callback)
 
     def take_off(self) -> bool:
-        for callback in self._callbacks:
-            while callback in gc.callbacks:
-                gc.callbacks.remove(callback)
-        self._callbacks.clear()
+        while self._callback is not None and self._callback in gc.callbacks:
+            gc.callbacks.remove(self._callback)
         return True
 
     def _collected(

@@ -93,8 +93,7 @@ class Ownership:
         # By the thread that made the nodes, which numbers its own; by rising number.
         self._records: dict[int, list[weakref.ref[Record]]] = {}
         # Records of the nodes that other threads have made in passes.
-        self._elsewhere: weakref.WeakSet[Record] = weakref.WeakSet()
-        self.knows_other_threads = False
+        self.elsewhere: weakref.WeakSet[Record] = weakref.WeakSet()
         self._newest: deque[Any] = deque(maxlen=NEWEST_RECORDS)
         self._loose: deque[Any] = deque()
         self._loose_bytes = 0
@@ -114,8 +113,7 @@ class Ownership:
             Python, such a record counts for as long as its graph keeps it alive.
         """
         if thread and isinstance(record, Record):
-            self._elsewhere.add(record)
-            self.knows_other_threads = True
+            self.elsewhere.add(record)
             record.tied = self.tie(record, outputs)
             return
         self._newest.append(record)
@@ -186,7 +184,7 @@ class Ownership:
         since: the first number of the calls that are open.
         """
         low, high = numbers[-1], numbers[0] + 1
-        reaching = [one for one in self._elsewhere if one.low < high and one.high > low]
+        reaching = [one for one in self.elsewhere if one.low < high and one.high > low]
         elsewhere = [one for one in reaching if self._is_behind(nodes, one)]
         if not elsewhere:
             return records

@@ -206,7 +206,7 @@ class PlannedPasses:
             tracker.keep_loose()
         newest, oldest = numbers[0], numbers[-1]
         records = list(tracker.ownership.newest_records(oldest, newest + 1))
-        if tracker.ownership.knows_other_threads:
+        if tracker.ownership.elsewhere:
             opened = (low for _, low, _ in tracker.open_intervals())
             since = min(opened, default=newest + 1)
             found = tracker.ownership.with_elsewhere(records, nodes, numbers, since)

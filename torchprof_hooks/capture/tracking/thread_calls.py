@@ -189,7 +189,18 @@ class ThreadCalls(Cursor):
         """
         if self.site is self.outside:
             return
-        calls = list(self._calls_on_stack())
+        # A frame must exist for these. Backward sites have none of their own; calls
+        # around a pass belong to the code that started it, and are checked when the
+        # pass is over.
+        floor = self.outside
+        if self.passes and self.backward is not None:
+            floor = self.backward.owner_of(self, self.passes[-1])
+        calls: list[Site] = []
+        for site in self.open_sites():
+            if site is floor:
+                break
+            if site.key != NO_MODULE:
+                calls.append(site)
         frames = iter(owners_around(beginning))
         # Frames of calls that are not followed may lie in between.
         alive = 0
@@ -197,19 +208,6 @@ class ThreadCalls(Cursor):
             alive += 1
         if alive < len(calls):
             self.abort_down_to(calls[-1 - alive].caller, self.last_stamp_ns())
-
-    def _calls_on_stack(self) -> Iterator[Site]:
-        """Open sites that a frame of this thread must exist for, innermost first.
-        Backward sites have no frame of their own; calls around a pass belong to the
-        code that started it, and are checked when the pass is over."""
-        floor = self.outside
-        if self.passes and self.backward is not None:
-            floor = self.backward.owner_of(self, self.passes[-1])
-        for site in self.open_sites():
-            if site is floor:
-                return
-            if site.key != NO_MODULE:
-                yield site
 
     def abort_call(self, end_ns: int) -> None:
         """Close the current call, which an exception went through."""
