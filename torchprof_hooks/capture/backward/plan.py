@@ -100,21 +100,14 @@ class Plan:
     whole: the owner that stands for the pass itself.
     moves: each with the position of the node before which it takes place, among the
         nodes in the order in which they run.
-    names_nodes: whether nodes that no function is known for are owners of their own;
-        else they belong to the call around them.
-    named: position and name of these nodes.
+    named: position and name of the nodes that are owners of their own.
     """
 
-    __slots__ = ("moves", "named", "names_nodes", "whole")
+    __slots__ = ("moves", "named", "whole")
 
-    def __init__(self, base: Site, names_nodes: bool = False) -> None:
-        self.names_nodes = names_nodes
-        self.whole = Owner(base, -1, None, names_nodes)
-        self.moves: list[tuple[int, Move]] = []
-        self.named: list[tuple[int, str]] = []
-
-    def make(
+    def __init__(
         self,
+        base: Site,
         numbers: Iterable[int],
         nodes: Mapping[int, Any],
         intervals: Iterator[Interval],
@@ -122,13 +115,16 @@ class Plan:
     ) -> None:
         """Find the moves.
 
+        base: where the pass is booked.
         numbers: the nodes' sequence numbers, descending: the order in which they run.
         nodes: the nodes, by number.
         intervals: newest first (see `ownership.newest_first`).
         tracker: has the sites where owners are booked.
         """
-        owner = self.whole
-        names_nodes = self.names_nodes
+        names_nodes = tracker.names_nodes
+        self.whole = owner = Owner(base, -1, None, names_nodes)
+        self.moves: list[tuple[int, Move]] = []
+        self.named: list[tuple[int, str]] = []
         code, low, high = next(intervals, _END)
         for position, number in enumerate(numbers):
             if owner.low <= number >= high and not owner.is_split:

@@ -215,18 +215,16 @@ class PlannedPasses:
                 return None
             records = found
         intervals = chain.from_iterable(newest_first(r.intervals) for r in records)
-        plan = Plan(base, tracker.names_nodes)
         if is_inside_call:
             tracker.open_frames()
             inside = newest_first(tracker.intervals)  # of calls that have ended there
             intervals = chain(tracker.open_intervals(), inside, intervals)
-            plan.make(numbers, nodes, intervals, tracker)
-            return plan
-        shape = shape_of(base, numbers, records)
+            return Plan(base, numbers, nodes, intervals, tracker)
+        shape = tracker.names_nodes, shape_of(base, numbers, records)
         for known, kept in self._plans:
             if known == shape and kept.fits(numbers, nodes):
                 return kept
-        plan.make(numbers, nodes, intervals, tracker)
+        plan = Plan(base, numbers, nodes, intervals, tracker)
         self._plans.append((shape, plan))
         return plan
 
