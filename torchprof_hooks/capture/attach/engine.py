@@ -8,7 +8,7 @@ behind as an attribute), and dates the begin and the end of a pass.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import wraps
 from threading import local
 from time import perf_counter_ns
@@ -40,7 +40,7 @@ from torchprof_hooks.capture.torch_names.compiler import (
     is_compiled_autograd_on,
     is_tracing,
 )
-from torchprof_hooks.capture.torch_names.place import Function, Place
+from torchprof_hooks.capture.torch_names.place import Function
 from torchprof_hooks.capture.torch_names.torch_utils import (
     beginning_of_recomputation,
     end_of_recomputation,
@@ -190,42 +190,37 @@ def _node(edge: Any) -> Any:
     return node_of(edge) if isinstance(edge, torch.Tensor) else edge.node
 
 
-class RecomputationPatch(Patch):
-    """Where torch's non-reentrant checkpoint begins, or ends, to compute again what a
-    node asks for; its users are trackers.
-
-    Modules that are called in between are seen anyway. But what torch does around them
-    (random states, autocast, checks) would be the time of the node that asked.
-    """
-
-    def __init__(self, find: Callable[[], Place], is_begin: bool) -> None:
-        super().__init__(find, self._make_told)
-        self._is_begin = is_begin
-
-    def _make_told(self, original: Function, layer: Layer) -> Function:
-        @wraps(original)
-        def told_of_recomputation(*args: Any, **kwargs: Any) -> Any:
-            if self._is_begin:
-                self._tell(layer)
-            result = original(*args, **kwargs)
-            if not self._is_begin:
-                self._tell(layer)
-            return result
-
-        return told_of_recomputation
-
-    def _tell(self, layer: Layer) -> None:
+def _make_begin(original: Function, layer: Layer) -> Function:
+    @wraps(original)
+    def begin_recomputation(*args: Any, **kwargs: Any) -> Any:
         if layer.is_on and not is_tracing():
-            for tracker in self.trackers_here():
-                if self._is_begin:
-                    tracker.begin_recomputation()
-                else:
-                    tracker.end_recomputation()
+            for tracker in recomputation_patches[0].trackers_here():
+                tracker.begin_recomputation()
+        return original(*args, **kwargs)
+
+    return begin_recomputation
 
 
-#: All there are.
+def _make_end(original: Function, layer: Layer) -> Function:
+    @wraps(original)
+    def end_recomputation(*args: Any, **kwargs: Any) -> Any:
+        result = original(*args, **kwargs)
+        if layer.is_on and not is_tracing():
+            for tracker in recomputation_patches[1].trackers_here():
+                tracker.end_recomputation()
+        return result
+
+    return end_recomputation
+
+
+#: The one there is.
 engine_patch: Final = EnginePatch()
+
+#: Where torch's non-reentrant checkpoint begins, and ends, to compute again what a node
+#: asks for; their users are trackers. Modules that are called in between are seen
+#: anyway. But what torch does around them (random states, autocast, checks) would be
+#: the time of the node that asked.
 recomputation_patches: Final = (
-    RecomputationPatch(beginning_of_recomputation, is_begin=True),
-    RecomputationPatch(end_of_recomputation, is_begin=False),
+    Patch(beginning_of_recomputation, _make_begin),
+    Patch(end_of_recomputation, _make_end),
 )
