@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from _thread import get_ident
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from torch.overrides import TorchFunctionMode
 
@@ -15,12 +15,8 @@ from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.profiles.names import WAITING_NAME
 
 if TYPE_CHECKING:
-    from torchprof_hooks.capture.backward.planned import PlannedPasses
     from torchprof_hooks.capture.core import Cursor
     from torchprof_hooks.capture.tracking.tracker import Tracker
-
-    #: What follows passes. Both have one interface.
-    Passes: TypeAlias = "HeardPasses | PlannedPasses"
 
 
 class PassRequest(NamedTuple):
@@ -118,8 +114,9 @@ class GradientReduction:
 gradient_reduction = GradientReduction()
 
 
-class HeardPasses:
-    """Lets the core divide the backward passes of a tracker among their owners.
+class Passes:
+    """Lets the core divide the backward passes of a tracker among their owners;
+    `PlannedPasses` does without the core.
 
     divides: whether nodes are booked on their owners. If not, they are looked at only
         to tell the end of the last one from that of the pass.
@@ -127,7 +124,8 @@ class HeardPasses:
 
     #: Nobody walks through the graph.
     looks_at_nodes = False
-    dates_back = True  # see `PlannedPasses`
+    #: The begin of a pass is dated back to when torch began to prepare it.
+    dates_back = True
 
     def __init__(self, divides: bool = True) -> None:
         self.divides = divides

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from torchprof_hooks.capture.backward.backward_pass import (
     BackwardPass,
+    Passes,
     PassRequest,
     gradient_reduction,
 )
@@ -56,7 +57,7 @@ class MoveListener(Protocol):
     def moved(self, closed: list[Site], opened: list[Site], failed: bool) -> None: ...
 
 
-class PlannedPasses:
+class PlannedPasses(Passes):
     """Divides the backward passes of a tracker among their owners where the core is not
     told of nodes, or where a callback has to be able to end a pass by an exception.
 
@@ -64,15 +65,10 @@ class PlannedPasses:
     which the pass goes over to another call's nodes; the engine runs nodes in
     descending order of their numbers, so backward is forward mirrored.
 
-    divides: whether nodes are booked on their owners. If not, they are looked at only
-        to tell the end of the last one from that of the pass.
     callbacks: told where a pass goes over to other owners.
     gives_gradients: called at a node in place of the function that is due there, with
         that function and the gradients of all outputs of the node.
     """
-
-    #: Whether the begin of a pass is dated back to when torch began to prepare it.
-    dates_back = True
 
     def __init__(
         self,
@@ -81,7 +77,7 @@ class PlannedPasses:
         callbacks: MoveListener | None = None,
         gives_gradients: Callable[[Callable[[Any], None], Any], None] | None = None,
     ) -> None:
-        self.divides = divides
+        super().__init__(divides)
         self._callbacks = callbacks
         self._gives_gradients = gives_gradients
         self._hooks = NodeHookCarrier() if gives_gradients is None else NodePreHook()
@@ -91,14 +87,13 @@ class PlannedPasses:
         self._plans: deque[tuple[object, Plan]] = deque(maxlen=PLANS_KEPT)
 
     @property
-    def looks_at_nodes(self) -> bool:
+    def looks_at_nodes(self) -> bool:  # type: ignore[override]
         """Whether a pass is described by the nodes that it starts from."""
         return self.divides or gradient_reduction.is_expected
 
     def begin(
         self, tracker: Tracker, started: BackwardPass, request: PassRequest
     ) -> None:
-        """A pass of `tracker` is about to begin."""
         started.whole = started.owner = Owner(started.base, -1, None)
         started.moves, started.elsewhere = {}, {}
         started.counts_in = started.thread
@@ -123,21 +118,17 @@ class PlannedPasses:
         self._hooks.callbacks[0] = at_node
 
     def engine_ends(self, tracker: Tracker, running: BackwardPass) -> None:
-        """A node of the pass is about to run: if none has, the engine's time ends."""
         if running.owner is running.engine:
             self._make_last_move(tracker, running, perf_counter_ns())
 
     def owner_of(self, tracker: Cursor, running: BackwardPass) -> Site:
-        """The site that the pass is working for."""
         return running.owner.site
 
     def open_calls(self, tracker: Tracker, running: BackwardPass) -> int:
-        """How many calls are open in the pass."""
         has_begun = running.owner is not running.engine
         return has_begun * running.owner.depth if self.divides else 1
 
     def end(self, tracker: Tracker, running: BackwardPass, now_ns: int) -> None:
-        """The pass that began last is over."""
         if self.divides and not running.ran_nodes:
             self._make_last_move(tracker, running, now_ns)
         elif not (running.failed or gradient_reduction.is_expected):
@@ -148,16 +139,14 @@ class PlannedPasses:
         """For derived classes: the pass that begins can run these, by their numbers."""
 
     def forget(self, tracker: Tracker, running: BackwardPass) -> None:
-        """The pass that began last is not heard of any more."""
+        """There is nothing to forget."""
 
     def rest(self) -> None:
-        """No pass is running any more."""
         self._hooks.callbacks.clear()
 
     def record_of(
         self, tracker: Cursor, intervals: list[int], low: int, thread: int = 0
     ) -> Record:
-        """The record of intervals from number `low` on."""
         return Record(intervals, low)
 
     # Planning

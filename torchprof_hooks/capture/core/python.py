@@ -242,7 +242,7 @@ class Cursor:
         """Whether this core is told of a pass with the engine's number `task`."""
         return False
 
-    if TYPE_CHECKING:  # of the native core alone, for `HeardPasses`
+    if TYPE_CHECKING:  # of the native core alone, for `Passes`
         #: What the newest pass is working for, and how many calls are open in it.
         pass_owner: Site | None
         open_backward: int

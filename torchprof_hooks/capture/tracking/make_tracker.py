@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
-from torchprof_hooks.capture.backward.backward_pass import HeardPasses
+from torchprof_hooks.capture.backward.backward_pass import Passes
 from torchprof_hooks.capture.core import CORE
 from torchprof_hooks.capture.record.module_names import ModuleNames
 from torchprof_hooks.capture.tracking.callbacks import Callbacks, LinkCallbacks
@@ -21,7 +21,6 @@ from torchprof_hooks.capture.tracking.module_tap import module_taps
 from torchprof_hooks.capture.tracking.tracker import Tracker
 
 if TYPE_CHECKING:
-    from torchprof_hooks.capture.backward.backward_pass import Passes
     from torchprof_hooks.capture.functions.function_callbacks import FunctionCallbacks
     from torchprof_hooks.capture.functions.function_calls import FunctionCalls
 
@@ -153,7 +152,7 @@ def _make_passes(divides: bool = True) -> Passes:
         from torchprof_hooks.capture.backward.planned import PlannedPasses
 
         return PlannedPasses(divides)
-    return HeardPasses(divides)
+    return Passes(divides)
 
 
 def _overrides(hook: object, names: tuple[str, ...]) -> bool:

@@ -32,7 +32,7 @@ from torchprof_hooks.capture.tracking.pass_lifetime import (
     end_pass,
 )
 from torchprof_hooks.capture.tracking.thread_calls import ThreadCalls
-from torchprof_hooks.profiles.names import CALLED_PHASES, OUTSIDE_NAME
+from torchprof_hooks.profiles.names import OUTSIDE_NAME
 
 if TYPE_CHECKING:
     from torchprof_hooks.capture.backward.backward_pass import Passes
@@ -181,7 +181,7 @@ class Tracker(ThreadCalls):
     def is_inside_call(self) -> bool:
         """Whether a module call is open, however far out."""
         site = self.site  # by a loop: this is asked in every pass
-        while site is not self.outside and site.phase not in CALLED_PHASES:
+        while site is not self.outside and not site.is_called:
             site = site.caller
         return site is not self.outside
 
@@ -189,7 +189,7 @@ class Tracker(ThreadCalls):
         """Intervals of open calls, which go on, outermost first."""
         high = next_sequence_number()
         for site in reversed(list(self.open_sites())):
-            if site.phase in CALLED_PHASES:
+            if site.is_called:
                 yield site.code, site.low, high
 
     # Backward passes
@@ -216,8 +216,7 @@ class Tracker(ThreadCalls):
     def begin_recomputation(self) -> None:
         """A node asks for a tensor that is to be computed again: what that takes is
         not the time of the node."""
-        passes = self.backward
-        if self.site.phase == "backward" and passes is not None and passes.divides:
+        if self.site.phase == "backward" and self.divides:
             self.open_entry(self.tree.recomputation_site(self.site))
 
     def end_recomputation(self) -> None:
