@@ -10,21 +10,20 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from torchprof_hooks.capture.core.build import choose
-from torchprof_hooks.capture.core.python_limits import AroundCollection
 
 #: Which core runs in this process, and why, if it is not the native one.
 CORE = choose()
 
 if TYPE_CHECKING or CORE.module is None:
-    from torchprof_hooks.capture.core.node import Node
-    from torchprof_hooks.capture.core.python import Cursor, Hook, hooks_of
-    from torchprof_hooks.capture.core.python_limits import (
+    from torchprof_hooks.capture.core.python import Cursor, Hook, Node, hooks_of
+    from torchprof_hooks.capture.core.python_seam import (
+        AroundCollection,
+        Seam,
         around_collections,
         on_unseen_pass,
         seen_pass_begins,
         seen_pass_ends,
     )
-    from torchprof_hooks.capture.core.python_seam import Seam
 else:
     Node, Cursor = CORE.module.Node, CORE.module.Cursor
     Seam = CORE.module.Seam
@@ -32,7 +31,7 @@ else:
     on_unseen_pass = CORE.module.on_unseen_pass
     seen_pass_begins = CORE.module.seen_pass_begins
     seen_pass_ends = CORE.module.seen_pass_ends
-    Hook = Callable[..., None]
+    Hook = AroundCollection = Callable[..., None]
 
     def hooks_of(cursor):  # noqa: D103
         return cursor.forward_pre, cursor.forward_post

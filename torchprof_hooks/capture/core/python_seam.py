@@ -1,13 +1,16 @@
-"""How modules show their calls to the core in Python: without hooks."""
+"""How the core in Python is shown what happens: calls of modules, without hooks; passes
+that begin; and collections of garbage."""
 
 from __future__ import annotations
 
 import sys
+import threading
 import warnings
 from _thread import get_ident
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any, Final
 
 from torchprof_hooks.capture.core.python import Hook, hooks_of
 from torchprof_hooks.capture.torch_names.autograd import current_graph_task
@@ -23,6 +26,13 @@ if TYPE_CHECKING:
     import torch
 
     from torchprof_hooks.capture.core.python import Cursor
+
+
+#: The type of a callback in ``gc.callbacks``.
+AroundCollection = Callable[[str, dict[str, Any]], None]
+
+#: The generation that a collection of all objects reports.
+_FULL: Final = 2
 
 
 class Seam(property):
@@ -140,3 +150,43 @@ def _show_failed(
             post(module, args, None)
         except Exception as error:
             warnings.warn(f"after a forward has raised: {error!r}", stacklevel=2)
+
+
+def on_unseen_pass(callback: Callable[[], object] | None) -> None:
+    """Have `callback` called when a backward pass begins that was not started from
+    Python. Only the native core can: the engine tells it of nodes."""
+
+
+def seen_pass_begins() -> int:
+    """The pass that begins in this thread was started from Python, so it is no unseen
+    one. Returns what `seen_pass_ends` is to be given."""
+    return 0
+
+
+def seen_pass_ends(before: int) -> None:
+    """The pass that `seen_pass_begins` was called for is over."""
+
+
+def around_collections(told: Callable[[int], object]) -> AroundCollection | None:
+    """A callback for ``gc.callbacks`` that calls `told` at the end of each full
+    collection, with the nanoseconds that it took.
+
+    None with several threads before Python 3.12: a collection may begin there while
+    torch iterates over its hooks, and a callback in Python lets other threads run. If
+    one of them changes the hooks, torch raises an error. The native core's callback
+    lets no thread run; it tells of collections in the main thread alone there.
+    """
+    if sys.version_info < (3, 12) and threading.active_count() > 1:
+        return None
+    began_ns = 0  # no begin was seen yet
+
+    def around_collection(moment: str, about: dict[str, Any]) -> None:
+        nonlocal began_ns
+        if about["generation"] < _FULL:
+            return
+        if moment == "start":
+            began_ns = perf_counter_ns()
+        elif began_ns:
+            told(perf_counter_ns() - began_ns)
+
+    return around_collection
