@@ -130,11 +130,6 @@ def remove_closed_modes() -> bool:
     return bool(closed)
 
 
-def modes_of_ours() -> list[FunctionMode]:
-    """Our modes on this thread's stack."""
-    return [mode for mode in function_modes() if isinstance(mode, FunctionMode)]
-
-
 def put_back_on_stack(modes: Sequence[FunctionMode]) -> None:
     """Put them back on this thread's stack, but for those closed meanwhile."""
     on_stack = function_modes()

@@ -19,7 +19,6 @@ from torchprof_hooks.capture.attach.attachments import (
 from torchprof_hooks.capture.attach.compiling import exempt_from_compilation
 from torchprof_hooks.capture.attach.function_mode import (
     FunctionMode,
-    modes_of_ours,
     put_back_on_stack,
 )
 from torchprof_hooks.capture.record.function_names import transformed_name
@@ -34,7 +33,10 @@ from torchprof_hooks.capture.torch_names.custom_functions import (
     FunctionApplications,
     Run,
 )
-from torchprof_hooks.capture.torch_names.functions import remove_function_mode
+from torchprof_hooks.capture.torch_names.functions import (
+    function_modes,
+    remove_function_mode,
+)
 from torchprof_hooks.capture.torch_names.place import Function
 
 if TYPE_CHECKING:
@@ -200,7 +202,7 @@ class _CompiledRegions(Patch):
             for tracker in self.trackers_here()
         ]
         told = [(t, site) for t, site in begun if site is not None]
-        modes = modes_of_ours()
+        modes = [mode for mode in function_modes() if isinstance(mode, FunctionMode)]
         self._open[call.frame] = _OpenRegion(told, modes, sys.exc_info()[1])
         for mode in modes:
             remove_function_mode(mode)

@@ -113,11 +113,6 @@ def taps_of_function(function: Any) -> dict[str, TargetTap]:
     return _of_thread.taps.get(function, {})
 
 
-def is_on_function(hook: object, function: Any) -> bool:
-    """Whether `hook` was put on `function` (in this thread, for torch functions)."""
-    return any(tap.hook is hook for tap in taps_of_function(function).values())
-
-
 def taps_of_node(node: Any) -> dict[str, TargetTap]:
     """The taps on an autograd node, by name."""
     taps: dict[str, TargetTap] = node.metadata.setdefault(_METADATA_KEY, {})

@@ -98,12 +98,12 @@ def make_function_tracker(
     """
     from torchprof_hooks.capture.functions.function_callbacks import CalledBackFunctions
     from torchprof_hooks.capture.functions.function_calls import FunctionCalls
-    from torchprof_hooks.capture.tracking.function_targets import (
-        is_on_function,
-        taps_of_function,
-    )
+    from torchprof_hooks.capture.tracking.function_targets import taps_of_function
 
-    wants = None if everywhere else lambda function: is_on_function(hook, function)
+    def has_hook(function: Any) -> bool:
+        return any(tap.hook is hook for tap in taps_of_function(function).values())
+
+    wants = None if everywhere else has_hook
     functions: FunctionCalls
     passes: Passes
     if _overrides(hook, _FORWARD + _BACKWARD):
