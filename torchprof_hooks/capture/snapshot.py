@@ -81,7 +81,7 @@ def take_snapshot(
     hooks_ns = overhead_of_sites(tracker, costs_like or tracker, sites, calls, own_ns)
     costs = [*map(add, hooks_ns, counting_ns(memory, tracker, sites))]
     device, bytes_ = own_device_ns(tracker, sites), own_memory(memory, tracker, sites)
-    waits = _device_waits(tracker)
+    waits = next((m.waits for m in meters_of(tracker, DeviceMeter)), Waits(0, 0))
     all_costs = costs, device_overhead(device, waits.share, sites, calls, costs)
     totals = _totals_of_sites(sites, read, own_ns, device, bytes_, work, all_costs)
     cells = _cells(sites, totals, garbage, measured_ns, counted.after_backward_ns)
@@ -288,11 +288,6 @@ def _totals_of_sites(  # noqa: PLR0917
         )
         for code in range(len(sites))
     ]
-
-
-def _device_waits(tracker: Tracker) -> Waits:
-    waits = [meter.waits for meter in meters_of(tracker, DeviceMeter)]
-    return waits[0] if waits else Waits(0, 0)
 
 
 def _infos(tracker: Tracker, cells: Mapping[CellKey, Totals]) -> dict[str, ModuleInfo]:

@@ -79,16 +79,13 @@ class DeviceMeter:
     def read(self, owner: Site) -> Any:
         if self._is_in_use:
             self._stamps += 1
-            if self._stamps % ASK_EVERY == 0:  # before the stamp joins the queue
-                self._ask()
+            if self._stamps % ASK_EVERY == 0 and isinstance(self.clock, EventClock):
+                waits = self.clock.waits()  # before the stamp joins the queue
+                self._asked += waits is not None
+                self._waited += waits is True
         stamp = self.clock.stamp()
         self._is_in_use = stamp is not None
         return stamp
-
-    def _ask(self) -> None:
-        waits = self.clock.waits() if isinstance(self.clock, EventClock) else None
-        self._asked += waits is not None
-        self._waited += waits is True
 
     def book(self, site: Site, start: Any, end: Any) -> None:
         if start is None or end is None:
