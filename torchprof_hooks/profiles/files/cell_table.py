@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING
+from inspect import signature
+from itertools import repeat
 from typing import Any, Final
 
 from torchprof_hooks.profiles.cells import CellKey
@@ -14,7 +16,6 @@ from torchprof_hooks.profiles.files.codec import (
     checked_object,
     of_lists,
     of_numbers,
-    one_by_one,
     remembering,
     wrong,
 )
@@ -60,7 +61,7 @@ def of_cells(schema: Schema) -> Codec:
     def encode(value: Mapping[CellKey, Totals]) -> Any:
         return {**keys.encode(value), **dict(_columns(totals, list(value.values())))}
 
-    return Codec(encode, one_by_one(decode))
+    return Codec(encode, decode)
 
 
 def _columns(record: Record, values: list[Any]) -> Iterator[tuple[str, list[Any]]]:
@@ -81,15 +82,27 @@ def _totals(record: Record, content: dict[str, Any]) -> list[Any]:
         columns += each.fields
     refuse_others(content, {field.name for field in columns})
     lists, count = _lists(columns, content)
-    records = {
-        name: each.made_of(lists, count)
-        for name, each in inner.items()
-        if any(field.name in lists for field in each.fields)
-    }
-    try:
-        return record.made_of({**lists, **records}, count)
-    except DamageError as damage:
-        raise damage.inside(f"[{damage.item}]") from None
+    for name, each in inner.items():
+        of_inner = {n: lists.pop(n) for n in each.names & lists.keys()}
+        if of_inner:
+            lists[name] = _records(each, of_inner, count)
+    return _records(record, lists, count)
+
+
+def _records(record: Record, lists: dict[str, list[Any]], count: int) -> list[Any]:
+    """Records of lists of the values of their fields; the others have their default."""
+    default = record.kind()
+    columns = (
+        lists[name] if name in lists else repeat(getattr(default, name), count)
+        for name in signature(record.kind).parameters
+    )
+    found = list(map(record.kind, *columns))
+    for number, each in enumerate(found):
+        try:
+            record.check(each)
+        except DamageError as damage:
+            raise damage.inside(f"[{number}]") from None
+    return found
 
 
 def _lists(
@@ -114,7 +127,8 @@ def _list(name: str, codec: Codec, content: Any) -> list[Any]:
     try:
         return codec.decode_all(content)
     except DamageError as damage:
-        raise damage.inside(f"[{damage.item}].{name}") from None
+        line, _, inside = damage.place.partition("]")
+        raise DamageError(damage.problem, f"{line}].{name}{inside}") from None
 
 
 def _of_keys(schema: Schema) -> Codec:
@@ -141,7 +155,7 @@ def _of_keys(schema: Schema) -> Codec:
             columns["phase"].append(phase)
         return {_NAMES: list(places), **columns}
 
-    return remembering(Codec(encode, one_by_one(decode)))
+    return remembering(Codec(encode, decode))
 
 
 def _checked_keys(keys: Iterable[CellKey]) -> tuple[CellKey, ...]:
@@ -161,9 +175,7 @@ def _of_places(names: tuple[str, ...]) -> Codec:
     """For paths that have the positions of `names` instead of the names."""
     wanted = f"the place of one of {len(names)} names"
     places = of_lists(of_numbers(0, len(names), wanted))
-
-    def decode_all(paths: list[Any]) -> list[Any]:
-        found = places.decode_all(paths)
-        return [tuple(map(names.__getitem__, path)) for path in found]
-
-    return Codec(places.encode, decode_all)
+    return Codec(
+        places.encode,
+        lambda path: tuple(map(names.__getitem__, places.decode(path))),
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import marshal
 import reprlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 _REPR: Final = reprlib.Repr()
@@ -14,29 +14,24 @@ short_repr: Final = _REPR.repr
 
 
 class DamageError(ValueError):
-    """A value that a file must not have, and its place: "cells[3].self_ns is -5".
+    """A value that a file must not have, and its place: "cells[3].self_ns is -5"."""
 
-    item: the position of the content with that value, of those decoded together.
-    """
-
-    def __init__(self, problem: str, place: str = "", item: int = 0) -> None:
+    def __init__(self, problem: str, place: str = "") -> None:
         super().__init__(problem)
         self.problem = problem
         self.place = place
-        self.item = item
 
-    def inside(self, part: str, item: int = 0) -> DamageError:
+    def inside(self, part: str) -> DamageError:
         """The same error with the place of what contains the value."""
-        return DamageError(self.problem, part + self.place, item)
+        return DamageError(self.problem, part + self.place)
 
     def __str__(self) -> str:
         return f"{self.place.removeprefix('.') or 'it'} {self.problem}"
 
 
-def wrong(value: Any, wanted: str, item: int = 0) -> DamageError:
+def wrong(value: Any, wanted: str) -> DamageError:
     """An error for a value that is not what it has to be."""
-    problem = f"is {short_repr(value)}; it has to be {wanted}"
-    return DamageError(problem, item=item)
+    return DamageError(f"is {short_repr(value)}; it has to be {wanted}")
 
 
 class RepeatedFields(dict[str, Any]):
@@ -69,52 +64,53 @@ def checked_object(content: Any) -> dict[str, Any]:
 class Codec:
     """Turns values of one type into JSON types, and back.
 
-    decode_all: makes the values of all contents of a list: files have thousands of
-        numbers, and a call for each takes long. Raises `DamageError` if one of the
-        contents stands for no value.
+    decode: makes a value of a content. Raises `DamageError` if that stands for none.
     """
 
     def __init__(
-        self,
-        encode: Callable[[Any], Any],
-        decode_all: Callable[[list[Any]], list[Any]],
+        self, encode: Callable[[Any], Any], decode: Callable[[Any], Any]
     ) -> None:
         self.encode = encode
-        self.decode_all = decode_all
+        self.decode = decode
 
-    def decode(self, content: Any) -> Any:
-        """The value of one content."""
-        return self.decode_all([content])[0]
-
-
-def one_by_one(decode: Callable[[Any], Any]) -> Callable[[list[Any]], list[Any]]:
-    """Decodes all contents with a function that decodes one."""
-
-    def decode_all(contents: list[Any]) -> list[Any]:
+    def decode_all(self, contents: list[Any]) -> list[Any]:
+        """The values of all contents of a list."""
         found: list[Any] = []
         try:
             for content in contents:
-                found.append(decode(content))
+                found.append(self.decode(content))
         except DamageError as damage:
-            raise damage.inside("", len(found)) from None
+            raise damage.inside(f"[{len(found)}]") from None
         return found
 
-    return decode_all
 
+class PlainCodec(Codec):
+    """For values of a type that JSON has, too.
 
-def decode_present(
-    codec: Codec, contents: list[Any], absent: object, default: Any
-) -> list[Any]:
-    """The values of contents; where one is `absent`, the default."""
-    places = [n for n, content in enumerate(contents) if content is not absent]
-    try:
-        found = codec.decode_all([contents[place] for place in places])
-    except DamageError as damage:
-        raise damage.inside("", places[damage.item]) from None
-    values = [default] * len(contents)
-    for place, value in zip(places, found, strict=True):
-        values[place] = value
-    return values
+    are_right: tells whether all values of this type in a list are valid.
+    wanted: what they have to be, in words.
+    """
+
+    def __init__(
+        self, kind: type, are_right: Callable[[Sequence[Any]], bool], wanted: str
+    ) -> None:
+        super().__init__(lambda value: value, self._decoded)
+        self._kind = kind
+        self._are_right = are_right
+        self._wanted = wanted
+
+    def _decoded(self, content: Any) -> Any:
+        if type(content) is not self._kind or not self._are_right((content,)):
+            raise wrong(content, self._wanted)
+        return content
+
+    def decode_all(self, contents: list[Any]) -> list[Any]:
+        """All contents of a list, checked together: files have thousands of numbers,
+        and a call for each takes long."""
+        have_kind = set(map(type, contents)) <= {self._kind}
+        if contents and not (have_kind and self._are_right(contents)):
+            super().decode_all(contents)  # says which is wrong
+        return contents
 
 
 #: Contents whose values a codec remembers (see `remembering`).
@@ -139,54 +135,25 @@ def remembering(codec: Codec) -> Codec:
             known[key] = found
         return known[key]
 
-    return Codec(codec.encode, one_by_one(decode))
-
-
-def of_plain(are_right: Callable[[list[Any]], bool], wanted: str) -> Codec:
-    """For values of a type that JSON has, too.
-
-    are_right: tells whether all contents of a list are valid.
-    wanted: what they have to be, in words.
-    """
-
-    def decode_all(contents: list[Any]) -> list[Any]:
-        if contents and not are_right(contents):
-            for item, content in enumerate(contents):
-                if not are_right([content]):
-                    raise wrong(content, wanted, item)
-        return contents
-
-    return Codec(lambda value: value, decode_all)
-
-
-def have_type(kind: type, contents: list[Any]) -> bool:
-    """Whether all contents are of exactly this type."""
-    return set(map(type, contents)) == {kind}
+    return Codec(codec.encode, decode)
 
 
 def of_numbers(least: int, end: int, wanted: str) -> Codec:
     """For whole numbers from `least` on, below `end`."""
-    return of_plain(
-        lambda contents: (
-            have_type(int, contents) and least <= min(contents) and max(contents) < end
-        ),
-        wanted,
-    )
+    return PlainCodec(int, lambda n: least <= min(n) and max(n) < end, wanted)
 
 
 def of_choices(choices: tuple[str, ...]) -> Codec:
     """For one of a few texts."""
-    return of_plain(
-        lambda contents: have_type(str, contents) and set(contents) <= {*choices},
-        f"one of {', '.join(map(repr, choices))}",
-    )
+    wanted = f"one of {', '.join(map(repr, choices))}"
+    return PlainCodec(str, frozenset(choices).issuperset, wanted)
 
 
 def or_none(inner: Codec) -> Codec:
     """For a value that may be missing: null."""
     return Codec(
         lambda value: None if value is None else inner.encode(value),
-        lambda contents: decode_present(inner, contents, None, None),
+        lambda content: None if content is None else inner.decode(content),
     )
 
 
@@ -196,27 +163,21 @@ def of_lists(item: Codec) -> Codec:
     def decode(content: Any) -> tuple[Any, ...]:
         if type(content) is not list:
             raise wrong(content, "a list")
-        try:
-            return tuple(item.decode_all(content))
-        except DamageError as damage:
-            raise damage.inside(f"[{damage.item}]") from None
+        return tuple(item.decode_all(content))
 
-    return Codec(
-        lambda value: [item.encode(each) for each in value], one_by_one(decode)
-    )
+    return Codec(lambda value: [item.encode(each) for each in value], decode)
 
 
 def of_maps(item: Codec) -> Codec:
     """For values of one type by name."""
 
     def decode(content: Any) -> dict[str, Any]:
-        names = list(checked_object(content))
-        try:
-            values = item.decode_all(list(content.values()))
-        except DamageError as damage:
-            raise damage.inside(f"[{short_repr(names[damage.item])}]") from None
-        return dict(zip(names, values, strict=True))
+        found: dict[str, Any] = {}
+        for name, held in checked_object(content).items():
+            try:
+                found[name] = item.decode(held)
+            except DamageError as damage:
+                raise damage.inside(f"[{short_repr(name)}]") from None
+        return found
 
-    return Codec(
-        lambda value: {k: item.encode(v) for k, v in value.items()}, one_by_one(decode)
-    )
+    return Codec(lambda value: {k: item.encode(v) for k, v in value.items()}, decode)

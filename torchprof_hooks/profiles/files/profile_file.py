@@ -60,7 +60,6 @@ from torchprof_hooks.profiles.files.cell_table import of_cells, without_all_but_
 from torchprof_hooks.profiles.files.codec import (
     Codec,
     of_maps,
-    one_by_one,
     remembering,
     wrong,
 )
@@ -225,8 +224,7 @@ def _of_outputs(schema: Schema) -> Codec:
         tensor = dict(zip(TensorType._fields, type_fields, strict=False))
         return {"kind": kind, "size_bytes": size_bytes, "tensor": tensor or None}
 
-    objects = one_by_one(with_names)
-    return Codec(encode, lambda contents: record.decode_all(objects(contents)))
+    return Codec(encode, lambda content: record.decode(with_names(content)))
 
 
 #: The codecs of everything in files.

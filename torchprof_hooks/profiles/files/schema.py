@@ -6,10 +6,10 @@ described in one place, where it is defined; nothing about it is said here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import MISSING, fields, is_dataclass
-from functools import cached_property, partial
-from itertools import repeat
+from collections.abc import Callable, Mapping, Set
+from dataclasses import MISSING, is_dataclass
+from functools import cached_property
+from inspect import signature
 from types import NoneType, UnionType
 from typing import (
     Annotated,
@@ -25,15 +25,12 @@ from typing import (
 from torchprof_hooks.profiles.files.codec import (
     Codec,
     DamageError,
+    PlainCodec,
     checked_object,
-    decode_present,
-    have_type,
     of_choices,
     of_lists,
     of_maps,
     of_numbers,
-    of_plain,
-    one_by_one,
     or_none,
     short_repr,
 )
@@ -57,33 +54,27 @@ class Record(Codec):
 
     def __init__(self, schema: Schema, kind: Any) -> None:
         super().__init__(self._encoded, self._decoded)
-        self._kind = kind
+        self.kind = kind
         self._schema = schema
+        self._has_promise = hasattr(kind, "broken_promise")
 
     @cached_property
     def fields(self) -> list[Field]:
         """The fields that may be in a file, in order."""
         # Not before it is needed: a record may have records of its own kind inside.
         found = []
-        for name, hint in get_type_hints(self._kind, include_extras=True).items():
+        arguments = signature(self.kind).parameters
+        for name, hint in get_type_hints(self.kind, include_extras=True).items():
             marks = hint.__metadata__ if get_origin(hint) is Annotated else ()
             if DERIVED not in marks:
-                default = self._defaults[name] if OPTIONAL in marks else MISSING
+                default = arguments[name].default if OPTIONAL in marks else MISSING
                 found.append(Field(name, self._schema.of(hint), default))
         return found
 
     @cached_property
-    def _defaults(self) -> dict[str, Any]:
-        """The defaults of all fields, in the order of the constructor's arguments."""
-        if not is_dataclass(self._kind):
-            defaults = self._kind._field_defaults
-            return {name: defaults.get(name, MISSING) for name in self._kind._fields}
-        return {
-            field.name: field.default
-            if field.default_factory is MISSING
-            else field.default_factory()
-            for field in fields(self._kind)
-        }
+    def names(self) -> Set[str]:
+        """The names of the fields."""
+        return {field.name for field in self.fields}
 
     def _encoded(self, value: Any) -> dict[str, Any]:
         content: dict[str, Any] = {}
@@ -93,33 +84,25 @@ class Record(Codec):
                 content[name] = codec.encode(held)
         return content
 
-    def _decoded(self, contents: list[Any]) -> list[Any]:
-        names = {field.name for field in self.fields}
-        one_by_one(lambda each: refuse_others(checked_object(each), names))(contents)
-        columns = {}
+    def _decoded(self, content: Any) -> Any:
+        refuse_others(checked_object(content), self.names)
+        values = {}
         for name, codec, default in self.fields:
-            column = [content.get(name, MISSING) for content in contents]
-            if default is MISSING and MISSING in column:
-                item = column.index(MISSING)
-                raise DamageError(f"has no field {name!r}", item=item)
-            try:
-                columns[name] = decode_present(codec, column, MISSING, default)
-            except DamageError as damage:
-                raise damage.inside(f".{name}", damage.item) from None
-        return self.made_of(columns, len(contents))
-
-    def made_of(self, columns: Mapping[str, Sequence[Any]], count: int) -> list[Any]:
-        """`count` records from columns of values; other fields have their default."""
-        arguments = (
-            columns[name] if name in columns else repeat(default, count)
-            for name, default in self._defaults.items()
-        )
-        found = list(map(self._kind, *arguments))
-        if hasattr(self._kind, "broken_promise"):
-            for item, made in enumerate(found):
-                if problem := made.broken_promise():
-                    raise DamageError(problem, item=item)
+            if name in content:
+                try:
+                    values[name] = codec.decode(content[name])
+                except DamageError as damage:
+                    raise damage.inside(f".{name}") from None
+            elif default is MISSING:
+                raise DamageError(f"has no field {name!r}")
+        found = self.kind(**values)  # other fields have their default
+        self.check(found)
         return found
+
+    def check(self, found: Any) -> None:
+        """Raise `DamageError` if the values of a record are wrong, taken together."""
+        if self._has_promise and (problem := found.broken_promise()):
+            raise DamageError(problem)
 
 
 def refuse_others(content: Mapping[str, Any], names: Set[str]) -> None:
@@ -137,8 +120,8 @@ class Schema:
     def __init__(self, special: Mapping[Any, Callable[[Schema], Codec]]) -> None:
         self._special = special
         self._codecs: dict[Any, Codec] = {
-            str: of_plain(partial(have_type, str), "a text"),
-            bool: of_plain(partial(have_type, bool), "true or false"),
+            str: PlainCodec(str, lambda _: True, "a text"),
+            bool: PlainCodec(bool, lambda _: True, "true or false"),
         }
 
     def of(self, hint: Any) -> Codec:
