@@ -31,17 +31,6 @@ _DEEPEST: Final = 10_000
 _NAMES: Final = "names"
 #: The fields that say which cells these are.
 _KEY_FIELDS: Final = (_NAMES, "path", "phase")
-#: Fields that are not about times.
-_NOT_TIMES: Final = {
-    *("flops", "used_bytes", "acquired_bytes", "retained_bytes", "peak_bytes"),
-    *("traffic_calls", "read_bytes", "written_bytes"),
-}
-
-
-def without_all_but_times(content: dict[str, Any]) -> None:
-    """Take what is not about times out of a table that has not been decoded."""
-    for name in _NOT_TIMES & content.keys():
-        del content[name]
 
 
 def of_cells(schema: Schema) -> Codec:

@@ -49,14 +49,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from torchprof_hooks.profiles.cells import CellKey
 from torchprof_hooks.profiles.errors import ProfileFileError
-from torchprof_hooks.profiles.files.cell_table import of_cells, without_all_but_times
+from torchprof_hooks.profiles.files.cell_table import of_cells
 from torchprof_hooks.profiles.files.codec import (
     Codec,
     of_maps,
@@ -111,33 +110,25 @@ def load_program(
     content = _read(path)
     if _PROGRAM not in content:
         raise ProfileFileError(f"{path} is not the profile of a whole program")
-    program = content.pop(_PROGRAM)
+    found = _program(kind, path, content)
+    del content[_PROGRAM]
     _decoded(whole, path, content)  # damage in the rest of the file is told, too
-    return _program(kind, path, program, content)
+    return found
 
 
-def load_most(
+def load_any(
     program: type[ProgramProfile], profile: type[Profile], path: str | Path
 ) -> ProgramProfile | Profile:
     """The profile of a whole program, if the file has one; otherwise the profile. Only
-    what is returned is checked. Of a program with later steps, the cells of the first
-    one, half of a file, are left out; of all other cells, what is not about times.
+    what is returned is checked.
 
     Raises: as `load`.
     """
     content = _read(path)
-    if _PROGRAM not in content:
-        found: Profile = _decoded(profile, path, content)
-        return found
-    whole = content[_PROGRAM]
-    with suppress(KeyError, TypeError, AttributeError):  # the codec says what it is
-        strata = whole["strata"]
-        if any(strata[name]["profile"]["steps"] for name in ("modules", "phases")):
-            nothing = SCHEMA.of(Mapping[CellKey, Totals]).encode({})
-            strata["warm_up"]["profile"].update(cells=nothing, modules={}, wall_ns=0)
-        for stratum in strata.values():
-            without_all_but_times(stratum["profile"]["cells"])
-    return _program(program, path, whole, content)
+    if _PROGRAM in content:
+        return _program(program, path, content)
+    found: Profile = _decoded(profile, path, content)
+    return found
 
 
 def provenance_of(path: str | Path) -> Processes:
@@ -190,9 +181,9 @@ def _read(path: str | Path) -> dict[str, Any]:
 
 
 def _program(
-    kind: type[ProgramProfile], path: str | Path, program: Any, content: dict[str, Any]
+    kind: type[ProgramProfile], path: str | Path, content: dict[str, Any]
 ) -> ProgramProfile:
-    found: ProgramProfile = _decoded(kind, path, program)
+    found: ProgramProfile = _decoded(kind, path, content[_PROGRAM])
     return replace(found, provenance=_processes(path, content))
 
 

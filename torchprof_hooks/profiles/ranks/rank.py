@@ -77,7 +77,7 @@ def read_rank(path: Path) -> Rank:
         ProfileFileError: the file is no profile, or does not say of which rank.
         OSError: it cannot be read.
     """
-    found = profile_file.load_most(ProgramProfile, Profile, path)
+    found = profile_file.load_any(ProgramProfile, Profile, path)
     if isinstance(found, Profile):
         count = found.steps - found.first.steps or found.steps
         return rank_of(path.name, found.provenance, loop_of(found), count, found.steps)
