@@ -84,7 +84,7 @@ def buckets(durations_ns: Iterable[int]) -> tuple[Bucket, ...]:
 def as_rank(profile: Profile, steps: int = STEPS) -> Rank:
     number = profile.provenance[0].rank
     name = f"profile-rank{number}.json"
-    return rank_of(name, profile.provenance, loop_of(profile), steps)
+    return rank_of(name, loop_of(profile), steps, steps)
 
 
 def ranks_of(works: Sequence[Work], jitter_ms: float = 0.0) -> Ranks:

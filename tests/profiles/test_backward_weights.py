@@ -97,8 +97,6 @@ def test_backward_is_that_of_the_module_that_ran(
     assert backward_of(found)[PASSES] == (calls_of_passes, passes_ns)
     assert found.wall_ns == strata.whole.wall_ns
     assert found.wall_ns == sum(totals.self_ns for totals in found.cells.values())
-    division = strata.division(of_functions=of_functions)
-    assert division.own_ns == {key: t.self_ns for key, t in found.cells.items()}
 
 
 def test_where_calls_are_not_known_it_is_that_of_the_steps_looked_into() -> None:

@@ -163,17 +163,6 @@ def test_estimates_add_up_to_the_time_of_all_steps(of_functions: bool) -> None:
     assert without.wall_ns == pytest.approx(estimate.wall_ns - 1000, abs=5)
 
 
-@pytest.mark.parametrize("of_functions", [False, True])
-@pytest.mark.parametrize(
-    "strata", [STRATA, Strata(phases=PHASES), Strata(modules=MODULES, phases=PHASES)]
-)
-def test_own_times_alone_are_the_same(strata: Strata, of_functions: bool) -> None:
-    """Without all else that is known of cells: ranks are compared by them."""
-    cells = strata.estimate(of_functions=of_functions, warm_up=False).cells
-    own_ns = strata.division(of_functions=of_functions).own_ns
-    assert own_ns == {key: totals.self_ns for key, totals in cells.items()}
-
-
 def test_modules_of_all_steps() -> None:
     estimate = STRATA.estimate(of_functions=False, warm_up=False)
     # forward of 11 steps: 800 + 200 + 120, divided 1 to 4

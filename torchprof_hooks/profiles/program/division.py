@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, reduce
+from functools import reduce
 from typing import Final
 
 from torchprof_hooks.profiles.cells import (
@@ -14,8 +14,8 @@ from torchprof_hooks.profiles.cells import (
     add_cell,
     outermost,
     own_times,
+    sum_of_own_ns,
 )
-from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import (
     BACKWARD_NAME,
     BACKWARD_PHASES,
@@ -43,8 +43,7 @@ class Division:
     them; inside of a part, it is divided as in the steps that were looked into. Both
     are without the time that measuring took.
 
-    parts: the profiles of all steps. They are merged only on demand: to compare a
-        thousand ranks, their sums are enough.
+    parts: the profiles of all steps.
     seen: the profile of the steps that were looked into; it is among the parts.
     ratio: how many steps there are for each that was looked into.
     weights: see `backward_weights`; {} if calls are not known in all steps.
@@ -58,63 +57,54 @@ class Division:
         weights: Mapping[str, float],
     ) -> None:
         self._parts = parts
-        self._seen = seen
+        self._seen = seen.corrected()
         self._ratio = ratio
         self._weights = weights
-        self._measured = own_times(seen.cells)
-        self._infos = {PROFILER_NAME: ModuleInfo(kind="profiler"), **seen.modules}
-        self._groups = {key: self._group(key) for key in self._measured}
+        self._infos = self._seen.modules
+        self._groups = {key: self._group(key) for key in self._seen.cells}
         self._wanted = self._part_times()
         self._factors, self._shares = self._find_factors()
 
-    @cached_property
-    def own_ns(self) -> Mapping[CellKey, int]:
-        """The own times of cells. They add up to the wall time of all steps."""
-        times: dict[CellKey, int] = {}
-        lost: defaultdict[Part, float] = defaultdict(float)  # by rounding
-        for key, own_ns in self._measured.items():
-            group = self._groups[key]
-            if group in self._factors:
-                exact = own_ns * self._weight(key) * self._factors[group]
-                times[key] = round(exact + lost[group[0]])
-                lost[group[0]] += exact - times[key]
-        self._add_rounding(times)
-        for key, totals in self._seen_as_a_whole.items():
-            times[key] = times.get(key, 0) + totals.self_ns
-        return times
-
     def profile(self) -> Profile:
-        """The estimate with calls and all else that is known of cells. Calls inside of
-        a part are scaled like the calls of the part itself."""
-        pattern = self._seen.corrected()
-        cells: dict[CellKey, Totals] = {}
-        for key, totals in pattern.cells.items():
-            group = self._groups[key]
-            if group in self._factors:
-                weight = self._weight(key)
-                share = weight * self._shares[group[0]]
-                cells[key] = scaled(totals, weight * self._factors[group], share)
-        for key, totals in self._seen_as_a_whole.items():
+        """The estimate. Calls inside of a part are scaled like the calls of the part
+        itself. Own times add up to the wall time of all steps."""
+        cells = self._divided()
+        for key, totals in self._seen_as_a_whole().items():
             add_cell(cells, key, totals)
-        for key, own_ns in self.own_ns.items():
-            if cells[key].self_ns != own_ns:  # rounded
-                cells[key] = replace(cells[key], self_ns=own_ns)
+        measured = reduce(Profile.merge, (replace(p, cells={}) for p in self._parts))
         return replace(
-            self.measured,
+            measured,
             cells=cells,
-            modules=self.modules,
-            wall_ns=sum(self.own_ns.values()),
+            modules={**measured.modules, **UNSAMPLED_INFOS, **self._infos},
+            wall_ns=sum_of_own_ns(cells),
         )
 
-    @cached_property
-    def measured(self) -> Profile:
-        """What was measured in all steps, without cells."""
-        return reduce(Profile.merge, (replace(p, cells={}) for p in self._parts))
-
-    @cached_property
-    def modules(self) -> Infos:
-        """Descriptions of the names in cells."""
-        return {**self.measured.modules, **UNSAMPLED_INFOS, **self._infos}
+    def _divided(self) -> dict[CellKey, Totals]:
+        """The cells of parts that were looked into. The times of each part add up to
+        that of the part, to the nanosecond: what rounding loses goes to the next cell,
+        and the last of it to the largest."""
+        cells: dict[CellKey, Totals] = {}
+        lost: defaultdict[Part, float] = defaultdict(float)
+        largest: dict[Part, CellKey] = {}
+        missing = Counter(self._wanted)
+        for key, totals in self._seen.cells.items():
+            group = part, _ = self._groups[key]
+            if group not in self._factors:
+                continue
+            weight = self._weight(key)
+            time = weight * self._factors[group]
+            exact = totals.self_ns * time + lost[part]
+            own_ns = round(exact)
+            lost[part] = exact - own_ns
+            missing[part] -= own_ns
+            cells[key] = _with_own(
+                scaled(totals, time, weight * self._shares[part]), own_ns
+            )
+            if own_ns > cells[largest.setdefault(part, key)].self_ns:
+                largest[part] = key
+        for part, key in largest.items():
+            cells[key] = _with_own(cells[key], cells[key].self_ns + missing[part])
+        return cells
 
     def _part_times(self) -> Counter[Part]:
         """Time of each part in all steps."""
@@ -137,8 +127,8 @@ class Division:
     def _find_factors(self) -> tuple[dict[_Group, float], dict[Part, float]]:
         """Factors for times (see `_time_factors`), and for the calls of parts."""
         found: defaultdict[_Group, float] = defaultdict(float)
-        for key, own_ns in self._measured.items():
-            found[self._groups[key]] += own_ns * self._weight(key)
+        for key, totals in self._seen.cells.items():
+            found[self._groups[key]] += totals.self_ns * self._weight(key)
         shares = {part: self._share_of_calls(part) for part, _ in found}
         factors: dict[_Group, float] = {}
         for part, share in shares.items():
@@ -155,20 +145,6 @@ class Division:
         whole = sum(outermost(profile.cells, *part).calls for profile in self._parts)
         return whole / known if known else self._ratio
 
-    def _add_rounding(self, times: dict[CellKey, int]) -> None:
-        """Make the times of each part add up to that of the part, to the nanosecond, by
-        adding what rounding lost to the largest of them."""
-        largest: dict[Part, CellKey] = {}
-        missing = Counter(self._wanted)
-        for key, own_ns in times.items():
-            part, _ = self._groups[key]
-            missing[part] -= own_ns
-            if own_ns > times[largest.setdefault(part, key)]:
-                largest[part] = key
-        for part, key in largest.items():
-            times[key] += missing[part]
-
-    @cached_property
     def _seen_as_a_whole(self) -> Mapping[CellKey, Totals]:
         """Cells of parts that are in no step that was looked into."""
         found: dict[CellKey, Totals] = {}
@@ -187,6 +163,10 @@ class Division:
             key = _PROFILER[:1], _PROFILER[1]
             found[key] = Totals(self_ns=self._wanted[_PROFILER])
         return found
+
+
+def _with_own(totals: Totals, own_ns: int) -> Totals:
+    return totals if totals.self_ns == own_ns else replace(totals, self_ns=own_ns)
 
 
 def parts_of(profile: Profile) -> set[Part]:

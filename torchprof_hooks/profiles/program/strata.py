@@ -79,18 +79,11 @@ class Strata:
         were only counted are estimated first (see `imagined_by_nodes`, `imagined`).
         Inside of a part, time is divided as in the steps that were looked at closely
         enough, and calls are scaled like those of the part itself. Parts that are in
-        none of these steps are not divided.
+        none of these steps are not divided. What measuring took is on the row
+        "(profiler)".
 
         warm_up: whether to include the first step.
         """
-        estimated = self.division(of_functions=of_functions).profile()
-        if not warm_up:
-            return estimated
-        return estimated.merge(self.warm_up.profile.corrected())
-
-    def division(self, *, of_functions: bool) -> Division:
-        """The division behind `estimate`, without the first step; what measuring took
-        is on the row "(profiler)"."""
         close = [self.functions] if of_functions else self._close_enough()
         counted = self.counted._replace(profile=self._imagined())
         seen = _together(close)
@@ -101,7 +94,10 @@ class Strata:
         profiles = [each.profile for each in parts]
         knows_calls = self.counted.knows_calls or not self.counted.profile.wall_ns
         weights = backward_weights(seen.profile, profiles) if knows_calls else {}
-        return Division(profiles, seen.profile, ratio, weights)
+        estimated = Division(profiles, seen.profile, ratio, weights).profile()
+        if not warm_up:
+            return estimated
+        return estimated.merge(self.warm_up.profile.corrected())
 
     @property
     def steps_in_phases(self) -> int:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from torchprof_hooks.profiles.cells import CellKey, Infos
 from torchprof_hooks.profiles.errors import ProfileFileError
@@ -15,7 +15,7 @@ from torchprof_hooks.profiles.names import Phase
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.program.program_profile import ProgramProfile
 from torchprof_hooks.profiles.ranks.collectives import Collectives
-from torchprof_hooks.profiles.ranks.provenance import Processes, Provenance
+from torchprof_hooks.profiles.ranks.provenance import Provenance
 from torchprof_hooks.profiles.ranks.waits import Waits, waits_of
 from torchprof_hooks.profiles.step_times import StepTimes
 
@@ -57,18 +57,6 @@ class Rank:
         return frozenset(n for n in firsts if self.infos[n].kind == "module")
 
 
-class Loop(NamedTuple):
-    """What is compared of a rank: all its steps, or those after the first one.
-
-    measured: what is not estimated: collectives, and the times of steps.
-    own_ns: own times of cells.
-    """
-
-    measured: Profile
-    infos: Infos
-    own_ns: Mapping[CellKey, int]
-
-
 def read_rank(path: Path) -> Rank:
     """The rank whose file this is. Steps after the first one are compared, if there are
     any, and the first one is known apart.
@@ -79,53 +67,44 @@ def read_rank(path: Path) -> Rank:
     """
     found = profile_file.load_any(ProgramProfile, Profile, path)
     if isinstance(found, Profile):
-        count = found.steps - found.first.steps or found.steps
-        return rank_of(path.name, found.provenance, loop_of(found), count, found.steps)
+        loop = loop_of(found)
+        return rank_of(path.name, loop, loop.steps, found.steps)
     later, steps = found.step_times.later_steps, found.strata.training_steps
-    if not later:
-        loop = loop_of(found.strata.estimate(of_functions=False))
-        return rank_of(path.name, found.provenance, loop, 0, steps)
-    division = found.strata.division(of_functions=False)
-    loop = Loop(division.measured, division.modules, division.own_ns)
-    return rank_of(path.name, found.provenance, loop, later, steps)
+    loop = found.strata.estimate(of_functions=False, warm_up=not later)
+    loop = replace(loop, provenance=found.provenance)
+    return rank_of(path.name, loop, later, steps)
 
 
-def loop_of(profile: Profile) -> Loop:
+def loop_of(profile: Profile) -> Profile:
     """The steps of a profile after the first ones, or all if there are no others."""
-    own_ns = {key: totals.self_ns for key, totals in profile.cells.items()}
-    if profile.first.steps < profile.steps:
-        for key, totals in profile.first.cells.items():
-            own_ns[key] -= totals.self_ns
-    return Loop(profile, dict(profile.modules), own_ns)
+    return profile.loop if profile.first.steps < profile.steps else profile
 
 
-def rank_of(
-    name: str, provenance: Processes, loop: Loop, count: int, steps: int | None = None
-) -> Rank:
+def rank_of(name: str, loop: Profile, count: int, steps: int) -> Rank:
     """The rank of a loop, with times per step.
 
     name: of its file.
     count: how many steps the loop has.
-    steps: how many the run has, if it has more than the loop.
+    steps: how many the run has.
 
     Raises:
         ProfileFileError: the profile is of no rank, or of several.
     """
-    if not provenance:
+    if not loop.provenance:
         raise ProfileFileError(f"{name} does not say which rank it is of")
-    if len(provenance) > 1:
+    if len(loop.provenance) > 1:
         raise ProfileFileError(f"{name} is the sum of several")
-    count, steps = max(count, 1), count if steps is None else steps
-    cells = {key: own_ns / count for key, own_ns in loop.own_ns.items()}
+    count = max(count, 1)
+    cells = {key: totals.self_ns / count for key, totals in loop.cells.items()}
     return Rank(
         name,
-        provenance[0],
+        loop.provenance[0],
         steps,
-        sum(loop.own_ns.values()) / count,
+        loop.wall_ns / count,
         cells,
-        loop.infos,
-        _waits(loop.measured.step_times, cells),
-        loop.measured.collectives,
+        dict(loop.modules),
+        _waits(loop.step_times, cells),
+        loop.collectives,
     )
 
 
