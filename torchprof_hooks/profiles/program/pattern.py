@@ -1,4 +1,5 @@
-"""What steps that were looked into tell of others: all that happens in each step."""
+"""What steps that were looked into tell of others: all that happens in each step; and
+the time of which nothing is known, on a row of its own."""
 
 from __future__ import annotations
 
@@ -6,16 +7,44 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from torchprof_hooks.profiles.cells import CellKey, sum_of_own_ns
-from torchprof_hooks.profiles.names import OUTSIDE_NAME
+from torchprof_hooks.profiles.cells import (
+    CellKey,
+    Cells,
+    Infos,
+    add_cell,
+    sum_of_own_ns,
+)
+from torchprof_hooks.profiles.modules import ModuleInfo
+from torchprof_hooks.profiles.names import (
+    BACKWARD_NAME,
+    BACKWARD_PHASES,
+    ENGINE_NAME,
+    OUTSIDE_NAME,
+    PROFILER_NAME,
+    UNSAMPLED_NAME,
+)
 from torchprof_hooks.profiles.profile import Profile
-from torchprof_hooks.profiles.totals import Totals
+from torchprof_hooks.profiles.totals import NOTHING, Totals
+
+#: For time of which nothing is known.
+UNSAMPLED_INFOS: Final = {UNSAMPLED_NAME: ModuleInfo(kind="unsampled")}
+UNSEEN: Final[CellKey] = ((UNSAMPLED_NAME,), "outside")
 
 _OUTSIDE: Final[CellKey] = ((OUTSIDE_NAME,), "outside")
 #: Phases that differ from step to step.
 _OF_FEW_STEPS: Final = ("profiler", "compiling", "garbage")
 #: Phases that are known even in steps that were only counted.
 _FIXED: Final = ("profiler", "garbage")
+#: Phases that evaluation calls do not have.
+OF_TRAINING: Final = (
+    "backward",
+    "recompute",
+    "optimizer",
+    "waiting",
+    "communication",
+)
+#: Phases of a call, in a part of the program that was looked at as a whole.
+_INSIDE: Final = ("forward", *BACKWARD_PHASES)
 
 
 def usual(profile: Profile) -> dict[CellKey, Totals]:
@@ -54,6 +83,18 @@ def fixed_cells(profile: Profile) -> dict[CellKey, Totals]:
     return {key: t for key, t in cells if key[1] in _FIXED and t.self_ns}
 
 
+def share_in_training(cells: Cells, key: CellKey) -> float | None:
+    """How much of a cell belongs to training steps: of the calls of a module, as many
+    as had a backward. None if that is not known."""
+    path, phase = key
+    if phase in OF_TRAINING:
+        return 1.0
+    if phase != "forward" or not cells[key].calls:
+        return None
+    backward = cells.get((path, "backward"), NOTHING)
+    return min(backward.calls / cells[key].calls, 1.0)
+
+
 def scaled(totals: Totals, time: float, calls: float) -> Totals:
     """Totals of `calls` times as many calls, which took `time` times as long together.
     How far calls differ from their mean stays the same, in relation to the mean."""
@@ -77,7 +118,24 @@ def scaled(totals: Totals, time: float, calls: float) -> Totals:
     )
 
 
-def cut(cells: Mapping[CellKey, Totals], most_ns: int) -> dict[CellKey, Totals]:
+def with_rest(counted: Profile, cells: dict[CellKey, Totals], infos: Infos) -> Profile:
+    """`counted` with these cells and descriptions. What they lack of its wall time is
+    booked as not looked into, to the nanosecond."""
+    rest_ns = counted.wall_ns - sum_of_own_ns(cells)
+    largest = max(cells, key=lambda key: cells[key].self_ns, default=UNSEEN)
+    if cells and rest_ns < -min(len(cells), cells[largest].self_ns):
+        cells = _cut(cells, counted.wall_ns)
+        rest_ns = counted.wall_ns - sum_of_own_ns(cells)
+    key = largest if rest_ns <= len(cells) else UNSEEN  # rounded
+    known = cells.get(key, NOTHING)
+    cells[key] = replace(known, self_ns=known.self_ns + rest_ns)
+    modules = {**counted.modules, **infos, **UNSAMPLED_INFOS}
+    if any(path == (PROFILER_NAME,) for path, _ in cells):
+        modules[PROFILER_NAME] = ModuleInfo(kind="profiler")
+    return replace(counted, cells=cells, modules=modules)
+
+
+def _cut(cells: Mapping[CellKey, Totals], most_ns: int) -> dict[CellKey, Totals]:
     """Cells whose times, which are too long together, are cut to `most_ns` in sum, in
     the same proportions."""
     all_ns = sum_of_own_ns(cells)
@@ -85,3 +143,20 @@ def cut(cells: Mapping[CellKey, Totals], most_ns: int) -> dict[CellKey, Totals]:
         key: replace(totals, self_ns=totals.self_ns * most_ns // all_ns)
         for key, totals in cells.items()
     }
+
+
+def not_looked_into(profile: Profile) -> Profile:
+    """The same profile with the time inside of modules and of backward on a row of its
+    own. Calls stay where they are."""
+    cells: dict[CellKey, Totals] = {}
+
+    for (path, phase), totals in profile.cells.items():
+        if phase not in _INSIDE:
+            add_cell(cells, (path, phase), totals)
+            continue
+        around = path[:-1] if path[-1] in (BACKWARD_NAME, ENGINE_NAME) else path
+        add_cell(cells, (path, phase), totals.without_time())
+        inside = (*around, UNSAMPLED_NAME)
+        add_cell(cells, (inside, phase), totals.without_calls())
+    infos = {**profile.modules, **UNSAMPLED_INFOS}
+    return replace(profile, cells=cells, modules=infos)

@@ -10,15 +10,21 @@ from typing import Annotated, Final
 
 from torchprof_hooks.profiles.files.fields import OPTIONAL
 from torchprof_hooks.profiles.profile import Profile
-from torchprof_hooks.profiles.program.backward_weights import backward_weights
-from torchprof_hooks.profiles.program.division import Division, Part, parts_of
-from torchprof_hooks.profiles.program.pattern import usual, usual_ns
-from torchprof_hooks.profiles.program.steps_by_nodes import imagined_by_nodes
-from torchprof_hooks.profiles.program.stratum import Stratum
-from torchprof_hooks.profiles.program.unseen_steps import (
-    imagined,
-    not_looked_into,
+from torchprof_hooks.profiles.program.division import (
+    Division,
+    Part,
+    backward_weights,
+    parts_of,
 )
+from torchprof_hooks.profiles.program.pattern import (
+    fixed_cells,
+    not_looked_into,
+    usual,
+    usual_ns,
+    with_rest,
+)
+from torchprof_hooks.profiles.program.stratum import Stratum
+from torchprof_hooks.profiles.program.unseen_steps import imagined, imagined_by_nodes
 from torchprof_hooks.profiles.step_times import StepTimes
 
 _NO_STEPS: Final = Stratum()
@@ -144,7 +150,7 @@ class Strata:
             is_coarse = stratum is self.phases or stratum is self.disturbed
             found = stratum.profile
             if stratum is self.counted and found.wall_ns:
-                yield imagined(stratum, Profile())
+                yield with_rest(found, fixed_cells(found), {})
             else:
                 yield not_looked_into(found) if is_coarse else found
 

@@ -1,51 +1,36 @@
-"""Steps that were not looked into: their time is on a row of its own, or is estimated
-by steps that were measured."""
+"""Steps of which only the end was seen, estimated by steps that were looked into: by
+the nodes of autograd that were made in them, or by their time."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final, NamedTuple
 
-from torchprof_hooks.profiles.cells import CellKey, Infos, add_cell, sum_of_own_ns
-from torchprof_hooks.profiles.modules import ModuleInfo
-from torchprof_hooks.profiles.names import (
-    BACKWARD_NAME,
-    BACKWARD_PHASES,
-    ENGINE_NAME,
-    PROFILER_NAME,
-    UNSAMPLED_NAME,
-)
+from torchprof_hooks.profiles.cells import CellKey, sum_of_own_ns
+from torchprof_hooks.profiles.names import Phase
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.program.pattern import (
-    cut,
+    OF_TRAINING,
     fixed_cells,
     ns_of_few_steps,
-    scaled,
+    share_in_training,
     usual,
     usual_ns,
+    with_rest,
 )
-from torchprof_hooks.profiles.program.stratum import Stratum
-from torchprof_hooks.profiles.program.timed_phases import TimedPhases
+from torchprof_hooks.profiles.program.stratum import Stratum, TimedPhases
 from torchprof_hooks.profiles.step_times import StepTimes
-from torchprof_hooks.profiles.totals import NOTHING, Totals
+from torchprof_hooks.profiles.totals import Totals
 
-#: For time of which nothing is known.
-UNSAMPLED_INFOS: Final = {UNSAMPLED_NAME: ModuleInfo(kind="unsampled")}
-UNSEEN: Final[CellKey] = ((UNSAMPLED_NAME,), "outside")
-
-#: Phases that evaluation calls do not have.
-_OF_TRAINING: Final = (
-    "backward",
-    "recompute",
-    "optimizer",
-    "waiting",
-    "communication",
-)
 #: Steps that take this many times as long as the longest measured one are not estimated
 #: by measured steps.
-MUCH_LONGER: Final = 2
-#: Phases of a call, in a part of the program that was looked at as a whole.
-_INSIDE: Final = ("forward", *BACKWARD_PHASES)
+_MUCH_LONGER: Final = 2
+#: Up to this time of the program per node, calling functions is what takes time, and in
+#: all steps as many calls come to a node. Above it, the work inside of functions does,
+#: which depends on their inputs.
+_SHORT_NS: Final = 100_000
+#: How much slower, or faster, a machine can be in the mean of all steps than around
+#: those that were seen. If the difference is larger, it is other work of the program.
+_MOST_SLOWER: Final = 1.5
 
 
 class _Known(NamedTuple):
@@ -108,21 +93,69 @@ def imagined(counted: Stratum, seen: Profile) -> Profile:
     """
     pattern = usual(seen.corrected())
     pattern_ns = sum_of_own_ns(pattern)
-    cells = fixed_cells(counted.profile)
-    fixed_ns = sum_of_own_ns(cells)
+    fixed = fixed_cells(counted.profile)
     counted_times = counted.profile.step_times
     found = _known(counted_times, seen.step_times)
     if counted.is_unwatched and seen.step_times.evaluations:
         found = found.with_evaluations_in(counted_times)
-    found = found.without(fixed_ns)
-    if pattern_ns and found.all_ns:
-        known = _known(seen.step_times).without(ns_of_few_steps(seen))
-        overhead_ns = usual_ns(seen) - pattern_ns
-        share = _share_of_training(usual(seen), known, overhead_ns)
-        timed = TimedPhases(counted, pattern)
-        cells.update(_like(pattern, share * pattern_ns, found, known, timed))
-        cells.update(timed.watched)
-    return with_rest(counted.profile, cells, seen.modules)
+    found = found.without(sum_of_own_ns(fixed))
+    if not pattern_ns or not found.all_ns:
+        return with_rest(counted.profile, fixed, seen.modules)
+    known = _known(seen.step_times).without(ns_of_few_steps(seen))
+    overhead_ns = usual_ns(seen) - pattern_ns
+    share = _share_of_training(usual(seen), known, overhead_ns)
+    timed = TimedPhases(counted, pattern)
+    factors = _factors(pattern, share * pattern_ns, found, known, timed)
+    return timed.imagined(factors, seen.modules)
+
+
+def imagined_by_nodes(counted: Stratum, seen: Stratum) -> Profile | None:
+    """The profile of training steps that were only counted, estimated by nodes: each is
+    taken to cost as much time in modules, backward, optimizers and so on as in the
+    steps that were seen; or more, if nodes took longer than around these. Phases that
+    were timed, and calls that were watched, keep their own times. Of the time that is
+    left, up to twice as much as in the seen steps counts as outside of modules; of the
+    rest nothing is known.
+
+    So steps may have any number of calls, and it does not matter how much of the time
+    between calls measuring took, which is not known well where calls are short.
+
+    None where time does not go with nodes: see `imagined` for such steps.
+    """
+    if not (counted.is_of_training and seen.is_of_training):
+        return None
+    pattern = usual(seen.profile.corrected())
+    pattern_ns = sum_of_own_ns(pattern)
+    if not 0 < pattern_ns <= _SHORT_NS * seen.nodes:
+        return None
+    steps_ns = counted.profile.step_times.steps_ns
+    steps_ns -= sum_of_own_ns(fixed_cells(counted.profile))
+    calls = counted.nodes / seen.nodes
+    timed = TimedPhases(counted, pattern)
+    factors = timed.factors
+    # Where backward was timed in both, it tells how fast the machine was.
+    by_all = calls * _slower(steps_ns / calls, seen.unseen_ns)
+    factor = factors.get("backward", by_all)
+    inside_ns, outside_ns = float(timed.watched_ns), 0.0
+    for (_, phase), totals in pattern.items():
+        if phase == "outside":
+            outside_ns += factor * totals.self_ns
+        elif phase not in timed.watched_phases:
+            inside_ns += factors.get(phase, factor) * totals.self_ns
+    if inside_ns > steps_ns:  # the machine was slower where it was looked at
+        return None
+    rest_ns = min(steps_ns - inside_ns, _MUCH_LONGER * outside_ns)
+    times = {phase: factors.get(phase, factor) for _, phase in pattern}
+    if outside_ns:
+        times["outside"] = factor * rest_ns / outside_ns
+    scales = {phase: (time, calls) for phase, time in times.items()}
+    return timed.imagined(scales, seen.profile.modules)
+
+
+def _slower(took_ns: float, unseen_ns: int) -> float:
+    """How much slower the machine was. Both times are for the same number of nodes."""
+    slower = took_ns / unseen_ns if unseen_ns else 1.0
+    return slower if 1 / _MOST_SLOWER < slower < _MOST_SLOWER else 1.0
 
 
 def _share_of_training(
@@ -133,7 +166,7 @@ def _share_of_training(
     """
     in_training_ns = of_known_ns = 0.0
     for key, totals in cells.items():
-        share = _share_in_training(cells, key)
+        share = share_in_training(cells, key)
         if share is not None:
             of_known_ns += totals.overhead_ns
             in_training_ns += share * totals.overhead_ns
@@ -142,18 +175,6 @@ def _share_of_training(
     overhead_ns = min(overhead_ns, 9 * all_ns // 10)
     steps_ns = known.steps_ns - overhead_share * overhead_ns
     return min(max(steps_ns, 0.0) / (all_ns - overhead_ns), 1.0)
-
-
-def _share_in_training(cells: dict[CellKey, Totals], key: CellKey) -> float | None:
-    """How much of a cell belongs to training steps: of the calls of a module, as many
-    as had a backward. None if that is not known."""
-    path, phase = key
-    if phase in _OF_TRAINING:
-        return 1.0
-    if phase != "forward" or not cells[key].calls:
-        return None
-    backward = cells.get((path, "backward"), NOTHING)
-    return min(backward.calls / cells[key].calls, 1.0)
 
 
 def _known(times: StepTimes, others: StepTimes | None = None) -> _Known:
@@ -165,7 +186,7 @@ def _known(times: StepTimes, others: StepTimes | None = None) -> _Known:
         )
     longest_ns = max((b.total_ns / b.steps for b in others.later), default=0.0)
     longest_ns = max(longest_ns, others.first_mean_ns)
-    like = [b for b in times.later if b.total_ns <= MUCH_LONGER * longest_ns * b.steps]
+    like = [b for b in times.later if b.total_ns <= _MUCH_LONGER * longest_ns * b.steps]
     steps = sum(bucket.steps for bucket in like)
     evaluations = times.evaluations if others.evaluations else 0
     return _Known(
@@ -177,17 +198,18 @@ def _known(times: StepTimes, others: StepTimes | None = None) -> _Known:
     )
 
 
-def _like(
+def _factors(
     pattern: dict[CellKey, Totals],
     training_ns: float,
     found: _Known,
     seen: _Known,
     timed: TimedPhases,
-) -> dict[CellKey, Totals]:
-    """The pattern scaled from `seen` to `found`; training_ns: of its training steps."""
+) -> dict[Phase, tuple[float, float]]:
+    """Factors for the times and calls of each phase, from `seen` to `found`;
+    training_ns: of the training steps of the pattern."""
     # Training took at least the cells that are its own.
     least_ns = sum(
-        (_share_in_training(pattern, key) or 0) * totals.self_ns
+        (share_in_training(pattern, key) or 0) * totals.self_ns
         for key, totals in pattern.items()
     )
     training = found.steps_ns / max(training_ns, least_ns, 1)
@@ -197,51 +219,16 @@ def _like(
     untimed_ns = others_ns = 0
     for (_, phase), totals in pattern.items():
         if phase not in (*timed.factors, *timed.watched_phases):
-            untimed_ns += (phase in _OF_TRAINING) * totals.self_ns
-            others_ns += (phase not in _OF_TRAINING) * totals.self_ns
+            untimed_ns += (phase in OF_TRAINING) * totals.self_ns
+            others_ns += (phase not in OF_TRAINING) * totals.self_ns
     training = min(training, rest_ns / max(untimed_ns, 1))
     rest_ns -= training * untimed_ns
     others = rest_ns / others_ns if others_ns else 0.0
     calls = found.share_of(seen)
     of_steps = found.steps / seen.steps if seen.steps else 0.0
     return {
-        key: scaled(totals, timed.factors.get(key[1], training), of_steps)
-        if key[1] in _OF_TRAINING
-        else scaled(totals, others, calls or others)
-        for key, totals in pattern.items()
-        if key[1] not in timed.watched_phases
+        phase: (timed.factors.get(phase, training), of_steps)
+        if phase in OF_TRAINING
+        else (others, calls or others)
+        for _, phase in pattern
     }
-
-
-def with_rest(counted: Profile, cells: dict[CellKey, Totals], infos: Infos) -> Profile:
-    """`counted` with these cells and descriptions. What they lack of its wall time is
-    booked as not looked into, to the nanosecond."""
-    rest_ns = counted.wall_ns - sum_of_own_ns(cells)
-    largest = max(cells, key=lambda key: cells[key].self_ns, default=UNSEEN)
-    if cells and rest_ns < -min(len(cells), cells[largest].self_ns):
-        cells = cut(cells, counted.wall_ns)
-        rest_ns = counted.wall_ns - sum_of_own_ns(cells)
-    key = largest if rest_ns <= len(cells) else UNSEEN  # rounded
-    known = cells.get(key, NOTHING)
-    cells[key] = replace(known, self_ns=known.self_ns + rest_ns)
-    modules = {**counted.modules, **infos, **UNSAMPLED_INFOS}
-    if any(path == (PROFILER_NAME,) for path, _ in cells):
-        modules[PROFILER_NAME] = ModuleInfo(kind="profiler")
-    return replace(counted, cells=cells, modules=modules)
-
-
-def not_looked_into(profile: Profile) -> Profile:
-    """The same profile with the time inside of modules and of backward on a row of its
-    own. Calls stay where they are."""
-    cells: dict[CellKey, Totals] = {}
-
-    for (path, phase), totals in profile.cells.items():
-        if phase not in _INSIDE:
-            add_cell(cells, (path, phase), totals)
-            continue
-        around = path[:-1] if path[-1] in (BACKWARD_NAME, ENGINE_NAME) else path
-        add_cell(cells, (path, phase), totals.without_time())
-        inside = (*around, UNSAMPLED_NAME)
-        add_cell(cells, (inside, phase), totals.without_calls())
-    infos = {**profile.modules, **UNSAMPLED_INFOS}
-    return replace(profile, cells=cells, modules=infos)

@@ -10,8 +10,8 @@ from typing import Final
 from torchprof_hooks.profiles.cells import outermost
 from torchprof_hooks.profiles.names import UNSAMPLED_NAME
 from torchprof_hooks.profiles.profile import Profile
+from torchprof_hooks.profiles.program.pattern import UNSEEN
 from torchprof_hooks.profiles.program.program_profile import ProgramProfile, part_of
-from torchprof_hooks.profiles.program.unseen_steps import UNSEEN
 from torchprof_hooks.reports.table import plural
 
 #: The title of a phase that has no title of its own begins so.
