@@ -29,23 +29,21 @@ if TYPE_CHECKING:
     )
     from torchprof_hooks.profiles.memory import MemorySummary, MemoryTotals
     from torchprof_hooks.profiles.modules import ModuleInfo
-    from torchprof_hooks.profiles.operations.roofline import Roofline
     from torchprof_hooks.profiles.operations.traffic import Traffic
     from torchprof_hooks.profiles.operations.utilisation import (
         Bandwidth,
         Peak,
+        Roofline,
         Utilisation,
     )
     from torchprof_hooks.profiles.parts import FirstSteps
     from torchprof_hooks.profiles.profile import Profile
     from torchprof_hooks.profiles.ranks.collectives import Collective
-    from torchprof_hooks.profiles.ranks.exchanged import RankCollective
     from torchprof_hooks.profiles.ranks.provenance import Coordinate, Provenance
-    from torchprof_hooks.profiles.ranks.rank import Rank
+    from torchprof_hooks.profiles.ranks.rank import Rank, Waits
     from torchprof_hooks.profiles.ranks.ranks import Ranks, StaleRank, load_ranks
-    from torchprof_hooks.profiles.ranks.skew import SkewRow
+    from torchprof_hooks.profiles.ranks.skew import RankCollective, SkewRow
     from torchprof_hooks.profiles.ranks.verdict import Reason, Verdict
-    from torchprof_hooks.profiles.ranks.waits import Waits
     from torchprof_hooks.profiles.rows import Row
     from torchprof_hooks.profiles.step_times import Bucket, StepTimes
     from torchprof_hooks.profiles.totals import Totals
@@ -145,20 +143,22 @@ _HOMES = {
     "profiles.memory": ("MemorySummary", "MemoryTotals"),
     "profiles.modules": ("ModuleInfo",),
     "profiles.profile": ("Profile",),
-    "profiles.ranks.exchanged": ("RankCollective",),
     "profiles.ranks.provenance": ("Coordinate", "Provenance"),
-    "profiles.ranks.rank": ("Rank",),
+    "profiles.ranks.rank": ("Rank", "Waits"),
     "profiles.ranks.ranks": ("Ranks", "StaleRank", "load_ranks"),
-    "profiles.ranks.skew": ("SkewRow",),
+    "profiles.ranks.skew": ("RankCollective", "SkewRow"),
     "profiles.ranks.verdict": ("Reason", "Verdict"),
-    "profiles.ranks.waits": ("Waits",),
     "profiles.rows": ("Row",),
     "profiles.step_times": ("Bucket", "StepTimes"),
     "profiles.totals": ("Totals",),
     "profiles.tree": ("Node",),
-    "profiles.operations.roofline": ("Roofline",),
     "profiles.operations.traffic": ("Traffic",),
-    "profiles.operations.utilisation": ("Bandwidth", "Peak", "Utilisation"),
+    "profiles.operations.utilisation": (
+        "Bandwidth",
+        "Peak",
+        "Roofline",
+        "Utilisation",
+    ),
     "program.startup": ("enable",),
     "registration": ("add_hook", "delete_hook"),
     "tracing.profiler_hook": ("ProfilerHook",),

@@ -12,8 +12,8 @@ from tests.helpers import hand_built, own
 from tests.ranks_of import USUAL, as_rank, of_rank, profile_of
 from torchprof_hooks import Profile
 from torchprof_hooks.profiles.ranks.collectives import BUCKETS_NAME, Collective, sum_of
-from torchprof_hooks.profiles.ranks.exchanged import exchanged
 from torchprof_hooks.profiles.ranks.ranks import Ranks, run_of
+from torchprof_hooks.profiles.ranks.skew import exchanged
 from torchprof_hooks.reports.export.rows import render_json
 from torchprof_hooks.reports.ranks.collectives import collective_lines
 from torchprof_hooks.reports.ranks.export import ranks_json

@@ -14,8 +14,10 @@ from torchprof_hooks import Peak, Profile
 from torchprof_hooks.profiles.program.compilation import CompilationSummary
 from torchprof_hooks.profiles.program.compile_stages import CompileStage
 from torchprof_hooks.profiles.program.program_facts import OptimizerFacts, ProgramFacts
-from torchprof_hooks.profiles.program.program_profile import ProgramProfile
-from torchprof_hooks.profiles.program.rates import ProgramRates
+from torchprof_hooks.profiles.program.program_profile import (
+    ProgramProfile,
+    ProgramRates,
+)
 from torchprof_hooks.profiles.program.strata import Strata
 from torchprof_hooks.profiles.trace.device_idle import DeviceIdle, DeviceUse, IdleRow
 from torchprof_hooks.profiles.trace.memory_replay import DeviceReplay, MemoryReplay

@@ -21,8 +21,10 @@ from torchprof_hooks.profiles.names import (
 )
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.program.pattern import scaled
-from torchprof_hooks.profiles.program.program_profile import ProgramProfile
-from torchprof_hooks.profiles.program.rates import ProgramRates
+from torchprof_hooks.profiles.program.program_profile import (
+    ProgramProfile,
+    ProgramRates,
+)
 from torchprof_hooks.profiles.program.strata import Strata
 from torchprof_hooks.profiles.program.stratum import Stratum
 from torchprof_hooks.profiles.program.unseen_steps import imagined

@@ -18,8 +18,10 @@ from torchprof_hooks.program.handover import complain
 if TYPE_CHECKING:  # not before they are needed: every program waits for these imports
     from torchprof_hooks.profiles.profile import Profile
     from torchprof_hooks.profiles.program.compilation import CompilationSummary
-    from torchprof_hooks.profiles.program.program_profile import ProgramProfile
-    from torchprof_hooks.profiles.program.rates import ProgramRates
+    from torchprof_hooks.profiles.program.program_profile import (
+        ProgramProfile,
+        ProgramRates,
+    )
 
 _NOTHING: Final = "torchprof_hooks: no module was called"
 _NOT_CHILDREN: Final = " (processes that a program starts are not measured)"
@@ -140,7 +142,7 @@ def rates_of(flags: Flags, looked_into: Profile) -> ProgramRates:
     """The peak and the items for rates, from the flags. Without a flag, the peak is
     that in the data sheet of the device that did most of the counted operations."""
     from torchprof_hooks.hooks.rates import checked_rates
-    from torchprof_hooks.profiles.program.rates import ProgramRates
+    from torchprof_hooks.profiles.program.program_profile import ProgramRates
 
     items = flags.items_per_step
     rates = checked_rates(flags.peak_flops or None, items, functions=True)

@@ -11,8 +11,8 @@ from torchprof_hooks.profiles.names import (
     MODULES_NAME,
     SortBy,
 )
-from torchprof_hooks.profiles.operations.roofline import Roofline, roofline_of
 from torchprof_hooks.profiles.operations.shape_ranges import with_ranges
+from torchprof_hooks.profiles.operations.utilisation import Roofline, roofline_of
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.rows import Row
 from torchprof_hooks.reports.flop_tree import peak_text

@@ -11,9 +11,8 @@ import pytest
 
 from tests.ranks_of import USUAL, of_rank, profile_of
 from torchprof_hooks.profiles.cells import CellKey
-from torchprof_hooks.profiles.ranks.rank import Rank
+from torchprof_hooks.profiles.ranks.rank import Rank, read_all
 from torchprof_hooks.profiles.ranks.ranks import run_of
-from torchprof_hooks.profiles.ranks.reading import read_all
 
 COUNT = 70
 
@@ -49,7 +48,7 @@ def test_one_process(paths: list[Path]) -> None:
 READS = """
 import json, os, resource, sys
 from pathlib import Path
-from torchprof_hooks.profiles.ranks import reading
+from torchprof_hooks.profiles.ranks import rank
 
 folder, limit = Path(sys.argv[1]), int(sys.argv[2])
 if limit:
@@ -58,7 +57,7 @@ if limit:
     resource.setrlimit(resource.RLIMIT_NOFILE, (free + limit, free + limit))
 forks = []
 os.register_at_fork(after_in_parent=lambda: forks.append(1))
-found = reading.read_all(sorted(folder.iterdir()), 2)
+found = rank.read_all(sorted(folder.iterdir()), 2)
 notes = [each for each in found if isinstance(each, str)]
 ranks = [each for each in found if not isinstance(each, str)]
 head = ("Net", "Net.head"), "forward"

@@ -23,8 +23,8 @@ from tests.ranks_of import (
 )
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import Phase
+from torchprof_hooks.profiles.ranks.rank import Waits, waits_of
 from torchprof_hooks.profiles.ranks.ranks import Ranks, run_of
-from torchprof_hooks.profiles.ranks.waits import Waits, waits_of
 from torchprof_hooks.profiles.step_times import Bucket
 
 SIZES = (2, 4, 8)

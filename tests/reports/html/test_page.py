@@ -28,8 +28,11 @@ from torchprof_hooks.profiles.rows import Row
 from torchprof_hooks.profiles.step_times import Bucket, StepTimes
 from torchprof_hooks.profiles.totals import Totals
 from torchprof_hooks.profiles.trace.device_idle import DeviceIdle, DeviceUse, IdleRow
-from torchprof_hooks.profiles.trace.memory_levels import Level
-from torchprof_hooks.profiles.trace.memory_replay import DeviceReplay, MemoryReplay
+from torchprof_hooks.profiles.trace.memory_replay import (
+    DeviceReplay,
+    Level,
+    MemoryReplay,
+)
 from torchprof_hooks.reports.html.page import profile_page, program_page
 
 MS = 10**6

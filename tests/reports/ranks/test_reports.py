@@ -13,8 +13,8 @@ import pytest
 
 from tests.ranks_of import BEGAN, SECOND, USUAL, as_rank, of_rank, profile_of, ranks_of
 from torchprof_hooks import load_ranks
+from torchprof_hooks.profiles.ranks.rank import Waits
 from torchprof_hooks.profiles.ranks.ranks import run_of
-from torchprof_hooks.profiles.ranks.waits import Waits
 from torchprof_hooks.program.file_tools import main
 from torchprof_hooks.reports.ranks.export import ranks_csv, ranks_json
 

@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from torchprof_hooks.profiles.files.codec import checked_object
+from torchprof_hooks.profiles.files.codec import checked_object, content_of, read_json
 from torchprof_hooks.profiles.files.fields import Count
-from torchprof_hooks.profiles.files.reading import content_of, read_json
 from torchprof_hooks.profiles.files.schema import Schema
 from torchprof_hooks.profiles.files.writing import replaced_file
 

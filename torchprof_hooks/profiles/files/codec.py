@@ -1,11 +1,17 @@
-"""Values as plain JSON types and back, checked on the way back."""
+"""Values as plain JSON types and back, checked on the way back; and files with one JSON
+object, which errors name."""
 
 from __future__ import annotations
 
+import json
 import marshal
 import reprlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Final
+
+from torchprof_hooks.profiles.errors import ProfileFileError
 
 _REPR: Final = reprlib.Repr()
 _REPR.maxstring = _REPR.maxother = _REPR.maxlong = 60
@@ -181,3 +187,32 @@ def of_maps(item: Codec) -> Codec:
         return found
 
     return Codec(lambda value: {k: item.encode(v) for k, v in value.items()}, decode)
+
+
+def read_json(path: str | Path) -> Any:
+    """The content of a file; it is not checked.
+
+    Raises:
+        ProfileFileError: it is not JSON.
+        OSError: it cannot be read.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+        return json.loads(text, object_pairs_hook=RepeatedFields.dict_of)
+    # A wrong encoding raises ValueError too; brackets without end, RecursionError.
+    except (ValueError, RecursionError) as error:
+        raise ProfileFileError(f"{path} is not a whole JSON file: {error}") from error
+
+
+@contextmanager
+def content_of(path: str | Path) -> Iterator[None]:
+    """In this block, errors in the content of a file become a `ProfileFileError` with
+    the path of the file."""
+    try:
+        yield
+    except DamageError as damage:
+        raise ProfileFileError(f"{path} is damaged: {damage}") from None
+    except RecursionError:
+        raise ProfileFileError(f"{path} is damaged: it is nested too deep") from None
+    except ValueError as error:
+        raise ProfileFileError(f"{path} {error}") from None

@@ -58,11 +58,12 @@ from torchprof_hooks.profiles.errors import ProfileFileError
 from torchprof_hooks.profiles.files.cell_table import of_cells
 from torchprof_hooks.profiles.files.codec import (
     Codec,
+    content_of,
     of_maps,
+    read_json,
     remembering,
     wrong,
 )
-from torchprof_hooks.profiles.files.reading import content_of, read_json
 from torchprof_hooks.profiles.files.schema import Record, Schema
 from torchprof_hooks.profiles.files.versions import HEADER, newest, settle_debts
 from torchprof_hooks.profiles.files.writing import replaced_file

@@ -6,21 +6,41 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 from torchprof_hooks.profiles.cells import sum_of_own_ns
 from torchprof_hooks.profiles.files.fields import DERIVED, OPTIONAL, Count
 from torchprof_hooks.profiles.names import Grouping, Phase
+from torchprof_hooks.profiles.operations.utilisation import Peak
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.program.compilation import CompilationSummary
 from torchprof_hooks.profiles.program.program_facts import ProgramFacts
-from torchprof_hooks.profiles.program.rates import NO_RATES, ProgramRates
 from torchprof_hooks.profiles.program.strata import Strata
 from torchprof_hooks.profiles.ranks.provenance import Processes
 from torchprof_hooks.profiles.rows import Row
 from torchprof_hooks.profiles.step_times import StepTimes
 from torchprof_hooks.profiles.trace.device_idle import DeviceIdle
 from torchprof_hooks.profiles.trace.memory_replay import MemoryReplay
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramRates:
+    """What the user, or the data sheet of the device, says about rates.
+
+    peak: the most operations per second that the device can do, None if unknown.
+    items_per_step: tokens, samples or the like, 0 if nobody said.
+    """
+
+    peak: Annotated[Peak | None, OPTIONAL] = None
+    items_per_step: Annotated[Count, OPTIONAL] = 0
+
+    def added(self, estimate: Profile) -> Profile:
+        """An estimate of all steps, as if functions had been measured, with rates."""
+        items = self.items_per_step * estimate.steps
+        return replace(estimate, peak=self.peak, items=items)
+
+
+NO_RATES: Final = ProgramRates()
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,15 @@ from typing import NamedTuple
 from torchprof_hooks.profiles.errors import ProfileFileError
 from torchprof_hooks.profiles.names import GROUPINGS, Grouping, check_grouping
 from torchprof_hooks.profiles.options import check_path
-from torchprof_hooks.profiles.ranks.exchanged import RankCollective, exchanged
 from torchprof_hooks.profiles.ranks.peers import peers
 from torchprof_hooks.profiles.ranks.provenance import Provenance
-from torchprof_hooks.profiles.ranks.rank import Rank
-from torchprof_hooks.profiles.ranks.reading import read_all
-from torchprof_hooks.profiles.ranks.skew import SkewRow, skew_rows
+from torchprof_hooks.profiles.ranks.rank import Rank, read_all
+from torchprof_hooks.profiles.ranks.skew import (
+    RankCollective,
+    SkewRow,
+    exchanged,
+    skew_rows,
+)
 from torchprof_hooks.profiles.ranks.verdict import Verdict, find_verdict
 from torchprof_hooks.profiles.reportable import ReportableRanks
 

@@ -8,8 +8,12 @@ from typing import Annotated, Final, NamedTuple
 
 from torchprof_hooks.profiles.files.fields import OPTIONAL, Count
 from torchprof_hooks.profiles.names import Phase
-from torchprof_hooks.profiles.trace.module_places import Place, Places
-from torchprof_hooks.profiles.trace.step_trace import DeviceActivity, StepTrace
+from torchprof_hooks.profiles.trace.step_trace import (
+    DeviceActivity,
+    Place,
+    Places,
+    StepTrace,
+)
 
 #: The host had launched the work already, and the device had not begun it: the latency
 #: of a launch, the gaps between the kernels of a graph, and what waits for another

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Final, Literal, NamedTuple
 
@@ -79,6 +80,15 @@ class StepOutputs:
         """Where a block is."""
         known = self._allocated.get(block) or self._freed.get(block)
         return known.device if known else self.trace.devices.get(block)
+
+    def created_bytes(self) -> dict[str, int]:
+        """By device, the sum of all outputs that operations have created: the peak if
+        none of them was freed. Writes in place create none; if many of them change what
+        was there before, the peak without them can be higher than this."""
+        sums = Counter[str]()
+        for block in self.made:
+            sums[self.device(block) or ""] += self.size_bytes(block)
+        return dict(sums)
 
     def of(self, number: int) -> Iterator[Output]:
         """The outputs of the operation of this number."""

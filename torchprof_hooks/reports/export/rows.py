@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from torchprof_hooks.profiles.memory import MemorySummary
 from torchprof_hooks.profiles.names import Grouping
-from torchprof_hooks.profiles.operations.roofline import roofline_of
+from torchprof_hooks.profiles.operations.utilisation import roofline_of
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.ranks.collectives import Collective
 from torchprof_hooks.profiles.rows import Row

@@ -8,8 +8,11 @@ from typing import Final
 from torchprof_hooks.profiles.memory import MemorySummary
 from torchprof_hooks.profiles.names import OUTSIDE_NAME
 from torchprof_hooks.profiles.profile import Profile
-from torchprof_hooks.profiles.trace.memory_levels import Level
-from torchprof_hooks.profiles.trace.memory_replay import DeviceReplay, MemoryReplay
+from torchprof_hooks.profiles.trace.memory_replay import (
+    DeviceReplay,
+    Level,
+    MemoryReplay,
+)
 from torchprof_hooks.reports.html.escaping import escaped
 from torchprof_hooks.reports.html.numbers import bytes_text, time_text
 from torchprof_hooks.reports.html.phases import chart

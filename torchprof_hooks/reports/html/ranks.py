@@ -6,11 +6,15 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from torchprof_hooks.profiles.names import Grouping, Phase
-from torchprof_hooks.profiles.ranks.exchanged import RankCollective
 from torchprof_hooks.profiles.ranks.peers import coordinates, dimensions
 from torchprof_hooks.profiles.ranks.rank import Rank
 from torchprof_hooks.profiles.ranks.ranks import Ranks
-from torchprof_hooks.profiles.ranks.skew import RANK_PHASES, RankPhase, phase_times
+from torchprof_hooks.profiles.ranks.skew import (
+    RANK_PHASES,
+    RankCollective,
+    RankPhase,
+    phase_times,
+)
 from torchprof_hooks.profiles.ranks.verdict import Reason, Verdict
 from torchprof_hooks.reports.html.answers import Answer, answer_cards
 from torchprof_hooks.reports.html.document import Section, document

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from torchprof_hooks.profiles.ranks.collectives import Collective
-from torchprof_hooks.profiles.ranks.exchanged import RankCollective
+from torchprof_hooks.profiles.ranks.skew import RankCollective
 from torchprof_hooks.reports.table import (
     TextColumn,
     plural,

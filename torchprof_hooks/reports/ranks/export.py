@@ -7,11 +7,10 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from torchprof_hooks.profiles.names import Grouping
-from torchprof_hooks.profiles.ranks.exchanged import RankCollective
 from torchprof_hooks.profiles.ranks.peers import coordinates
 from torchprof_hooks.profiles.ranks.rank import Rank
 from torchprof_hooks.profiles.ranks.ranks import Ranks
-from torchprof_hooks.profiles.ranks.skew import SkewRow, phase_times
+from torchprof_hooks.profiles.ranks.skew import RankCollective, SkewRow, phase_times
 from torchprof_hooks.reports.export.rows import csv_text
 from torchprof_hooks.reports.ranks.sentences import verdict_text
 from torchprof_hooks.reports.ranks.text import ROWS, ranks_report
