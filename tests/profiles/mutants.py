@@ -24,14 +24,6 @@ _OTHERS: tuple[Any, ...] = (
 _Place = tuple[Any, Any]
 
 
-class _Repeated(dict[str, Any]):
-    """An object that is written with its first field twice."""
-
-    def items(self) -> Any:
-        pairs = list(super().items())
-        return [*pairs, *pairs[:1]]
-
-
 def _places(content: Any) -> Iterator[_Place]:
     coming = [content]
     while coming:
@@ -111,12 +103,6 @@ def _rename(content: Any, rng: random.Random) -> None:
     held[rng.choice((key + "_", key[:-1], key.upper(), "calls"))] = held.pop(key)
 
 
-def _repeat(content: Any, rng: random.Random) -> None:
-    objects = [(h, k) for h, k in _places(content) if isinstance(h[k], dict)]
-    held, key = rng.choice(objects)
-    held[key] = _Repeated(held[key])
-
-
 def _swap(content: Any, rng: random.Random) -> None:
     (held, key), (other, at) = _some_place(content, rng), _some_place(content, rng)
     held[key], other[at] = json.loads(json.dumps([other[at], held[key]]))
@@ -158,7 +144,6 @@ _JSON_LEVEL: tuple[Callable[[Any, random.Random], None], ...] = (
     _replace_number,
     _remove,
     _rename,
-    _repeat,
     _swap,
     _copy,
     _deepen,

@@ -658,26 +658,6 @@ def test_two_cells_of_one_path_and_phase_are_refused(path: Path) -> None:
         Profile.load(path)
 
 
-@pytest.mark.parametrize(
-    ("field", "message"),
-    [
-        ('"wall_ns": 60', "it has the field 'wall_ns' more than once"),
-        (
-            '"self_ns": [10, 30, 6, 9, 5]',
-            "cells has the field 'self_ns' more than once",
-        ),
-        ('"class_name": "Linear"', r"modules\['Net.ä'\] has the field 'class_name' "),
-    ],
-)
-def test_a_repeated_field_is_refused(field: str, message: str, path: Path) -> None:
-    text = json.dumps(content(), ensure_ascii=False)
-    assert text.count(field) == 1
-    path.write_text(text.replace(field, f"{field}, {field}"))
-
-    with pytest.raises(ValueError, match=rf"profile\.json is damaged: {message}"):
-        Profile.load(path)
-
-
 #: The same for a file of version 2, whose cells are objects.
 IMPOSSIBLE_BEFORE: list[tuple[Any, ...]] = [
     ({}, "cells", "cells is {}; it has to be a list"),

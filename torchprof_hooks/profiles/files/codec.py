@@ -40,28 +40,8 @@ def wrong(value: Any, wanted: str) -> DamageError:
     return DamageError(f"is {short_repr(value)}; it has to be {wanted}")
 
 
-class RepeatedFields(dict[str, Any]):
-    """A JSON object in which a field, `repeated`, is given more than once."""
-
-    repeated: str
-
-    @classmethod
-    def dict_of(cls, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        """A JSON object of its fields, of this class if one is repeated."""
-        content = dict(pairs)
-        if len(content) == len(pairs):
-            return content
-        names = [name for name, _ in pairs]
-        marked = cls(content)
-        marked.repeated = next(name for name in names if names.count(name) > 1)
-        return marked
-
-
 def checked_object(content: Any) -> dict[str, Any]:
     """A JSON object, or `DamageError`."""
-    if type(content) is RepeatedFields:
-        name = short_repr(content.repeated)
-        raise DamageError(f"has the field {name} more than once")
     if type(content) is not dict:
         raise wrong(content, "an object with fields")
     return content
@@ -132,7 +112,7 @@ def remembering(codec: Codec) -> Codec:
     def decode(content: Any) -> Any:
         try:
             key = marshal.dumps(content, 2)  # tells 1 from true, as == does not
-        except ValueError:  # no plain JSON: `RepeatedFields`
+        except ValueError:  # nested too deep
             return codec.decode(content)
         if key not in known:
             found = codec.decode(content)
@@ -198,7 +178,7 @@ def read_json(path: str | Path) -> Any:
     """
     try:
         text = Path(path).read_text(encoding="utf-8")
-        return json.loads(text, object_pairs_hook=RepeatedFields.dict_of)
+        return json.loads(text)
     # A wrong encoding raises ValueError too; brackets without end, RecursionError.
     except (ValueError, RecursionError) as error:
         raise ProfileFileError(f"{path} is not a whole JSON file: {error}") from error
