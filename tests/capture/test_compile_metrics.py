@@ -16,8 +16,11 @@ from tests import programs
 from torchprof_hooks.capture.compilation import read_compilation
 from torchprof_hooks.capture.torch_names.compile_metrics import one_line
 from torchprof_hooks.profiles.files.profile_file import SCHEMA
-from torchprof_hooks.profiles.program.compilation import CacheUse, CompilationSummary
-from torchprof_hooks.profiles.program.compile_stages import CompileStage
+from torchprof_hooks.profiles.program.compilation import (
+    CacheUse,
+    CompilationSummary,
+    CompileStage,
+)
 
 READ = """
 import json, sys

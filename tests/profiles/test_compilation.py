@@ -10,10 +10,10 @@ from torchprof_hooks.profiles.program.compilation import (
     CacheUse,
     CompilationSummary,
     CompiledGraph,
+    CompileStage,
     GraphBreak,
     Reasons,
 )
-from torchprof_hooks.profiles.program.compile_stages import CompileStage
 
 CODEC = SCHEMA.of(CompilationSummary)
 FIRST = CompiledGraph("forward", "a.py:1", "0/0", 10, 600, operations=3, cache="miss")

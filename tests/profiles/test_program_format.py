@@ -11,8 +11,10 @@ import pytest
 
 from tests.profiles.test_strata import FUNCTIONS, MODULES, PHASES, WARM_UP
 from torchprof_hooks import Peak, Profile
-from torchprof_hooks.profiles.program.compilation import CompilationSummary
-from torchprof_hooks.profiles.program.compile_stages import CompileStage
+from torchprof_hooks.profiles.program.compilation import (
+    CompilationSummary,
+    CompileStage,
+)
 from torchprof_hooks.profiles.program.program_facts import OptimizerFacts, ProgramFacts
 from torchprof_hooks.profiles.program.program_profile import (
     ProgramProfile,

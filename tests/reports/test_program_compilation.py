@@ -7,9 +7,9 @@ from torchprof_hooks.profiles.program.compilation import (
     CacheUse,
     CompilationSummary,
     CompiledGraph,
+    CompileStage,
     GraphBreak,
 )
-from torchprof_hooks.profiles.program.compile_stages import CompileStage
 from torchprof_hooks.reports.program.compilation import compilation_section
 
 MS = 10**6

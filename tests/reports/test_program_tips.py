@@ -13,9 +13,9 @@ from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.program.compilation import (
     CompilationSummary,
     CompiledGraph,
+    CompileStage,
     GraphBreak,
 )
-from torchprof_hooks.profiles.program.compile_stages import CompileStage
 from torchprof_hooks.profiles.program.program_facts import OptimizerFacts, ProgramFacts
 from torchprof_hooks.profiles.program.program_profile import ProgramProfile
 from torchprof_hooks.profiles.program.strata import Strata

@@ -19,8 +19,11 @@ from torchprof_hooks.capture.torch_names.compile_stages import (
     STAGES,
     StageSource,
 )
-from torchprof_hooks.profiles.program.compilation import CompilationSummary, GraphBreak
-from torchprof_hooks.profiles.program.compile_stages import CompileStage
+from torchprof_hooks.profiles.program.compilation import (
+    CompilationSummary,
+    CompileStage,
+    GraphBreak,
+)
 
 
 def read_compilation() -> CompilationSummary:

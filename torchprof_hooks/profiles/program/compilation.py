@@ -8,7 +8,53 @@ from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 from torchprof_hooks.profiles.files.fields import Count
-from torchprof_hooks.profiles.program.compile_stages import CompileStage, stages_since
+
+
+@dataclass(frozen=True, slots=True)
+class CompileStage:
+    """A stage of compiling, with the stages inside of it.
+
+    ns, calls: of all compilations. The parts never take longer than the whole.
+    parts: in no order.
+    """
+
+    name: str
+    ns: Count
+    calls: Count
+    parts: tuple[CompileStage, ...] = ()
+
+    def broken_promise(self) -> str:
+        """What is wrong with the values taken together, "" if nothing."""
+        if self.other_ns < 0:
+            return f"has parts of {self.ns - self.other_ns} ns, but ns is {self.ns}"
+        return ""
+
+    @property
+    def other_ns(self) -> int:
+        """Time that is in none of the parts, in nanoseconds."""
+        return self.ns - sum(part.ns for part in self.parts)
+
+    def fitted(self) -> CompileStage:
+        """The same stage. If its parts take longer than the whole, they are left out:
+        then they are not parts of it after all."""
+        return self if self.other_ns >= 0 else replace(self, parts=())
+
+    def since(self, earlier: CompileStage) -> CompileStage:
+        """The difference to an earlier state of this stage."""
+        ns, calls = self.ns - earlier.ns, self.calls - earlier.calls
+        parts = _stages_since(self.parts, earlier.parts)
+        return CompileStage(self.name, ns, calls, parts).fitted()
+
+
+def _stages_since(
+    stages: Iterable[CompileStage], earlier: Iterable[CompileStage]
+) -> tuple[CompileStage, ...]:
+    """The differences to earlier states of these stages."""
+    before = {stage.name: stage for stage in earlier}
+    none = CompileStage("", 0, 0)
+    grown = (stage.since(before.get(stage.name, none)) for stage in stages)
+    return tuple(stage for stage in grown if stage.calls > 0 and stage.ns > 0)
+
 
 #: The part of a graph that was compiled; "run" is a choice made while it ran
 #: (autotuning, CUDA graphs).
@@ -132,11 +178,8 @@ class CompilationSummary:
     @property
     def recompiles(self) -> tuple[Reasons, ...]:
         """Code that was compiled again, the most often first."""
-        return _reasons(
-            (graph, graph.recompile_reason)
-            for graph in self.graphs
-            if not graph.failure
-        )
+        kept = (graph for graph in self.graphs if not graph.failure)
+        return _reasons((graph, graph.recompile_reason) for graph in kept)
 
     @property
     def failures(self) -> tuple[Reasons, ...]:
@@ -160,8 +203,8 @@ class CompilationSummary:
             return kept  # torch has begun to count anew
         return replace(
             kept,
-            stages=stages_since(self.stages, earlier.stages),
-            overlapping=stages_since(self.overlapping, earlier.overlapping),
+            stages=_stages_since(self.stages, earlier.stages),
+            overlapping=_stages_since(self.overlapping, earlier.overlapping),
             timed=self.timed - earlier.timed,
         )
 
@@ -173,9 +216,7 @@ def _reasons(found: Iterable[tuple[CompiledGraph, str]]) -> tuple[Reasons, ...]:
             code = graph.function, graph.place
             by_code.setdefault(code, Counter())[reason] += 1
     rows = [
-        Reasons(
-            *code, reasons.total(), tuple(text for text, _ in reasons.most_common())
-        )
+        Reasons(*code, reasons.total(), tuple(dict(reasons.most_common())))
         for code, reasons in by_code.items()
     ]
     return tuple(sorted(rows, key=lambda row: -row.times))

@@ -10,9 +10,9 @@ from torchprof_hooks.profiles.program.compilation import (
     CacheUse,
     CompilationSummary,
     CompiledGraph,
+    CompileStage,
     Reasons,
 )
-from torchprof_hooks.profiles.program.compile_stages import CompileStage
 from torchprof_hooks.reports.table import plural
 
 _TITLE: Final = "Compilation"
