@@ -101,9 +101,6 @@ class Row:
         return sum(totals.calls for totals in self.phases.values())
 
 
-#: The totals of a phase in which nothing was booked.
-
-
 class PhaseSums:
     """Adds up the cells of one row or node."""
 
