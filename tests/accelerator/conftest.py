@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.accelerator.device import build
-from torchprof_hooks.capture.core.build import NotBuiltError
+from torchprof_hooks.capture.core.compiler import NotBuiltError
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import multiprocessing
 import os
@@ -26,12 +27,9 @@ from tests.programs import python
 from tests.thorough import IS_THOROUGH
 from torchprof_hooks import Profile, profile
 from torchprof_hooks.capture.core import CORE, build
-from torchprof_hooks.capture.core.build import (
-    NotBuiltError,
-    cached_path,
-    choose,
-    native_module,
-)
+from torchprof_hooks.capture.core import compiler as compiling
+from torchprof_hooks.capture.core.build import cached_path, choose, native_module
+from torchprof_hooks.capture.core.compiler import NotBuiltError
 from torchprof_hooks.capture.functions.function_calls import FunctionCalls
 from torchprof_hooks.capture.tracking.make_tracker import new_tracker
 from torchprof_hooks.reports.text import render
@@ -359,9 +357,24 @@ def test_a_compiler_that_hangs(
     cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CXX", compiler(tmp_path, "sleep 1000"))
-    monkeypatch.setattr(build, "PATIENCE_S", 0.5)
+    monkeypatch.setattr(compiling, "PATIENCE_S", 0.5)
     with pytest.raises(NotBuiltError, match="hangs"):
         native_module()
+
+
+@pytest.mark.slow
+@NATIVE_CORE
+def test_a_compiler_that_gets_little_of_the_processor(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used = itertools.count(1)
+    monkeypatch.setenv("CXX", copying(tmp_path, takes_s=1))
+    monkeypatch.setattr(compiling, "PATIENCE_S", 0.3)
+    monkeypatch.setattr(
+        compiling, "_processor_time_s", lambda session: next(used) / 100
+    )
+    assert native_module().torch_version == torch.__version__.partition("+")[0]
+    assert next(used) > 2  # it took several times that long
 
 
 @pytest.mark.slow

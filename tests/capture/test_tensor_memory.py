@@ -23,7 +23,7 @@ from tests.programs import python
 from torchprof_hooks import Profile, add_hook, delete_hook, profile
 from torchprof_hooks.capture.attach.attachments import attachments
 from torchprof_hooks.capture.core import CORE
-from torchprof_hooks.capture.core.build import compile_extension
+from torchprof_hooks.capture.core.compiler import compile_extension
 from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.tracking.meters.memory import (
     AllocatorMeter,

@@ -52,7 +52,8 @@ def _build(arguments: Sequence[str]) -> int:
         "there, and say where it is.",
     )
     parser.parse_args(arguments)
-    from torchprof_hooks.capture.core.build import NotBuiltError, native_module
+    from torchprof_hooks.capture.core.build import native_module
+    from torchprof_hooks.capture.core.compiler import NotBuiltError
     from torchprof_hooks.program.handover import complain
 
     try:

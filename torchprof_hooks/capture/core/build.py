@@ -5,15 +5,12 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
-import signal
 import stat
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from importlib.machinery import ExtensionFileLoader
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -21,9 +18,14 @@ from types import BuiltinFunctionType, ModuleType
 from typing import Final, Literal, NamedTuple
 
 import torch
-from torch import __file__ as TORCH_FILE
 from torch.version import __version__ as TORCH_VERSION
 
+from torchprof_hooks.capture.core.compiler import (
+    FLAGS,
+    NotBuiltError,
+    compile_extension,
+    find_compiler,
+)
 from torchprof_hooks.profiles.options import print_to
 
 #: Environment variable that asks for a core: "native" or "python".
@@ -33,15 +35,6 @@ NAME: Final = "torchprof_hooks_native"
 SOURCE: Final = Path(__file__).with_name("native.cpp")
 #: Folder of the headers that the source includes.
 _HEADERS: Final = SOURCE.with_suffix("")
-#: A compiler that takes longer is taken to hang. It needs 5 to 15 s of one core, and
-#: may get only a tenth of that core on a busy machine.
-PATIENCE_S: Final = 200.0
-#: torch 2.15 needs C++20, which 2.8 takes as well.
-FLAGS: Final = ("-O1", "-std=c++20", "-fPIC", "-shared", "-w")
-
-
-class NotBuiltError(Exception):
-    """There is no native core here; the message says why."""
 
 
 class Core(NamedTuple):
@@ -211,77 +204,3 @@ def _alone(folder: Path) -> Iterator[None]:
             yield
     except OSError as error:
         raise NotBuiltError(f"no cache for the native core: {error}") from None
-
-
-# The compiler
-
-
-def compile_extension(source: Path, target: Path) -> None:
-    """Compile an extension of Python against the installed torch.
-
-    Raises:
-        NotBuiltError: it cannot be compiled; the message has the compiler's reason.
-    """
-    import sysconfig  # large, and only needed here
-
-    package = Path(TORCH_FILE).parent
-    includes = (sysconfig.get_paths()["include"], str(package / "include"))
-    is_new = int(torch.compiled_with_cxx11_abi())
-    command = [
-        find_compiler(),
-        *FLAGS,
-        f"-D_GLIBCXX_USE_CXX11_ABI={is_new}",
-        *(f"-I{folder}" for folder in includes),
-        f"-L{package / 'lib'}",
-        str(source),
-        "-lc10",
-        "-ltorch_cpu",
-        "-o",
-        str(target),
-    ]
-    failed, said = _run(command, target.parent)
-    if failed or not target.exists():
-        errors = [line for line in said if "error" in line]
-        [reason, *_] = [*errors, *said, "no message"]
-        raise NotBuiltError(f"{command[0]} cannot build the native core: {reason}")
-
-
-def _run(command: list[str], folder: Path) -> tuple[int, list[str]]:
-    """Run the compiler; what it returns, and the lines that it prints."""
-    with tempfile.TemporaryFile("w+", dir=folder, errors="replace") as messages:
-        try:
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=messages,
-                stderr=messages,
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise NotBuiltError(f"{command[0]} cannot be run: {error}") from None
-        try:
-            process.wait(PATIENCE_S)
-        except subprocess.TimeoutExpired:
-            raise NotBuiltError(
-                f"{command[0]} hangs: it has not ended in {PATIENCE_S:.0f} s"
-            ) from None
-        finally:
-            _end(process)
-        messages.seek(0)
-        return process.returncode, messages.read().splitlines()
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kill `process` and those that it has started, as far as they still run."""
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-
-
-def find_compiler() -> str:
-    """The C++ compiler: that of the environment variable CXX, or g++ or another one."""
-    for name in (os.environ.get("CXX", ""), "g++", "c++", "clang++"):
-        found = shutil.which(name) if name else None
-        if found:
-            return found
-    raise NotBuiltError("there is no C++ compiler (set CXX, or install g++)")

@@ -1,0 +1,124 @@
+"""Runs the C++ compiler, and gives up on one that hangs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import torch
+from torch import __file__ as TORCH_FILE
+
+#: A compiler that uses no processor time for so many seconds is taken to hang. It needs
+#: 5 to 15 s of one core, and may get only a hundredth of that core on a busy machine.
+PATIENCE_S: Final = 60.0
+#: torch 2.15 needs C++20, which 2.8 takes as well.
+FLAGS: Final = ("-O1", "-std=c++20", "-fPIC", "-shared", "-w")
+
+
+class NotBuiltError(Exception):
+    """There is no native core here; the message says why."""
+
+
+def compile_extension(source: Path, target: Path) -> None:
+    """Compile an extension of Python against the installed torch.
+
+    Raises:
+        NotBuiltError: it cannot be compiled; the message has the compiler's reason.
+    """
+    import sysconfig  # large, and only needed here
+
+    package = Path(TORCH_FILE).parent
+    includes = (sysconfig.get_paths()["include"], str(package / "include"))
+    is_new = int(torch.compiled_with_cxx11_abi())
+    command = [
+        find_compiler(),
+        *FLAGS,
+        f"-D_GLIBCXX_USE_CXX11_ABI={is_new}",
+        *(f"-I{folder}" for folder in includes),
+        f"-L{package / 'lib'}",
+        str(source),
+        "-lc10",
+        "-ltorch_cpu",
+        "-o",
+        str(target),
+    ]
+    with tempfile.TemporaryFile("w+", dir=target.parent, errors="replace") as messages:
+        try:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=messages,
+                stderr=messages,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise NotBuiltError(f"{find_compiler()} cannot be run: {error}") from None
+        try:
+            _wait_for(process)
+        finally:
+            _end(process)
+        if process.returncode or not target.exists():
+            messages.seek(0)
+            said = messages.read().splitlines()
+            [reason, *_] = [*filter(_is_error, said), *said, "no message"]
+            raise NotBuiltError(
+                f"{find_compiler()} cannot build the native core: {reason}"
+            )
+
+
+def _is_error(line: str) -> bool:
+    return "error" in line
+
+
+def _wait_for(process: subprocess.Popen[bytes]) -> None:
+    """Wait until `process` has ended.
+
+    Raises:
+        NotBuiltError: it hangs.
+    """
+    used_s = 0.0
+    while True:
+        try:
+            process.wait(PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            before_s, used_s = used_s, _processor_time_s(process.pid)
+            if used_s <= before_s:
+                raise NotBuiltError(
+                    f"{find_compiler()} hangs: it has done nothing for "
+                    f"{PATIENCE_S:.0f} s"
+                ) from None
+        else:
+            return
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Kill `process` and those that it has started, as far as they still run."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _processor_time_s(session: int) -> float:
+    """The processor time that the processes of a session have used."""
+    ticks = 0
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError, ValueError, IndexError):
+            found = path.read_text().rpartition(")")[2].split()
+            if int(found[3]) == session:
+                ticks += sum(map(int, found[11:15]))
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def find_compiler() -> str:
+    """The C++ compiler: that of the environment variable CXX, or g++ or another one."""
+    for name in (os.environ.get("CXX", ""), "g++", "c++", "clang++"):
+        found = shutil.which(name) if name else None
+        if found:
+            return found
+    raise NotBuiltError("there is no C++ compiler (set CXX, or install g++)")
