@@ -50,8 +50,8 @@ def format_time(value_ns: float, unit: str) -> str:
 
 
 def best_time(value_ns: float) -> str:
-    """The value in its own unit."""
-    return format_time(value_ns, choose_unit(value_ns))
+    """The value in its own unit, which a value below 0 has by its magnitude."""
+    return format_time(value_ns, choose_unit(abs(value_ns)))
 
 
 def format_times(values_ns: Sequence[float], unit: str) -> list[str]:

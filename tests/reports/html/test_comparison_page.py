@@ -54,13 +54,9 @@ def test_what_matters_is_coloured() -> None:
 
 def test_the_largest_changes_come_first() -> None:
     text = shown(comparison_page(compare(run(10, 30), run(20, 27, "Net.new"))))
-    assert "10 steps of 47.00 ms before, 10 steps of 55.00 ms now" in text
-    assert (
-        "Slower Net.fc (forward) +10.00 ms (+100.0\N{NO-BREAK SPACE}%) a call" in text
-    )
-    assert (
-        "Faster Net.head (forward) -3.00 ms (-10.0\N{NO-BREAK SPACE}%) a call" in text
-    )
+    assert "10 steps of 47.00ms before, 10 steps of 55.00ms now" in text
+    assert "Slower Net.fc (forward) +10.00ms (+100.0 %) a call" in text
+    assert "Faster Net.head (forward) -3.00ms (-10.0 %) a call" in text
     assert "only now Net.new (forward)" in text
 
 

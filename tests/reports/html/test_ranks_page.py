@@ -50,17 +50,17 @@ def test_who_is_slow_what_that_costs_and_where() -> None:
         (
             "Which rank do the others wait for?",
             "Rank 2",
-            "Up to 4.05 ms may be chance: steps differ.",
+            "Up to 4.05ms may be chance: steps differ.",
         ),
         (
             "What that costs",
-            "30.00 ms (37.0 %)",
-            "So long do the others wait in each step of 81.00 ms.",
+            "30.00ms (37.0 %)",
+            "So long do the others wait in each step of 81.00ms.",
         ),
         (
             "Where does it spend that?",
             "Net.head, forward",
-            "35.00 ms a step, the others 5.00 ms.",
+            "35.00ms a step, the others 5.00ms.",
         ),
     ]
 
@@ -69,7 +69,7 @@ def test_nobody_is_blamed_where_all_are_alike() -> None:
     (question, answer, evidence), (_, waiting, _) = cards(ranks_of([USUAL] * 3))
     assert (question, answer) == ("Which rank do the others wait for?", "None")
     assert evidence.startswith("No rank waits for another beyond noise.")
-    assert waiting == "1.00 ms (2.0 %)"
+    assert waiting == "1.00ms (2.0 %)"
 
 
 def test_without_communication_nothing_is_known() -> None:
@@ -84,7 +84,7 @@ def test_steps_and_rows_side_by_side() -> None:
     assert found.count("rank 0") == 2
     table = found[found.index("Where ranks differ") :]
     assert table[table.index("Net.head") :][:7] == [
-        *("Net.head", "forward", "5.00 ms", "5.00 ms", "35.00 ms", "2", "30.00 ms")
+        *("Net.head", "forward", "5.00ms", "5.00ms", "35.00ms", "2", "30.00ms")
     ]
     # It has waited, which is no reason to look at it.
     assert "(waiting for gradients)" not in found
@@ -105,7 +105,7 @@ def test_what_ranks_exchange() -> None:
     found = texts(ranks)
     table = found[found.index("all_reduce (mesh_dp of 2)") :]
     assert table[1:9] == [
-        *("20", "1.91MB", "1.00 ms", "2.00 ms", "16.00 ms", "30.00 ms", "rank 1"),
+        *("20", "1.91MB", "1.00ms", "2.00ms", "16.00ms", "30.00ms", "rank 1"),
         "0.200",
     ]
 

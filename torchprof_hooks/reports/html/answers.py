@@ -15,10 +15,10 @@ from torchprof_hooks.reports.hottest import (
     shares_of,
 )
 from torchprof_hooks.reports.html.escaping import escaped
-from torchprof_hooks.reports.html.numbers import count_text, share_text, time_text
 from torchprof_hooks.reports.program.part import OTHER, PHASE_TITLES
 from torchprof_hooks.reports.source import Source
-from torchprof_hooks.reports.table import plural
+from torchprof_hooks.reports.table import percent, plural
+from torchprof_hooks.reports.units import best_time
 
 
 class Answer(NamedTuple):
@@ -35,7 +35,7 @@ def answers(source: Source) -> Iterator[Answer]:
     rows = [row for row in source.rows("module") if row.kind == "module"]
     first = hottest(rows, shares.device)
     if first is not None:
-        share = share_text(first.own_ns, shares.whole_ns)
+        share = percent(first.own_ns, shares.whole_ns)
         answer = f"{_counted(first)}{first.name} ({share})"
         question = f"Hottest module{shares.on_device}"
         yield Answer(question, answer, _itself(first))
@@ -48,14 +48,14 @@ def _direction(by: Shares) -> Iterator[Answer]:
     _, times, whole_ns = by
     shares = {
         phase: f"{PHASE_TITLES[phase].removeprefix(OTHER)} "
-        f"{share_text(phase_ns, whole_ns)}"
+        f"{percent(phase_ns, whole_ns)}"
         for phase, phase_ns in times.most_common()
         if phase_ns > 0
     }
     first = next((phase for phase in shares if phase in MODULE_PHASES), None)
     if first is None:
         return
-    share = share_text(times[first], whole_ns)
+    share = percent(times[first], whole_ns)
     rest = ", ".join(text for phase, text in shares.items() if phase != first)
     evidence = f"{first} takes {share} of the time" + (f"; {rest}" if rest else "")
     yield Answer(
@@ -84,13 +84,13 @@ def _breakable(name: str) -> str:
 def _counted(found: Hottest) -> str:
     """``12 Linear: ``; "" for a single module."""
     count = len(found.rows)
-    return f"{count_text(count)} {found.kind.class_name}: " * (count > 1)
+    return f"{count} {found.kind.class_name}: " * (count > 1)
 
 
 def _itself(found: Hottest) -> str:
     """``Own time of Linear, without inner modules: forward ...``."""
     own = found.own_times_ns()
-    parts = ", ".join(f"{phase} {time_text(ns)}" for phase, ns in own.items())
+    parts = ", ".join(f"{phase} {best_time(ns)}" for phase, ns in own.items())
     if len(found.rows) == 1:
         return f"Own time of {found.kind.class_name}, without inner modules: {parts}"
     each = " Each has a number in place of the *." * ("*" in found.name)
@@ -113,7 +113,7 @@ def _advice(source: Source, by: Shares) -> Answer:
     first = hottest(rows, by.device)
     if first is None:
         return Answer(question, "Nothing to say", "Nothing was called.")
-    share = share_text(first.own_ns, by.whole_ns)
+    share = percent(first.own_ns, by.whole_ns)
     return Answer(
         question,
         f"Look at {first.name} first",

@@ -13,7 +13,6 @@ from torchprof_hooks.profiles.tree import Node
 from torchprof_hooks.reports.html.answers import Answer, answer_cards
 from torchprof_hooks.reports.html.document import Section, document
 from torchprof_hooks.reports.html.facts import facts
-from torchprof_hooks.reports.html.numbers import count_text, share_text, time_text
 from torchprof_hooks.reports.html.page import KEYS, picture, rows
 from torchprof_hooks.reports.html.page_data import PageData
 from torchprof_hooks.reports.html.static_icicle import Colour, static_icicle
@@ -23,7 +22,8 @@ from torchprof_hooks.reports.html.static_table import (
     html_table,
 )
 from torchprof_hooks.reports.source import source_of_all
-from torchprof_hooks.reports.table import plural
+from torchprof_hooks.reports.table import percent, plural
+from torchprof_hooks.reports.units import best_time
 
 #: A change of more than so much of the old time is a strong one.
 _STRONG: Final = 0.25
@@ -48,10 +48,10 @@ def comparison_page(comparison: Comparison) -> str:
 
 def _steps(profile: Profile) -> str:
     if not profile.steps:
-        return time_text(profile.wall_ns)
+        return best_time(profile.wall_ns)
     times = profile.step_times
     mean_ns = times.mean_ns if times.later_steps else profile.wall_ns / profile.steps
-    return f"{plural(profile.steps, 'step')} of {time_text(mean_ns)}"
+    return f"{plural(profile.steps, 'step')} of {best_time(mean_ns)}"
 
 
 def _sections(comparison: Comparison, of_modules: Comparison) -> Iterator[Section]:
@@ -97,8 +97,8 @@ def _answers(comparison: Comparison) -> Iterator[Answer]:
 
 def _difference(change: Change) -> str:
     sign = "+" if change.difference_ns > 0 else ""
-    share = share_text(change.difference_ns, change.old.mean_ns)
-    return f"{sign}{time_text(change.difference_ns)} ({sign}{share})"
+    share = percent(change.difference_ns, change.old.mean_ns)
+    return f"{sign}{best_time(change.difference_ns)} ({sign}{share})"
 
 
 def _by_change(comparison: Comparison) -> Colour:
@@ -133,8 +133,8 @@ def _table(comparison: Comparison) -> str:
     columns = [
         Column(comparison.by, [change.name for change in shown], is_text=True),
         Column("phase", [change.phase for change in shown], is_text=True),
-        Column("before", [time_text(change.old.mean_ns) for change in shown]),
-        Column("now", [time_text(change.new.mean_ns) for change in shown]),
+        Column("before", [best_time(change.old.mean_ns) for change in shown]),
+        Column("now", [best_time(change.new.mean_ns) for change in shown]),
         Column("change", [_difference(change) for change in shown]),
         Column("noise", [_noise(change) for change in shown]),
         Column("calls", [_calls(change) for change in shown]),
@@ -144,11 +144,11 @@ def _table(comparison: Comparison) -> str:
 
 
 def _noise(change: Change) -> str:
-    return "unknown" if isinf(change.noise_ns) else time_text(change.noise_ns)
+    return "unknown" if isinf(change.noise_ns) else best_time(change.noise_ns)
 
 
 def _calls(change: Change) -> str:
-    before, after = count_text(change.old.calls), count_text(change.new.calls)
+    before, after = str(change.old.calls), str(change.new.calls)
     return before if before == after else f"{before}, {after}"
 
 

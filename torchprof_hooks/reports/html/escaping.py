@@ -17,8 +17,10 @@ _MARKUP: Final = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
 
 
 def escaped(text: str) -> str:
-    """The text as it may stand between tags, or in quotes as an attribute."""
-    return escape(_UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", text))
+    """The text as it may stand between tags, or in quotes as an attribute. No line
+    breaks between a number and its %."""
+    printable = _UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", text)
+    return escape(printable.replace(" %", "\N{NO-BREAK SPACE}%"))
 
 
 def script_json(content: Any) -> str:

@@ -14,10 +14,10 @@ from torchprof_hooks.profiles.trace.memory_replay import (
     MemoryReplay,
 )
 from torchprof_hooks.reports.html.escaping import escaped
-from torchprof_hooks.reports.html.numbers import bytes_text, time_text
 from torchprof_hooks.reports.html.phases import chart
 from torchprof_hooks.reports.memory_tree import peak_owner
 from torchprof_hooks.reports.source import Source
+from torchprof_hooks.reports.units import best_byte_format, best_time
 
 #: Height of the picture in pixels.
 _HEIGHT: Final = 140
@@ -44,7 +44,7 @@ def _peak(profile: Profile, summary: MemorySummary) -> Iterator[str]:
         yield f"Memory was not measured: {summary.unavailable}."
         return
     at_least = " at least" if summary.peaks_are_lower_bounds else ""
-    peak, owner = bytes_text(summary.peak_bytes), peak_owner(profile, summary)
+    peak, owner = best_byte_format(summary.peak_bytes), peak_owner(profile, summary)
     yield f"Peak on {summary.source}:{at_least} {peak}, in {owner}."
     if summary.peaks_are_lower_bounds:
         yield (
@@ -58,7 +58,7 @@ def _peak(profile: Profile, summary: MemorySummary) -> Iterator[str]:
 def _time_line(replay: MemoryReplay, device: DeviceReplay) -> str:
     """The level of one device from the begin of the step to its end."""
     where = f"{device.module}: {device.operation}" if device.operation else OUTSIDE_NAME
-    peak = bytes_text(device.as_run_bytes)
+    peak = best_byte_format(device.as_run_bytes)
     text = (
         f"Outputs of operations on {device.device} in step {replay.step}: {peak} at "
         f"their peak, in {where} ({device.phase}). What was there before the step is "
@@ -84,7 +84,7 @@ def _curve(levels: Sequence[Level], owner: str) -> str:
     # A level holds until the next one: steps, not slopes.
     line = "".join(f"H{x(level):.1f}V{y(level):.1f}" for level in levels)
     at = 100 * x(peak) / _WIDTH
-    label = escaped(f"{bytes_text(peak.size_bytes)}, {owner}")
+    label = escaped(f"{best_byte_format(peak.size_bytes)}, {owner}")
     anchor, side = ("end", -6) if at > 60 else ("start", 6)
     drawn = (
         f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" width="100%" height="{_HEIGHT}" '
@@ -94,5 +94,5 @@ def _curve(levels: Sequence[Level], owner: str) -> str:
         f'<svg x="{at:.2f}%" y="0" overflow="visible" width="1" height="20">'
         f'<text x="{side}" y="14" text-anchor="{anchor}">{label}</text></svg>'
     )
-    low, high = "begin of the step", time_text(last_ns)
+    low, high = "begin of the step", best_time(last_ns)
     return chart("Memory during one step", _HEIGHT, drawn, low, high)

@@ -10,11 +10,11 @@ from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.step_times import Bucket, StepTimes
 from torchprof_hooks.reports.header import evaluation_durations
 from torchprof_hooks.reports.html.escaping import escaped
-from torchprof_hooks.reports.html.numbers import count_text, share_text, time_text
 from torchprof_hooks.reports.html.static_table import Column, html_table
 from torchprof_hooks.reports.program.part import PHASE_TITLES, shown_times_ns
 from torchprof_hooks.reports.source import Source
-from torchprof_hooks.reports.table import plural
+from torchprof_hooks.reports.table import percent, plural
+from torchprof_hooks.reports.units import best_time
 
 #: A step is slow if it takes so many times the median.
 SLOW: Final = 1.5
@@ -48,18 +48,18 @@ def _columns(source: Source) -> Iterator[Column]:
     own = [times[phase] for phase in phases]
     yield Column("phase", [PHASE_TITLES[phase] for phase in phases], is_text=True)
     if start_up:
-        early = [time_text(before.get(phase, 0)) for phase in phases]
+        early = [best_time(before.get(phase, 0)) for phase in phases]
         yield Column("start-up", early)
-    yield Column("loop" if start_up else "time", list(map(time_text, own)))
-    yield Column("share", [share_text(ns, profile.wall_ns) for ns in own])
+    yield Column("loop" if start_up else "time", list(map(best_time, own)))
+    yield Column("share", [percent(ns, profile.wall_ns) for ns in own])
     if profile.steps:
-        yield Column("per step", [time_text(ns / profile.steps) for ns in own])
+        yield Column("per step", [best_time(ns / profile.steps) for ns in own])
 
 
 def _phase_bar(found: Sequence[tuple[str, int]], wall_ns: int) -> str:
     """Segments as wide as the phases are long, and what they mean."""
     parts = [
-        (phase, f"{PHASE_TITLES[phase]} {share_text(ns, wall_ns)}", ns)
+        (phase, f"{PHASE_TITLES[phase]} {percent(ns, wall_ns)}", ns)
         for phase, ns in found
     ]
     segments = "".join(segment(phase, text, ns) for phase, text, ns in parts)
@@ -98,30 +98,28 @@ def _steps(profile: Profile) -> Iterator[str]:
 def _sentences(profile: Profile) -> Iterator[str]:
     times = profile.step_times
     if not times.steps:  # files of old versions have none
-        mean = time_text(profile.wall_ns / profile.steps)
+        mean = best_time(profile.wall_ns / profile.steps)
         yield f"{plural(profile.steps, 'step')} of {mean}."
         return
     if times.first_steps:
-        yield f"The first step took {time_text(times.first_mean_ns)}."
+        yield f"The first step took {best_time(times.first_mean_ns)}."
     if times.later_steps:
         half, most = map(times.quantile_ns, (0.5, 0.9))
         yield (
-            f"{plural(times.later_steps, 'later step')} of {time_text(times.mean_ns)} "
-            f"(median {time_text(half)}, 90 % within {time_text(most)})."
+            f"{plural(times.later_steps, 'later step')} of {best_time(times.mean_ns)} "
+            f"(median {best_time(half)}, 90 % within {best_time(most)})."
         )
         slow = sum(bucket.steps for bucket in times.later if _is_slow(bucket, half))
         yield f"{_slow_text(slow)} longer than {SLOW:g} times the median."
     if times.evaluations:
         calls = plural(times.evaluations, "evaluation call")
-        yield f"{calls}{evaluation_durations(times, time_text)}."
+        yield f"{calls}{evaluation_durations(times, best_time)}."
 
 
 def _slow_text(count: int) -> str:
     if not count:
         return "None of them was slow, that is"
-    return (
-        f"{count_text(count)} of them {'was' if count == 1 else 'were'} slow, that is"
-    )
+    return f"{count} of them {'was' if count == 1 else 'were'} slow, that is"
 
 
 def _is_slow(bucket: Bucket, median_ns: float) -> bool:
@@ -147,15 +145,15 @@ def _durations(times: StepTimes) -> str:
             continue
         height = max(round(_HEIGHT * bar.steps / most), 3)
         is_slow = bar.least_ns > SLOW * median_ns
-        title = f"{plural(bar.steps, 'step')} of {time_text(bar.least_ns)}"
-        title += f" to {time_text(bar.most_ns)}" + ": slow" * is_slow
+        title = f"{plural(bar.steps, 'step')} of {best_time(bar.least_ns)}"
+        title += f" to {best_time(bar.most_ns)}" + ": slow" * is_slow
         drawn.append(
             f'<rect class="{"slow" if is_slow else "usual"}" '
             f'x="{100 * number / _BARS:.2f}%" y="{_HEIGHT - height}" '
             f'width="{90 / _BARS:.2f}%" height="{height}">'
             f"<title>{escaped(title)}</title></rect>"
         )
-    low, high = time_text(bars[0].least_ns), time_text(bars[-1].most_ns)
+    low, high = best_time(bars[0].least_ns), best_time(bars[-1].most_ns)
     return chart("How many steps took how long", _HEIGHT, "".join(drawn), low, high)
 
 

@@ -19,7 +19,6 @@ from torchprof_hooks.profiles.ranks.verdict import Reason, Verdict
 from torchprof_hooks.reports.html.answers import Answer, answer_cards
 from torchprof_hooks.reports.html.document import Section, document
 from torchprof_hooks.reports.html.escaping import escaped
-from torchprof_hooks.reports.html.numbers import count_text, share_text, time_text
 from torchprof_hooks.reports.html.phases import phase_legend, segment
 from torchprof_hooks.reports.html.static_table import Column, html_table
 from torchprof_hooks.reports.program.part import PHASE_TITLES
@@ -32,7 +31,8 @@ from torchprof_hooks.reports.ranks.sentences import (
     ranks_text,
 )
 from torchprof_hooks.reports.ranks.text import shown_ranks, skewed_rows
-from torchprof_hooks.reports.table import plural
+from torchprof_hooks.reports.table import percent, plural
+from torchprof_hooks.reports.units import best_time
 
 #: Rows in which ranks differ, unless more are asked for.
 _ROWS: Final = 40
@@ -49,9 +49,9 @@ def ranks_page(
     command = command_text(ranks)
     hosts = len({rank.provenance.host for rank in ranks.ranks})
     subtitle = [
-        f"{count_text(len(ranks.ranks))} of {plural(ranks.world_size, 'rank')}",
+        f"{len(ranks.ranks)} of {plural(ranks.world_size, 'rank')}",
         plural(hosts, "host"),
-        f"a step takes {time_text(ranks.verdict.step_ns)}",
+        f"a step takes {best_time(ranks.verdict.step_ns)}",
     ]
     title = f"Ranks of {command}" if command else "Ranks"
     sections = _sections(ranks, by, max_rows or _ROWS)
@@ -76,12 +76,12 @@ def _sections(ranks: Ranks, by: Grouping, max_rows: int) -> Iterator[Section]:
 def _answers(verdict: Verdict) -> Iterator[Answer]:
     """Which rank is slow, what that costs the others, and where it spends the time."""
     question = "Which rank do the others wait for?"
-    step = time_text(verdict.step_ns)
-    noise = f"Up to {time_text(verdict.noise_ns)} may be chance: steps differ."
+    step = best_time(verdict.step_ns)
+    noise = f"Up to {best_time(verdict.noise_ns)} may be chance: steps differ."
     if verdict.rank is not None:
         also = f"{ranks_text(verdict.also)} as well. " if verdict.also else ""
         yield Answer(question, f"Rank {verdict.rank}", f"{also}{noise}")
-        lost, share = time_text(verdict.lost_ns), _share(verdict.lost_ns, verdict)
+        lost, share = best_time(verdict.lost_ns), _share(verdict.lost_ns, verdict)
         waited = f"So long do the others wait in each step of {step}."
         yield Answer("What that costs", f"{lost} ({share})", waited)
         yield _where(verdict.reason)
@@ -92,7 +92,7 @@ def _answers(verdict: Verdict) -> Iterator[Answer]:
         return
     even = f"No rank waits for another beyond noise. {noise}"
     yield Answer(question, "None", even)
-    waiting = f"{time_text(verdict.waiting_ns)} ({_share(verdict.waiting_ns, verdict)})"
+    waiting = f"{best_time(verdict.waiting_ns)} ({_share(verdict.waiting_ns, verdict)})"
     meaning = (
         f"Of each step of {step}: what communication takes, or waiting for ranks that "
         "are slow in turns."
@@ -101,7 +101,7 @@ def _answers(verdict: Verdict) -> Iterator[Answer]:
 
 
 def _share(part_ns: float, verdict: Verdict) -> str:
-    return share_text(part_ns, verdict.step_ns)
+    return percent(part_ns, verdict.step_ns)
 
 
 def _where(reason: Reason | None) -> Answer:
@@ -109,7 +109,7 @@ def _where(reason: Reason | None) -> Answer:
     if reason is None:
         spread = "It is slower in many rows, or does more in communication."
         return Answer(question, "In no single row", spread)
-    spent, others = time_text(reason.spent_ns), time_text(reason.others_ns)
+    spent, others = best_time(reason.spent_ns), best_time(reason.others_ns)
     evidence = f"{spent} a step, the others {others}."
     if not reason.is_own:
         evidence += " It is slower in all of that: more work, or a slower device."
@@ -138,10 +138,10 @@ def _steps(ranks: Ranks) -> str:
             Column(name, [str(coordinates(rank)[name]) for rank in shown])
             for name in dimensions(shown)
         ),
-        Column("steps", [count_text(rank.steps) for rank in shown]),
-        Column("step", [time_text(rank.step_ns) for rank in shown]),
+        Column("steps", [str(rank.steps) for rank in shown]),
+        Column("step", [best_time(rank.step_ns) for rank in shown]),
         *(
-            Column(_title(phase), [time_text(each[phase]) for each in times])
+            Column(_title(phase), [best_time(each[phase]) for each in times])
             for phase in kept
         ),
     ]
@@ -159,7 +159,7 @@ def _bar(
 ) -> str:
     segments = "".join(
         segment(
-            _colour(phase), f"{_title(phase)} {time_text(times[phase])}", times[phase]
+            _colour(phase), f"{_title(phase)} {best_time(times[phase])}", times[phase]
         )
         for phase in phases
         if times[phase] > 0
@@ -193,11 +193,11 @@ def _differences(ranks: Ranks, by: Grouping, max_rows: int) -> str:
     columns = [
         Column(by, [row.name for row in shown], is_text=True),
         Column("phase", [row.phase for row in shown], is_text=True),
-        Column("least", [time_text(row.least_ns) for row in shown]),
-        Column("median", [time_text(row.median_ns) for row in shown]),
-        Column("most", [time_text(row.most_ns) for row in shown]),
+        Column("least", [best_time(row.least_ns) for row in shown]),
+        Column("median", [best_time(row.median_ns) for row in shown]),
+        Column("most", [best_time(row.most_ns) for row in shown]),
         Column("worst rank", [str(numbers[row.worst]) for row in shown]),
-        Column("above the median", [time_text(row.skew_ns) for row in shown]),
+        Column("above the median", [best_time(row.skew_ns) for row in shown]),
     ]
     caption = f"Own time in a step: {len(shown)} of {plural(len(rows), 'row')}"
     return html_table(caption, columns)
@@ -207,12 +207,12 @@ def _exchanged(rows: Sequence[RankCollective]) -> str:
     """A row for each function and group."""
     columns = [
         Column("collective (group)", [label(row.sum) for row in rows], is_text=True),
-        Column("calls", [count_text(row.sum.calls) for row in rows]),
+        Column("calls", [str(row.sum.calls) for row in rows]),
         Column("bytes a call", [bytes_a_call(row.sum) for row in rows]),
-        Column("in call", [time_text(row.median_call_ns) for row in rows]),
-        Column("least wait", [time_text(row.least_ns) for row in rows]),
-        Column("median", [time_text(row.median_ns) for row in rows]),
-        Column("most", [time_text(row.most_ns) for row in rows]),
+        Column("in call", [best_time(row.median_call_ns) for row in rows]),
+        Column("least wait", [best_time(row.least_ns) for row in rows]),
+        Column("median", [best_time(row.median_ns) for row in rows]),
+        Column("most", [best_time(row.most_ns) for row in rows]),
         Column("waits least", [f"rank {row.last_rank}" for row in rows], is_text=True),
         Column("GB/s", [rate(row.fastest) for row in rows]),
     ]

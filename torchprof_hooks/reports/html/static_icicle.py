@@ -8,8 +8,9 @@ from typing import Final, NamedTuple
 from torchprof_hooks.profiles.tree import Node
 from torchprof_hooks.reports.hottest import COLD, Kind, by_kind, kind_of
 from torchprof_hooks.reports.html.escaping import escaped
-from torchprof_hooks.reports.html.numbers import share_text, time_text
+from torchprof_hooks.reports.table import percent
 from torchprof_hooks.reports.time_tree import short_label
+from torchprof_hooks.reports.units import best_time
 
 #: Pixels from one level to the next; levels that are drawn.
 _LEVEL: Final = 26
@@ -80,14 +81,14 @@ def _frames(top: Node, whole_ns: int) -> Iterator[_Frame]:
 def _drawn(frame: _Frame, colour: Colour, whole_ns: int) -> str:
     node = frame.node
     width = node.cumulative_ns / (whole_ns or 1) if frame.level else 1.0
-    share = share_text(node.cumulative_ns, whole_ns)
+    share = percent(node.cumulative_ns, whole_ns)
     kind = colour(node) if frame.level else "whole"
     own_share = max(node.self_ns, 0) / (node.cumulative_ns or 1)
     label = short_label(node, frame.around) or "everything"
     text = escaped(f"{label}  {share}") if width >= _NARROWEST_NAMED else ""
     title = escaped(
-        f"{node.name or 'everything'}: {time_text(node.cumulative_ns)}, {share}; "
-        f"own {time_text(node.self_ns)}; {node.calls} calls"
+        f"{node.name or 'everything'}: {best_time(node.cumulative_ns)}, {share}; "
+        f"own {best_time(node.self_ns)}; {node.calls} calls"
     )
     return (
         f'<svg class="frame {kind}" x="{100 * frame.left:.3f}%" '

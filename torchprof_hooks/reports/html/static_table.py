@@ -9,8 +9,9 @@ from typing import Final, NamedTuple
 from torchprof_hooks.profiles.rows import Row
 from torchprof_hooks.reports import table
 from torchprof_hooks.reports.html.escaping import escaped
-from torchprof_hooks.reports.html.numbers import count_text, share_text, time_text
 from torchprof_hooks.reports.row_table import inclusive_device_time, inclusive_time
+from torchprof_hooks.reports.table import percent
+from torchprof_hooks.reports.units import best_time
 
 _TIMES: Final = (
     table.Column("forward", inclusive_time("forward")),
@@ -57,13 +58,13 @@ def module_table(all_rows: Sequence[Row], wall_ns: int) -> str:
     """Rows of modules, optimizers, data and so on, by falling own time."""
     rows = sorted(all_rows, key=lambda row: (-row.self_ns, row.name))
     shown = rows[:_ROWS]
-    times = table.filled_columns(_TIMES, shown, lambda ns: [*map(time_text, ns)])
+    times = table.filled_columns(_TIMES, shown, lambda ns: [*map(best_time, ns)])
     columns = [
         Column("module", [row.name for row in shown], is_text=True),
         Column("class", [row.class_name or row.kind for row in shown], is_text=True),
-        Column("calls", [count_text(row.calls) for row in shown]),
+        Column("calls", [str(row.calls) for row in shown]),
         *(Column(*column) for column in times),
-        Column("own %", [share_text(row.self_ns, wall_ns) for row in shown]),
+        Column("own %", [percent(row.self_ns, wall_ns) for row in shown]),
     ]
     return html_table(f"Modules: {len(shown)} of {len(rows)} rows", columns)
 
