@@ -9,13 +9,11 @@ from typing import Any, Final
 
 from torchprof_hooks.profiles.compare import RISK, Change, Comparison, compare
 from torchprof_hooks.profiles.profile import Profile
-from torchprof_hooks.profiles.tree import Node
 from torchprof_hooks.reports.html.answers import Answer, answer_cards
 from torchprof_hooks.reports.html.document import Section, document
 from torchprof_hooks.reports.html.facts import facts
-from torchprof_hooks.reports.html.page import KEYS, picture, rows
+from torchprof_hooks.reports.html.page import picture, rows
 from torchprof_hooks.reports.html.page_data import PageData
-from torchprof_hooks.reports.html.static_icicle import Colour, static_icicle
 from torchprof_hooks.reports.html.static_table import (
     Column,
     definition_list,
@@ -42,7 +40,7 @@ def comparison_page(comparison: Comparison) -> str:
     if comparison.new.is_empty:
         nothing = Section("", "<p>No module was called in the new profile.</p>")
         return document("Comparison", subtitle, [nothing])
-    sections = _sections(comparison, of_modules)
+    sections = _sections(comparison)
     return document("Comparison", subtitle, sections, _data(comparison, of_modules))
 
 
@@ -54,11 +52,9 @@ def _steps(profile: Profile) -> str:
     return f"{plural(profile.steps, 'step')} of {best_time(mean_ns)}"
 
 
-def _sections(comparison: Comparison, of_modules: Comparison) -> Iterator[Section]:
+def _sections(comparison: Comparison) -> Iterator[Section]:
     yield Section("", answer_cards(_answers(comparison)))
-    tree = comparison.new.tree()
-    icicle = static_icicle(tree, _by_change(of_modules))
-    yield Section("What changed", picture(icicle, f"{_legend(comparison)} {KEYS}"))
+    yield Section("What changed", picture(_legend(comparison)))
     yield Section("Numbers", rows(_table(comparison)))
     only = list(_only_in_one(comparison))
     if only:
@@ -101,32 +97,6 @@ def _difference(change: Change) -> str:
     return f"{sign}{best_time(change.difference_ns)} ({sign}{share})"
 
 
-def _by_change(comparison: Comparison) -> Colour:
-    """Colours modules by their largest change that matters (as main.ts does)."""
-    largest: dict[str, Change] = {}
-    for change in comparison.changes:
-        known = largest.get(change.name)
-        if change.matters and (
-            known is None or abs(change.difference_ns) > abs(known.difference_ns)
-        ):
-            largest[change.name] = change
-    added = _names_only_now(comparison)
-
-    def colour(node: Node) -> str:
-        change = largest.get(node.name)
-        if change is None:
-            return "new" if node.name in added else "same"
-        is_strong = abs(change.difference_ns) > _STRONG * change.old.mean_ns
-        return f"{change.verdict}{1 + is_strong}"
-
-    return colour
-
-
-def _names_only_now(comparison: Comparison) -> set[str]:
-    before = {change.name for change in comparison.changes}
-    return {name for name, _ in comparison.added} - before
-
-
 def _table(comparison: Comparison) -> str:
     ranked = sorted(comparison.changes, key=lambda change: -change.difference_ns)
     shown = ranked[:_ROWS]
@@ -167,10 +137,12 @@ def _data(comparison: Comparison, of_modules: Comparison) -> dict[str, Any]:
     packed = PageData()
     changes = _packed(packed, comparison.changes)
     in_picture = _packed(packed, of_modules.changes)
-    added = [packed.text(name) for name in sorted(_names_only_now(of_modules))]
+    before = {change.name for change in of_modules.changes}
+    added = {name for name, _ in of_modules.added} - before
+    positions = [packed.text(name) for name in sorted(added)]
     source = source_of_all(comparison.new)
     content = packed.content(source)
-    content |= {"changes": changes, "added": added}
+    content |= {"changes": changes, "added": positions}
     if of_modules is not comparison:
         content["moduleChanges"] = in_picture
     return content

@@ -17,11 +17,6 @@ from torchprof_hooks.reports.html.facts import facts, headline
 from torchprof_hooks.reports.html.memory import memory_section
 from torchprof_hooks.reports.html.page_data import PageData
 from torchprof_hooks.reports.html.phases import phase_section
-from torchprof_hooks.reports.html.static_icicle import (
-    LEVEL_TEXTS,
-    by_heat,
-    static_icicle,
-)
 from torchprof_hooks.reports.html.static_table import definition_list, module_table
 from torchprof_hooks.reports.program.device_idle import idle_lines
 from torchprof_hooks.reports.source import Source, source_of, source_of_loop
@@ -32,17 +27,17 @@ _LEGEND = (
     "it. The redder, the more of all the time layers of its kind spend themselves; the "
     "dark line at the foot of a frame is its own share."
 )
-#: Its colours, from cold to hot.
+#: Its colours, from cold to hot: icicle.ts has these shares.
 _SCALE = (
     '<p class="scale">share of all the time, own, of layers of a kind: '
     + "".join(
         f'<span><i class="heat{number}"></i>{text}</span>'
-        for number, text in enumerate(LEVEL_TEXTS)
+        for number, text in enumerate(("less", "1 %", "3 %", "7 %", "15 %", "30 %"))
     )
     + "</p>"
 )
 #: How it is used.
-KEYS = (
+_KEYS = (
     "A click zooms in. On the keyboard, arrows move, Enter zooms in, Escape zooms out."
 )
 
@@ -89,9 +84,7 @@ def _page(source: Source) -> str:
 
 def _sections(source: Source) -> Iterator[Section]:
     yield Section("", answer_cards(answers(source)))
-    icicle = static_icicle(source.tree, by_heat(source.tree))
-    legend = picture(icicle, f"{_LEGEND} {KEYS}")
-    yield Section("Where the time goes", f"{_SCALE}{legend}")
+    yield Section("Where the time goes", _SCALE + picture(_LEGEND))
     table = module_table(source.rows("module"), source.modules.wall_ns)
     yield Section("Numbers", rows(table))
     yield Section("Phases and steps", phase_section(source))
@@ -106,9 +99,14 @@ def _sections(source: Source) -> Iterator[Section]:
     yield _measured(source)
 
 
-def picture(icicle: str, legend: str) -> str:
-    """The place of the icicle, which the script takes over."""
-    return f'<div id="picture">{icicle}</div><p class="legend">{escaped(legend)}</p>'
+def picture(legend: str) -> str:
+    """The place where the script draws the modules by time."""
+    return (
+        '<div id="picture"><svg id="icicle" class="icicle" width="100%" height="26" '
+        'aria-label="The module tree by time"><text x="5" y="16">The picture needs '
+        "JavaScript; the numbers below do not.</text></svg></div>"
+        f'<p class="legend">{escaped(f"{legend} {_KEYS}")}</p>'
+    )
 
 
 def rows(table: str) -> str:
