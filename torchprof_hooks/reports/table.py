@@ -31,10 +31,24 @@ class Column(Generic[R]):
 
 
 class TextColumn(NamedTuple):
-    """A column as it is shown."""
+    """A column as it is shown.
+
+    is_words: whether it is no column of numbers, which pages align to the left.
+    """
 
     header: str
     texts: list[str]
+    is_words: bool = False
+
+
+class Table(NamedTuple):
+    """A table as it is shown.
+
+    labels: what the lines are about; the first is the header of the others.
+    """
+
+    labels: list[str]
+    columns: list[TextColumn]
 
 
 def filled_columns(

@@ -15,12 +15,11 @@ from torchprof_hooks.reports.html.facts import facts
 from torchprof_hooks.reports.html.page import picture, rows
 from torchprof_hooks.reports.html.page_data import PageData
 from torchprof_hooks.reports.html.static_table import (
-    Column,
     definition_list,
     html_table,
 )
 from torchprof_hooks.reports.source import source_of_all
-from torchprof_hooks.reports.table import percent, plural
+from torchprof_hooks.reports.table import Table, TextColumn, percent, plural
 from torchprof_hooks.reports.units import best_time
 
 #: A change of more than so much of the old time is a strong one.
@@ -101,16 +100,17 @@ def _table(comparison: Comparison) -> str:
     ranked = sorted(comparison.changes, key=lambda change: -change.difference_ns)
     shown = ranked[:_ROWS]
     columns = [
-        Column(comparison.by, [change.name for change in shown], is_text=True),
-        Column("phase", [change.phase for change in shown], is_text=True),
-        Column("before", [best_time(change.old.mean_ns) for change in shown]),
-        Column("now", [best_time(change.new.mean_ns) for change in shown]),
-        Column("change", [_difference(change) for change in shown]),
-        Column("noise", [_noise(change) for change in shown]),
-        Column("calls", [_calls(change) for change in shown]),
-        Column("verdict", [change.verdict for change in shown], is_text=True),
+        TextColumn("phase", [change.phase for change in shown], True),
+        TextColumn("before", [best_time(change.old.mean_ns) for change in shown]),
+        TextColumn("now", [best_time(change.new.mean_ns) for change in shown]),
+        TextColumn("change", [_difference(change) for change in shown]),
+        TextColumn("noise", [_noise(change) for change in shown]),
+        TextColumn("calls", [_calls(change) for change in shown]),
+        TextColumn("verdict", [change.verdict for change in shown], True),
     ]
-    return html_table(f"Changes: {len(shown)} of {len(ranked)} rows", columns)
+    labels = [comparison.by, *(change.name for change in shown)]
+    caption = f"Changes: {len(shown)} of {len(ranked)} rows"
+    return html_table(caption, Table(labels, columns))
 
 
 def _noise(change: Change) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
@@ -10,11 +10,12 @@ from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.step_times import Bucket, StepTimes
 from torchprof_hooks.reports.header import evaluation_durations
 from torchprof_hooks.reports.html.escaping import escaped
-from torchprof_hooks.reports.html.static_table import Column, html_table
+from torchprof_hooks.reports.html.static_table import html_table
 from torchprof_hooks.reports.program.part import PHASE_TITLES, shown_times_ns
+from torchprof_hooks.reports.screen.phases import phase_table
 from torchprof_hooks.reports.source import Source
-from torchprof_hooks.reports.table import percent, plural
-from torchprof_hooks.reports.units import best_time
+from torchprof_hooks.reports.table import Table, TextColumn, percent, plural
+from torchprof_hooks.reports.units import best_time, format_times
 
 #: A step is slow if it takes so many times the median.
 SLOW: Final = 1.5
@@ -33,27 +34,20 @@ def phase_section(source: Source) -> str:
         [
             _phase_bar(found, profile.wall_ns),
             '<div class="columns">',
-            html_table("Phases", list(_columns(source))),
+            html_table("Phases", _table(source)),
             f"<div>{''.join(_steps(profile))}</div></div>",
         ]
     )
 
 
-def _columns(source: Source) -> Iterator[Column]:
+def _table(source: Source) -> Table:
     """The phases of the loop, and beside them those of what came before."""
-    profile, start_up = source.modules, source.start_up
-    times = shown_times_ns(profile)
-    before: Mapping[str, int] = shown_times_ns(start_up) if start_up else {}
-    phases = [p for p in PHASE_TITLES if times[p] > 0 or before.get(p, 0) > 0]
-    own = [times[phase] for phase in phases]
-    yield Column("phase", [PHASE_TITLES[phase] for phase in phases], is_text=True)
-    if start_up:
-        early = [best_time(before.get(phase, 0)) for phase in phases]
-        yield Column("start-up", early)
-    yield Column("loop" if start_up else "time", list(map(best_time, own)))
-    yield Column("share", [percent(ns, profile.wall_ns) for ns in own])
+    profile = source.modules
+    (labels, columns), own = phase_table(profile, source.start_up)
     if profile.steps:
-        yield Column("per step", [best_time(ns / profile.steps) for ns in own])
+        each = format_times([phase_ns / profile.steps for phase_ns in own], "auto")
+        columns.append(TextColumn("per step", each))
+    return Table(labels, columns)
 
 
 def _phase_bar(found: Sequence[tuple[str, int]], wall_ns: int) -> str:

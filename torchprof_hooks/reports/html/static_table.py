@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import chain
-from typing import Final, NamedTuple
+from typing import Final
 
 from torchprof_hooks.profiles.rows import Row
 from torchprof_hooks.reports import table
 from torchprof_hooks.reports.html.escaping import escaped
 from torchprof_hooks.reports.row_table import inclusive_device_time, inclusive_time
-from torchprof_hooks.reports.table import percent
+from torchprof_hooks.reports.table import Table, TextColumn, percent
 from torchprof_hooks.reports.units import best_time
 
 _TIMES: Final = (
@@ -25,28 +25,18 @@ _TIMES: Final = (
 _ROWS: Final = 50
 
 
-class Column(NamedTuple):
-    """What each row has under a header; texts are aligned to the left."""
-
-    header: str
-    texts: Sequence[str]
-    is_text: bool = False
-
-
-def html_table(caption: str, columns: Sequence[Column]) -> str:
-    """A table of texts, all of which are escaped, in a box that it may be wider than;
-    the first column names the rows."""
-    headers = "".join(_cell("th", c.header, c.is_text, "col") for c in columns)
-    lines = zip(*(column.texts for column in columns), strict=True)
+def html_table(caption: str, shown: Table) -> str:
+    """A table, its texts escaped, in a box that it may be wider than."""
+    (corner, *labels), columns = shown
+    headers = _cell("th", corner, True, "col") + "".join(
+        _cell("th", column.header, column.is_words, "col") for column in columns
+    )
     body = "".join(
         "<tr>"
-        + _cell("th", first, columns[0].is_text, "row")
-        + "".join(
-            _cell("td", text, column.is_text)
-            for text, column in zip(rest, columns[1:], strict=True)
-        )
+        + _cell("th", label, True, "row")
+        + "".join(_cell("td", c.texts[line], c.is_words) for c in columns)
         + "</tr>"
-        for first, *rest in lines
+        for line, label in enumerate(labels)
     )
     return (
         f'<div class="scroll"><table class="rows"><caption>{escaped(caption)}</caption>'
@@ -60,18 +50,18 @@ def module_table(all_rows: Sequence[Row], wall_ns: int) -> str:
     shown = rows[:_ROWS]
     times = table.filled_columns(_TIMES, shown, lambda ns: [*map(best_time, ns)])
     columns = [
-        Column("module", [row.name for row in shown], is_text=True),
-        Column("class", [row.class_name or row.kind for row in shown], is_text=True),
-        Column("calls", [str(row.calls) for row in shown]),
-        *(Column(*column) for column in times),
-        Column("own %", [percent(row.self_ns, wall_ns) for row in shown]),
+        TextColumn("class", [row.class_name or row.kind for row in shown], True),
+        TextColumn("calls", [str(row.calls) for row in shown]),
+        *times,
+        TextColumn("own %", [percent(row.self_ns, wall_ns) for row in shown]),
     ]
-    return html_table(f"Modules: {len(shown)} of {len(rows)} rows", columns)
+    caption = f"Modules: {len(shown)} of {len(rows)} rows"
+    return html_table(caption, Table(["module", *(row.name for row in shown)], columns))
 
 
-def _cell(tag: str, text: str, is_text: bool, scope: str = "") -> str:
+def _cell(tag: str, text: str, is_words: bool, scope: str = "") -> str:
     scoped = f' scope="{scope}"' if scope else ""
-    aligned = ' class="text"' if is_text else ""
+    aligned = ' class="text"' if is_words else ""
     return f"<{tag}{scoped}{aligned}>{escaped(text)}</{tag}>"
 
 

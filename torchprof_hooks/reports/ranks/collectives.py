@@ -8,6 +8,7 @@ from typing import Final
 from torchprof_hooks.profiles.ranks.collectives import Collective
 from torchprof_hooks.profiles.ranks.skew import RankCollective
 from torchprof_hooks.reports.table import (
+    Table,
     TextColumn,
     plural,
     table_lines,
@@ -15,7 +16,8 @@ from torchprof_hooks.reports.table import (
 )
 from torchprof_hooks.reports.units import best_byte_format
 
-_TITLE: Final = (
+#: What the table of all ranks shows.
+EXCHANGED: Final = (
     "What ranks exchange: of a call, on average; least, median, most: how long ranks "
     "wait for it"
 )
@@ -45,36 +47,36 @@ def collective_lines(collectives: Sequence[Collective], width: int) -> list[str]
     }
     columns = [
         TextColumn("calls", [str(each.calls) for each in shown]),
-        TextColumn("bytes a call", [bytes_a_call(each) for each in shown]),
+        TextColumn("bytes a call", [_bytes_a_call(each) for each in shown]),
         *time_columns(times),
-        TextColumn("GB/s", [rate(each.bytes_per_second) for each in shown]),
+        TextColumn("GB/s", [_rate(each.bytes_per_second) for each in shown]),
     ]
-    labels = ["exchanged with others", *map(label, shown)]
+    labels = ["exchanged with others", *map(_label, shown)]
     return table_lines(labels, columns, width)
 
 
-def label(each: Collective) -> str:
+def _label(each: Collective) -> str:
     """What was called, in which group: ``all_reduce (default_pg of 4)``."""
     if not each.group_size:
         return each.name
     return f"{each.name} ({each.group} of {each.group_size})".replace("( of", "(of")
 
 
-def bytes_a_call(each: Collective) -> str:
+def _bytes_a_call(each: Collective) -> str:
     """The bytes of a call's tensors, "" if it has none: ``4.10MB``."""
     if not each.bytes or not each.calls:
         return ""
     return best_byte_format(round(each.bytes / each.calls))
 
 
-def rate(found: float | None) -> str:
+def _rate(found: float | None) -> str:
     """Bytes per second as GB (10^9 bytes) per second, "" if they are not known."""
     if found is None:
         return ""
     return f"{found / 1e9:.3f}" if found >= 1e9 * _LEAST_GB_PER_S else "<0.001"
 
 
-def collective_table(
+def exchanged_lines(
     rows: Sequence[RankCollective], max_rows: int, width: int
 ) -> Iterator[str]:
     """A line for each function and group; none without any.
@@ -88,26 +90,26 @@ def collective_table(
 
     last: the rank that waits least, which most likely comes last.
     """
-    shown = rows[:max_rows]
-    if not shown:
-        return
+    if rows:
+        yield EXCHANGED
+        yield from table_lines(*exchanged_table(rows[:max_rows]), width)
+    if len(rows) > max_rows:
+        yield f"... {plural(len(rows) - max_rows, 'more row')}"
+
+
+def exchanged_table(shown: Sequence[RankCollective]) -> Table:
+    """The table of `exchanged_lines`."""
     times = {
         "in call": [row.median_call_ns for row in shown],
         "least": [row.least_ns for row in shown],
         "median": [row.median_ns for row in shown],
         "most": [row.most_ns for row in shown],
     }
-    yield _TITLE
-    yield from table_lines(
-        ["collective (group)", *(label(row.sum) for row in shown)],
-        [
-            TextColumn("calls", [str(row.sum.calls) for row in shown]),
-            TextColumn("bytes a call", [bytes_a_call(row.sum) for row in shown]),
-            *time_columns(times),
-            TextColumn("last", [str(row.last_rank) for row in shown]),
-            TextColumn("GB/s", [rate(row.fastest) for row in shown]),
-        ],
-        width,
-    )
-    if len(rows) > len(shown):
-        yield f"... {plural(len(rows) - len(shown), 'more row')}"
+    columns = [
+        TextColumn("calls", [str(row.sum.calls) for row in shown]),
+        TextColumn("bytes a call", [_bytes_a_call(row.sum) for row in shown]),
+        *time_columns(times),
+        TextColumn("last", [str(row.last_rank) for row in shown]),
+        TextColumn("GB/s", [_rate(row.fastest) for row in shown]),
+    ]
+    return Table(["collective (group)", *(_label(row.sum) for row in shown)], columns)

@@ -9,8 +9,13 @@ from torchprof_hooks.profiles.names import Grouping
 from torchprof_hooks.profiles.ranks.peers import coordinates, dimensions
 from torchprof_hooks.profiles.ranks.rank import WAITING_PHASES, Rank
 from torchprof_hooks.profiles.ranks.ranks import Ranks
-from torchprof_hooks.profiles.ranks.skew import RANK_PHASES, SkewRow, phase_times
-from torchprof_hooks.reports.ranks.collectives import collective_table
+from torchprof_hooks.profiles.ranks.skew import (
+    RANK_PHASES,
+    RankPhase,
+    SkewRow,
+    phase_times,
+)
+from torchprof_hooks.reports.ranks.collectives import exchanged_lines
 from torchprof_hooks.reports.ranks.sentences import (
     absent_texts,
     command_text,
@@ -18,6 +23,7 @@ from torchprof_hooks.reports.ranks.sentences import (
     sentences,
 )
 from torchprof_hooks.reports.table import (
+    Table,
     TextColumn,
     plural,
     table_lines,
@@ -55,14 +61,14 @@ def ranks_report(
         row         phase    least   median     most  worst rank     skew
         Net.head  forward  10.00ms  10.00ms  40.00ms           2  30.00ms
 
-    and a table of what they exchange (see `collective_table`).
+    and a table of what they exchange (see `exchanged_lines`).
     """
     absent = list(absent_texts(ranks))
     blocks = [
         [wrap(line, width) for line in (*absent, *sentences(ranks.verdict))],
         list(_rank_lines(ranks, width)),
         list(_row_lines(ranks, skewed_rows(ranks, by), max_rows, width)),
-        list(collective_table(ranks.collectives, max_rows, width)),
+        list(exchanged_lines(ranks.collectives, max_rows, width)),
         [wrap(note, width) for note in ranks.notes],
     ]
     return "\n\n".join("\n".join(block) for block in blocks if block)
@@ -70,36 +76,41 @@ def ranks_report(
 
 def _rank_lines(ranks: Ranks, width: int) -> Iterator[str]:
     shown, left_out = shown_ranks(ranks)
-    times = [phase_times(rank) for rank in shown]
-    kept = [phase for phase in RANK_PHASES if any(each[phase] for each in times)]
-    columns = [
-        *_mesh_columns(shown),
-        TextColumn("steps", [str(rank.steps) for rank in shown]),
-        *time_columns(
-            {
-                "step": [rank.step_ns for rank in shown],
-                **{phase: [each[phase] for each in times] for phase in kept},
-            }
-        ),
-    ]
-    yield _title(ranks)
-    labels = ["rank", *(str(rank.number) for rank in shown)]
-    header, *lines = table_lines(labels, columns, width - len(_SLOW))
+    yield f"{counted_text(ranks)}; a step on average:"
+    header, *lines = table_lines(*step_table(shown), width - len(_SLOW))
     yield header
-    verdict = ranks.verdict
     for rank, line in zip(shown, lines, strict=True):
-        is_slow = rank.number in (verdict.rank, *verdict.also)
-        yield line + _SLOW * is_slow
+        yield line + _SLOW * is_slow(ranks, rank)
     if left_out:
         yield f"... {left_out} more ranks, which wait neither least nor most"
     if compared := compared_text(ranks):
         yield wrap(compared, width)
 
 
-def _mesh_columns(shown: Sequence[Rank]) -> Iterator[TextColumn]:
-    """The place of each rank in the dimensions of a device mesh."""
-    for name in dimensions(shown):
-        yield TextColumn(name, [str(coordinates(rank)[name]) for rank in shown])
+def is_slow(ranks: Ranks, rank: Rank) -> bool:
+    """Whether the others wait for this rank."""
+    return rank.number in (ranks.verdict.rank, *ranks.verdict.also)
+
+
+def step_table(shown: Sequence[Rank]) -> Table:
+    """A step of each rank on average, by phase, with the rank's place in the dimensions
+    of a device mesh."""
+    mesh = [
+        TextColumn(name, [str(coordinates(rank)[name]) for rank in shown])
+        for name in dimensions(shown)
+    ]
+    steps = TextColumn("steps", [str(rank.steps) for rank in shown])
+    times = {"step": [rank.step_ns for rank in shown]}
+    times |= {str(phase): found for phase, found in times_by_phase(shown).items()}
+    labels = ["rank", *(str(rank.number) for rank in shown)]
+    return Table(labels, [*mesh, steps, *time_columns(times)])
+
+
+def times_by_phase(shown: Sequence[Rank]) -> dict[RankPhase, list[float]]:
+    """The times of all ranks in each phase in which any has some."""
+    times = [phase_times(rank) for rank in shown]
+    by_phase = {phase: [each[phase] for each in times] for phase in RANK_PHASES}
+    return {phase: of_ranks for phase, of_ranks in by_phase.items() if any(of_ranks)}
 
 
 def shown_ranks(ranks: Ranks) -> tuple[Sequence[Rank], int]:
@@ -117,11 +128,12 @@ def shown_ranks(ranks: Ranks) -> tuple[Sequence[Rank], int]:
     return shown, len(ranks.ranks) - len(shown)
 
 
-def _title(ranks: Ranks) -> str:
+def counted_text(ranks: Ranks) -> str:
+    """Which ranks there are: ``4 of 4 ranks of train.py on node0``."""
     hosts = sorted({rank.provenance.host for rank in ranks.ranks})
     on = hosts[0] if len(hosts) == 1 else plural(len(hosts), "host")
     counted = f"{len(ranks.ranks)} of {plural(ranks.world_size, 'rank')}"
-    return f"{counted} of {command_text(ranks)} on {on}; a step on average:"
+    return f"{counted} of {command_text(ranks)} on {on}"
 
 
 def skewed_rows(ranks: Ranks, by: Grouping) -> Sequence[SkewRow]:
@@ -141,9 +153,17 @@ def _row_lines(
     shown = rows[:max_rows]
     if not shown:
         return
+    yield "Where ranks differ: own time in a step; skew: the worst above the median"
+    yield from table_lines(*skew_table(ranks, shown), width)
+    if len(rows) > len(shown):
+        yield f"... {plural(len(rows) - len(shown), 'more row')}"
+
+
+def skew_table(ranks: Ranks, shown: Sequence[SkewRow]) -> Table:
+    """Own times in a step, and by how much the worst is above the median."""
     numbers = [rank.number for rank in ranks.ranks]
     columns = [
-        TextColumn("phase", [row.phase for row in shown]),
+        TextColumn("phase", [row.phase for row in shown], is_words=True),
         *time_columns(
             {
                 "least": [row.least_ns for row in shown],
@@ -154,7 +174,4 @@ def _row_lines(
         TextColumn("worst rank", [str(numbers[row.worst]) for row in shown]),
         *time_columns({"skew": [row.skew_ns for row in shown]}),
     ]
-    yield "Where ranks differ: own time in a step; skew: the worst above the median"
-    yield from table_lines(["row", *(row.name for row in shown)], columns, width)
-    if len(rows) > len(shown):
-        yield f"... {plural(len(rows) - len(shown), 'more row')}"
+    return Table(["row", *(row.name for row in shown)], columns)
