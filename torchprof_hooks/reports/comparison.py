@@ -10,6 +10,7 @@ from typing import Final
 from torchprof_hooks.profiles.compare import RISK, Change, Comparison, RowPhase
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.reports.table import (
+    Table,
     TextColumn,
     format_table,
     plural,
@@ -40,17 +41,19 @@ def render(comparison: Comparison, *, width: int = 120, max_rows: int = 40) -> s
 
         2 of 6 rows are slower
     """
-    parts = ["\n".join(wrap(line, width) for line in _heading(comparison))]
-    shown = _shown(comparison, max_rows)
+    parts = ["\n".join(wrap(line, width) for line in heading(comparison))]
+    shown = shown_changes(comparison, max_rows)
     if shown:
-        parts.append(_table(comparison.by, shown, width))
+        table = change_table(comparison.by, shown)
+        parts.append(format_table(*table, width, _DISPENSABLE))
     hidden = len(comparison.changes) - len(shown)
-    notes = [*_rest(hidden), *_only_in_one(comparison, max_rows)]
+    notes = [*_rest(hidden), *only_in_one(comparison, max_rows)]
     parts[-1] += "".join(f"\n{wrap(note, width)}" for note in notes)
     return "\n\n".join([*parts, _verdict(comparison)])
 
 
-def _heading(comparison: Comparison) -> Iterator[str]:
+def heading(comparison: Comparison) -> Iterator[str]:
+    """How much was measured, and what the numbers mean."""
     old, new = comparison.old, comparison.new
     yield f"{_steps(old)} before, {_steps(new)} now"
     if comparison.changes:
@@ -78,7 +81,7 @@ def _steps(profile: Profile) -> str:
     return f"{plural(profile.steps, 'step')} of {best_time(step_ns)}"
 
 
-def _shown(comparison: Comparison, max_rows: int) -> list[Change]:
+def shown_changes(comparison: Comparison, max_rows: int) -> list[Change]:
     """Rows that are slower in any case; others up to `max_rows`, in their order."""
 
     def by_difference(change: Change) -> float:
@@ -91,18 +94,19 @@ def _shown(comparison: Comparison, max_rows: int) -> list[Change]:
     return [*slower, *[*faster, *others][:room]]
 
 
-def _table(by: str, changes: Sequence[Change], width: int) -> str:
+def change_table(by: str, changes: Sequence[Change]) -> Table:
+    """A line for each row and phase."""
     labels = [by, *(change.name for change in changes)]
-    texts = [_texts(change) for change in changes]
+    texts = [change_texts(change) for change in changes]
     headers = ("phase", "old", "new", "change", "%", "noise", "calls", "")
     columns = [
-        TextColumn(header, [line[i] for line in texts])
+        TextColumn(header, [line[i] for line in texts], header in ("phase", ""))
         for i, header in enumerate(headers)
     ]
-    return format_table(labels, columns, width, _DISPENSABLE)
+    return Table(labels, columns)
 
 
-def _texts(change: Change) -> tuple[str, ...]:
+def change_texts(change: Change) -> tuple[str, ...]:
     """Times of one row have one unit: they are to be compared."""
     old_ns, new_ns = change.old.mean_ns, change.new.mean_ns
     unit = choose_unit(max(old_ns, new_ns))
@@ -114,12 +118,14 @@ def _texts(change: Change) -> tuple[str, ...]:
         sign + format_time(change.difference_ns, unit),
         f"{100 * change.difference_ns / old_ns:+.1f}" if old_ns else "",
         "unknown" if isinf(change.noise_ns) else format_time(change.noise_ns, unit),
-        _counts(change.old.calls, change.new.calls),
+        counts(change),
         change.verdict,
     )
 
 
-def _counts(old: int, new: int) -> str:
+def counts(change: Change) -> str:
+    """How often it was called: ``10``, or ``10, 12`` if that changed."""
+    old, new = change.old.calls, change.new.calls
     return str(old) if old == new else f"{old}, {new}"
 
 
@@ -128,7 +134,7 @@ def _rest(hidden: int) -> Iterator[str]:
         yield f"... {plural(hidden, 'more row')}, not slower"
 
 
-def _only_in_one(comparison: Comparison, max_names: int) -> Iterator[str]:
+def only_in_one(comparison: Comparison, max_names: int) -> Iterator[str]:
     """Lines for what was not compared."""
     for title, keys in (
         ("only before", comparison.gone),

@@ -37,7 +37,7 @@ def test_the_largest_changes_come_first() -> None:
     assert "10 steps of 47.00ms before, 10 steps of 55.00ms now" in text
     assert "Slower Net.fc (forward) +10.00ms (+100.0 %) a call" in text
     assert "Faster Net.head (forward) -3.00ms (-10.0 %) a call" in text
-    assert "only now Net.new (forward)" in text
+    assert "only now: Net.new (forward)" in text
 
 
 def test_changes_are_in_the_data() -> None:
