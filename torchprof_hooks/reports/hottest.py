@@ -5,22 +5,21 @@ happens to be."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple, TypeVar
 
 from torchprof_hooks.profiles.names import MODULE_PHASES, Phase
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.rows import Row
 from torchprof_hooks.profiles.totals import NOTHING, Totals
-from torchprof_hooks.reports.program.part import shown_times_ns
+from torchprof_hooks.reports.program.part import OTHER, PHASE_TITLES, shown_times_ns
+from torchprof_hooks.reports.table import percent
 from torchprof_hooks.reports.time_tree import without_numbers
 
 R = TypeVar("R", bound=Row)
 
 #: If a device was asked less often than this, the share of its answers tells nothing.
 LEAST_ASKED: Final = 20
-#: Kinds of rows that are cold, however long they take: no module's, or the profiler's.
-COLD: Final = ("outside", "profiler", "unsampled")
 
 
 class Kind(NamedTuple):
@@ -113,6 +112,37 @@ def shares_of(profile: Profile) -> Shares:
     for (_, phase), totals in profile.cells.items():
         times[phase] += totals.device_self_ns
     return Shares(device, times, times.total())
+
+
+class Answer(NamedTuple):
+    """A question, the answer in a few words, and what it rests on, if that is told."""
+
+    question: str
+    answer: str
+    evidence: str = ""
+
+
+def answers(hot: Hottest | None, shares: Shares) -> Iterator[Answer]:
+    """Which module is the hottest, and whether forward or backward takes longer."""
+    on_device, times, whole_ns = shares.on_device, shares.times_ns, shares.whole_ns
+    if hot is not None and hot.own_ns > 0:
+        parts = [f"{p} {percent(ns, whole_ns)}" for p, ns in hot.own_times_ns().items()]
+        if hot.kind.class_name != hot.name:
+            count = f"{len(hot.rows)} " * (len(hot.rows) > 1)
+            parts.insert(0, f"{count}{hot.kind.class_name}")
+        evidence = f"{percent(hot.own_ns, whole_ns)}: {', '.join(parts)}"
+        yield Answer(f"Hottest module{on_device}", hot.name, evidence)
+    if times.total() <= 0:
+        return
+    phase, most_ns = times.most_common(1)[0]
+    answer = f"{phase}, {percent(most_ns, whole_ns)}"
+    if phase not in MODULE_PHASES:
+        title = PHASE_TITLES[phase].removeprefix(OTHER)
+        answer = f"neither; {title}, {percent(most_ns, whole_ns)}"
+        for inside, inside_ns in times.most_common():
+            if inside in MODULE_PHASES and inside_ns > 0:
+                answer += f"; {inside} {percent(inside_ns, whole_ns)}"
+    yield Answer(f"Forward or backward{on_device}", answer)
 
 
 def busy_device(profile: Profile) -> str:

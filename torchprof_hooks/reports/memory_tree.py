@@ -67,9 +67,9 @@ def memory_tree(
     profile: Profile, memory: MemorySummary, shown: Sequence[PlacedNode], width: int
 ) -> str:
     """A heading, and the table of the nodes that are shown."""
-    heading = wrap(_heading(profile, memory), width)
+    above = wrap(heading(profile, memory), width)
     if not memory.source:
-        return heading
+        return above
     nodes = [node for _, node in shown]
     # Net bytes of forward are what is retained: once is enough.
     all_columns = _COLUMNS[1:] if memory.is_net else _COLUMNS
@@ -81,7 +81,7 @@ def memory_tree(
         bound=f", {AT_LEAST}" if memory.peaks_are_lower_bounds else "",
         owner="system" if memory.source == "cpu" else "device",
     )
-    return "\n".join([heading, wrap(legend, width), table])
+    return "\n".join([above, wrap(legend, width), table])
 
 
 def format_each(values: Sequence[float]) -> list[str]:
@@ -90,7 +90,8 @@ def format_each(values: Sequence[float]) -> list[str]:
     return [best_byte_format(round(value)) for value in values]
 
 
-def _heading(profile: Profile, memory: MemorySummary) -> str:
+def heading(profile: Profile, memory: MemorySummary) -> str:
+    """What was measured of memory, and its peak."""
     if not memory.source:
         return f"memory was not measured: {memory.unavailable}"
     text = f"memory of {_source(memory)}: {peak_text(profile, memory)}"
@@ -103,7 +104,7 @@ def peak_text(profile: Profile, memory: MemorySummary) -> str:
     """``peak 1.25GB in Net.head (backward)``."""
     at_least = "at least " * memory.peaks_are_lower_bounds
     peak = best_byte_format(memory.peak_bytes)
-    return f"peak {at_least}{peak} in {peak_owner(profile, memory)}"
+    return f"peak {at_least}{peak} in {_peak_owner(profile, memory)}"
 
 
 def _source(memory: MemorySummary) -> str:
@@ -116,7 +117,7 @@ def _source(memory: MemorySummary) -> str:
     return f"{memory.source} ({net})"
 
 
-def peak_owner(profile: Profile, memory: MemorySummary) -> str:
+def _peak_owner(profile: Profile, memory: MemorySummary) -> str:
     """Who was at work when the memory in use was highest: ``Net.head (backward)``."""
     path = memory.peak_path
     if not path:

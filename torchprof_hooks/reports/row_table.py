@@ -17,6 +17,7 @@ from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.rows import Row
 from torchprof_hooks.reports.table import (
     Column,
+    Table,
     TextColumn,
     count_column,
     filled_columns,
@@ -85,14 +86,18 @@ def render(
     """
     rows = largest_first(profile.rows(by), sort_by or "self", _COLUMNS)
     shown = rows[: max_rows or 40]
-    columns = number_columns(profile, shown, _COLUMNS, "auto")
-    labels = [by, *map(label, shown)]
     lines = [
         wrap(_title(profile, by), width),
-        format_table(labels, columns, width, _DISPENSABLE),
+        format_table(*row_table(profile, by, shown), width, _DISPENSABLE),
         *hidden_line("more row", rows[len(shown) :], profile),
     ]
     return "\n".join(lines)
+
+
+def row_table(profile: Profile, by: Grouping, rows: Sequence[Row]) -> Table:
+    """Calls and times of rows of a profile."""
+    columns = number_columns(profile, rows, _COLUMNS, "auto")
+    return Table([by, *map(label, rows)], columns)
 
 
 def _title(profile: Profile, by: Grouping) -> str:

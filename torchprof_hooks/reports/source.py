@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
@@ -15,8 +15,12 @@ from torchprof_hooks.profiles.program.stratum import Stratum
 from torchprof_hooks.profiles.rows import Row
 from torchprof_hooks.profiles.step_times import NO_STEP_TIMES, StepTimes
 from torchprof_hooks.profiles.tree import Node
+from torchprof_hooks.reports.header import cost_texts, measured_text, step_texts
+from torchprof_hooks.reports.hottest import Hottest, busy_device, hottest
 from torchprof_hooks.reports.program.tips import Tip, find_tips
+from torchprof_hooks.reports.program.totals import sample_text
 from torchprof_hooks.reports.table import plural
+from torchprof_hooks.reports.units import best_time
 
 #: Outermost modules that a page has in its title.
 _NAMES: Final = 3
@@ -75,6 +79,38 @@ class Source:
     def tips(self) -> Sequence[Tip]:
         """See `find_tips`."""
         return find_tips(self.program)
+
+    @property
+    def times_text(self) -> str:
+        """How long was measured, and what of that came before the loop."""
+        text = measured_text(self.measured)
+        if self.start_up:
+            before, loop = best_time(self.start_up.wall_ns), self.modules.wall_ns
+            text += f": {before} start-up with {self.end_of_start_up}, then "
+            text += best_time(loop)
+            traced_ns = self.program.strata.disturbed.profile.wall_ns
+            if traced_ns:
+                text += f", and {best_time(traced_ns)} in traced steps"
+        return text
+
+    @property
+    def step_texts(self) -> Iterator[str]:
+        """How many steps were measured, maybe in a few, with durations of all steps."""
+        return step_texts(replace(self.measured, step_times=self.step_times))
+
+    @property
+    def notes(self) -> Iterator[str]:
+        """In how many steps was measured, what that took, and what is not as usual."""
+        if self.is_estimate:
+            yield from sample_text(self.program)
+        yield from cost_texts(self.measured, has_start_up=self.start_up is not None)
+        yield from map("not measured: {}".format, self.measured.not_measured)
+
+    @cached_property
+    def hottest(self) -> Hottest | None:
+        """The layers of the kind with the most own time (see `hottest`)."""
+        rows = (row for row in self.rows("module") if row.kind == "module")
+        return hottest(rows, busy_device(self.modules))
 
     def rows(self, by: Grouping) -> tuple[Row, ...]:
         """See `Profile.rows`; made once."""

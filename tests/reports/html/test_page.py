@@ -138,7 +138,7 @@ def test_the_tree_is_that_of_the_profile() -> None:
 def test_without_a_script_there_is_a_table() -> None:
     page = Page(profile_page(STEP))
     cells = page.inside("th") + page.inside("td")
-    assert {"Net.a", "70.00ns", "Linear"} <= set(cells)
+    assert {"Net.a", "70.00ns"} <= set(cells)
     assert "The picture needs JavaScript" in shown(profile_page(STEP))
 
 
@@ -146,12 +146,9 @@ def test_the_answers_come_first() -> None:
     text = shown(profile_page(STEP))
     # a: 30 + 40 of 168 ns; the Linear of the block: 15 + 20 + 14.
     assert (
-        "Hottest module Net.a (41.7 %) Own time of Linear, without "
-        "inner modules: forward 30.00ns, backward 40.00ns" in text
+        "Hottest module Net.a 41.7 %: Linear, forward 17.9 %, backward 23.8 % Forward "
+        "or backward backward, 38.7 % Where the time goes" in text
     )
-    assert "Forward or backward? Backward (38.7" in text
-    assert "recompute 11.9 %, outside of modules 7.1" in text
-    assert "What to do Look at Net.a first" in text
 
 
 def outside(function_ns: int) -> Profile:
@@ -184,9 +181,7 @@ def test_layers_of_a_kind_are_hot_together() -> None:
         {"Net": "Net", **layers},
     )
     page = profile_page(profile)
-    answer = "12 Linear: Net.blocks.*.fc (85.7 %) Own time of all of "
-    text = shown(page)
-    assert f"{answer}them, without inner modules: forward 120.00ns. Each has" in text
+    assert "Net.blocks.*.fc 85.7 %: 12 Linear, forward 85.7 %" in shown(page)
 
 
 def hostile_profile(name: str, class_name: str = "") -> Profile:
@@ -237,14 +232,11 @@ def test_steps() -> None:
     times = StepTimes(1, 65 * MS, buckets, 4, 8 * MS)
     text = shown(profile_page(replace(STEP, steps=11, step_times=times)))
     assert (
-        "The first step took 65.00ms. 10 later steps of 14.60ms (median 10.00ms, "
-        "90 % within 11.00ms). 1 of them was slow, that is longer than 1.5 times the "
-        "median. 4 evaluation calls of 2.00ms." in text
+        "11 steps: first 65.00ms, then 14.60ms (median 10.00ms, 90 % within 11.00ms) "
+        "\N{MIDDLE DOT} 4 evaluation calls of 2.00ms" in text
     )
+    assert "1 of 10 later steps took longer than 1.5 times the median." in text
     assert ": slow" in text
-    times = times._replace(first_evaluations=1, first_evaluation_ns=2 * MS)
-    text = shown(profile_page(replace(STEP, steps=11, step_times=times)))
-    assert "4 evaluation calls: first 2.00ms, then 2.00ms." in text
 
 
 def test_a_profile_without_steps_says_so() -> None:
@@ -263,8 +255,8 @@ def test_an_empty_profile_says_so() -> None:
 def test_memory_and_its_owner() -> None:
     memory = MemorySummary("cuda:0", False, 3 * 2**20, ("Net", "Net.b"), "backward")
     text = shown(profile_page(replace(STEP, memory=memory)))
-    assert "Peak on cuda:0: 3.00MB, in Net.b (backward)." in text
-    assert "Peak on" not in shown(profile_page(STEP))
+    assert "memory of cuda:0 (gross): peak 3.00MB in Net.b (backward)" in text
+    assert "peak 3.00" not in shown(profile_page(STEP))
 
 
 def program(**facts: Any) -> ProgramProfile:
@@ -291,10 +283,8 @@ def test_idle_time_of_devices() -> None:
     assert "Idle time of devices" not in shown(program_page(program()))
 
 
-def test_a_program_has_its_name_and_says_what_was_looked_into() -> None:
-    text = shown(program_page(program()))
-    assert "Profile of train.py" in text
-    assert "modules in 2, functions in 2 of 2 steps" in text
+def test_a_program_has_its_name() -> None:
+    assert "Profile of train.py" in shown(program_page(program()))
 
 
 def test_where_a_device_is_always_busy_its_time_is_told() -> None:
@@ -313,9 +303,9 @@ def test_where_a_device_is_always_busy_its_time_is_told() -> None:
     page = profile_page(busy)
     text = " ".join(each for _, each in Page(page).texts)
     text = text.replace("\N{NO-BREAK SPACE}", " ")
-    assert "Hottest module on cuda Net.a (88.9 %)" in text
-    assert "forward 30.00ms, backward 50.00ms" in text
-    assert "Forward or backward on cuda? Backward (55.6 %)" in text
+    assert "Hottest module on cuda Net.a 88.9 %: " in text
+    assert "forward 33.3 %, backward 55.6 %" in text
+    assert "Forward or backward on cuda backward, 55.6 %" in text
     assert "float32@cuda, autocast bfloat16" in page
 
 
@@ -324,16 +314,14 @@ def test_a_program_is_shown_as_on_its_screen() -> None:
     page = Page(program_page(with_start_up()))
     text = " ".join(each for _, each in page.texts).replace("\N{NO-BREAK SPACE}", " ")
     assert "1.00sec start-up with the first step, then 100.00ms" in text
-    assert "5 training steps" in text
+    assert "5 steps: first 1.00sec, then 25.00ms (median 20.00ms" in text
     assert "rank 1" not in text
     second = replace(with_start_up(), provenance=(Provenance(1, 4),))
-    assert "rank 1 of 4 \N{MIDDLE DOT} 1.00sec start-up" in shown(program_page(second))
+    assert "rank 1 of 4 \N{MIDDLE DOT} 1.10sec wall" in shown(program_page(second))
     assert "measuring took about 0.3 % of all, the start-up included" in text
-    assert "Own cost about 3.00ms, 0.3 % of all, the start-up included" in text
-    assert "Hottest module 4 Linear: LM.blocks.*.mlp (60.0 %)" in text
-    assert "Forward or backward? Backward (40.0 %)" in text
+    assert "Hottest module LM.blocks.*.mlp 60.0 %: 4 Linear, " in text
+    assert "Forward or backward backward, 40.0 %" in text
     assert "What to do AdamW(..., fused=True) does the same faster." in text
-    assert "The first step took 1.00sec. 4 later steps of 25.00ms" in text
     assert (
         "phase start-up loop % per step "
         "backward 40.00ms 40.00ms 40.0 10.00ms "
@@ -341,7 +329,7 @@ def test_a_program_is_shown_as_on_its_screen() -> None:
         "outside of modules 924.00ms 24.00ms 24.0 6.00ms "
         "optimizers 8.00ms 8.00ms 8.0 2.00ms" in text
     )
-    assert "Start-up 1.00sec, all until the first step had ended;" in text
+    assert "the start-up is a column of the phases" in text
     rows = items(page, "rows", "module")
     assert sum(own_ns for _, _, own_ns, _ in rows) == 100 * MS
 
@@ -349,14 +337,13 @@ def test_a_program_is_shown_as_on_its_screen() -> None:
 def test_a_start_up_that_ends_with_an_evaluation_call() -> None:
     text = shown(program_page(begun_with_evaluations(1)))
     assert "1.00sec start-up with the first evaluation call, then 100.00ms" in text
-    assert "Start-up 1.00sec, all until the first evaluation call had ended;" in text
 
 
 def test_a_program_of_one_step_is_shown_as_a_whole() -> None:
     whole = with_start_up()
     only = replace(whole, strata=Strata(warm_up=whole.strata.warm_up))
     text = shown(program_page(only))
-    assert "1.00sec measured" in text
+    assert "1.00sec wall" in text
     assert "start-up" not in text
 
 

@@ -39,7 +39,7 @@ def texts(ranks: Ranks, **options: Any) -> list[str]:
 def cards(ranks: Ranks) -> list[tuple[str, str, str]]:
     """Questions, answers, and what they rest on."""
     found = re.findall(
-        r'<div class="card"><h2>(.*?)</h2><p class="answer">(.*?)</p><p>(.*?)</p>',
+        r'<div class="card"><h2>(.*?)</h2><p class="answer">(.*?)</p>(?:<p>(.*?)</p>)?',
         ranks_page(ranks).replace("<wbr>", "").replace("&#160;", " "),
     )
     return [(question, answer, evidence) for question, answer, evidence in found]

@@ -16,13 +16,17 @@ from torchprof_hooks.reports.comparison import (
     only_in_one,
     shown_changes,
 )
-from torchprof_hooks.reports.html.answers import Answer, answer_cards
-from torchprof_hooks.reports.html.document import Section, document
-from torchprof_hooks.reports.html.escaping import escaped
-from torchprof_hooks.reports.html.facts import facts
-from torchprof_hooks.reports.html.page import picture, rows
+from torchprof_hooks.reports.hottest import Answer
+from torchprof_hooks.reports.html.document import (
+    Section,
+    answer_cards,
+    bullets,
+    document,
+    html_table,
+    paragraphs,
+)
+from torchprof_hooks.reports.html.page import facts, picture, rows
 from torchprof_hooks.reports.html.page_data import PageData
-from torchprof_hooks.reports.html.static_table import definition_list, html_table
 from torchprof_hooks.reports.source import source_of_all
 from torchprof_hooks.reports.table import plural
 
@@ -45,7 +49,7 @@ def comparison_page(comparison: Comparison) -> str:
         )
     subtitle, *notes = heading(comparison)
     if comparison.new.is_empty:
-        nothing = Section("", "<p>No module was called in the new profile.</p>")
+        nothing = Section("", paragraphs(["No module was called in the new profile."]))
         return document("Comparison", subtitle, [nothing])
     sections = _sections(comparison, notes)
     return document("Comparison", subtitle, sections, _data(comparison, of_modules))
@@ -58,10 +62,11 @@ def _sections(comparison: Comparison, notes: Sequence[str]) -> Iterator[Section]
     caption = f"Changes: {len(shown)} of {plural(len(comparison.changes), 'row')}"
     table = rows(html_table(caption, change_table(comparison.by, shown)))
     below = (*notes, *only_in_one(comparison, _ROWS))
-    yield Section("Numbers", table + "".join(f"<p>{escaped(t)}</p>" for t in below))
+    yield Section("Numbers", table + paragraphs(below))
     for title, profile in (("before", comparison.old), ("now", comparison.new)):
-        measured = definition_list(facts(source_of_all(profile)))
-        yield Section(f"What was measured, {title}", measured)
+        found = source_of_all(profile)
+        said = [found.times_text, *found.step_texts, *facts(found)]
+        yield Section(f"What was measured, {title}", bullets(said))
 
 
 def _answers(comparison: Comparison) -> Iterator[Answer]:

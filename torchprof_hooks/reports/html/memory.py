@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final
 
-from torchprof_hooks.profiles.memory import MemorySummary
 from torchprof_hooks.profiles.names import OUTSIDE_NAME
-from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.trace.memory_replay import (
     DeviceReplay,
     Level,
     MemoryReplay,
 )
-from torchprof_hooks.reports.html.escaping import escaped
+from torchprof_hooks.reports.html.document import escaped, paragraphs
 from torchprof_hooks.reports.html.phases import chart
-from torchprof_hooks.reports.memory_tree import peak_owner
+from torchprof_hooks.reports.memory_tree import heading
 from torchprof_hooks.reports.source import Source
 from torchprof_hooks.reports.units import best_byte_format, best_time
 
@@ -30,29 +28,13 @@ def memory_section(source: Source) -> str:
     parts = []
     summary, replay = source.measured.memory, source.program.replay
     if summary is not None:
-        parts.append(f"<p>{escaped(' '.join(_peak(source.measured, summary)))}</p>")
+        parts.append(paragraphs([heading(source.measured, summary)]))
     if replay is not None:
         kept = (device for device in replay.devices if device.as_run_bytes)
         parts += [_time_line(replay, device) for device in kept]
     elif summary is not None and source.program.not_replayed:
-        parts.append(f"<p>No time line: {escaped(source.program.not_replayed)}</p>")
+        parts.append(paragraphs([f"No time line: {source.program.not_replayed}"]))
     return "".join(parts)
-
-
-def _peak(profile: Profile, summary: MemorySummary) -> Iterator[str]:
-    if not summary.source:
-        yield f"Memory was not measured: {summary.unavailable}."
-        return
-    at_least = " at least" if summary.peaks_are_lower_bounds else ""
-    peak, owner = best_byte_format(summary.peak_bytes), peak_owner(profile, summary)
-    yield f"Peak on {summary.source}:{at_least} {peak}, in {owner}."
-    if summary.peaks_are_lower_bounds:
-        yield (
-            "Levels are read where calls begin and end: between them, it may have been "
-            "higher."
-        )
-    if summary.unavailable:
-        yield f"In a part of the run it was not measured: {summary.unavailable}."
 
 
 def _time_line(replay: MemoryReplay, device: DeviceReplay) -> str:
@@ -64,7 +46,7 @@ def _time_line(replay: MemoryReplay, device: DeviceReplay) -> str:
         f"their peak, in {where} ({device.phase}). What was there before the step is "
         "left out."
     )
-    return f"<p>{escaped(text)}</p>{_curve(device.levels, where)}"
+    return paragraphs([text]) + _curve(device.levels, where)
 
 
 def _curve(levels: Sequence[Level], owner: str) -> str:

@@ -9,17 +9,24 @@ from pathlib import Path
 from torchprof_hooks.profiles.files.writing import replaced_file
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.program.program_profile import ProgramProfile
-from torchprof_hooks.reports.header import OTHER_THREADS
-from torchprof_hooks.reports.html.answers import answer_cards, answers
-from torchprof_hooks.reports.html.document import Section, document
-from torchprof_hooks.reports.html.escaping import escaped
-from torchprof_hooks.reports.html.facts import facts, headline
+from torchprof_hooks.reports.header import OTHER_THREADS, device_text, rank_texts
+from torchprof_hooks.reports.hottest import Answer, answers, shares_of
+from torchprof_hooks.reports.html.document import (
+    Section,
+    answer_cards,
+    bullets,
+    document,
+    html_table,
+    paragraphs,
+)
 from torchprof_hooks.reports.html.memory import memory_section
 from torchprof_hooks.reports.html.page_data import PageData
 from torchprof_hooks.reports.html.phases import phase_section
-from torchprof_hooks.reports.html.static_table import definition_list, module_table
 from torchprof_hooks.reports.program.device_idle import idle_lines
+from torchprof_hooks.reports.row_table import row_table
 from torchprof_hooks.reports.source import Source, source_of, source_of_loop
+from torchprof_hooks.reports.table import percent, plural
+from torchprof_hooks.version import __version__
 
 #: What the picture means.
 _LEGEND = (
@@ -36,7 +43,9 @@ _SCALE = (
     )
     + "</p>"
 )
-#: How it is used.
+#: Rows that are shown without a script, which would show as many as one asks for.
+_ROWS = 50
+#: How the picture is used.
 _KEYS = (
     "A click zooms in. On the keyboard, arrows move, Enter zooms in, Escape zooms out."
 )
@@ -76,27 +85,44 @@ def _page(source: Source) -> str:
     title = f"Profile of {source.title}" if source.title else "Profile"
     if source.modules.is_empty:
         text = f"No module was called: there is nothing to show. {OTHER_THREADS}"
-        nothing = Section("", f"<p>{text}</p>")
+        nothing = Section("", paragraphs([text]))
         return document(title, "", [nothing, _measured(source)])
     data = PageData().content(source)
-    return document(title, headline(source), _sections(source), data)
+    headline = [*rank_texts(source.measured), source.times_text, *source.step_texts]
+    subtitle = " \N{MIDDLE DOT} ".join(headline)
+    return document(title, subtitle, _sections(source), data)
 
 
 def _sections(source: Source) -> Iterator[Section]:
-    yield Section("", answer_cards(answers(source)))
+    yield Section("", answer_cards(_answers(source)))
     yield Section("Where the time goes", _SCALE + picture(_LEGEND))
-    table = module_table(source.rows("module"), source.modules.wall_ns)
-    yield Section("Numbers", rows(table))
+    all_rows = sorted(source.rows("module"), key=lambda row: (-row.self_ns, row.name))
+    table = row_table(source.modules, "module", all_rows[:_ROWS])
+    caption = f"Modules: {len(table.labels) - 1} of {len(all_rows)} rows, own times"
+    yield Section("Numbers", rows(html_table(caption, table)))
     yield Section("Phases and steps", phase_section(source))
     memory = memory_section(source)
     if memory:
         yield Section("Memory", memory)
     idle = source.program.device_idle
     if idle is not None:
-        items = "".join(f"<li>{escaped(line)}</li>" for line in idle_lines(idle, 20))
-        yield Section("Idle time of devices", f"<ul>{items}</ul>")
-    yield Section("Tips", _tips(source))
+        yield Section("Idle time of devices", bullets(idle_lines(idle, 20)))
+    tips = [str(tip) for tip in source.tips]
+    nothing = "None: nothing that is looked for was found."
+    yield Section("Tips", bullets(tips or [nothing]))
     yield _measured(source)
+
+
+def _answers(source: Source) -> Iterator[Answer]:
+    """Where the time goes, and the first tip."""
+    yield from answers(source.hottest, shares_of(source.modules))
+    if source.tips:
+        claim, remedy = source.tips[0]
+        more = len(source.tips) - 1
+        others = f" ({plural(more, 'more tip')} below)" if more else ""
+        if remedy.partition(" ")[0].isalpha():  # no code
+            remedy = remedy[0].upper() + remedy[1:]
+        yield Answer("What to do", remedy or "Look here first", f"{claim}.{others}")
 
 
 def picture(legend: str) -> str:
@@ -105,7 +131,7 @@ def picture(legend: str) -> str:
         '<div id="picture"><svg id="icicle" class="icicle" width="100%" height="26" '
         'aria-label="The module tree by time"><text x="5" y="16">The picture needs '
         "JavaScript; the numbers below do not.</text></svg></div>"
-        f'<p class="legend">{escaped(f"{legend} {_KEYS}")}</p>'
+        + paragraphs([f"{legend} {_KEYS}"], "legend")
     )
 
 
@@ -114,11 +140,22 @@ def rows(table: str) -> str:
     return f'<div id="rows">{table}</div>'
 
 
-def _tips(source: Source) -> str:
-    if not source.tips:
-        return "<p>None: nothing that is looked for was found.</p>"
-    return f"<ul>{''.join(f'<li>{escaped(str(tip))}</li>' for tip in source.tips)}</ul>"
-
-
 def _measured(source: Source) -> Section:
-    return Section("What was measured, and how", definition_list(facts(source)))
+    return Section("What was measured, and how", bullets(facts(source)))
+
+
+def facts(source: Source) -> Iterator[str]:
+    """All that is known of how it was measured."""
+    profile, shown = source.measured, source.modules
+    attributed = percent(shown.attributed_ns, shown.wall_ns)
+    yield f"{attributed} of the time is in modules, functions and optimizers"
+    if source.start_up:
+        yield "the start-up is a column of the phases, and in no other number here"
+    yield from source.notes
+    if profile.devices:
+        yield device_text(profile) or f"devices: {', '.join(profile.devices)}"
+    if not profile.has_functions:
+        yield "functions were not measured: profile(functions=True) does"
+    if profile.memory is None:
+        yield "memory was not measured: profile(memory=True) does"
+    yield f"torchprof_hooks {__version__}"

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from torchprof_hooks.profiles.profile import Profile
-from torchprof_hooks.profiles.step_times import Bucket, StepTimes
-from torchprof_hooks.reports.header import evaluation_durations
-from torchprof_hooks.reports.html.escaping import escaped
-from torchprof_hooks.reports.html.static_table import html_table
+from torchprof_hooks.profiles.step_times import StepTimes
+from torchprof_hooks.reports.html.document import escaped, html_table, paragraphs
 from torchprof_hooks.reports.program.part import PHASE_TITLES, shown_times_ns
 from torchprof_hooks.reports.screen.phases import phase_table
 from torchprof_hooks.reports.source import Source
@@ -27,7 +23,7 @@ _HEIGHT: Final = 90
 
 def phase_section(source: Source) -> str:
     """A bar of all phases, their times in a table, and the durations of steps."""
-    profile = replace(source.modules, step_times=source.step_times)
+    profile = source.modules
     times = shown_times_ns(profile)
     found = [(phase, phase_ns) for phase, phase_ns in times.items() if phase_ns > 0]
     return "".join(
@@ -35,7 +31,7 @@ def phase_section(source: Source) -> str:
             _phase_bar(found, profile.wall_ns),
             '<div class="columns">',
             html_table("Phases", _table(source)),
-            f"<div>{''.join(_steps(profile))}</div></div>",
+            f"<div>{_steps(source)}</div></div>",
         ]
     )
 
@@ -78,46 +74,18 @@ def phase_legend(phases: Iterable[tuple[str, str]]) -> str:
     return f'<ul class="legend">{items}</ul>'
 
 
-def _steps(profile: Profile) -> Iterator[str]:
-    times = profile.step_times
-    if not profile.steps and not times.steps:
-        yield "<p>No training step was seen: no optimizer stepped, and no backward "
-        yield "pass ran. There is nothing to say per step.</p>"
-        return
-    yield f"<p>{escaped(' '.join(_sentences(profile)))}</p>"
-    if times.later_steps > 1:
-        yield _durations(times)
-
-
-def _sentences(profile: Profile) -> Iterator[str]:
-    times = profile.step_times
-    if not times.steps:  # files of old versions have none
-        mean = best_time(profile.wall_ns / profile.steps)
-        yield f"{plural(profile.steps, 'step')} of {mean}."
-        return
-    if times.first_steps:
-        yield f"The first step took {best_time(times.first_mean_ns)}."
-    if times.later_steps:
-        half, most = map(times.quantile_ns, (0.5, 0.9))
-        yield (
-            f"{plural(times.later_steps, 'later step')} of {best_time(times.mean_ns)} "
-            f"(median {best_time(half)}, 90 % within {best_time(most)})."
-        )
-        slow = sum(bucket.steps for bucket in times.later if _is_slow(bucket, half))
-        yield f"{_slow_text(slow)} longer than {SLOW:g} times the median."
-    if times.evaluations:
-        calls = plural(times.evaluations, "evaluation call")
-        yield f"{calls}{evaluation_durations(times, best_time)}."
-
-
-def _slow_text(count: int) -> str:
-    if not count:
-        return "None of them was slow, that is"
-    return f"{count} of them {'was' if count == 1 else 'were'} slow, that is"
-
-
-def _is_slow(bucket: Bucket, median_ns: float) -> bool:
-    return bucket.total_ns / bucket.steps > SLOW * median_ns
+def _steps(source: Source) -> str:
+    """How many steps were slow, and how many took how long."""
+    times = source.step_times
+    if not source.modules.steps and not times.steps:
+        nothing = "No training step was seen: no optimizer stepped, and no backward "
+        return paragraphs([f"{nothing}pass ran. There is nothing to say per step."])
+    if times.later_steps < 2:
+        return ""
+    slow_ns = SLOW * times.quantile_ns(0.5)
+    slow = sum(b.steps for b in times.later if b.total_ns > slow_ns * b.steps)
+    text = f"{slow} of {times.later_steps} later steps took longer than {SLOW:g} times "
+    return paragraphs([f"{text}the median."]) + _durations(times)
 
 
 class _Bar(NamedTuple):

@@ -10,11 +10,16 @@ from torchprof_hooks.profiles.ranks.rank import Rank
 from torchprof_hooks.profiles.ranks.ranks import Ranks
 from torchprof_hooks.profiles.ranks.skew import RankPhase
 from torchprof_hooks.profiles.ranks.verdict import Verdict
-from torchprof_hooks.reports.html.answers import Answer, answer_cards
-from torchprof_hooks.reports.html.document import Section, document
-from torchprof_hooks.reports.html.escaping import escaped
+from torchprof_hooks.reports.hottest import Answer
+from torchprof_hooks.reports.html.document import (
+    Section,
+    answer_cards,
+    bullets,
+    document,
+    html_table,
+    paragraphs,
+)
 from torchprof_hooks.reports.html.phases import phase_legend, segment
-from torchprof_hooks.reports.html.static_table import html_table
 from torchprof_hooks.reports.program.part import PHASE_TITLES
 from torchprof_hooks.reports.ranks.collectives import EXCHANGED, exchanged_table
 from torchprof_hooks.reports.ranks.sentences import (
@@ -54,9 +59,7 @@ def ranks_page(
 
 
 def _sections(ranks: Ranks, by: Grouping, max_rows: int) -> Iterator[Section]:
-    warnings = "".join(
-        f'<p class="warning">{escaped(text)}</p>' for text in absent_texts(ranks)
-    )
+    warnings = paragraphs(absent_texts(ranks), "warning")
     yield Section("", warnings + answer_cards(_answers(ranks.verdict)))
     yield Section("A step of each rank", _steps(ranks))
     yield Section("Where ranks differ", _differences(ranks, by, max_rows))
@@ -65,8 +68,7 @@ def _sections(ranks: Ranks, by: Grouping, max_rows: int) -> Iterator[Section]:
         yield Section("What ranks exchange", html_table(EXCHANGED, table))
     yield Section("Where the numbers come from", _origins(ranks.ranks))
     if ranks.notes:
-        notes = "".join(f"<li>{escaped(note)}</li>" for note in ranks.notes)
-        yield Section("Notes", f"<ul>{notes}</ul>")
+        yield Section("Notes", bullets(ranks.notes))
 
 
 def _answers(verdict: Verdict) -> Iterator[Answer]:
@@ -90,11 +92,12 @@ def _steps(ranks: Ranks) -> str:
         for place, rank in enumerate(shown)
     )
     legend = phase_legend((_colour(phase), _title(phase)) for phase in times)
-    more = f"<p>{left_out} more ranks wait neither least nor most.</p>" * bool(left_out)
+    more = [f"{left_out} more ranks wait neither least nor most."] * bool(left_out)
     if compared := compared_text(ranks):
-        more += f"<p>{escaped(compared)}.</p>"
+        more.append(f"{compared}.")
     table = html_table("A step on average; own times by phase", step_table(shown))
-    return f'<div class="ranks" aria-hidden="true">{bars}</div>{legend}{more}{table}'
+    below = legend + paragraphs(more) + table
+    return f'<div class="ranks" aria-hidden="true">{bars}</div>{below}'
 
 
 def _bar(
@@ -124,7 +127,7 @@ def _colour(phase: RankPhase) -> Phase:
 def _differences(ranks: Ranks, by: Grouping, max_rows: int) -> str:
     rows = skewed_rows(ranks, by)
     if not rows:
-        return "<p>In no row by more than one per cent of a step.</p>"
+        return paragraphs(["In no row by more than one per cent of a step."])
     table = skew_table(ranks, rows[:max_rows])
     shown = f"{len(table.labels) - 1} of {plural(len(rows), 'row')}"
     caption = f"Own time in a step: {shown}; skew: the worst above the median"

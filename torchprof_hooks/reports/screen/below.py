@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from textwrap import wrap
 from typing import Final
 
@@ -26,28 +25,16 @@ _MOST_NOTES: Final = 3
 _MOST_IDLE: Final = 4
 
 
-@dataclass(frozen=True)
-class Content:
-    """What a screen is about.
+def below(source: Source, more: str, width: int) -> Iterator[list[list[Line]]]:
+    """Versions of the blocks below the modules, each shorter than the one before.
 
-    source: the loop, or all, if the start-up is not known apart.
-    measured: what is to be said of measuring.
     more: the methods or options that show more.
     """
-
-    source: Source
-    measured: Sequence[str]
-    more: str
-
-
-def below(content: Content, width: int) -> Iterator[list[list[Line]]]:
-    """Versions of the blocks below the modules, each shorter than the one before."""
-    source = content.source
     functions = list(function_lines(source, width))
     places, idle = list(place_lines(source, width)), list(_idle(source, width))
-    rates, ending = list(_rates(source, width)), list(notes(content, width))
+    rates, ending = list(_rates(source, width)), list(notes(source, more, width))
     for most_tips in range(_MOST_TIPS, _FEWEST_TIPS - 1, -1):
-        last = [*rates, *_tips(content, width, most_tips), *ending]
+        last = [*rates, *_tips(source, more, width, most_tips), *ending]
         yield [functions, places, idle, last]
     yield [functions, idle, last]
 
@@ -87,14 +74,14 @@ def _memory(source: Source, width: int) -> Iterator[Line]:
     yield Line(shorten(printable(f"Memory: {text}"), width))
 
 
-def _tips(content: Content, width: int, most: int) -> Iterator[Line]:
+def _tips(source: Source, more: str, width: int, most: int) -> Iterator[Line]:
     """As many tips as there is room for, in at most `most` lines."""
-    left, tips = most, content.source.tips
+    left, tips = most, source.tips
     for shown, tip in enumerate(tips):
         lines = _wrapped(str(tip), max(width - 5, 1))
         if shown and len(lines) > left - 1:
             rest = plural(len(tips) - shown, "more tip")
-            yield Line(f"     ({rest}: {content.more})", "faint")
+            yield Line(f"     ({rest}: {more})", "faint")
             return
         if len(lines) > left - 1:
             lines = [*lines[: left - 2], shorten(lines[left - 2] + " ...", width - 5)]
@@ -108,16 +95,11 @@ def _wrapped(text: str, width: int) -> list[str]:
     return [shorten(line, width) for line in lines]  # some characters are wide
 
 
-def notes(content: Content, width: int) -> Iterator[Line]:
+def notes(source: Source, more: str, width: int) -> Iterator[Line]:
     """What measuring took, what is not as usual, and where there is more."""
-    profile = content.source.measured
-    texts = [
-        *content.measured,
-        *map("not measured: {}".format, profile.not_measured),
-    ]
-    text = "; ".join(texts)
+    text = "; ".join(source.notes)
     lines = _wrapped(text[0].upper() + text[1:], width)
     if len(lines) >= _MOST_NOTES:
         lines = [*lines[: _MOST_NOTES - 2], shorten(" ".join(lines[1:]), width)]
-    for line in (*lines, f"More: {content.more}"):
+    for line in (*lines, f"More: {more}"):
         yield Line(line, "faint")
