@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from torchprof_hooks.profiles.trace.device_idle import DeviceIdle, DeviceUse, IdleRow
-from torchprof_hooks.reports.program.device_idle import idle_lines, idle_section
+from torchprof_hooks.reports.program.device_idle import idle_lines
 
 MS = 1_000_000
 ROWS = (
@@ -16,9 +16,8 @@ IDLE = DeviceIdle(5, 100 * MS, (DeviceUse("cuda:0", 70 * MS, ROWS),))
 
 
 def test_layers_of_a_kind_have_one_row() -> None:
-    assert idle_section(IDLE, 20, 100) == (
-        """Device
----
+    assert "\n".join(idle_lines(IDLE, 20)) == (
+        """\
 cuda:0: busy 70.0 % of step 5 (100.00ms), idle 30.00ms while the host was in:
     15.00ms  15.0 %  Net.layers.*.mlp, forward
      9.00ms   9.0 %  (data loading)
@@ -32,10 +31,6 @@ def test_what_is_left_has_a_row() -> None:
         "    15.00ms  15.0 %  (2 other places)",
     ]
     assert len(list(idle_lines(IDLE, 3))) == 4
-
-
-def test_lines_are_cut() -> None:
-    assert idle_section(IDLE, 20, 12).splitlines()[2] == "cuda:0: busy"
 
 
 def test_a_device_that_was_never_idle() -> None:

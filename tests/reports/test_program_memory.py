@@ -1,10 +1,12 @@
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
-
+from torchprof_hooks import Profile
 from torchprof_hooks.profiles.memory import MemorySummary
+from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import Phase
+from torchprof_hooks.profiles.program.program_profile import ProgramProfile
+from torchprof_hooks.profiles.program.strata import Strata
+from torchprof_hooks.profiles.program.stratum import Stratum
 from torchprof_hooks.profiles.trace.memory_replay import (
     DeviceReplay,
     MemoryReplay,
@@ -12,7 +14,7 @@ from torchprof_hooks.profiles.trace.memory_replay import (
 )
 from torchprof_hooks.profiles.trace.step_outputs import Output, OutputKind
 from torchprof_hooks.profiles.trace.step_trace import TensorType
-from torchprof_hooks.reports.program.memory import memory_section
+from torchprof_hooks.reports.program.memory import memory_lines
 
 KB = 1024
 MB = 1024 * KB
@@ -62,21 +64,24 @@ REPLAY = MemoryReplay(7, (DEVICE,), ROWS)
 
 
 def section(
-    summary: MemorySummary | None = SUMMARY,
     replay: MemoryReplay | None = REPLAY,
-    **options: Any,
+    reason: str = "",
+    max_rows: int = 20,
+    min_size: int = 0,
 ) -> str:
-    given: dict[str, Any] = {"max_rows": 20, "min_size": 0, "width": 120, **options}
-    return memory_section(summary, replay, **given)
+    known = {"linear": ModuleInfo("linear", "function")}
+    profile = Profile(modules=known, memory=SUMMARY)
+    strata = Strata(functions=Stratum(profile, 1))
+    program = ProgramProfile("x", strata, 0, replay=replay, not_replayed=reason)
+    lines = memory_lines(program, max_rows, min_size)
+    return "\n".join(line.rstrip() for line in lines)
 
 
 def test_the_whole_section() -> None:
-    assert section(max_rows=3, width=200) == (
+    assert section(max_rows=3) == (
         """\
-Memory Profile
----
-   Peak of the allocator: at least 12.00MB in the process, in Net.body: linear \
-(backward)
+   memory of the process (C allocator, net: freed bytes are subtracted): peak at least \
+12.00MB in Net.body: linear (backward)
    Peak of the outputs of operations in step 7, replayed:
      cpu: 4.01MB as it ran, set by Net.body: aten::sum (forward)
           8.00MB if writes in place made new tensors
@@ -112,55 +117,18 @@ def test_nothing_remains() -> None:
 
 def test_none_is_large_enough() -> None:
     lines = section(min_size=8 * MB).splitlines()
-    assert lines[7:9] == [
+    assert lines[5:7] == [
         "   (the outputs of every operation are less than 8.00MB)",
         # 8 MB, 12 KB and 16 bytes (rounded), 4 KB, 3 KB
         "   ... (remaining 8 operations account for 8.02MB of outputs)",
     ]
 
 
-def test_lines_are_cut_at_the_width() -> None:
-    lines = section(width=60).splitlines()
-    assert max(map(len, lines)) == 60
-    assert lines[2] == "   Peak of the allocator: at least 12.00MB in the process, i"
-
-
-def allocator_line(summary: MemorySummary | None) -> str:
-    return section(summary).splitlines()[2].removeprefix("   Peak of the allocator: ")
-
-
-def test_the_peak_that_the_allocator_measured() -> None:
-    def measured(*path: str, phase: Phase) -> str:
-        return allocator_line(MemorySummary("cuda:0", False, 3 * MB, path, phase))
-
-    assert measured("Net", "Net.a", phase="backward") == (
-        "3.00MB on cuda:0, in Net.a (backward)"
-    )
-    assert measured("Net", phase="forward") == "3.00MB on cuda:0, in Net (forward)"
-    assert measured("(optimizer) SGD", phase="optimizer") == (
-        "3.00MB on cuda:0, in (optimizer) SGD"
-    )
-    assert measured(phase="outside") == "3.00MB on cuda:0, in (outside modules)"
-
-
-def test_why_the_allocator_was_not_measured() -> None:
-    assert allocator_line(None) == "not measured"
-    summary = MemorySummary(unavailable="this C library does not tell")
-    assert allocator_line(summary) == "not measured: this C library does not tell"
-    partly = MemorySummary("cpu", True, KB, ("Net",), "forward", "no glibc")
-    assert allocator_line(partly) == (
-        "at least 1.00KB in the process, in Net (forward) "
-        "(in a part of the run not measured: no glibc)"
-    )
-
-
 def test_why_there_is_no_replay() -> None:
     assert section(replay=None, reason="another profiler was running") == (
         """\
-Memory Profile
----
-   Peak of the allocator: at least 12.00MB in the process, in Net.body: linear \
-(backward)
+   memory of the process (C allocator, net: freed bytes are subtracted): peak at least \
+12.00MB in Net.body: linear (backward)
    No step was replayed: another profiler was running"""
     )
     assert section(replay=None).endswith("\n   No step was replayed")
@@ -169,7 +137,7 @@ Memory Profile
 def test_several_devices() -> None:
     nothing = DeviceReplay("cuda:0", 0, 4 * KB, 0, "(outside modules)", "outside", "")
     lines = section(replay=MemoryReplay(7, (DEVICE, nothing), ROWS)).splitlines()
-    assert lines[7:10] == [
+    assert lines[5:8] == [
         "     cuda:0: 0.00B as it ran",
         "             4.00KB if writes in place made new tensors",
         "             0.00B if nothing was freed",
@@ -178,7 +146,7 @@ def test_several_devices() -> None:
 
 def test_a_step_in_which_nothing_was_returned() -> None:
     lines = section(replay=MemoryReplay(7, (), ())).splitlines()
-    assert lines[3:5] == [
+    assert lines[1:3] == [
         "   Peak of the outputs of operations in step 7, replayed:",
         "     no operation has allocated anything",
     ]
@@ -190,9 +158,3 @@ def test_what_no_operation_has_allocated() -> None:
     assert (
         last == "   960.00B were allocated by no operation, and are left out as well."
     )
-
-
-def test_memory_of_tensors_is_not_that_of_the_process() -> None:
-    exact = replace(SUMMARY, is_net=False)
-    text = memory_section(exact, None, max_rows=3, min_size=0, width=120)
-    assert "allocator: 12.00MB of tensors on the CPU, in Net.body: linear" in text

@@ -21,10 +21,10 @@ from torchprof_hooks.profiles.program.program_profile import ProgramProfile
 from torchprof_hooks.profiles.program.strata import Strata
 from torchprof_hooks.profiles.program.stratum import Stratum
 from torchprof_hooks.profiles.totals import Totals
-from torchprof_hooks.reports.program.tips import tips_section
+from torchprof_hooks.reports.program.tips import tips_lines
 
 MS = 10**6
-NONE = "Tips\n---\n  None: nothing that is looked for was found."
+NONE = ["  None: nothing that is looked for was found."]
 
 Cells = Mapping[tuple[str, Phase], Totals]
 
@@ -60,11 +60,10 @@ def program(profile: Profile, steps: int = 10, **options: Any) -> ProgramProfile
 
 def tips(of: ProgramProfile) -> list[str]:
     """The tips, each as one line."""
-    lines = tips_section(of).splitlines()
-    assert lines[:2] == ["Tips", "---"]
-    if lines[2:] == NONE.splitlines()[2:]:
+    lines = list(tips_lines(of, 512))
+    if lines == NONE:
         return []
-    text = "\n".join(lines[2:]).removeprefix("  - ")
+    text = "\n".join(lines).removeprefix("  - ")
     return [tip.replace("\n    ", " ") for tip in text.split("\n  - ")]
 
 
@@ -77,8 +76,8 @@ def only_tip(of: ProgramProfile) -> str:
 
 
 def test_nothing_to_say() -> None:
-    assert tips_section(program(profile({}))) == NONE
-    assert tips_section(ProgramProfile("x", Strata(), 0)) == NONE
+    assert list(tips_lines(program(profile({})), 512)) == NONE
+    assert list(tips_lines(ProgramProfile("x", Strata(), 0), 512)) == NONE
 
 
 def test_tips_are_wrapped_and_in_order() -> None:
@@ -88,10 +87,8 @@ def test_tips_are_wrapped_and_in_order() -> None:
     }
     facts = ProgramFacts((OptimizerFacts("AdamW", 150, True, False, "cpu"),))
     assert (
-        tips_section(program(profile(cells), facts=facts))
+        "\n".join(tips_lines(program(profile(cells), facts=facts), 512))
         == """\
-Tips
----
   - The loop waits for data 45.0% of the time (0.450s): give the DataLoader more workers
     (num_workers), or have it do less per sample.
   - AdamW takes 12.0% of the time (0.120s) for 150 tensors on cpu: AdamW(..., fused=True) does the

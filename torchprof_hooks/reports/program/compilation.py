@@ -15,7 +15,6 @@ from torchprof_hooks.profiles.program.compilation import (
 )
 from torchprof_hooks.reports.table import plural
 
-_TITLE: Final = "Compilation"
 _STAGES: Final = "{:>8} {:>10} {:>7}  {}"
 _GRAPHS: Final = "{:>10} {:>6} {:>7}  {}"
 #: Levels of stages, and lines of every list, unless all passes are asked for.
@@ -24,20 +23,12 @@ _MAX_LINES: Final = 10
 _SLOWEST: Final = 5
 
 
-def compilation_section(
-    summary: CompilationSummary, width: int, every_pass: bool
-) -> str:
-    """The section as text. Stages, and the parts of each, are by time.
+def compilation_lines(summary: CompilationSummary, every_pass: bool) -> Iterator[str]:
+    """The lines of the section. Stages, and the parts of each, are by time.
 
-    width: characters in a line; what is longer is cut.
     every_pass: whether parts of stages are shown down to single passes, together with
         all else that torch times, and lists in full.
     """
-    lines = [_TITLE, "---", *_lines(summary, every_pass)]
-    return "\n".join(line[:width].rstrip() for line in lines)
-
-
-def _lines(summary: CompilationSummary, every_pass: bool) -> Iterator[str]:
     if summary.is_empty:
         yield "   (torch.compile has compiled nothing)"
         return

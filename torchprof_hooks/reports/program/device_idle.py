@@ -12,12 +12,6 @@ from torchprof_hooks.reports.time_tree import without_numbers
 from torchprof_hooks.reports.units import best_time
 
 
-def idle_section(idle: DeviceIdle, max_rows: int, width: int) -> str:
-    """The section of the report."""
-    lines = ["Device", "---", *idle_lines(idle, max_rows)]
-    return "\n".join(line[:width].rstrip() for line in lines)
-
-
 def idle_lines(idle: DeviceIdle, max_rows: int) -> Iterator[str]:
     """Lines for each device; one that says why, if there is none.
 

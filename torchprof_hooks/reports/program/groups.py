@@ -18,11 +18,11 @@ from torchprof_hooks.profiles.program.program_profile import ProgramProfile, par
 from torchprof_hooks.profiles.rows import Row
 from torchprof_hooks.reports.table import plural
 
-#: Grouping -> title, and what its rows are.
-_TITLES: Final = {
-    "class": ("Class", "Class name"),
-    "function": ("Ops", "Function name"),
-    "call": ("Apply", "Function call, by the module around it"),
+#: Grouping -> what its rows are.
+_ROWS: Final = {
+    "class": "Class name",
+    "function": "Function name",
+    "call": "Function call, by the module around it",
 }
 #: Kinds of rows whose calls are shown even if they took no time.
 _CALLED: Final = ("module", "function")
@@ -33,12 +33,10 @@ class Tables(NamedTuple):
     """The source of tables.
 
     part: name of an outermost module, "" for all of the program.
-    width: characters in a line.
     """
 
     program: ProgramProfile
     part: str = ""
-    width: int = 512
 
     def profile(self, by: Grouping, *, of_functions: bool) -> Profile:
         """All steps, as if modules, or functions, had been measured in each."""
@@ -73,17 +71,17 @@ class Item(NamedTuple):
     rate: float = 0.0
 
 
-def group_section(tables: Tables, by: Grouping, max_rows: int) -> str:
-    """One section, the most expensive lines first.
+def group_lines(tables: Tables, by: Grouping, max_rows: int) -> Iterator[str]:
+    """The lines of one section, the most expensive first.
 
     by: "class", "function" or "call".
     """
-    title, kind = _TITLES[by]
     items = sorted(items_of(tables, by), key=lambda item: (-item.self_ns, item.name))
     total_ns = sum(item.self_ns for item in items)
     if not total_ns:
-        return f"{title}\n---\n   (nothing was measured here)"
-    header = _COLUMNS.format(
+        yield "   (nothing was measured here)"
+        return
+    yield _COLUMNS.format(
         "<% time>",
         "<sum %>",
         "<apply time>",
@@ -92,11 +90,10 @@ def group_section(tables: Tables, by: Grouping, max_rows: int) -> str:
         "<#call>",
         "<#apply>",
         "<GFLOP/s>",
-        f"<{kind}>",
+        f"<{_ROWS[by]}>",
     )
-    lines = [title, "---", header, *_lines(items[:max_rows], total_ns)]
-    lines = [line[: tables.width] for line in lines]
-    return "\n".join([*lines, *_remainder(items[max_rows:], total_ns)])
+    yield from _lines(items[:max_rows], total_ns)
+    yield from _remainder(items[max_rows:], total_ns)
 
 
 def items_of(tables: Tables, by: Grouping) -> Iterator[Item]:

@@ -6,18 +6,18 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby, islice
 from typing import Final
 
-from torchprof_hooks.profiles.memory import MemorySummary
 from torchprof_hooks.profiles.names import OUTSIDE_NAME, Phase
+from torchprof_hooks.profiles.program.program_profile import ProgramProfile
 from torchprof_hooks.profiles.trace.memory_replay import (
     DeviceReplay,
     MemoryReplay,
     OutputRow,
 )
 from torchprof_hooks.profiles.trace.step_outputs import Output
+from torchprof_hooks.reports.memory_tree import heading
 from torchprof_hooks.reports.table import plural
 from torchprof_hooks.reports.units import best_byte_format
 
-_TITLE: Final = "Memory Profile"
 _HEADERS: Final = (
     "<sum of outputs>",
     "<#call>",
@@ -39,67 +39,33 @@ _CAVEATS: Final = (
 )
 
 
-def memory_section(
-    summary: MemorySummary | None,
-    replay: MemoryReplay | None,
-    *,
-    max_rows: int,
-    min_size: int,
-    width: int,
-    reason: str = "",
-) -> str:
-    """The section as text, the operations with the largest outputs first.
+def memory_lines(
+    program: ProgramProfile, max_rows: int, min_size: int
+) -> Iterator[str]:
+    """The lines of the section, the operations with the largest outputs first.
 
     max_rows: lines of the table, at most.
     min_size: bytes below which outputs are not shown.
-    reason: why there is no replay.
     """
-    lines = [_TITLE, "---", "   " + _measured(summary)]
+    profile, replay = program.whole, program.replay
+    measured = "memory was not measured"
+    if profile.memory is not None:
+        measured = heading(profile, profile.memory)
+    yield f"   {measured}"
     if replay is None:
-        lines.append("   No step was replayed" + (f": {reason}" if reason else ""))
-        return _cut(lines, width)
-    lines += _peaks(replay)
+        reason = f": {program.not_replayed}" if program.not_replayed else ""
+        yield f"   No step was replayed{reason}"
+        return
+    yield from _peaks(replay)
     rows = [row for row in replay.rows if row.size_bytes >= min_size][:max_rows]
     if rows:
-        lines += _table(rows)
+        yield from _table(rows)
     elif replay.rows:
         least = best_byte_format(min_size)
-        lines.append(f"   (the outputs of every operation are less than {least})")
+        yield f"   (the outputs of every operation are less than {least})"
     if rest := replay.rows[len(rows) :]:
-        lines.append("   " + _remainder(rest))
-    return _cut([*lines, *_notes(replay)], width)
-
-
-def _cut(lines: Sequence[str], width: int) -> str:
-    return "\n".join(line[:width].rstrip() for line in lines)
-
-
-def _measured(summary: MemorySummary | None) -> str:
-    label = "Peak of the allocator"
-    if summary is None:
-        return f"{label}: not measured"
-    if not summary.source:
-        return f"{label}: not measured: {summary.unavailable}"
-    source = f"on {summary.source}"
-    if summary.source == "cpu":
-        source = "in the process" if summary.is_net else "of tensors on the CPU"
-    place = _place(_called(summary.peak_path), summary.peak_phase)
-    at_least = "at least " * summary.peaks_are_lower_bounds
-    peak = best_byte_format(summary.peak_bytes)
-    text = f"{label}: {at_least}{peak} {source}, in {place}"
-    if summary.unavailable:
-        text += f" (in a part of the run not measured: {summary.unavailable})"
-    return text
-
-
-def _called(path: Sequence[str]) -> str:
-    """The name at the end of a path: of a module its whole name, of others with the
-    module around it."""
-    if not path:
-        return OUTSIDE_NAME
-    *around, name = path
-    is_part = around and name.startswith(f"{around[-1]}.")
-    return name if is_part or not around else f"{around[-1]}: {name}"
+        yield f"   {_remainder(rest)}"
+    yield from _notes(replay)
 
 
 def _place(name: str, phase: Phase) -> str:

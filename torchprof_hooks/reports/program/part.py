@@ -33,13 +33,8 @@ PHASE_TITLES: dict[str, str] = {
 }
 
 
-def part_section(program: ProgramProfile, name: str) -> str:
-    """The section as text."""
-    title = "Function profiling"
-    return "\n".join([title, "=" * len(title), *_part_lines(program, name)])
-
-
-def _part_lines(program: ProgramProfile, name: str) -> Iterator[str]:
+def part_lines(program: ProgramProfile, name: str) -> Iterator[str]:
+    """The lines of the section of one function."""
     part = part_of(program.by_module, name)
     info = program.whole.modules[name]
     place = f", {info.place}" if info.place else ""
@@ -97,26 +92,19 @@ def _device_lines(profile: Profile) -> Iterator[str]:
         yield f"  Time on {devices}: {device_ns / 1e9:.3f}s (not a part of the above)"
 
 
-def sum_section(program: ProgramProfile, names: Sequence[str]) -> str:
+def sum_lines(program: ProgramProfile, names: Sequence[str]) -> Iterator[str]:
     """All profiled functions of a program together, and the time outside of them.
 
     names: those that have a section of their own.
 
     Example::
 
-        Sum of all(2) printed profiles
-        ==============================
           Time in Generator: 6.500s (52.0%)
           Time in Discriminator: 4.000s (32.0%)
           Time in 1 other function: 0.020s (0.2%)
           Time outside of all: 1.980s (15.8%)
           Sum: 12.500s
     """
-    title = f"Sum of all({len(names)}) printed profiles"
-    return "\n".join([title, "=" * len(title), *_sum_lines(program, names)])
-
-
-def _sum_lines(program: ProgramProfile, names: Sequence[str]) -> Iterator[str]:
     profile = program.by_module
     times = dict(program.part_times_ns)
     named = {f"in {name}": times.pop(name) for name in names}

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from torchprof_hooks.profiles.program.program_profile import ProgramProfile
-from torchprof_hooks.reports.program.compilation import compilation_section
-from torchprof_hooks.reports.program.device_idle import idle_section
-from torchprof_hooks.reports.program.groups import Tables, group_section
-from torchprof_hooks.reports.program.memory import memory_section
-from torchprof_hooks.reports.program.part import part_section, sum_section
-from torchprof_hooks.reports.program.tips import tips_section
-from torchprof_hooks.reports.program.totals import totals_section
+from torchprof_hooks.reports.program.compilation import compilation_lines
+from torchprof_hooks.reports.program.device_idle import idle_lines
+from torchprof_hooks.reports.program.groups import Tables, group_lines
+from torchprof_hooks.reports.program.memory import memory_lines
+from torchprof_hooks.reports.program.part import part_lines, sum_lines
+from torchprof_hooks.reports.program.tips import tips_lines
+from torchprof_hooks.reports.program.totals import totals_lines
 from torchprof_hooks.reports.ranks.collectives import collective_lines
 
 #: Share of the time of all from which on a function has tables of its own.
@@ -41,11 +40,13 @@ class Layout(NamedTuple):
 
 #: The most characters in a line of tables that Theano's report did not have.
 _WIDEST: Final = 120
-
-Section = tuple[str, Callable[[], str]]
-
+#: How titles of sections that are no tables end: they are underlined.
+_NO_TABLES: Final = ("profiling", "printed profiles")
 
 DEFAULT: Final = Layout()
+
+#: Title and lines of a section.
+Section = tuple[str, Iterable[str]]
 
 
 def program_report(program: ProgramProfile, layout: Layout = DEFAULT) -> str:
@@ -54,34 +55,44 @@ def program_report(program: ProgramProfile, layout: Layout = DEFAULT) -> str:
 
     See docs/exit_report.md for a whole report.
     """
-    return "\n\n".join(
-        _isolated(title, make) for title, make in _sections(program, layout)
+    sections = (
+        _text(title, lines, layout.width) for title, lines in _sections(program, layout)
     )
+    return "\n\n".join(sections)
+
+
+def _text(title: str, lines: Iterable[str], width: int) -> str:
+    try:
+        shown = list(lines)
+    except Exception as error:  # whatever it is, the rest of the report is not lost
+        shown = [f"(failed: {type(error).__name__}: {error})"]
+    if title.endswith(_NO_TABLES):
+        return "\n".join([title, "=" * len(title), *shown])
+    return "\n".join([title, "---", *(line[:width].rstrip() for line in shown)])
 
 
 def _sections(program: ProgramProfile, layout: Layout) -> Iterator[Section]:
-    yield "Program profiling", partial(totals_section, program)
+    yield "Program profiling", totals_lines(program)
     large = _large_parts(program)
     for name in large:
-        yield f"Function profiling: {name}", partial(part_section, program, name)
+        yield "Function profiling", part_lines(program, name)
         if len(large) > 1:
             yield from _tables(program, layout, name)
     if len(large) > 1:
-        yield "Sum", partial(sum_section, program, large)
+        title = f"Sum of all({len(large)}) printed profiles"
+        yield title, sum_lines(program, large)
     yield from _tables(program, layout)
     if not program.compilation.is_empty:
-        found, every_pass = program.compilation, layout.every_pass
-        yield (
-            "Compilation",
-            lambda: compilation_section(found, layout.width, every_pass),
-        )
+        lines = compilation_lines(program.compilation, layout.every_pass)
+        yield "Compilation", lines
     if program.whole.collectives:
-        yield "Communication", partial(_communication, program, layout.width)
+        yield "Communication", _communication(program, layout.width)
     if idle := program.device_idle:
-        yield "Device", lambda: idle_section(idle, layout.n_apply, layout.width)
+        yield "Device", idle_lines(idle, layout.n_apply)
     if layout.with_memory:
-        yield "Memory Profile", partial(_memory, program, layout)
-    yield "Tips", partial(tips_section, program)
+        lines = memory_lines(program, layout.n_apply, layout.min_memory_size)
+        yield "Memory Profile", lines
+    yield "Tips", tips_lines(program, layout.width)
 
 
 def _large_parts(program: ProgramProfile) -> tuple[str, ...]:
@@ -94,33 +105,14 @@ def _tables(
     program: ProgramProfile, layout: Layout, name: str = ""
 ) -> Iterator[Section]:
     """Class, Ops and Apply: of one part of the program, or of all."""
-    tables = Tables(program, name, layout.width)
-    yield "Class", partial(group_section, tables, "class", layout.n_ops)
-    yield "Ops", partial(group_section, tables, "function", layout.n_ops)
-    yield "Apply", partial(group_section, tables, "call", layout.n_apply)
+    tables = Tables(program, name)
+    yield "Class", group_lines(tables, "class", layout.n_ops)
+    yield "Ops", group_lines(tables, "function", layout.n_ops)
+    yield "Apply", group_lines(tables, "call", layout.n_apply)
 
 
-def _communication(program: ProgramProfile, width: int) -> str:
+def _communication(program: ProgramProfile, width: int) -> Iterator[str]:
     """What measured steps exchanged, without the first one if others did, too."""
     measured = program.strata.estimate(of_functions=False, warm_up=False).collectives
     found = measured or program.whole.collectives
-    lines = collective_lines(found, min(width, _WIDEST))
-    return "\n".join(["Communication", "---", *lines])
-
-
-def _memory(program: ProgramProfile, layout: Layout) -> str:
-    return memory_section(
-        program.whole.memory,
-        program.replay,
-        max_rows=layout.n_apply,
-        min_size=layout.min_memory_size,
-        width=layout.width,
-        reason=program.not_replayed,
-    )
-
-
-def _isolated(title: str, make: Callable[[], str]) -> str:
-    try:
-        return make()
-    except Exception as error:  # whatever it is, the rest of the report is not lost
-        return f"{title}\n---\n(failed: {type(error).__name__}: {error})"
+    yield from collective_lines(found, min(width, _WIDEST))

@@ -11,13 +11,8 @@ from torchprof_hooks.reports.program.part import phase_lines
 from torchprof_hooks.reports.table import plural
 
 
-def totals_section(program: ProgramProfile) -> str:
-    """The section as text."""
-    title = "Program profiling"
-    return "\n".join([title, "=" * len(title), *_lines(program)])
-
-
-def _lines(program: ProgramProfile) -> Iterator[str]:
+def totals_lines(program: ProgramProfile) -> Iterator[str]:
+    """The lines of the section."""
     wall_ns = program.whole.wall_ns
     yield f"  Message: {program.message}"
     seconds = program.program_ns / 1e9

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from textwrap import fill
+from textwrap import wrap
 from typing import Final
 
 from torchprof_hooks.profiles.program.program_profile import ProgramProfile
@@ -56,7 +56,7 @@ _FINDERS: Final[tuple[Finder, ...]] = (
     unaligned_sizes,
     small_functions,
 )
-_WIDTH: Final = 100
+_WIDEST: Final = 100
 
 
 def find_tips(program: ProgramProfile) -> list[Tip]:
@@ -65,23 +65,20 @@ def find_tips(program: ProgramProfile) -> list[Tip]:
     return [tip for find in _FINDERS for tip in find(evidence)]
 
 
-def tips_section(program: ProgramProfile) -> str:
-    """The section as text; a tip is there only if its condition holds.
+def tips_lines(program: ProgramProfile, width: int) -> Iterator[str]:
+    """The lines of the section; a tip is there only if its condition holds.
 
     Times by function are estimates for all steps, and so are called "about".
     """
-    lines = [_item(tip) for tip in find_tips(program)] or [
-        "  None: nothing that is looked for was found."
-    ]
-    return "\n".join(["Tips", "---", *lines])
-
-
-def _item(tip: Tip) -> str:
-    return fill(
-        str(tip),
-        _WIDTH,
-        initial_indent="  - ",
-        subsequent_indent="    ",
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+    tips = find_tips(program)
+    for tip in tips:
+        yield from wrap(
+            str(tip),
+            min(width, _WIDEST),
+            initial_indent="  - ",
+            subsequent_indent="    ",
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+    if not tips:
+        yield "  None: nothing that is looked for was found."
