@@ -84,7 +84,7 @@ def test_all_tables(script: Path) -> None:
     run = profiled("--full", str(script))
     assert (run.code, run.out, run.reports) == (0, "trained\n", 1)
     assert f"Message: {script}\n" in run.err
-    assert "Steps: 5, the first of" in run.err
+    assert "  5 steps: first " in run.err
     for section in ("Class", "Ops", "Apply"):
         assert f"\n{section}\n---\n" in run.err
     assert "Linear backward" in run.err

@@ -3,7 +3,7 @@ took."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 from torchprof_hooks.profiles.profile import Profile
@@ -75,18 +75,18 @@ def step_texts(profile: Profile) -> Iterator[str]:
             yield f"{best_count_format(profile.items_per_second)} items per second"
     if times.evaluations:
         calls = plural(times.evaluations, "evaluation call")
-        yield f"{calls}{evaluation_durations(times, best_time)}"
+        yield f"{calls}{_evaluation_durations(times)}"
 
 
-def evaluation_durations(times: StepTimes, time_text: Callable[[float], str]) -> str:
+def _evaluation_durations(times: StepTimes) -> str:
     """The duration of evaluation calls, as text to follow after their number. The call
     with which a run begins includes the start-up, and is given apart."""
-    mean = time_text(times.evaluation_mean_ns)
+    mean = best_time(times.evaluation_mean_ns)
     if not times.first_evaluations:
         return f" of {mean}"
     if not times.later_evaluations:
         return f" of {mean} with the start-up"
-    return f": first {time_text(times.first_evaluation_mean_ns)}, then {mean}"
+    return f": first {best_time(times.first_evaluation_mean_ns)}, then {mean}"
 
 
 def _step_durations(profile: Profile) -> str:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from torchprof_hooks.profiles.program.program_profile import ProgramProfile
-from torchprof_hooks.profiles.step_times import StepTimes
-from torchprof_hooks.reports.header import core_of, evaluation_durations
+from torchprof_hooks.reports.header import core_of, step_texts
 from torchprof_hooks.reports.program.part import phase_lines
 from torchprof_hooks.reports.table import plural
 
@@ -35,17 +35,10 @@ def totals_lines(program: ProgramProfile) -> Iterator[str]:
 
 def _step_lines(program: ProgramProfile) -> Iterator[str]:
     strata, times = program.strata, program.step_times
-    left_out = "" if program.has_warm_up else " (left out here)"
-    if times.steps:
-        yield f"  Steps: {times.steps}{_durations(times, left_out)}"
-    if times.later_steps:
-        half_s, most_s = (times.quantile_ns(share) / 1e9 for share in (0.5, 0.9))
-        yield f"    median {half_s:.6f}s, 90th percentile {most_s:.6f}s"
-    if times.evaluations:
-        durations = evaluation_durations(times, lambda ns: f"{ns / 1e9:.6f}s")
-        yield f"  Evaluation calls: {times.evaluations}{durations}"
+    texts = step_texts(replace(program.whole, step_times=times))
+    yield from (f"  {text}" for text in texts)
     if not times.steps and not times.evaluations:
-        yield f"  Steps: {strata.steps}"
+        yield f"  {plural(strata.steps, 'step')}"
     if strata.disturbed.steps:
         disturbed_s = strata.disturbed.steps_ns / 1e9
         text = "One step was traced for the memory profile and is not in the tables:"
@@ -54,15 +47,6 @@ def _step_lines(program: ProgramProfile) -> Iterator[str]:
             text = f"Not in the tables: {count},"
         yield f"  {text} {disturbed_s:.3f}s"
     yield from (f"  {text}" for text in sample_text(program))
-
-
-def _durations(times: StepTimes, left_out: str) -> str:
-    first = f", the first{left_out} of {times.first_mean_ns / 1e9:.6f}s"
-    if not times.later_steps:
-        return first
-    mean_s = times.mean_ns / 1e9
-    of_others = f" of {mean_s:.6f}s ({1 / max(mean_s, 1e-9):.2f} per s)"
-    return f"{first}, the others{of_others}" if times.first_steps else of_others
 
 
 def sample_text(program: ProgramProfile) -> Iterator[str]:
