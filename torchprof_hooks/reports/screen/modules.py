@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple
+from typing import Final
 
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.rows import Row
 from torchprof_hooks.profiles.tree import Node
-from torchprof_hooks.reports.hottest import (
-    Hottest,
-    Kind,
-    by_kind,
-    kind_of,
-    summed_phases,
-)
+from torchprof_hooks.reports.hottest import Hottest, Kind, by_kind, summed_phases
 from torchprof_hooks.reports.row_table import inclusive_device_time, inclusive_time
 from torchprof_hooks.reports.screen.line import Line
 from torchprof_hooks.reports.table import (
@@ -116,97 +109,67 @@ def module_lines(
 
 
 def _chosen(tree: Node, hot: Kind | None, max_rows: int, wall_ns: int) -> list[Layers]:
-    """The layers that are shown, in the order of lines: layers before what they call,
-    the most expensive first. Where there is no room for all layers around the hottest
-    ones, the outermost are left out."""
-    if max_rows < 1:
-        return []
-    way = _way_to(hot, tree) if hot else []
-    outermost = way[-max_rows].alike if len(way) > max_rows else tree.children
-    order = 0
-    waiting: list[_Waiting] = []
-
-    def add(
-        inner: Iterable[Layers], place: tuple[int, ...], way: Sequence[_Turn]
-    ) -> None:
-        nonlocal order
-        for layers in inner:
-            order += 1  # equal ones stay in the order of their calls
-            rest = way[1:] if way and layers.kind == way[0].kind else None
-            total_ns = layers.node.cumulative_ns
-            rank = (*place, -total_ns, order)
-            waits = _Waiting(rest is None, -total_ns, order, layers, rank, rest or ())
-            heapq.heappush(waiting, waits)
-
-    add(_folded(outermost, None), (), way[-max_rows:])
-    chosen: list[tuple[tuple[int, ...], Layers]] = []
-    while waiting and len(chosen) < max_rows:
-        is_cold, _, _, layers, place, rest = heapq.heappop(waiting)
-        if is_cold and layers.node.cumulative_ns < _LEAST_SHARE * wall_ns:
-            break
-        chosen.append((place, layers))
-        add(_folded(layers.node.children, layers), place, rest)
-    return [layers for _, layers in sorted(chosen, key=lambda each: each[0])]
+    """The layers that are shown, in the order of lines: the hottest ones where they
+    take most of their time, those around them, and the most expensive of the others.
+    Where there is no room for all around the hottest ones, the outermost are left
+    out."""
+    layers = list(_folded(tree))
+    places = [each for each in layers if each.kind == hot and each.node.self_ns > 0]
+    hottest = max(places, key=lambda each: each.node.self_ns, default=None)
+    way = _with_those_around(hottest)
+    if len(way) > max_rows:
+        return _cut(way, max_rows)
+    shown = set(map(id, way))
+    least_ns = _LEAST_SHARE * wall_ns
+    others = [each for each in layers if id(each) not in shown]
+    others = [each for each in others if each.node.cumulative_ns >= least_ns]
+    # Equal ones stay in their order: layers before what they call.
+    others.sort(key=lambda each: -each.node.cumulative_ns)
+    shown.update(map(id, others[: max_rows - len(way)]))
+    return [each for each in layers if id(each) in shown]
 
 
-class _Waiting(NamedTuple):
-    """Layers that may be shown: of all that wait, the smallest tuple is next.
-
-    is_cold: whether they are neither the hottest nor around these.
-    order: no two have the same, so that nothing after it is compared.
-    rank: where their line is.
-    way: from them to the hottest.
-    """
-
-    is_cold: bool
-    less_ns: int
-    order: int
-    layers: Layers
-    rank: tuple[int, ...]
-    way: Sequence[_Turn]
-
-
-class _Turn(NamedTuple):
-    """Layers on the way to the hottest.
-
-    alike: their nodes.
-    """
-
-    kind: Kind
-    alike: Sequence[Node]
-
-
-def _way_to(hot: Kind, tree: Node) -> list[_Turn]:
-    """The layers around the hottest ones, the outermost first, and then these. If they
-    are called from several places, the way on which they take most of their time."""
-    own_ns: dict[int, int] = {}
-    for _, node in reversed(list(tree.walk())):  # bottom up: children come first
-        below_ns = sum(own_ns[id(child)] for child in node.children)
-        own_ns[id(node)] = below_ns + node.self_ns * (kind_of(node) == hot)
-
-    way: list[_Turn] = []
-    nodes: Sequence[Node] = tree.children
-    while not way or way[-1].kind != hot:
-        turns = [_Turn(*each) for each in _shown_kinds(nodes).items()]
-        times_ns = [sum(own_ns[id(node)] for node in turn.alike) for turn in turns]
-        most_ns = max(times_ns, default=0)
-        if most_ns <= 0:  # the hottest are in nothing that is shown
-            return []
-        way.append(turns[times_ns.index(most_ns)])
-        nodes = [child for node in way[-1].alike for child in node.children]
+def _with_those_around(layers: Layers | None) -> list[Layers]:
+    """The layers and those around them, the outermost first."""
+    way: list[Layers] = []
+    while layers is not None:
+        way.insert(0, layers)
+        layers = layers.around
     return way
 
 
-def _shown_kinds(nodes: Iterable[Node]) -> dict[Kind, list[Node]]:
-    return by_kind(node for node in nodes if node.kind in _SHOWN_KINDS)
+def _cut(way: Sequence[Layers], max_rows: int) -> list[Layers]:
+    """The innermost layers, with nothing around the first of them."""
+    shown: list[Layers] = []
+    for layers in way[len(way) - max_rows :]:
+        shown.append(replace(layers, around=shown[-1] if shown else None))
+    return shown
 
 
-def _folded(nodes: Iterable[Node], around: Layers | None) -> Iterator[Layers]:
-    for kind, alike in _shown_kinds(nodes).items():
-        together = replace(
-            alike[0],
-            compiled=any(node.compiled for node in alike),
-            phases=summed_phases(alike),
-            children=tuple(child for node in alike for child in node.children),
-        )
-        yield Layers(kind, together, len({node.name for node in alike}), around)
+def _folded(tree: Node) -> Iterator[Layers]:
+    """All layers, each before those that they call, the most expensive first."""
+    coming = _inside(tree, None)
+    while coming:
+        layers = coming.pop()
+        yield layers
+        coming += _inside(layers.node, layers)
+
+
+def _inside(node: Node, around: Layers | None) -> list[Layers]:
+    """The layers that a node calls, the most expensive last."""
+    called = (child for child in node.children if child.kind in _SHOWN_KINDS)
+    found = [
+        Layers(kind, _together(alike), len({node.name for node in alike}), around)
+        for kind, alike in by_kind(called).items()
+    ]
+    found.sort(key=lambda each: -each.node.cumulative_ns)
+    return found[::-1]
+
+
+def _together(alike: Sequence[Node]) -> Node:
+    return replace(
+        alike[0],
+        compiled=any(node.compiled for node in alike),
+        phases=summed_phases(alike),
+        children=tuple(child for node in alike for child in node.children),
+    )
