@@ -159,7 +159,7 @@ class Exportable:
             >>> frame = prof.to_dataframe("class")
             >>> frame.groupby("phase").self_ns.sum()
         """
-        from torchprof_hooks.reports.export.dataframe import dataframe
+        from torchprof_hooks.reports.plots import dataframe
 
         return dataframe(self._reported_profile(), by, library)
 

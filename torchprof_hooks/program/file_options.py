@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 from torchprof_hooks.profiles.names import GROUPINGS, SORT_KEYS
 from torchprof_hooks.profiles.options import check_share
-from torchprof_hooks.reports.export.formats import ROW_FORMATS, STACK_FORMATS
+from torchprof_hooks.reports.export.rows import ROW_FORMATS
+from torchprof_hooks.reports.export.stacks import STACK_FORMATS
 
 if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]

@@ -27,7 +27,8 @@ from torchprof_hooks.program.file_options import (
     trouble_with_show,
 )
 from torchprof_hooks.reports import comparison, row_table, text
-from torchprof_hooks.reports.export.formats import ROW_FORMATS, STACK_FORMATS
+from torchprof_hooks.reports.export.rows import ROW_FORMATS
+from torchprof_hooks.reports.export.stacks import STACK_FORMATS
 from torchprof_hooks.reports.ranks.export import rendered
 from torchprof_hooks.reports.screen.progress import with_progress
 from torchprof_hooks.reports.screen.screen import program_screen

@@ -1,15 +1,18 @@
-"""Charts of a profile, drawn by matplotlib."""
+"""A profile in what other libraries make: charts by matplotlib, and data frames."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any, Final, get_args
 
-from torchprof_hooks.profiles.names import MODULE_PHASES, PlotKind
+from torchprof_hooks.profiles.names import MODULE_PHASES, Grouping, Library, PlotKind
 from torchprof_hooks.profiles.options import check_choice
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.rows import Row
+from torchprof_hooks.reports.export.rows import flat_fields, flat_records
 from torchprof_hooks.reports.program.part import PHASE_TITLES, shown_times_ns
 from torchprof_hooks.reports.time_tree import without_numbers
 
@@ -102,3 +105,25 @@ _CHARTS: Final[Mapping[PlotKind, Callable[[Profile, Any], None]]] = {
     "phases": _draw_phases,
     "memory": _draw_memory,
 }
+
+
+def dataframe(profile: Profile, by: Grouping, library: Library | None) -> Any:
+    """See `Profile.to_dataframe`."""
+    if library is not None:
+        check_choice("library", library, get_args(Library))
+    columns: dict[str, list[Any]] = {field: [] for field in flat_fields(profile)}
+    for record in flat_records(profile, by):
+        for field, value in record.items():
+            columns[field].append(value)
+    return _library(library).DataFrame(columns)
+
+
+def _library(wanted: Library | None) -> Any:
+    """One of two libraries; both can make a data frame of lists by name."""
+    names = get_args(Library) if wanted is None else (wanted,)
+    for name in names:
+        if find_spec(name) is not None:
+            return import_module(name)
+    raise ImportError(
+        f"to_dataframe needs {' or '.join(names)}: pip install {names[0]}"
+    )

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from functools import partial
 from io import StringIO
+from operator import attrgetter
 from typing import Any, Final
 
 from torchprof_hooks.profiles.memory import MemorySummary
@@ -21,6 +21,33 @@ from torchprof_hooks.profiles.totals import NOTHING, Totals
 
 #: Makes the numbers of a row in a phase.
 _Numbers = Callable[[Totals], dict[str, Any]]
+
+#: Numbers of a row in a phase -> what they are of `Totals`.
+_TIMES: Final = {
+    name: name
+    for name in (
+        *("calls", "self_ns", "cumulative_ns"),
+        *("mean_ns", "std_ns", "min_ns", "max_ns"),
+    )
+}
+_DEVICE_TIMES: Final = {
+    name: name for name in ("device_self_ns", "device_cumulative_ns")
+}
+_BYTES: Final = {
+    "self_used_bytes": "memory.used_bytes",
+    "self_acquired_bytes": "memory.acquired_bytes",
+    "self_retained_bytes": "memory.retained_bytes",
+    "cumulative_used_bytes": "memory_cumulative.used_bytes",
+    "cumulative_acquired_bytes": "memory_cumulative.acquired_bytes",
+    "cumulative_retained_bytes": "memory_cumulative.retained_bytes",
+    "peak_bytes": "memory_cumulative.peak_bytes",
+}
+_OPERATIONS: Final = {
+    "self_flops": "flops",
+    "cumulative_flops": "flops_cumulative",
+    "self_counted_ns": "counted_ns",
+    "cumulative_counted_ns": "counted_cumulative_ns",
+}
 
 #: What a row stands for.
 _NAME_FIELDS: Final = ("name", "class_name", "kind", "module", "compiled")
@@ -183,49 +210,25 @@ def _phase_records(row: Row, numbers: _Numbers) -> dict[str, dict[str, Any]]:
 def _numbers_of(profile: Profile) -> _Numbers:
     """Makes the numbers of a row in a phase. Device times, bytes and operations are
     there only if they were measured: a 0 would claim that they were."""
-    parts: list[_Numbers] = [_times]
+    fields = dict(_TIMES)
     if profile.devices:
-        parts.append(_device_times)
+        fields |= _DEVICE_TIMES
     if profile.memory:
-        parts.append(_bytes)
+        fields |= _BYTES
     if profile.has_functions:
-        parts += [_operations, partial(_roofline, profile)]
+        fields |= _OPERATIONS
+    getters = {name: attrgetter(field) for name, field in fields.items()}
 
     def numbers(totals: Totals) -> dict[str, Any]:
-        return {name: value for part in parts for name, value in part(totals).items()}
+        found = {name: get(totals) for name, get in getters.items()}
+        return {**found, **_roofline(profile, totals)}
 
     return numbers
 
 
-def _times(totals: Totals) -> dict[str, Any]:
-    return {
-        "calls": totals.calls,
-        "self_ns": totals.self_ns,
-        "cumulative_ns": totals.cumulative_ns,
-        "mean_ns": totals.mean_ns,
-        "std_ns": totals.std_ns,
-        "min_ns": totals.min_ns,
-        "max_ns": totals.max_ns,
-    }
-
-
-def _device_times(totals: Totals) -> dict[str, Any]:
-    return {
-        "device_self_ns": totals.device_self_ns,
-        "device_cumulative_ns": totals.device_cumulative_ns,
-    }
-
-
-def _operations(totals: Totals) -> dict[str, Any]:
-    return {
-        "self_flops": totals.flops,
-        "cumulative_flops": totals.flops_cumulative,
-        "self_counted_ns": totals.counted_ns,
-        "cumulative_counted_ns": totals.counted_cumulative_ns,
-    }
-
-
 def _roofline(profile: Profile, totals: Totals) -> dict[str, Any]:
+    if not profile.has_functions:
+        return {}
     found = roofline_of(profile, [totals])
     return {
         "read_bytes": found and found.read_bytes,
@@ -236,14 +239,8 @@ def _roofline(profile: Profile, totals: Totals) -> dict[str, Any]:
     }
 
 
-def _bytes(totals: Totals) -> dict[str, Any]:
-    own, cumulative = totals.memory, totals.memory_cumulative
-    return {
-        "self_used_bytes": own.used_bytes,
-        "self_acquired_bytes": own.acquired_bytes,
-        "self_retained_bytes": own.retained_bytes,
-        "cumulative_used_bytes": cumulative.used_bytes,
-        "cumulative_acquired_bytes": cumulative.acquired_bytes,
-        "cumulative_retained_bytes": cumulative.retained_bytes,
-        "peak_bytes": cumulative.peak_bytes,
-    }
+#: Formats of one record a row, by the names that commands know them by.
+ROW_FORMATS: Final[Mapping[str, Callable[[Profile, Grouping], str]]] = {
+    "json": render_json,
+    "csv": render_csv,
+}

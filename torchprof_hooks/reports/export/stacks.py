@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
@@ -121,3 +121,10 @@ def _flame_graph(
         "samples": [[frames[name] for name in stack.names] for stack in shown],
         "weights": [stack.self_ns for stack in shown],
     }
+
+
+#: Formats of one line a stack, by the names that commands know them by.
+STACK_FORMATS: Final[Mapping[str, Callable[[Profile], str]]] = {
+    "speedscope": render_speedscope,
+    "collapsed": render_collapsed,
+}
