@@ -75,38 +75,30 @@ _TITLES: Final = {
 }
 
 
-def function_table(
+def function_tables(
     profile: Profile, unit: str, width: int, max_rows: int | None, sort_by: SortBy
-) -> str:
-    """One line per function, and one for what modules did themselves."""
-    rows = profile.rows(by="function")
-    modules = [row for row in rows if row.name == MODULES_NAME]
-    functions = [row for row in rows if row.kind == "function"]
-    functions = largest_first(functions, sort_by, _TIMES)
-    shown = functions[: max_rows or _FUNCTIONS_SHOWN]
-    lines = _table("function", [*shown, *modules], profile, unit, width)
-    rest = hidden_line("more function", functions[len(shown) :], profile)
-    return "\n".join([*lines, *rest])
-
-
-def call_site_table(
-    profile: Profile, unit: str, width: int, max_rows: int | None, sort_by: SortBy
-) -> str:
-    """One line per function, module that it is called in, and shapes of its inputs."""
-    called = with_ranges(profile).rows(by="call")
-    functions = (row for row in called if row.kind == "function")
-    sites = largest_first(_layers_together(functions), sort_by, _TIMES)
-    shown = sites[: max_rows or _CALL_SITES_SHOWN]
-    lines = _table("call site", shown, profile, unit, width)
-    rest = hidden_line("more call site", sites[len(shown) :], profile)
-    return "\n".join([*lines, *rest])
+) -> Iterator[str]:
+    """One line per function, and one for what modules did themselves; and one line per
+    function, module that it is called in, and shapes of its inputs."""
+    by_name, by_call = profile.rows("function"), with_ranges(profile).rows("call")
+    modules = [row for row in by_name if row.name == MODULES_NAME]
+    for noun, rows, below, most in (
+        ("function", by_name, modules, _FUNCTIONS_SHOWN),
+        ("call site", _layers_together(by_call), [], _CALL_SITES_SHOWN),
+    ):
+        functions = (row for row in rows if row.kind == "function")
+        ranked = largest_first(functions, sort_by, _TIMES)
+        shown = ranked[: max_rows or most]
+        lines = _table(noun, [*shown, *below], profile, unit, width)
+        rest = hidden_line(f"more {noun}", ranked[len(shown) :], profile)
+        yield "\n".join([*lines, *rest])
 
 
 def _layers_together(rows: Iterable[Row]) -> Iterator[Row]:
-    """Calls in layers of one kind (``blocks.0.norm``, ``blocks.1.norm``, ...) as one
-    row: equal layers would fill the table."""
+    """Calls of functions in layers of one kind (``blocks.0.norm``, ``blocks.1.norm``,
+    ...) as one row: equal layers would fill the table."""
     kinds: dict[str, list[Row]] = {}
-    for row in rows:
+    for row in (row for row in rows if row.kind == "function"):
         kind = without_numbers(row.module) + row.name.removeprefix(row.module)
         kinds.setdefault(kind, []).append(row)
     for kind, alike in kinds.items():

@@ -10,7 +10,7 @@ from torchprof_hooks.profiles.names import SORT_KEYS, SortBy
 from torchprof_hooks.profiles.options import check_choice, check_flag, check_whole
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.reports.flop_tree import flop_tree
-from torchprof_hooks.reports.function_tables import call_site_table, function_table
+from torchprof_hooks.reports.function_tables import function_tables
 from torchprof_hooks.reports.header import header, nothing_text
 from torchprof_hooks.reports.memory_tree import memory_tree
 from torchprof_hooks.reports.ranks.collectives import collective_lines
@@ -117,9 +117,7 @@ def _sections(profile: Profile, layout: TableLayout) -> Iterator[str]:
     notes = (wrap(line, width) for line in footnotes(profile, nodes, shown))
     yield "\n".join([time_tree(profile, shown, unit, width), *notes])
     if profile.has_functions:
-        order = sort_by or "self"
-        yield function_table(profile, unit, width, max_rows, order)
-        yield call_site_table(profile, unit, width, max_rows, order)
+        yield from function_tables(profile, unit, width, max_rows, sort_by or "self")
         if operations := flop_tree(profile, shown, width):
             yield operations
     if profile.collectives:
