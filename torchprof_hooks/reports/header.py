@@ -110,7 +110,9 @@ def cost_texts(profile: Profile, *, has_start_up: bool = False) -> Iterator[str]
     has_start_up: whether all else that is said is about the loop, without the start-up.
     """
     overhead = percent(profile.overhead_ns, profile.wall_ns + profile.unmeasured_ns)
-    of_all = of_all_text(profile, has_start_up)
+    # The row for measuring, in tables about less than all, has another share.
+    of_all = " of all" * bool(has_start_up or profile.unmeasured_ns)
+    of_all += ", the start-up included" * has_start_up
     yield f"measuring took about {overhead}{of_all}{core_of(profile)}"
     if profile.aborted_calls:
         yield f"{plural(profile.aborted_calls, 'call')} ended by an exception"
@@ -129,14 +131,6 @@ def device_text(profile: Profile) -> str:
         f"{', '.join(profile.devices)} waited for the host at {percent(waits, asked)} "
         "of the begins and ends of calls: its times are mostly waiting"
     )
-
-
-def of_all_text(profile: Profile, has_start_up: bool) -> str:
-    """What the share of measuring is a share of, if the tables are about less than
-    that: their row for measuring then has another share."""
-    if has_start_up:
-        return " of all, the start-up included"
-    return " of all" if profile.unmeasured_ns else ""
 
 
 def core_of(profile: Profile) -> str:
