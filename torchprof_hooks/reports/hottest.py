@@ -12,7 +12,7 @@ from torchprof_hooks.profiles.names import MODULE_PHASES, Phase
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.rows import Row
 from torchprof_hooks.profiles.totals import NOTHING, Totals
-from torchprof_hooks.reports.program.part import OTHER, PHASE_TITLES, shown_times_ns
+from torchprof_hooks.reports.program.part import PHASE_TITLES, shown_times_ns
 from torchprof_hooks.reports.table import percent
 from torchprof_hooks.reports.time_tree import without_numbers
 
@@ -137,8 +137,7 @@ def answers(hot: Hottest | None, shares: Shares) -> Iterator[Answer]:
     phase, most_ns = times.most_common(1)[0]
     answer = f"{phase}, {percent(most_ns, whole_ns)}"
     if phase not in MODULE_PHASES:
-        title = PHASE_TITLES[phase].removeprefix(OTHER)
-        answer = f"neither; {title}, {percent(most_ns, whole_ns)}"
+        answer = f"neither; {PHASE_TITLES[phase]}, {percent(most_ns, whole_ns)}"
         for inside, inside_ns in times.most_common():
             if inside in MODULE_PHASES and inside_ns > 0:
                 answer += f"; {inside} {percent(inside_ns, whole_ns)}"

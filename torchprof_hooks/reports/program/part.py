@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Final
 
 from torchprof_hooks.profiles.cells import outermost
 from torchprof_hooks.profiles.names import UNSAMPLED_NAME
@@ -14,8 +13,6 @@ from torchprof_hooks.profiles.program.pattern import UNSEEN
 from torchprof_hooks.profiles.program.program_profile import ProgramProfile, part_of
 from torchprof_hooks.reports.table import plural
 
-#: The title of a phase that has no title of its own begins so.
-OTHER: Final = "other: "
 #: The titles of phases, in the order in which they are shown; "unseen" is no phase.
 PHASE_TITLES: dict[str, str] = {
     "forward": "forward",
@@ -27,7 +24,7 @@ PHASE_TITLES: dict[str, str] = {
     "communication": "communication",
     "compiling": "torch.compile",
     "garbage": "garbage collection",
-    "outside": OTHER + "outside of modules",
+    "outside": "outside of modules",
     "profiler": "measuring itself",
     "unseen": "not looked into",
 }
@@ -53,7 +50,8 @@ def phase_lines(profile: Profile) -> Iterator[str]:
     """The time of each phase, with its share."""
     for phase, phase_ns in shown_times_ns(profile).items():
         share = 100 * phase_ns / max(profile.wall_ns, 1)
-        yield f"    {PHASE_TITLES[phase]}: {phase_ns / 1e9:.3f}s ({share:.1f}%)"
+        other = "other: " * (phase == "outside")
+        yield f"    {other}{PHASE_TITLES[phase]}: {phase_ns / 1e9:.3f}s ({share:.1f}%)"
 
 
 def shown_times_ns(profile: Profile) -> Counter[str]:

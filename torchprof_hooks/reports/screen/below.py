@@ -11,7 +11,7 @@ from torchprof_hooks.reports.header import device_text
 from torchprof_hooks.reports.memory_tree import peak_text
 from torchprof_hooks.reports.program.device_idle import idle_lines
 from torchprof_hooks.reports.screen.functions import function_lines, place_lines
-from torchprof_hooks.reports.screen.line import Line
+from torchprof_hooks.reports.screen.terminal import Line
 from torchprof_hooks.reports.source import Source
 from torchprof_hooks.reports.table import plural, printable, shorten
 from torchprof_hooks.reports.units import best_count_format

@@ -17,7 +17,7 @@ from torchprof_hooks.reports.row_table import (
     largest_first,
     number_columns,
 )
-from torchprof_hooks.reports.screen.line import Line
+from torchprof_hooks.reports.screen.terminal import Line
 from torchprof_hooks.reports.source import Source
 from torchprof_hooks.reports.table import (
     Column,

@@ -11,7 +11,7 @@ from torchprof_hooks.profiles.rows import Row
 from torchprof_hooks.profiles.tree import Node
 from torchprof_hooks.reports.hottest import Hottest, Kind, by_kind, summed_phases
 from torchprof_hooks.reports.row_table import inclusive_device_time, inclusive_time
-from torchprof_hooks.reports.screen.line import Line
+from torchprof_hooks.reports.screen.terminal import Line
 from torchprof_hooks.reports.table import (
     Column,
     TextColumn,

@@ -7,8 +7,8 @@ from math import ceil
 from typing import Final
 
 from torchprof_hooks.profiles.profile import Profile
-from torchprof_hooks.reports.program.part import OTHER, PHASE_TITLES, shown_times_ns
-from torchprof_hooks.reports.screen.line import Line, Style
+from torchprof_hooks.reports.program.part import PHASE_TITLES, shown_times_ns
+from torchprof_hooks.reports.screen.terminal import Line, Style
 from torchprof_hooks.reports.table import Table, TextColumn, share_column, table_lines
 from torchprof_hooks.reports.units import format_times
 
@@ -61,4 +61,4 @@ def phase_table(
 
 def _times(profile: Profile) -> dict[str, int]:
     times = shown_times_ns(profile)
-    return {PHASE_TITLES[p].removeprefix(OTHER): ns for p, ns in times.items()}
+    return {PHASE_TITLES[phase]: phase_ns for phase, phase_ns in times.items()}

@@ -11,10 +11,9 @@ from torchprof_hooks.profiles.program.program_profile import ProgramProfile
 from torchprof_hooks.reports.header import nothing_text, rank_texts
 from torchprof_hooks.reports.hottest import answers, shares_of
 from torchprof_hooks.reports.screen.below import below, notes
-from torchprof_hooks.reports.screen.line import Line, joined
 from torchprof_hooks.reports.screen.modules import module_lines
 from torchprof_hooks.reports.screen.phases import phase_bars
-from torchprof_hooks.reports.screen.terminal import WIDTH
+from torchprof_hooks.reports.screen.terminal import WIDTH, Line, joined
 from torchprof_hooks.reports.source import Source, source_of, source_of_loop
 from torchprof_hooks.reports.table import display_width, printable, shorten
 

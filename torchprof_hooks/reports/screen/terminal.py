@@ -1,13 +1,51 @@
-"""What the stream that a report is printed to can show."""
+"""Lines of a screen, and what the stream that they are printed to can show."""
 
 from __future__ import annotations
 
 import os
 import shutil
-from typing import Final, TextIO
+from collections.abc import Iterable, Sequence
+from typing import Final, Literal, NamedTuple, TextIO
 
 #: Columns where it is not known how many there are, and the most that are used.
 WIDTH: Final = 120
+
+Style = Literal["", "title", "hot", "forward", "backward", "faint"]
+
+#: What tells a terminal to change the look (ECMA-48, "select graphic rendition").
+_CODES: Final = {
+    "title": "1",  # bold
+    "hot": "1;33",  # bold, yellow
+    "forward": "34",  # blue
+    "backward": "31",  # red
+    "faint": "2",
+}
+
+
+class Line(NamedTuple):
+    """A line, without its end."""
+
+    text: str
+    style: Style = ""
+
+
+Block = Sequence[Line]
+
+
+def joined(blocks: Iterable[Block], *, colour: bool) -> str:
+    """The blocks that have lines, with an empty line between them."""
+    texts = (
+        "\n".join(_painted(line) if colour else line.text for line in block)
+        for block in blocks
+        if block
+    )
+    return "\n\n".join(texts)
+
+
+def _painted(line: Line) -> str:
+    if not line.style:
+        return line.text
+    return f"\x1b[{_CODES[line.style]}m{line.text}\x1b[0m"
 
 
 def takes_colour(stream: TextIO | None) -> bool:
