@@ -51,9 +51,8 @@ class Hottest(NamedTuple):
 
     def own_times_ns(self) -> dict[Phase, int]:
         """Their own time by phase, without phases in which they have none."""
-        own = _on_device if self.device else _on_host
         sums = {
-            phase: sum(own(row.phases[phase]) for row in self.rows)
+            phase: sum(_own_ns(row.phases[phase], self.device) for row in self.rows)
             for phase in MODULE_PHASES
         }
         return {phase: own_ns for phase, own_ns in sums.items() if own_ns}
@@ -64,25 +63,16 @@ def hottest(rows: Iterable[Row], device: str = "") -> Hottest | None:
 
     device: by which device's clock (see `busy_device`), "" for the host's.
     """
-    found = [
-        Hottest(kind, alike, sum(own_time_of(row, device) for row in alike), device)
-        for kind, alike in by_kind(rows).items()
-    ]
+    found = []
+    for kind, alike in by_kind(rows).items():
+        every = (totals for row in alike for totals in row.phases.values())
+        own_ns = sum(_own_ns(totals, device) for totals in every)
+        found.append(Hottest(kind, alike, own_ns, device))
     return max(found, key=lambda each: each.own_ns, default=None)
 
 
-def own_time_of(row: Row, device: str) -> int:
-    """Own time in all phases, in nanoseconds, by the device's clock or the host's."""
-    own = _on_device if device else _on_host
-    return sum(map(own, row.phases.values()))
-
-
-def _on_host(totals: Totals) -> int:
-    return totals.self_ns
-
-
-def _on_device(totals: Totals) -> int:
-    return totals.device_self_ns
+def _own_ns(totals: Totals, device: str) -> int:
+    return totals.device_self_ns if device else totals.self_ns
 
 
 class Shares(NamedTuple):
