@@ -94,9 +94,11 @@ def render(
     return "\n".join(lines)
 
 
-def row_table(profile: Profile, by: Grouping, rows: Sequence[Row]) -> Table:
+def row_table(
+    profile: Profile, by: Grouping, rows: Sequence[Row], unit: str = "auto"
+) -> Table:
     """Calls and times of rows of a profile."""
-    columns = number_columns(profile, rows, _COLUMNS, "auto")
+    columns = number_columns(profile, rows, _COLUMNS, unit)
     return Table([by, *map(label, rows)], columns)
 
 

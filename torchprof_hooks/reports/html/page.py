@@ -97,7 +97,7 @@ def _sections(source: Source) -> Iterator[Section]:
     yield Section("", answer_cards(_answers(source)))
     yield Section("Where the time goes", _SCALE + picture(_LEGEND))
     all_rows = sorted(source.rows("module"), key=lambda row: (-row.self_ns, row.name))
-    table = row_table(source.modules, "module", all_rows[:_ROWS])
+    table = row_table(source.modules, "module", all_rows[:_ROWS], "auto_foreach")
     caption = f"Modules: {len(table.labels) - 1} of {len(all_rows)} rows, own times"
     yield Section("Numbers", rows(html_table(caption, table)))
     yield Section("Phases and steps", phase_section(source))
@@ -129,8 +129,8 @@ def picture(legend: str) -> str:
     """The place where the script draws the modules by time."""
     return (
         '<div id="picture"><svg id="icicle" class="icicle" width="100%" height="26" '
-        'aria-label="The module tree by time"><text x="5" y="16">The picture needs '
-        "JavaScript; the numbers below do not.</text></svg></div>"
+        'aria-label="The module tree by time"><text x="5" y="16" fill="currentColor">'
+        "The picture needs JavaScript; the numbers below do not.</text></svg></div>"
         + paragraphs([f"{legend} {_KEYS}"], "legend")
     )
 

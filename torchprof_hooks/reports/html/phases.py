@@ -11,7 +11,7 @@ from torchprof_hooks.reports.program.part import PHASE_TITLES, shown_times_ns
 from torchprof_hooks.reports.screen.phases import phase_table
 from torchprof_hooks.reports.source import Source
 from torchprof_hooks.reports.table import Table, TextColumn, percent, plural
-from torchprof_hooks.reports.units import best_time, format_times
+from torchprof_hooks.reports.units import best_time
 
 #: A step is slow if it takes so many times the median.
 SLOW: Final = 1.5
@@ -39,9 +39,9 @@ def phase_section(source: Source) -> str:
 def _table(source: Source) -> Table:
     """The phases of the loop, and beside them those of what came before."""
     profile = source.modules
-    (labels, columns), own = phase_table(profile, source.start_up)
+    (labels, columns), own = phase_table(profile, source.start_up, "auto_foreach")
     if profile.steps:
-        each = format_times([phase_ns / profile.steps for phase_ns in own], "auto")
+        each = [best_time(phase_ns / profile.steps) for phase_ns in own]
         columns.append(TextColumn("per step", each))
     return Table(labels, columns)
 

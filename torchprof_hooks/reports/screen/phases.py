@@ -26,7 +26,7 @@ _STYLES: Final[Mapping[str, Style]] = {
 
 def phase_bars(loop: Profile, start_up: Profile | None, width: int) -> Iterator[Line]:
     """The phases with their times, and bars for those of the loop."""
-    table, own = phase_table(loop, start_up, _MOST_PHASES)
+    table, own = phase_table(loop, start_up, most=_MOST_PHASES)
     header, *rows = table_lines(*table, width)
     yield Line(header, "title")
     for title, row, phase_ns in zip(table.labels[1:], rows, own, strict=True):
@@ -36,7 +36,10 @@ def phase_bars(loop: Profile, start_up: Profile | None, width: int) -> Iterator[
 
 
 def phase_table(
-    loop: Profile, start_up: Profile | None, most: int = len(PHASE_TITLES)
+    loop: Profile,
+    start_up: Profile | None,
+    unit: str = "auto",
+    most: int = len(PHASE_TITLES),
 ) -> tuple[Table, list[int]]:
     """The phases, the longest first, and their times in nanoseconds.
 
@@ -51,10 +54,10 @@ def phase_table(
         times[_REST] = sum(times.get(title, 0) for title in rest)
         before[_REST] = sum(before.get(title, 0) for title in rest)
     own = [times.get(title, 0) for title in titles]
-    columns = [TextColumn("loop" if start_up else "time", format_times(own, "auto"))]
+    columns = [TextColumn("loop" if start_up else "time", format_times(own, unit))]
     if start_up:
         early = [before.get(title, 0) for title in titles]
-        columns.insert(0, TextColumn("start-up", format_times(early, "auto")))
+        columns.insert(0, TextColumn("start-up", format_times(early, unit)))
     columns.append(share_column(own, loop.wall_ns))
     return Table(["phase", *titles], columns), own
 
