@@ -18,7 +18,7 @@ const LEVEL = 26;
 /** The narrowest frame that is drawn, and that has a name, as shares of the width. */
 const NARROWEST = 0.0007;
 const NARROWEST_NAMED = 0.012;
-/** Own shares from which on a frame is hotter; page.py names them. */
+/** Own shares from which on a frame is hotter; as in Python (static_icicle.py). */
 const HEAT = [0.01, 0.03, 0.07, 0.15, 0.3];
 /** Kinds that are cold, however long they take: they are nobody's, or the profiler's. */
 const COLD = ["outside", "profiler", "unsampled"];

@@ -144,11 +144,11 @@ def tree_labels(shown: Sequence[PlacedNode]) -> Iterator[str]:
     names: list[str] = [""]  # of the nodes around, by depth
     for depth, node in shown:
         marks = " [compiled]" * node.compiled + " [shared]" * bool(node.aliases)
-        yield "  " * (depth - 1) + _short_label(node, names[depth - 1]) + marks
+        yield "  " * (depth - 1) + short_label(node, names[depth - 1]) + marks
         names[depth:] = [node.name]
 
 
-def _short_label(node: Node, parent_name: str) -> str:
+def short_label(node: Node, parent_name: str) -> str:
     """The name, without what is shown of the parent already, and the class."""
     name = node.name.removeprefix(parent_name + ".")
     if node.kind != "module" or name == node.class_name:

@@ -261,7 +261,8 @@ def test_a_row_leads_to_its_frame(opened: Open) -> None:
 def test_without_a_script_it_can_be_read(opened: Open) -> None:
     page = opened(profile_page(STEP), java_script_enabled=False)
     assert page.get_by_role("cell", name="70.00ns").first.is_visible()
-    assert page.get_by_text("The picture needs JavaScript").is_visible()
+    assert page.locator("#icicle svg.frame").count() == 9
+    assert page.locator("#icicle svg.frame text").first.is_visible()
 
 
 @pytest.mark.parametrize(

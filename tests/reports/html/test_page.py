@@ -135,11 +135,31 @@ def test_the_tree_is_that_of_the_profile() -> None:
     assert around == expected
 
 
-def test_without_a_script_there_is_a_table() -> None:
+def test_without_a_script_there_are_picture_and_table() -> None:
     page = Page(profile_page(STEP))
+    frames = [a for tag, a in page.elements if tag == "svg" and "x" in a]
+    assert len(frames) == 9  # four modules, four rows that are none, and everything
+    titles = page.inside("title")
+    assert any(
+        re.match(r"Net\.a: 70\.00ns, .*; own 70\.00ns; 2 calls", t) for t in titles
+    )
     cells = page.inside("th") + page.inside("td")
-    assert {"Net.a", "70.00ns"} <= set(cells)
-    assert "The picture needs JavaScript" in shown(profile_page(STEP))
+    assert cells[cells.index("Net.a") :][:1] == ["Net.a"]
+    assert "70.00ns" in cells
+
+
+def test_frames_lie_inside_of_those_that_call_them() -> None:
+    frames: dict[str, tuple[float, ...]] = {}
+    elements = iter(Page(profile_page(STEP)).elements)
+    titles = iter(Page(profile_page(STEP)).inside("title")[1:])
+    for tag, a in elements:
+        if tag == "svg" and "x" in a:
+            left, width = (float(str(a[name])[:-1]) for name in ("x", "width"))
+            frames[next(titles).partition(":")[0]] = (left, left + width)
+    assert frames["everything"] == (0.0, 100.0)
+    for inner, outer in (("Net.b.a", "Net.b"), ("Net.b", "Net"), ("Net.a", "Net")):
+        assert frames[outer][0] <= frames[inner][0] < frames[inner][1]
+        assert frames[inner][1] <= frames[outer][1] + 0.01
 
 
 def test_the_answers_come_first() -> None:
@@ -147,7 +167,8 @@ def test_the_answers_come_first() -> None:
     # a: 30 + 40 of 168 ns; the Linear of the block: 15 + 20 + 14.
     assert (
         "Hottest module Net.a 41.7 %: Linear, forward 17.9 %, backward 23.8 % Forward "
-        "or backward backward, 38.7 % Where the time goes" in text
+        "or backward backward, 38.7 % What to do Look at Net.a first None of the usual "
+        "troubles was found, so there is no tip. Where the time goes" in text
     )
 
 
@@ -182,6 +203,7 @@ def test_layers_of_a_kind_are_hot_together() -> None:
     )
     page = profile_page(profile)
     assert "Net.blocks.*.fc 85.7 %: 12 Linear, forward 85.7 %" in shown(page)
+    assert page.count('class="frame heat5"') == 12
 
 
 def hostile_profile(name: str, class_name: str = "") -> Profile:

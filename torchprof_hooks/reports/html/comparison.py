@@ -8,6 +8,7 @@ from math import isinf
 from typing import Any, Final
 
 from torchprof_hooks.profiles.compare import Change, Comparison, compare
+from torchprof_hooks.profiles.tree import Node
 from torchprof_hooks.reports.comparison import (
     change_table,
     change_texts,
@@ -27,14 +28,17 @@ from torchprof_hooks.reports.html.document import (
 )
 from torchprof_hooks.reports.html.page import facts, picture, rows
 from torchprof_hooks.reports.html.page_data import PageData
+from torchprof_hooks.reports.html.static_icicle import Colour, static_icicle
 from torchprof_hooks.reports.source import source_of_all
 from torchprof_hooks.reports.table import plural
 
-#: What the picture means. (main.ts has the share.)
+#: A change of more than so much of the old time is a strong one (main.ts has it, too).
+_STRONG: Final = 0.25
+#: What the picture means.
 _LEGEND: Final = (
     "Frames are as wide as the time that they take now. Red became slower, blue "
-    "faster, the strong colours by more than 25 %; grey may be noise. A dashed frame "
-    "was not there before."
+    f"faster, the strong colours by more than {100 * _STRONG:g} %; grey may be noise. "
+    "A dashed frame was not there before."
 )
 #: Rows without a script.
 _ROWS: Final = 100
@@ -51,13 +55,16 @@ def comparison_page(comparison: Comparison) -> str:
     if comparison.new.is_empty:
         nothing = Section("", paragraphs(["No module was called in the new profile."]))
         return document("Comparison", subtitle, [nothing])
-    sections = _sections(comparison, notes)
+    sections = _sections(comparison, of_modules, notes)
     return document("Comparison", subtitle, sections, _data(comparison, of_modules))
 
 
-def _sections(comparison: Comparison, notes: Sequence[str]) -> Iterator[Section]:
+def _sections(
+    comparison: Comparison, of_modules: Comparison, notes: Sequence[str]
+) -> Iterator[Section]:
     yield Section("", answer_cards(_answers(comparison)))
-    yield Section("What changed", picture(_LEGEND))
+    icicle = static_icicle(comparison.new.tree(), _by_change(of_modules))
+    yield Section("What changed", picture(icicle, _LEGEND))
     shown = shown_changes(comparison, _ROWS)
     caption = f"Changes: {len(shown)} of {plural(len(comparison.changes), 'row')}"
     table = rows(html_table(caption, change_table(comparison.by, shown)))
@@ -86,6 +93,32 @@ def _answers(comparison: Comparison) -> Iterator[Answer]:
             f"{most.name} ({most.phase})",
             f"{difference}{share} a call, the largest of {count}",
         )
+
+
+def _by_change(comparison: Comparison) -> Colour:
+    """Colours modules by their largest change that matters (as main.ts does)."""
+    largest: dict[str, Change] = {}
+    for change in comparison.changes:
+        known = largest.get(change.name)
+        if change.matters and (
+            known is None or abs(change.difference_ns) > abs(known.difference_ns)
+        ):
+            largest[change.name] = change
+    added = _names_only_now(comparison)
+
+    def colour(node: Node) -> str:
+        change = largest.get(node.name)
+        if change is None:
+            return "new" if node.name in added else "same"
+        is_strong = abs(change.difference_ns) > _STRONG * change.old.mean_ns
+        return f"{change.verdict}{1 + is_strong}"
+
+    return colour
+
+
+def _names_only_now(comparison: Comparison) -> set[str]:
+    before = {change.name for change in comparison.changes}
+    return {name for name, _ in comparison.added} - before
 
 
 def _data(comparison: Comparison, of_modules: Comparison) -> dict[str, Any]:

@@ -22,6 +22,11 @@ from torchprof_hooks.reports.html.document import (
 from torchprof_hooks.reports.html.memory import memory_section
 from torchprof_hooks.reports.html.page_data import PageData
 from torchprof_hooks.reports.html.phases import phase_section
+from torchprof_hooks.reports.html.static_icicle import (
+    LEVEL_TEXTS,
+    by_heat,
+    static_icicle,
+)
 from torchprof_hooks.reports.program.device_idle import idle_lines
 from torchprof_hooks.reports.row_table import row_table
 from torchprof_hooks.reports.source import Source, source_of, source_of_loop
@@ -34,17 +39,19 @@ _LEGEND = (
     "it. The redder, the more of all the time layers of its kind spend themselves; the "
     "dark line at the foot of a frame is its own share."
 )
-#: Its colours, from cold to hot: icicle.ts has these shares.
+#: Its colours, from cold to hot.
 _SCALE = (
     '<p class="scale">share of all the time, own, of layers of a kind: '
     + "".join(
         f'<span><i class="heat{number}"></i>{text}</span>'
-        for number, text in enumerate(("less", "1 %", "3 %", "7 %", "15 %", "30 %"))
+        for number, text in enumerate(LEVEL_TEXTS)
     )
     + "</p>"
 )
 #: Rows that are shown without a script, which would show as many as one asks for.
 _ROWS = 50
+#: What is said where there is no tip.
+_NO_TIP = "None of the usual troubles was found, so there is no tip."
 #: How the picture is used.
 _KEYS = (
     "A click zooms in. On the keyboard, arrows move, Enter zooms in, Escape zooms out."
@@ -95,7 +102,8 @@ def _page(source: Source) -> str:
 
 def _sections(source: Source) -> Iterator[Section]:
     yield Section("", answer_cards(_answers(source)))
-    yield Section("Where the time goes", _SCALE + picture(_LEGEND))
+    icicle = static_icicle(source.tree, by_heat(source.tree))
+    yield Section("Where the time goes", _SCALE + picture(icicle, _LEGEND))
     all_rows = sorted(source.rows("module"), key=lambda row: (-row.self_ns, row.name))
     table = row_table(source.modules, "module", all_rows[:_ROWS], "auto_foreach")
     caption = f"Modules: {len(table.labels) - 1} of {len(all_rows)} rows, own times"
@@ -114,7 +122,7 @@ def _sections(source: Source) -> Iterator[Section]:
 
 
 def _answers(source: Source) -> Iterator[Answer]:
-    """Where the time goes, and the first tip."""
+    """Where the time goes, and the first tip; without one, where to look."""
     yield from answers(source.hottest, shares_of(source.modules))
     if source.tips:
         claim, remedy = source.tips[0]
@@ -123,16 +131,15 @@ def _answers(source: Source) -> Iterator[Answer]:
         if remedy.partition(" ")[0].isalpha():  # no code
             remedy = remedy[0].upper() + remedy[1:]
         yield Answer("What to do", remedy or "Look here first", f"{claim}.{others}")
+    elif source.hottest is not None:
+        answer = f"Look at {source.hottest.name} first"
+        yield Answer("What to do", answer, _NO_TIP)
 
 
-def picture(legend: str) -> str:
-    """The place where the script draws the modules by time."""
-    return (
-        '<div id="picture"><svg id="icicle" class="icicle" width="100%" height="26" '
-        'aria-label="The module tree by time"><text x="5" y="16" fill="currentColor">'
-        "The picture needs JavaScript; the numbers below do not.</text></svg></div>"
-        + paragraphs([f"{legend} {_KEYS}"], "legend")
-    )
+def picture(icicle: str, legend: str) -> str:
+    """The place of the icicle, which the script takes over."""
+    text = paragraphs([f"{legend} {_KEYS}"], "legend")
+    return f'<div id="picture">{icicle}</div>{text}'
 
 
 def rows(table: str) -> str:
