@@ -49,13 +49,12 @@ PyMemberDef cursor_members[] = {
     {nullptr, 0, 0, 0, nullptr}};
 
 PyGetSetDef cursor_getset[] = {
-    {"site", cursor_get_node<&Cursor::site>, cursor_set_node<&Cursor::site>, nullptr, nullptr},
-    {"outside", cursor_get_node<&Cursor::outside>, cursor_set_node<&Cursor::outside>, nullptr, nullptr},
-    {"memory", cursor_get_meter<&Cursor::memory>, cursor_set_meter<&Cursor::memory, &meter_type>, nullptr,
+    {"site", cursor_get<&Cursor::site>, cursor_set_node<&Cursor::site>, nullptr, nullptr},
+    {"outside", cursor_get<&Cursor::outside>, cursor_set_node<&Cursor::outside>, nullptr, nullptr},
+    {"memory", cursor_get<&Cursor::memory>, cursor_set<&Cursor::memory, is_a<&meter_type>>, nullptr, nullptr},
+    {"device", cursor_get<&Cursor::device>, cursor_set<&Cursor::device, is_a<&device_meter_type>>, nullptr,
      nullptr},
-    {"device", cursor_get_meter<&Cursor::device>, cursor_set_meter<&Cursor::device, &device_meter_type>, nullptr,
-     nullptr},
-    {"ties", cursor_get_ties, cursor_set_ties, nullptr, nullptr},
+    {"ties", cursor_get<&Cursor::ties>, cursor_set<&Cursor::ties, is_pair>, nullptr, nullptr},
     {"intervals", get_intervals, nullptr, nullptr, nullptr},
     {"entries", no_entries, nullptr, nullptr, nullptr},
     {"interval_count", interval_count, nullptr, nullptr, nullptr},
@@ -92,8 +91,8 @@ PyMethodDef cursor_methods[] = {
     {nullptr, nullptr, 0, nullptr}};
 
 PyType_Slot cursor_slots[] = {SLOT(Py_tp_new, cursor_new),
-                              SLOT(Py_tp_dealloc, cursor_dealloc),
-                              SLOT(Py_tp_traverse, cursor_traverse),
+                              SLOT(Py_tp_dealloc, Cursor::dealloc),
+                              SLOT(Py_tp_traverse, Cursor::traverse),
                               SLOT(Py_tp_clear, cursor_clear),
                               SLOT(Py_tp_members, cursor_members),
                               SLOT(Py_tp_getset, cursor_getset),

@@ -83,17 +83,19 @@ class PassInUse {
   Running& running_;
 };
 
-struct Cursor {
-  PyObject_HEAD
-  long thread;           // Python's number of the thread that is followed; -1: has ended
-  Node *site, *outside;  // borrowed: `sites` holds them
-  PyObject *sites, *passes, *on_pause;
-  PyObject *meters, *callbacks, *functions;  // who is told of calls, or None
-  Log* log;
-  PyObject *memory, *device;  // a MemoryMeter and a DeviceMeter, or None
-  PyObject* ties;  // see `Ownership.ties`; None where records are made in Python
+PyTypeObject* cursor_type;
+
+struct CursorState {
+  long thread = long(PyThread_get_thread_ident());  // that is followed; -1: has ended
+  Node *site, *outside;                             // borrowed: `sites` holds them
+  PyObject *sites = PyList_New(0), *passes = PyList_New(0), *on_pause = Py_NewRef(Py_None);
+  // Who is told of calls, or None.
+  PyObject *meters = Py_NewRef(Py_None), *callbacks = Py_NewRef(Py_None), *functions = Py_NewRef(Py_None);
+  Log* log = reinterpret_cast<Log*>(Log::make(log_type));
+  PyObject *memory = Py_NewRef(Py_None), *device = Py_NewRef(Py_None);  // MemoryMeter, DeviceMeter
+  PyObject* ties = Py_NewRef(Py_None);  // see `Ownership.ties`; None: records are made in Python
   Nanoseconds entered_ns;
-  char gives_time_back, owns_nodes, reads_meters, watches, by_shapes, tells_functions, sees_outer_alone;
+  char gives_time_back = 1, owns_nodes, reads_meters, watches, by_shapes, tells_functions, sees_outer_alone;
   char divides, is_idle;  // these and the next three: see `Cursor` in Python
   Py_ssize_t graphs_left, evaluations_left;
   Nanoseconds last_evaluation_ns;
@@ -102,11 +104,17 @@ struct Cursor {
   int64_t owner_steps;  // how many intervals and records it took to find owners; for tests
   std::vector<int64_t> intervals;  // code, low, high of ended calls that are in no record yet
   std::unordered_map<uint64_t, Records> records;  // by the thread that made the nodes
-  std::shared_ptr<Running> running;  // its mutex guards the records, too
+  std::shared_ptr<Running> running = std::make_shared<Running>();  // its mutex guards the records, too
   PyObject* raised;  // an exception that no callback of the engine could raise (see WithPython), or null
+
+  template <class Function>
+  void each_held(Function function) {
+    function(sites), function(passes), function(on_pause), function(meters), function(callbacks);
+    function(functions), function(log), function(memory), function(device), function(ties), function(raised);
+  }
 };
 
-PyTypeObject* cursor_type;
+struct Cursor : WithPart<Cursor, CursorState> {};
 
 // `all_running`: of all cursors with a pass that runs. `running_here`: of cursors whose
 // outermost pass was begun in this thread; it may have ended since.
@@ -156,90 +164,45 @@ Cursor* cursor_of(PyObject* self) { return reinterpret_cast<Cursor*>(self); }
 PyObject* object(Node* node) { return reinterpret_cast<PyObject*>(node); }
 
 PyObject* cursor_new(PyTypeObject* type, PyObject*, PyObject*) {
-  PyObject* self = type->tp_alloc(type, 0);
-  if (self == nullptr) return nullptr;
-  Cursor* cursor = cursor_of(self);
-  new (&cursor->intervals) std::vector<int64_t>();
-  new (&cursor->records) std::unordered_map<uint64_t, Records>();
-  new (&cursor->running) std::shared_ptr<Running>(std::make_shared<Running>());
-  cursor->running->cursor = cursor;
-  cursor->thread = long(PyThread_get_thread_ident());
-  cursor->sites = PyList_New(0);
-  cursor->passes = PyList_New(0);
-  cursor->on_pause = Py_NewRef(Py_None);
-  cursor->meters = Py_NewRef(Py_None);
-  cursor->callbacks = Py_NewRef(Py_None);
-  cursor->functions = Py_NewRef(Py_None);
-  cursor->log = reinterpret_cast<Log*>(log_new(log_type, nullptr, nullptr));
-  cursor->memory = Py_NewRef(Py_None);
-  cursor->device = Py_NewRef(Py_None);
-  cursor->ties = Py_NewRef(Py_None);
-  cursor->gives_time_back = 1;
+  PyObject* self = Cursor::make(type);
+  if (self != nullptr) cursor_of(self)->running->cursor = cursor_of(self);
   return self;
 }
 
-int cursor_traverse(PyObject* self, visitproc visit, void* arg) {
-  Cursor* cursor = cursor_of(self);
-  Py_VISIT(Py_TYPE(self));
-  Py_VISIT(cursor->sites);
-  Py_VISIT(cursor->passes);
-  Py_VISIT(cursor->on_pause);
-  Py_VISIT(cursor->meters);
-  Py_VISIT(cursor->callbacks);
-  Py_VISIT(cursor->functions);
-  Py_VISIT(cursor->memory);
-  Py_VISIT(cursor->device);
-  Py_VISIT(cursor->ties);
-  Py_VISIT(cursor->raised);
-  Py_VISIT(reinterpret_cast<PyObject*>(cursor->log));
-  return 0;
-}
-
 int cursor_clear(PyObject* self) {
-  Cursor* cursor = cursor_of(self);
-  cursor->site = cursor->outside = nullptr;
-  Py_CLEAR(cursor->sites);
-  Py_CLEAR(cursor->passes);
-  Py_CLEAR(cursor->on_pause);
-  Py_CLEAR(cursor->meters);
-  Py_CLEAR(cursor->callbacks);
-  Py_CLEAR(cursor->functions);
-  Py_CLEAR(cursor->memory);
-  Py_CLEAR(cursor->device);
-  Py_CLEAR(cursor->ties);
-  Py_CLEAR(cursor->raised);
-  PyObject* log = reinterpret_cast<PyObject*>(cursor->log);
-  cursor->log = nullptr;
-  Py_XDECREF(log);
+  cursor_of(self)->site = cursor_of(self)->outside = nullptr;
+  return Cursor::clear(self);
+}
+
+template <auto field>
+PyObject* cursor_get(PyObject* self, void*) {
+  PyObject* value = cursor_of(self)->*field;
+  return Py_NewRef(value ? value : Py_None);
+}
+
+template <auto field>
+int cursor_set_node(PyObject* self, PyObject* value, void*) {
+  if (value == nullptr || !is_node(value)) return -1;
+  cursor_of(self)->*field = Node::of(value);
   return 0;
 }
 
-void cursor_dealloc(PyObject* self) {
-  PyTypeObject* type = Py_TYPE(self);
-  PyObject_GC_UnTrack(self);
-  cursor_clear(self);
-  Cursor* cursor = cursor_of(self);
-  cursor->intervals.~vector();
-  cursor->records.~unordered_map();
-  cursor->running.~shared_ptr();
-  type->tp_free(self);
-  Py_DECREF(type);
-}
-
-template <Node* Cursor::*field>
-PyObject* cursor_get_node(PyObject* self, void*) {
-  Node* node = cursor_of(self)->*field;
-  return Py_NewRef(node ? object(node) : Py_None);
-}
-
-template <Node* Cursor::*field>
-int cursor_set_node(PyObject* self, PyObject* value, void*) {
-  if (value == nullptr || !PyObject_TypeCheck(value, node_type)) {
-    PyErr_SetString(PyExc_TypeError, "must be a Node");
+// None is always allowed.
+template <auto field, bool (*is_allowed)(PyObject*)>
+int cursor_set(PyObject* self, PyObject* value, void*) {
+  if (value == nullptr || (value != Py_None && !is_allowed(value))) {
+    PyErr_SetString(PyExc_TypeError, "not for this attribute");
     return -1;
   }
-  cursor_of(self)->*field = reinterpret_cast<Node*>(value);
+  Py_SETREF(cursor_of(self)->*field, Py_NewRef(value));
   return 0;
+}
+
+bool is_pair(PyObject* value) { return PyTuple_CheckExact(value) && PyTuple_GET_SIZE(value) == 2; }
+
+template <PyTypeObject** type>
+bool is_a(PyObject* value) {
+  return PyObject_TypeCheck(value, *type);
 }
 
 // The meter that reads memory, and the one that stamps a device's queue; or null.
@@ -251,36 +214,6 @@ inline MemoryMeter* memory_of(Cursor* cursor) {
 inline DeviceMeter* device_of(Cursor* cursor) {
   PyObject* device = cursor->device;
   return device == nullptr || device == Py_None ? nullptr : device_meter_of(device);
-}
-
-PyObject* cursor_get_ties(PyObject* self, void*) { return Py_NewRef(cursor_of(self)->ties); }
-
-int cursor_set_ties(PyObject* self, PyObject* value, void*) {
-  bool is_pair = value != nullptr && PyTuple_CheckExact(value) && PyTuple_GET_SIZE(value) == 2;
-  if (!is_pair && value != Py_None) {
-    PyErr_SetString(PyExc_TypeError, "must be a key and a deque");
-    return -1;
-  }
-  PyObject* before = std::exchange(cursor_of(self)->ties, Py_NewRef(value));
-  Py_XDECREF(before);
-  return 0;
-}
-
-template <PyObject* Cursor::*field>
-PyObject* cursor_get_meter(PyObject* self, void*) {
-  return Py_NewRef(cursor_of(self)->*field);
-}
-
-template <PyObject* Cursor::*field, PyTypeObject** type>
-int cursor_set_meter(PyObject* self, PyObject* value, void*) {
-  if (value == nullptr || (value != Py_None && !PyObject_TypeCheck(value, *type))) {
-    PyErr_SetString(PyExc_TypeError, "must be a meter of the native core");
-    return -1;
-  }
-  PyObject* before = cursor_of(self)->*field;
-  cursor_of(self)->*field = Py_NewRef(value);
-  Py_XDECREF(before);
-  return 0;
 }
 
 // Holds the mutex of a cursor's passes. Whoever has that may be waiting for the GIL, so we

@@ -5,7 +5,6 @@
 #include "clock.h"
 
 #include <algorithm>
-#include <array>
 #include <vector>
 
 namespace {
@@ -27,7 +26,10 @@ struct Books {
   Nanoseconds last_end_ns = 0;
   SpinLock lock;  // threads of the engine book without the GIL
 
-  std::array<PyObject**, 1> held() { return {&on_fold}; }
+  template <class Function>
+  void each_held(Function function) {
+    function(on_fold);
+  }
   bool is_kept() const { return on_fold != nullptr && on_fold != Py_None; }
 
   void book(int64_t code, Nanoseconds start_ns, Nanoseconds end_ns) {
@@ -48,7 +50,7 @@ struct Books {
   }
 };
 
-using Log = WithPart<Books>;
+struct Log : WithPart<Log, Books> {};
 
 PyTypeObject* log_type;
 //: Numbers of one call in `kept`, and the length of `kept` at which it is handed over.
@@ -56,8 +58,6 @@ constexpr size_t kFields = 3;
 constexpr size_t kFoldAt = kFields * 4096;
 //: How many intervals of loose calls (see `Ownership`) make a record.
 constexpr size_t kLooseAt = 256;
-
-PyObject* log_new(PyTypeObject* type, PyObject*, PyObject*) { return Log::make(type); }
 
 PyObject* as_list(const std::vector<int64_t>& numbers) {
   PyObject* list = PyList_New(Py_ssize_t(numbers.size()));
@@ -157,7 +157,7 @@ PyGetSetDef log_getset[] = {{"calls", log_sums<&Sums::calls>, nullptr, nullptr, 
 
 PyMethodDef log_methods[] = {{"fold", log_fold, METH_NOARGS, nullptr}, {nullptr, nullptr, 0, nullptr}};
 
-PyType_Slot log_slots[] = {SLOT(Py_tp_new, log_new),
+PyType_Slot log_slots[] = {SLOT(Py_tp_new, Log::make),
                            SLOT(Py_tp_dealloc, Log::dealloc),
                            SLOT(Py_tp_traverse, Log::traverse),
                            SLOT(Py_tp_clear, Log::clear),

@@ -42,8 +42,7 @@ struct BackwardChildren {
   std::unordered_map<std::string, Node*> by_name;
 };
 
-struct Node {
-  PyObject_HEAD
+struct NodeState {
   PyObject* caller;  // a Node; null for the outermost, which Python sees as its own caller
   int64_t code;
   uint64_t key;
@@ -52,7 +51,7 @@ struct Node {
   int64_t arrivals, heard, passed_over;
   Nanoseconds reading_ns;
   char is_entry, is_called, is_function, is_hidden, is_frame, is_part, is_outer;
-  PyObject *functions, *by_shapes;  // dicts
+  PyObject *functions = PyDict_New(), *by_shapes = PyDict_New();
   // Readings of memory when the open call began, and the highest level since; valid if
   // `is_metered`.
   char is_metered;
@@ -62,51 +61,22 @@ struct Node {
   BackwardChildren backward;
 
   Node* around() const { return reinterpret_cast<Node*>(caller); }
+  template <class Function>
+  void each_held(Function function) {
+    function(caller), function(functions), function(by_shapes);
+  }
 };
+
+struct Node : WithPart<Node, NodeState> {};
 
 PyTypeObject* node_type;
 PyTypeObject* children_type;
 
-PyObject* node_new(PyTypeObject* type, PyObject*, PyObject*) {
-  PyObject* self = type->tp_alloc(type, 0);
-  if (self == nullptr) return nullptr;
-  Node* node = reinterpret_cast<Node*>(self);
-  new (&node->stamp) Stamp();
-  new (&node->children) Children();
-  new (&node->backward) BackwardChildren();
-  node->functions = PyDict_New();
-  node->by_shapes = PyDict_New();
-  if (node->functions == nullptr || node->by_shapes == nullptr) Py_CLEAR(self);
-  return self;
-}
-
-int node_traverse(PyObject* self, visitproc visit, void* arg) {
-  Py_VISIT(Py_TYPE(self));
-  Node* node = reinterpret_cast<Node*>(self);
-  Py_VISIT(node->caller);
-  Py_VISIT(node->functions);
-  Py_VISIT(node->by_shapes);
-  return 0;
-}
-
-int node_clear(PyObject* self) {
-  Node* node = reinterpret_cast<Node*>(self);
-  Py_CLEAR(node->caller);
-  Py_CLEAR(node->functions);
-  Py_CLEAR(node->by_shapes);
-  return 0;
-}
-
-void node_dealloc(PyObject* self) {
-  PyTypeObject* type = Py_TYPE(self);
-  PyObject_GC_UnTrack(self);
-  node_clear(self);
-  Node* node = reinterpret_cast<Node*>(self);
-  node->stamp.~Stamp();
-  node->children.~Children();
-  node->backward.~BackwardChildren();
-  type->tp_free(self);
-  Py_DECREF(type);
+// False: an exception.
+bool is_node(PyObject* value) {
+  if (PyObject_TypeCheck(value, node_type)) return true;
+  PyErr_SetString(PyExc_TypeError, "must be a Node");
+  return false;
 }
 
 PyObject* node_get_caller(PyObject* self, void*) {
@@ -115,10 +85,7 @@ PyObject* node_get_caller(PyObject* self, void*) {
 }
 
 int node_set_caller(PyObject* self, PyObject* value, void*) {
-  if (value == nullptr || !PyObject_TypeCheck(value, node_type)) {
-    PyErr_SetString(PyExc_TypeError, "caller must be a Node");
-    return -1;
-  }
+  if (value == nullptr || !is_node(value)) return -1;
   Node* node = reinterpret_cast<Node*>(self);
   // The outermost is its own caller: null stands for that, as a reference to itself would
   // be a cycle.
@@ -130,7 +97,7 @@ int node_set_caller(PyObject* self, PyObject* value, void*) {
 
 // The call that is open at another node turns out to be one at this node.
 PyObject* node_continue_call_of(PyObject* self, PyObject* other) {
-  if (!PyObject_TypeCheck(other, node_type)) return PyErr_Format(PyExc_TypeError, "must be a Node");
+  if (!is_node(other)) return nullptr;
   Node *node = reinterpret_cast<Node*>(self), *before = reinterpret_cast<Node*>(other);
   node->key = before->key;
   node->start_ns = before->start_ns;
@@ -192,10 +159,7 @@ int children_set(PyObject* self, PyObject* number, PyObject* value) {
     children_of(self).erase(key);
     return 0;
   }
-  if (!PyObject_TypeCheck(value, node_type)) {
-    PyErr_SetString(PyExc_TypeError, "a child must be a Node");
-    return -1;
-  }
+  if (!is_node(value)) return -1;
   children_of(self).insert(key, reinterpret_cast<Node*>(value));
   return 0;
 }
@@ -255,10 +219,10 @@ PyMethodDef children_methods[] = {{"pop", children_pop, METH_VARARGS, nullptr},
                                   {"values", children_values, METH_NOARGS, nullptr},
                                   {nullptr, nullptr, 0, nullptr}};
 
-PyType_Slot node_slots[] = {SLOT(Py_tp_new, node_new),
-                            SLOT(Py_tp_dealloc, node_dealloc),
-                            SLOT(Py_tp_traverse, node_traverse),
-                            SLOT(Py_tp_clear, node_clear),
+PyType_Slot node_slots[] = {SLOT(Py_tp_new, Node::make),
+                            SLOT(Py_tp_dealloc, Node::dealloc),
+                            SLOT(Py_tp_traverse, Node::traverse),
+                            SLOT(Py_tp_clear, Node::clear),
                             SLOT(Py_tp_members, node_members),
                             SLOT(Py_tp_methods, node_methods),
                             SLOT(Py_tp_getset, node_getset),

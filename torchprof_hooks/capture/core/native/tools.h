@@ -9,6 +9,7 @@
 #include <atomic>
 #include <mutex>
 #include <new>
+#include <utility>
 
 // Shorthands for the tables that describe types and methods to Python.
 #define MODULE "torchprof_hooks.capture.core.native."
@@ -46,24 +47,28 @@ class Owned {
   PyObject* object_;
 };
 
-// A Python object with a part in C++. `Part::held` lists the references that the part owns:
-// they are visited, cleared and given back here.
-template <class Part>
+// A Python object with a part in C++. `Part::each_held` calls a function with each reference
+// that the part owns (or null): they are visited, cleared and given back here.
+template <class Self, class Part>
 struct WithPart : PyObject, Part {
-  static WithPart* of(PyObject* self) { return static_cast<WithPart*>(self); }
+  static Self* of(PyObject* self) { return static_cast<Self*>(self); }
 
-  static PyObject* make(PyTypeObject* type) {
+  // Serves as `__new__`, for any arguments.
+  static PyObject* make(PyTypeObject* type, PyObject* = nullptr, PyObject* = nullptr) {
     PyObject* self = type->tp_alloc(type, 0);
-    if (self != nullptr) new (static_cast<Part*>(of(self))) Part();
+    if (self == nullptr) return nullptr;
+    new (static_cast<Part*>(of(self))) Part();
+    if (PyErr_Occurred()) Py_CLEAR(self);
     return self;
   }
   static int traverse(PyObject* self, visitproc visit, void* arg) {
     Py_VISIT(Py_TYPE(self));
-    for (PyObject** held : of(self)->held()) Py_VISIT(*held);
-    return 0;
+    int stops = 0;
+    of(self)->each_held([&](auto* held) { stops = stops || held == nullptr ? stops : visit(held, arg); });
+    return stops;
   }
   static int clear(PyObject* self) {
-    for (PyObject** held : of(self)->held()) Py_CLEAR(*held);
+    of(self)->each_held([](auto*& held) { Py_XDECREF(std::exchange(held, nullptr)); });
     return 0;
   }
   static void dealloc(PyObject* self) {

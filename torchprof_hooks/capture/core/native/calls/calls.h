@@ -150,12 +150,6 @@ bool check_count(Py_ssize_t count, Py_ssize_t wanted) {
   return false;
 }
 
-bool is_node(PyObject* value) {
-  if (PyObject_TypeCheck(value, node_type)) return true;
-  PyErr_SetString(PyExc_TypeError, "must be a Node");
-  return false;
-}
-
 PyObject* open_entry(PyObject* self, PyObject* node) {
   if (!is_node(node) || !look_for_devices(self)) return nullptr;
   if (!open_node(self, reinterpret_cast<Node*>(node), next_number())) {

@@ -47,7 +47,10 @@ struct DeviceReader {
   std::atomic<bool> is_unread{false};  // whether the sums have changed since the last `settle`
   SpinLock lock;  // from `waiting` to `waits`: threads of the engine work on them, too
 
-  std::array<PyObject**, 2> held() { return {&is_in_use, &is_capturing}; }
+  template <class Function>
+  void each_held(Function function) {
+    function(is_in_use), function(is_capturing);
+  }
   // A stamp in the current stream. Null while the program does not use the device, or while the
   // stream is captured into a graph, where an event would be an error; and if the device fails,
   // which the program learns itself. May call Python (see `says`).
@@ -165,7 +168,7 @@ struct DeviceReader {
   }
 };
 
-using DeviceMeter = WithPart<DeviceReader>;
+struct DeviceMeter : WithPart<DeviceMeter, DeviceReader> {};
 
 PyTypeObject* device_meter_type;
 
@@ -191,7 +194,7 @@ PyObject* device_meter_new(PyTypeObject* type, PyObject* args, PyObject*) {
 
 int device_meter_clear(PyObject* self) {
   // They are not cleared, but become None: a cursor that still reads the meter asks them.
-  for (PyObject** held : device_meter_of(self)->held()) Py_XSETREF(*held, Py_NewRef(Py_None));
+  device_meter_of(self)->each_held([](PyObject*& held) { Py_XSETREF(held, Py_NewRef(Py_None)); });
   return 0;
 }
 

@@ -50,7 +50,10 @@ struct MemoryReader {
   ~MemoryReader() {
     if (reader.account != nullptr) reader.account->remove_reader(&reader);
   }
-  std::array<PyObject**, 1> held() { return {&on_fold}; }
+  template <class Function>
+  void each_held(Function function) {
+    function(on_fold);
+  }
   bool is_kept() const { return on_fold != nullptr && on_fold != Py_None; }
   // Whether each reading is timed. Those of the CPU are not: what they cost is found by trial.
   bool is_timed() const { return device.has_value(); }
@@ -104,7 +107,7 @@ struct MemoryReader {
   }
 };
 
-using MemoryMeter = WithPart<MemoryReader>;
+struct MemoryMeter : WithPart<MemoryMeter, MemoryReader> {};
 
 PyTypeObject* meter_type;
 //: Numbers of one call in `kept`.
