@@ -127,7 +127,6 @@ PyMODINIT_FUNC PyInit_torchprof_hooks_native() {
   names.intern();
   if (!shapes::know_tensors()) return nullptr;
   node_type = add_type(module, &node_spec, "Node");
-  children_type = add_type(module, &children_spec, "Children");
   log_type = add_type(module, &log_spec, "Log");
   meter_type = add_type(module, &meter_spec, "MemoryMeter");
   device_meter_type = add_type(module, &device_meter_spec, "DeviceMeter");
@@ -137,7 +136,7 @@ PyMODINIT_FUNC PyInit_torchprof_hooks_native() {
   seam_call_type = add_type(module, &seam_call_spec, "SeamCall");
   PyTypeObject* seam_type = add_type(module, &seam_spec, "Seam");
   if (!seam_call_type || !seam_type) return nullptr;
-  if (!node_type || !children_type || !log_type || !meter_type || !device_meter_type || !record_type || !cursor_type)
+  if (!node_type || !log_type || !meter_type || !device_meter_type || !record_type || !cursor_type)
     return nullptr;
   unused_events();
   pthread_atfork(nullptr, nullptr, forget_other_threads);

@@ -55,7 +55,8 @@ class Node:
         the program itself, or for an optimizer.
     is_function: whether a function is called here.
     is_hidden: whether nobody is told of calls here.
-    children: nodes of the modules called from here, by id of the module.
+    children: nodes of the modules called from here, by id of the module; elsewhere than
+        in this core, see `child` and the methods below it.
     functions: nodes of the functions called from here; None: not to be followed.
     by_shapes: for a function: nodes of its calls by the shapes of their inputs.
     start_ns: when the open call began; moved forward by what interruptions took.
@@ -99,6 +100,22 @@ class Node:
         self.arrivals = self.heard = self.passed_over = self.reading_ns = 0
         self.is_entry = self.is_called = self.is_function = self.is_hidden = False
         self.is_frame = self.is_part = self.is_outer = False
+
+    def child(self, key: int) -> Site | None:
+        """The node of calls of the module whose id is `key`, from here."""
+        return self.children.get(key)
+
+    def add_child(self, key: int, child: Site) -> None:
+        """Calls of the module whose id is `key` are calls at `child`, from here."""
+        self.children[key] = child
+
+    def forget_child(self, key: int) -> None:
+        """The next call of a module with this id, from here, is a new one."""
+        self.children.pop(key, None)
+
+    def all_children(self) -> list[Site]:
+        """Of all modules called from here."""
+        return list(self.children.values())
 
     def continue_call_of(self, other: Any) -> None:
         """The call that is open at `other` turns out to be one at this node."""

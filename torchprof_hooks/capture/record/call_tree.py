@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from time import perf_counter_ns
-from typing import Any, Final
+from typing import Final
 
 import torch
 
@@ -77,17 +77,17 @@ class CallTree:
     ) -> Site:
         """The site of a call of `module` from `caller`, which is looked for since
         `began_ns`."""
-        try:
-            return caller.children[id(module)]
-        except KeyError:
-            site = self._site_named(caller, self._name(caller, module), module)
+        known = caller.child(id(module))
+        if known is not None:
+            return known
+        site = self._site_named(caller, self._name(caller, module), module)
         # First: after an interrupt in between, the id may be another module's.
-        self.names.when_gone(module, caller, _forgetter(caller.children))
-        caller.children[id(module)] = site
+        self.names.when_gone(module, caller, caller.forget_child)
+        caller.add_child(id(module), site)
         if caller.is_recomputation and site.caller is caller:
             caller.path = site.path[:-1] or site.path
         self.placed(caller, began_ns)
-        return site  # not out of `children`: another thread may have removed it again
+        return site  # not `child`: another thread may have removed it again
 
     def _site_named(self, caller: Site, name: str, module: torch.nn.Module) -> Site:
         """A site for `module`. Modules of one name (replicas, those made anew for every
@@ -137,13 +137,13 @@ class CallTree:
     def forget(self, module: torch.nn.Module) -> None:
         """Forget at which sites `module` is called: its next calls are placed anew."""
         for site in self.sites:
-            site.children.pop(id(module), None)
+            site.forget_child(id(module))
 
     def make_frame(self, site: Site) -> None:
         """From now on, `site` is a frame, as profiled functions are: modules called
         directly from it are parts of it (see `Node`)."""
         site.is_frame = True
-        for child in site.children.values():
+        for child in site.all_children():
             if isinstance(child.living_module(), ProfiledFunction):
                 self.make_frame(child)
             else:
@@ -236,8 +236,3 @@ def _modules_around(site: Site) -> Iterator[torch.nn.Module]:
         if module is not None:
             yield module
         site = site.caller
-
-
-def _forgetter(children: Any) -> Callable[[int], object]:
-    """Removes a dead module from `children`, without a reference to anything else."""
-    return lambda key: children.pop(key, None)

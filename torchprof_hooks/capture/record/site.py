@@ -34,7 +34,6 @@ class Site(Node):
     """
 
     caller: Site
-    children: dict[int, Site]  # by id of the module
     functions: dict[Any, Site | None]
     by_shapes: dict[object, Site]
 

@@ -70,7 +70,6 @@ struct NodeState {
 struct Node : WithPart<Node, NodeState> {};
 
 PyTypeObject* node_type;
-PyTypeObject* children_type;
 
 // False: an exception.
 bool is_node(PyObject* value) {
@@ -112,80 +111,37 @@ PyObject* node_continue_call_of(PyObject* self, PyObject* other) {
   Py_RETURN_NONE;
 }
 
-// What Python sees of the children of a node: a mapping.
-struct ChildrenView {
-  PyObject_HEAD
-  PyObject* node;
-};
-
-PyObject* node_get_children(PyObject* self, void*) {
-  ChildrenView* view = PyObject_New(ChildrenView, children_type);
-  if (view != nullptr) view->node = Py_NewRef(self);
-  return reinterpret_cast<PyObject*>(view);
-}
-
-Children& children_of(PyObject* view) {
-  PyObject* node = reinterpret_cast<ChildrenView*>(view)->node;
-  return reinterpret_cast<Node*>(node)->children;
-}
-
-void children_dealloc(PyObject* self) {
-  PyTypeObject* type = Py_TYPE(self);
-  Py_DECREF(reinterpret_cast<ChildrenView*>(self)->node);
-  type->tp_free(self);
-  Py_DECREF(type);
-}
-
 bool key_of(PyObject* number, uint64_t* key) {
   *key = PyLong_AsUnsignedLongLong(number);
   return !(*key == uint64_t(-1) && PyErr_Occurred());
 }
 
-PyObject* children_get(PyObject* self, PyObject* number) {
+PyObject* node_child(PyObject* self, PyObject* number) {
   uint64_t key;
   if (!key_of(number, &key)) return nullptr;
-  Node* child = children_of(self).find(key);
-  if (child == nullptr) {
-    PyErr_SetObject(PyExc_KeyError, number);
-    return nullptr;
-  }
-  return Py_NewRef(reinterpret_cast<PyObject*>(child));
+  PyObject* child = Node::of(self)->children.find(key);
+  return Py_NewRef(child ? child : Py_None);
 }
 
-int children_set(PyObject* self, PyObject* number, PyObject* value) {
+PyObject* node_add_child(PyObject* self, PyObject* args) {
+  PyObject *number, *child;
   uint64_t key;
-  if (!key_of(number, &key)) return -1;
-  if (value == nullptr) {
-    children_of(self).erase(key);
-    return 0;
-  }
-  if (!is_node(value)) return -1;
-  children_of(self).insert(key, reinterpret_cast<Node*>(value));
-  return 0;
+  if (!PyArg_ParseTuple(args, "OO!", &number, node_type, &child) || !key_of(number, &key)) return nullptr;
+  Node::of(self)->children.insert(key, Node::of(child));
+  Py_RETURN_NONE;
 }
 
-int children_contains(PyObject* self, PyObject* number) {
+PyObject* node_forget_child(PyObject* self, PyObject* number) {
   uint64_t key;
-  if (!key_of(number, &key)) return -1;
-  return children_of(self).find(key) != nullptr;
+  if (!key_of(number, &key)) return nullptr;
+  Node::of(self)->children.erase(key);
+  Py_RETURN_NONE;
 }
 
-PyObject* children_pop(PyObject* self, PyObject* args) {
-  PyObject *number, *missing = Py_None;
-  uint64_t key;
-  if (!PyArg_ParseTuple(args, "O|O", &number, &missing) || !key_of(number, &key)) return nullptr;
-  Node* child = children_of(self).find(key);
-  children_of(self).erase(key);
-  return Py_NewRef(child ? reinterpret_cast<PyObject*>(child) : missing);
-}
-
-PyObject* children_values(PyObject* self, PyObject*) {
-  PyObject* values = PyList_New(0);
-  if (values != nullptr)
-    children_of(self).each([&](uint64_t, Node* node) {
-      PyList_Append(values, reinterpret_cast<PyObject*>(node));
-    });
-  return values;
+PyObject* node_all_children(PyObject* self, PyObject*) {
+  PyObject* all = PyList_New(0);
+  if (all != nullptr) Node::of(self)->children.each([&](uint64_t, Node* child) { PyList_Append(all, child); });
+  return all;
 }
 
 PyMemberDef node_members[] = {
@@ -209,15 +165,14 @@ PyMemberDef node_members[] = {
     {nullptr, 0, 0, 0, nullptr}};
 
 PyGetSetDef node_getset[] = {{"caller", node_get_caller, node_set_caller, nullptr, nullptr},
-                             {"children", node_get_children, nullptr, nullptr, nullptr},
                              {nullptr, nullptr, nullptr, nullptr, nullptr}};
 
 PyMethodDef node_methods[] = {{"continue_call_of", node_continue_call_of, METH_O, nullptr},
+                              {"child", node_child, METH_O, nullptr},
+                              {"add_child", node_add_child, METH_VARARGS, nullptr},
+                              {"forget_child", node_forget_child, METH_O, nullptr},
+                              {"all_children", node_all_children, METH_NOARGS, nullptr},
                               {nullptr, nullptr, 0, nullptr}};
-
-PyMethodDef children_methods[] = {{"pop", children_pop, METH_VARARGS, nullptr},
-                                  {"values", children_values, METH_NOARGS, nullptr},
-                                  {nullptr, nullptr, 0, nullptr}};
 
 PyType_Slot node_slots[] = {SLOT(Py_tp_new, Node::make),
                             SLOT(Py_tp_dealloc, Node::dealloc),
@@ -227,13 +182,6 @@ PyType_Slot node_slots[] = {SLOT(Py_tp_new, Node::make),
                             SLOT(Py_tp_methods, node_methods),
                             SLOT(Py_tp_getset, node_getset),
                             {0, nullptr}};
-PyType_Slot children_slots[] = {SLOT(Py_tp_dealloc, children_dealloc),
-                                SLOT(Py_tp_methods, children_methods),
-                                SLOT(Py_mp_subscript, children_get),
-                                SLOT(Py_mp_ass_subscript, children_set),
-                                SLOT(Py_sq_contains, children_contains),
-                                {0, nullptr}};
 PyType_Spec node_spec = {MODULE "Node", sizeof(Node), 0, kWithCycles, node_slots};
-PyType_Spec children_spec = {MODULE "Children", sizeof(ChildrenView), 0, Py_TPFLAGS_DEFAULT, children_slots};
 
 }  // namespace
