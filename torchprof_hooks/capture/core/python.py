@@ -310,10 +310,6 @@ class Cursor:
         calls = zip(newest[::FIELDS], newest[1::FIELDS], strict=False)
         return (site.code, site.start_ns) in calls
 
-    def last_end_ns(self) -> int:
-        """When the last call ended; the present time if the log was folded since."""
-        return self.entries[-1] if self.entries else perf_counter_ns()
-
     def last_booked_ns(self) -> int:
         """When the last call ended; 0 if the log was folded since."""
         return self.entries[-1] if self.entries else 0

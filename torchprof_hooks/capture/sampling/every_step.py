@@ -120,7 +120,7 @@ class EveryStep:
         self.tracker.optimizer_post(optimizer, args, kwargs)
         if self.tracker.works_here():
             began_ns, around = perf_counter_ns(), self.tracker.site
-            ended_ns = self.tracker.last_end_ns()
+            ended_ns = self.tracker.last_booked_ns() or perf_counter_ns()
             tell_of_step(self._detector, self.tracker, optimizer, ended_ns)
             now_ns = perf_counter_ns()
             around.reading_ns += now_ns - began_ns

@@ -199,7 +199,8 @@ class SampledSteps:
         if not is_alone:
             self._only_optimizer = 0
         self._has_inner_steps |= tracker.site is not tracker.outside
-        now_ns = tracker.last_end_ns() if is_measured else perf_counter_ns()
+        ended_ns = tracker.last_booked_ns() if is_measured else 0
+        now_ns = ended_ns or perf_counter_ns()
         tell_of_step(detector, tracker, optimizer, now_ns)
         self._count_untold()
         aside_ns -= self._books.aside_ns  # what is in no book

@@ -153,7 +153,8 @@ def end_pass(self: Tracker, outputs: object, failed: bool) -> None:
     if self.site.phase == "waiting" and not failed:
         began_ns = self.site.start_ns
         self.close_entry(self.site)
-        self.exchanges.waited_ns += self.last_end_ns() - began_ns
+        ended_ns = self.last_booked_ns() or perf_counter_ns()
+        self.exchanges.waited_ns += ended_ns - began_ns
     now_ns = perf_counter_ns()
     base, of_base_ns = ended.base, ended.base.reading_ns
     ended.failed = failed

@@ -31,16 +31,9 @@ inline Nanoseconds machine_ns() {
 
 // Waits for the GIL, so no SpinLock may be held here. What the clock raises is dropped.
 Nanoseconds other_ns() {
-  PyGILState_STATE state = PyGILState_Ensure();
-  PyObject *type, *value, *traceback;
-  PyErr_Fetch(&type, &value, &traceback);
-  PyObject* found = PyObject_CallNoArgs(other_clock);
-  Nanoseconds now_ns = found ? PyLong_AsLongLong(found) : 0;
-  Py_XDECREF(found);
-  PyErr_Clear();
-  PyErr_Restore(type, value, traceback);
-  PyGILState_Release(state);
-  return now_ns;
+  WithGil gil;
+  Owned found(PyObject_CallNoArgs(other_clock));
+  return found ? PyLong_AsLongLong(found.get()) : 0;
 }
 
 inline Nanoseconds clock_ns() {

@@ -13,7 +13,6 @@
 #include <pthread.h>
 
 #include <atomic>
-#include <list>
 #include <memory>
 #include <mutex>
 #include <unordered_map>
@@ -64,23 +63,9 @@ struct Cursor;
 struct Running {
   Cursor* cursor;  // lives while there are passes: each holds a reference to it
   std::recursive_mutex mutex;  // Python code that runs under it may begin and end passes
-  std::list<Pass> passes;  // a list: no pass moves in memory when others begin inside of it
-  std::list<Pass> over;    // ended by Python code that ran while somebody worked on them
-  int users = 0;           // how many work on a pass now, each inside of the one before
-};
-
-// Somebody works on a pass, and calls Python code: whatever this does, a handler of a signal
-// that stops the profile, say, the pass stays in memory. `Running::mutex` is held.
-class PassInUse {
- public:
-  explicit PassInUse(Running& running) : running_(running) { running.users++; }
-  PassInUse(const PassInUse&) = delete;
-  ~PassInUse() {
-    if (--running_.users == 0) running_.over.clear();
-  }
-
- private:
-  Running& running_;
+  // Who works on a pass keeps a pointer to it, if Python code may run meanwhile, which may end
+  // it: a handler of a signal that stops the profile, say.
+  std::vector<std::shared_ptr<Pass>> passes;
 };
 
 PyTypeObject* cursor_type;
@@ -160,30 +145,29 @@ RunningList& make_running_here() {
   return kept.list;
 }
 
-Cursor* cursor_of(PyObject* self) { return reinterpret_cast<Cursor*>(self); }
 PyObject* object(Node* node) { return reinterpret_cast<PyObject*>(node); }
 
 PyObject* cursor_new(PyTypeObject* type, PyObject*, PyObject*) {
   PyObject* self = Cursor::make(type);
-  if (self != nullptr) cursor_of(self)->running->cursor = cursor_of(self);
+  if (self != nullptr) Cursor::of(self)->running->cursor = Cursor::of(self);
   return self;
 }
 
 int cursor_clear(PyObject* self) {
-  cursor_of(self)->site = cursor_of(self)->outside = nullptr;
+  Cursor::of(self)->site = Cursor::of(self)->outside = nullptr;
   return Cursor::clear(self);
 }
 
 template <auto field>
 PyObject* cursor_get(PyObject* self, void*) {
-  PyObject* value = cursor_of(self)->*field;
+  PyObject* value = Cursor::of(self)->*field;
   return Py_NewRef(value ? value : Py_None);
 }
 
 template <auto field>
 int cursor_set_node(PyObject* self, PyObject* value, void*) {
   if (value == nullptr || !is_node(value)) return -1;
-  cursor_of(self)->*field = Node::of(value);
+  Cursor::of(self)->*field = Node::of(value);
   return 0;
 }
 
@@ -194,7 +178,7 @@ int cursor_set(PyObject* self, PyObject* value, void*) {
     PyErr_SetString(PyExc_TypeError, "not for this attribute");
     return -1;
   }
-  Py_SETREF(cursor_of(self)->*field, Py_NewRef(value));
+  Py_SETREF(Cursor::of(self)->*field, Py_NewRef(value));
   return 0;
 }
 
@@ -208,12 +192,12 @@ bool is_a(PyObject* value) {
 // The meter that reads memory, and the one that stamps a device's queue; or null.
 inline MemoryMeter* memory_of(Cursor* cursor) {
   PyObject* memory = cursor->memory;
-  return memory == nullptr || memory == Py_None ? nullptr : meter_of(memory);
+  return memory == nullptr || memory == Py_None ? nullptr : MemoryMeter::of(memory);
 }
 
 inline DeviceMeter* device_of(Cursor* cursor) {
   PyObject* device = cursor->device;
-  return device == nullptr || device == Py_None ? nullptr : device_meter_of(device);
+  return device == nullptr || device == Py_None ? nullptr : DeviceMeter::of(device);
 }
 
 // Holds the mutex of a cursor's passes. Whoever has that may be waiting for the GIL, so we

@@ -42,21 +42,24 @@ struct BackwardChildren {
   std::unordered_map<std::string, Node*> by_name;
 };
 
-struct NodeState {
+// The call that is open at a node.
+struct OpenCall {
+  Nanoseconds start_ns;
+  int64_t low;
+  // Readings of memory when it began, and the highest level since; valid if `is_metered`.
+  char is_metered;
+  int64_t used_bytes, acquired_bytes, level_bytes, peak_bytes, blocks;
+  Stamp stamp;  // of a device, when it began
+};
+
+struct NodeState : OpenCall {
   PyObject* caller;  // a Node; null for the outermost, which Python sees as its own caller
   int64_t code;
   uint64_t key;
-  Nanoseconds start_ns;
-  int64_t low;
   int64_t arrivals, heard, passed_over;
   Nanoseconds reading_ns;
   char is_entry, is_called, is_function, is_hidden, is_frame, is_part, is_outer;
   PyObject *functions = PyDict_New(), *by_shapes = PyDict_New();
-  // Readings of memory when the open call began, and the highest level since; valid if
-  // `is_metered`.
-  char is_metered;
-  int64_t used_bytes, acquired_bytes, level_bytes, peak_bytes, blocks;
-  Stamp stamp;  // of a device, when the open call began
   Children children;
   BackwardChildren backward;
 
@@ -79,13 +82,13 @@ bool is_node(PyObject* value) {
 }
 
 PyObject* node_get_caller(PyObject* self, void*) {
-  PyObject* caller = reinterpret_cast<Node*>(self)->caller;
+  PyObject* caller = Node::of(self)->caller;
   return Py_NewRef(caller ? caller : self);
 }
 
 int node_set_caller(PyObject* self, PyObject* value, void*) {
   if (value == nullptr || !is_node(value)) return -1;
-  Node* node = reinterpret_cast<Node*>(self);
+  Node* node = Node::of(self);
   // The outermost is its own caller: null stands for that, as a reference to itself would
   // be a cycle.
   PyObject* before = node->caller;
@@ -97,17 +100,10 @@ int node_set_caller(PyObject* self, PyObject* value, void*) {
 // The call that is open at another node turns out to be one at this node.
 PyObject* node_continue_call_of(PyObject* self, PyObject* other) {
   if (!is_node(other)) return nullptr;
-  Node *node = reinterpret_cast<Node*>(self), *before = reinterpret_cast<Node*>(other);
+  Node *node = Node::of(self), *before = Node::of(other);
   node->key = before->key;
-  node->start_ns = before->start_ns;
-  node->low = before->low;
-  node->is_metered = std::exchange(before->is_metered, 0);
-  node->used_bytes = before->used_bytes;
-  node->acquired_bytes = before->acquired_bytes;
-  node->level_bytes = before->level_bytes;
-  node->peak_bytes = before->peak_bytes;
-  node->blocks = before->blocks;
-  node->stamp = std::exchange(before->stamp, nullptr);
+  static_cast<OpenCall&>(*node) = std::move(static_cast<OpenCall&>(*before));
+  before->is_metered = 0;
   Py_RETURN_NONE;
 }
 
@@ -142,6 +138,33 @@ PyObject* node_all_children(PyObject* self, PyObject*) {
   PyObject* all = PyList_New(0);
   if (all != nullptr) Node::of(self)->children.each([&](uint64_t, Node* child) { PyList_Append(all, child); });
   return all;
+}
+
+// The nodes in a list. False: an exception.
+bool as_nodes(PyObject* list, std::vector<Node*>* nodes) {
+  for (Py_ssize_t place = 0; place < PyList_GET_SIZE(list); place++) {
+    if (!is_node(PyList_GET_ITEM(list, place))) return false;
+    nodes->push_back(Node::of(PyList_GET_ITEM(list, place)));
+  }
+  return true;
+}
+
+// Has a meter read, and tells it of calls that ended, innermost first, and of calls that
+// began, outermost first: a pass that Python has planned has gone over to other owners, or a
+// device has come into use.
+template <class Meter>
+PyObject* moved(PyObject* self, PyObject* args) {
+  PyObject *closes, *opens;
+  std::vector<Node*> closed, opened;
+  if (!PyArg_ParseTuple(args, "O!O!", &PyList_Type, &closes, &PyList_Type, &opens) || !as_nodes(closes, &closed) ||
+      !as_nodes(opens, &opened))
+    return nullptr;
+  if (closed.empty() && opened.empty()) Py_RETURN_NONE;
+  Meter* meter = Meter::of(self);
+  auto now = meter->read(closed.empty() ? opened[0]->around() : closed[0]);
+  for (Node* node : closed) meter->closed(node, now);
+  for (Node* node : opened) meter->opened(node, now);
+  Py_RETURN_NONE;
 }
 
 PyMemberDef node_members[] = {

@@ -30,7 +30,7 @@ std::vector<int64_t> open_durations(Cursor* cursor, Nanoseconds now_ns) {
 
 // See `times_of` in core/span_log.py.
 PyObject* read_times(PyObject* self, PyObject*) {
-  Cursor* cursor = cursor_of(self);
+  Cursor* cursor = Cursor::of(self);
   std::vector<Sums> sums;
   std::vector<int64_t> open;
   {
@@ -48,7 +48,7 @@ PyObject* read_times(PyObject* self, PyObject*) {
 // acquired, retained, peak, blocks. The blocks of `outside` are no sum over calls, but all
 // that were counted while anything was measured.
 PyObject* read_memory(PyObject* self, PyObject*) {
-  Cursor* cursor = cursor_of(self);
+  Cursor* cursor = Cursor::of(self);
   MemoryMeter* meter = memory_of(cursor);
   if (meter == nullptr) return PyErr_Format(PyExc_TypeError, "no MemoryMeter is read");
   std::vector<MemorySums> sums;

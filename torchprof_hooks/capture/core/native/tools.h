@@ -81,6 +81,42 @@ struct WithPart : PyObject, Part {
   }
 };
 
+// Takes the exception that is set, or null: PyErr_GetRaisedException, which Python has since
+// 3.12, and the next PyErr_SetRaisedException.
+inline PyObject* take_raised() {
+  PyObject *type, *error, *traceback;
+  PyErr_Fetch(&type, &error, &traceback);
+  PyErr_NormalizeException(&type, &error, &traceback);
+  if (traceback != nullptr) PyException_SetTraceback(error, traceback);
+  Py_XDECREF(type);
+  Py_XDECREF(traceback);
+  return error;
+}
+
+// Sets an exception, if it is not null, and takes over the reference to it. Whatever was set
+// before is not any more.
+inline void set_raised(PyObject* error) {
+  PyObject* type = error ? reinterpret_cast<PyObject*>(Py_TYPE(error)) : nullptr;
+  PyErr_Restore(Py_XNewRef(type), error, error ? PyException_GetTraceback(error) : nullptr);
+}
+
+// Holds the GIL, in any thread. An exception that was set before is put aside, and set again;
+// what is raised meanwhile, and not taken, is dropped.
+class WithGil {
+ public:
+  WithGil() : state_(PyGILState_Ensure()), before_(take_raised()) {}
+  WithGil(const WithGil&) = delete;
+  WithGil& operator=(const WithGil&) = delete;
+  ~WithGil() {
+    set_raised(before_);
+    PyGILState_Release(state_);
+  }
+
+ private:
+  PyGILState_STATE state_;
+  PyObject* before_;
+};
+
 // Reports the exception that is set where it cannot be raised, as Python does with those of
 // destructors. An interrupt is not reported, but raised again in a moment.
 // about: the object whose code has raised it.

@@ -67,7 +67,7 @@ class DeviceMeter:
         self._native = cursor.device = CORE.module.DeviceMeter(
             kind, self.clock.is_in_use, self.clock.is_capturing
         )
-        self._native.wake(open_calls)
+        self._native.moved([], open_calls)
         return True
 
     def pass_moved(self, closed: list[Site], opened: list[Site]) -> None:

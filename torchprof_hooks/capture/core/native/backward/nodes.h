@@ -2,7 +2,7 @@
 
 #pragma once
 
-#include "made.h"
+#include "../cursor.h"
 
 #include <ATen/record_function.h>
 #include <c10/util/ArrayRef.h>
@@ -12,53 +12,74 @@
 
 namespace {
 
-// Holds the GIL in a callback of the engine, and keeps the cursor. What Python does may end the
-// pass: whoever goes on after that asks `Pass::is_over` before anything else. No exception of Python's can pass through the
-// engine: what is raised meanwhile (by the handler of a signal, say) is kept in
-// `Cursor::raised`, and raised again when the pass ends. An exception that was set before is
-// put aside, and set again.
-class WithPython {
- public:
-  explicit WithPython(Cursor* cursor) : cursor_(cursor), state_(PyGILState_Ensure()) {
-    Py_INCREF(cursor);  // Python may end the pass, which held it
-    PyErr_Fetch(&type_, &value_, &traceback_);
+// The nodes that a pass makes (create_graph=True) belong to the calls whose backward makes
+// them. Each thread numbers the nodes that it makes, and the engine runs parts of a pass in
+// other threads than the one that is followed. So both numbers of an interval must come from
+// one thread: where a pass goes on in another one, all open intervals end, and begin anew.
+
+// Where intervals of the nodes belong that a thread has made in passes.
+std::vector<int64_t>& made_in(Cursor* cursor, uint64_t thread) {
+  Pass& outermost = *cursor->running->passes.front();  // begun by the thread that is followed
+  return thread == outermost.made_by ? cursor->intervals : outermost.elsewhere[thread];
+}
+
+// Ends the intervals of all open calls but the first `kept`, innermost first, at the number
+// that was read last.
+void own_made_nodes(Cursor* cursor, const Pass& pass, size_t kept) {
+  for (size_t place = pass.open.size(); place > kept; place--) {
+    const Node* node = pass.open[place - 1].node;
+    if (node->low == pass.number) continue;
+    std::vector<int64_t>& made = made_in(cursor, pass.counts_in);
+    made.insert(made.end(), {node->code, node->low, pass.number});
   }
-  WithPython(const WithPython&) = delete;
-  WithPython& operator=(const WithPython&) = delete;
+}
+
+// Reads the counter of this thread. If that of another thread was read before, the intervals
+// of all open calls end there, at the number that was read last, and begin anew here.
+void count_here(Cursor* cursor, Pass& pass) {
+  uint64_t here = at::RecordFunction::currentThreadId();
+  if (here != pass.counts_in) {
+    own_made_nodes(cursor, pass, 0);
+    pass.counts_in = here;
+    for (const OpenBackward& one : pass.open) one.node->low = next_number();
+  }
+  pass.number = next_number();
+}
+
+// The pass is about to go over to other owners: all open calls but the first `kept` end.
+void own_before_move(Cursor* cursor, Pass& pass, size_t kept) {
+  count_here(cursor, pass);
+  own_made_nodes(cursor, pass, kept);
+}
+
+// A node has ended. This thread's counter is read now, as the next node may run in another
+// thread, which cannot read it.
+void count_after_node(Pass& pass) {
+  if (pass.counts_in == at::RecordFunction::currentThreadId()) pass.number = next_number();
+}
+
+// Holds the GIL in a callback of the engine, and keeps the cursor. What Python does may end the
+// pass: whoever goes on after that asks `Pass::is_over` before anything else. No exception of
+// Python's can pass through the engine: what is raised meanwhile (by the handler of a signal,
+// say) is kept in `Cursor::raised`, and raised again when the pass ends.
+class WithPython : WithGil {
+ public:
+  explicit WithPython(Cursor* cursor) : cursor_(cursor) { Py_INCREF(cursor); }  // which the pass held
   ~WithPython() {
-    if (PyErr_Occurred()) keep();
-    PyErr_Restore(type_, value_, traceback_);
+    Owned raised(take_raised());
+    if (cursor_->raised == nullptr) cursor_->raised = Py_XNewRef(raised.get());
     Py_DECREF(cursor_);
-    PyGILState_Release(state_);
   }
 
  private:
-  void keep() {
-    PyObject *type, *value, *traceback;
-    PyErr_Fetch(&type, &value, &traceback);
-    PyErr_NormalizeException(&type, &value, &traceback);
-    if (traceback != nullptr) PyException_SetTraceback(value, traceback);
-    Py_XDECREF(type);
-    Py_XDECREF(traceback);
-    if (cursor_->raised == nullptr)
-      cursor_->raised = value;
-    else
-      Py_XDECREF(value);
-  }
-
   Cursor* cursor_;
-  PyGILState_STATE state_;
-  PyObject *type_, *value_, *traceback_;
 };
 
 // Raises the exception that WithPython has kept, if there is one. Returns whether there was.
 bool raise_again(Cursor* cursor) {
-  PyObject* raised = cursor->raised;
-  if (raised == nullptr) return false;
-  cursor->raised = nullptr;
-  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(raised)), raised);
-  Py_DECREF(raised);
-  return true;
+  PyObject* raised = std::exchange(cursor->raised, nullptr);
+  if (raised != nullptr) set_raised(raised);
+  return raised != nullptr;
 }
 
 // Asks Python for the node of something that was not met yet: borrowed, or null if Python has
@@ -69,7 +90,7 @@ Node* ask(Cursor* cursor, PyObject* method, Node* around, PyObject* key) {
   Owned found(PyObject_CallMethodObjArgs(reinterpret_cast<PyObject*>(cursor), method, object(around),
                                          given.get(), nullptr));
   if (!found || !PyObject_TypeCheck(found.get(), node_type)) return nullptr;
-  return reinterpret_cast<Node*>(found.get());  // `sites` holds it
+  return Node::of(found.get());  // `sites` holds it
 }
 
 Node* backward_of(Cursor* cursor, Node* around, int64_t code) {
@@ -227,8 +248,8 @@ class NodeHere {
   bool call_if_run(Running& running, bool is_elsewhere, Function& function) {
     std::lock_guard<std::recursive_mutex> locked(running.mutex);
     if (running.passes.empty()) return false;  // ended meanwhile
-    PassInUse in_use(running);
-    Pass& pass = running.passes.back();
+    std::shared_ptr<Pass> kept = running.passes.back();
+    Pass& pass = *kept;
     bool is_here = pthread_equal(pass.thread, thread_);
     // A pass that Python has begun in this thread, and no cursor follows, may run nodes that
     // the followed thread has made, too: who has made them tells nothing then.

@@ -23,8 +23,8 @@ PyObject* begin_outer_pass(PyObject* self, PyObject* args) {
   if (!PyArg_ParseTuple(args, "OO!O!ppLL", &started, node_type, &base, node_type, &engine, &names_nodes,
                         &makes_graph, &began_ns, &until_ns))
     return nullptr;
-  Cursor* cursor = cursor_of(self);
-  Node *node = reinterpret_cast<Node*>(base), *itself = reinterpret_cast<Node*>(engine);
+  Cursor* cursor = Cursor::of(self);
+  Node *node = Node::of(base), *itself = Node::of(engine);
   Nanoseconds earlier_ns = prepared_ns(cursor, began_ns, until_ns);
   Nanoseconds read_before_ns = cursor->outside->reading_ns;
   if (!is_done(open_entry(self, base))) return nullptr;
@@ -40,23 +40,10 @@ PyObject* begin_outer_pass(PyObject* self, PyObject* args) {
   Py_RETURN_NONE;
 }
 
-// Books a pass, and calls `on_pause`, without asking whether the pass has failed: it has not.
-bool finish_pass(PyObject* self, Node* base, Nanoseconds end_ns, PyObject* outputs) {
-  Cursor* cursor = cursor_of(self);
-  Nanoseconds began_ns = clock_ns();
-  if (end_entry(self, base, end_ns, outputs) < 0) return false;
-  if (cursor->on_pause != Py_None) {
-    Owned told(Py_NewRef(cursor->on_pause)), end(PyLong_FromLongLong(end_ns));
-    if (!is_done(PyObject_CallFunctionObjArgs(told.get(), object(base), end.get(), nullptr))) return false;
-  }
-  base->around()->reading_ns += clock_ns() - began_ns;
-  return true;
-}
-
 // Whether the pass can be ended here: nothing has happened in it that is left to Python.
 bool ends_well(Cursor* cursor, PyObject* started) {
   if (!is_last(cursor, started) || cursor->running->passes.size() != 1) return false;
-  const Pass& pass = cursor->running->passes.back();
+  const Pass& pass = *cursor->running->passes.back();
   // If another thread's counter was read last, open calls may own nodes that it has made.
   bool is_made_here = !pass.makes_graph || pass.counts_in == pass.made_by;
   return pass.ended_ns != 0 && is_made_here && pass.elsewhere.empty() && cursor->site == pass.owner() &&
@@ -68,27 +55,27 @@ bool ends_well(Cursor* cursor, PyObject* started) {
 PyObject* end_outer_pass(PyObject* self, PyObject* args) {
   PyObject *started, *engine, *outputs;
   if (!PyArg_ParseTuple(args, "OO!O", &started, node_type, &engine, &outputs)) return nullptr;
-  Cursor* cursor = cursor_of(self);
+  Cursor* cursor = Cursor::of(self);
   Nanoseconds now_ns = clock_ns(), nodes_ended_ns, of_base_ns;
   if (fold_if_due(cursor) < 0) return nullptr;
   Node* base;
   {
     PassLock locked(cursor);
     if (!ends_well(cursor, started)) Py_RETURN_FALSE;
-    base = cursor->running->passes.back().base;
+    base = cursor->running->passes.back()->base;
     of_base_ns = base->reading_ns;
     bool is_given, is_ours;
     nodes_ended_ns = end(cursor, false, &is_given, &is_ours);
     if (!is_ours) Py_RETURN_TRUE;
   }
   if (now_ns > nodes_ended_ns)  // what comes after the last node is the engine's own time
-    cursor->log->book(reinterpret_cast<Node*>(engine)->code, nodes_ended_ns, now_ns);
+    cursor->log->book(Node::of(engine)->code, nodes_ended_ns, now_ns);
   base->reading_ns = of_base_ns;  // what we do here is no part of the pass
   if (!cursor->reads_meters && device_of(cursor) == nullptr)  // else `read_at_end` adds it
     base->around()->reading_ns += clock_ns() - now_ns;
   bool is_read = read_at_end(self, base, now_ns);
   if (is_read) cursor->site = base->around();
-  bool is_finished = is_read && finish_pass(self, base, now_ns, outputs);
+  bool is_finished = is_read && finish_entry(self, base, now_ns, outputs, Told::kAlways) == 0;
   Py_DECREF(self);  // the caller has another one
   if (!is_finished || raise_again(cursor)) return nullptr;
   Py_RETURN_TRUE;

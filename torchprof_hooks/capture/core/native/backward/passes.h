@@ -22,13 +22,12 @@ bool tell_of_unseen_pass() {
   int task = torch::autograd::get_current_graph_task_id();
   if (task == last_told_task) return false;
   last_told_task = task;
-  PyGILState_STATE state = PyGILState_Ensure();
+  WithGil gil;
   if (PyObject* callback = unseen; callback != nullptr) {  // again: may have changed meanwhile
     Owned called(Py_NewRef(callback));
     Owned done(PyObject_CallNoArgs(called.get()));
     if (!done) tell_unraisable(called.get());
   }
-  PyGILState_Release(state);
   return true;
 }
 
@@ -102,11 +101,11 @@ void engine_begins(Cursor* cursor, Pass& pass, Node* engine) {
 // A node is about to run of which the engine has not told us yet. If none has run before,
 // the engine's own time ends here.
 PyObject* engine_ends(PyObject* self, PyObject*) {
-  Cursor* cursor = cursor_of(self);
+  Cursor* cursor = Cursor::of(self);
   PassLock locked(cursor);
-  if (cursor->running->passes.empty() || cursor->running->passes.back().has_begun()) Py_RETURN_NONE;
-  PassInUse in_use(*cursor->running);
-  move(cursor, cursor->running->passes.back(), 0, {}, clock_ns());
+  if (cursor->running->passes.empty() || cursor->running->passes.back()->has_begun()) Py_RETURN_NONE;
+  std::shared_ptr<Pass> pass = cursor->running->passes.back();
+  move(cursor, *pass, 0, {}, clock_ns());
   if (raise_again(cursor)) return nullptr;
   Py_RETURN_NONE;
 }
@@ -120,28 +119,28 @@ void forget_ended_here() {
   if (running_here != nullptr) std::erase_if(*running_here, is_over);
 }
 
-Pass new_pass(PyObject* started, Node* base, bool divides, bool makes_graph, bool names_nodes) {
-  Pass pass;
-  pass.started = started == Py_None ? nullptr : started;
-  pass.base = base;
-  pass.thread = pthread_self();
-  pass.made_by = pass.counts_in = at::RecordFunction::currentThreadId();
-  pass.number = next_number();
-  pass.divides = divides;
-  pass.makes_graph = makes_graph;
-  pass.names_nodes = names_nodes;
+std::shared_ptr<Pass> new_pass(PyObject* started, Node* base, bool divides, bool makes_graph, bool names_nodes) {
+  auto pass = std::make_shared<Pass>();
+  pass->started = started == Py_None ? nullptr : started;
+  pass->base = base;
+  pass->thread = pthread_self();
+  pass->made_by = pass->counts_in = at::RecordFunction::currentThreadId();
+  pass->number = next_number();
+  pass->divides = divides;
+  pass->makes_graph = makes_graph;
+  pass->names_nodes = names_nodes;
   return pass;
 }
 
 // engine: where what the engine does itself is booked; null if that is not told apart. False:
 // an exception.
-bool begin(PyObject* self, Pass pass, Node* engine) {
-  Cursor* cursor = cursor_of(self);
+bool begin(PyObject* self, std::shared_ptr<Pass> pass, Node* engine) {
+  Cursor* cursor = Cursor::of(self);
   PassLock locked(cursor);
   // Here, and not in Python: an interrupt between the two would leave a pass that nobody ends.
-  if (pass.started != nullptr && PyList_Append(cursor->passes, pass.started) < 0) return false;
+  if (pass->started != nullptr && PyList_Append(cursor->passes, pass->started) < 0) return false;
   Py_INCREF(self);  // given back when the pass has ended (see `Running::cursor`)
-  cursor->running->passes.push_back(std::move(pass));
+  cursor->running->passes.push_back(pass);
   if (cursor->running->passes.size() == 1) {
     forget_ended_here();
     make_running_here().push_back(cursor->running);
@@ -150,7 +149,7 @@ bool begin(PyObject* self, Pass pass, Node* engine) {
     running_count = all_running.size();
     watch_nodes();
   }
-  if (engine != nullptr) engine_begins(cursor, cursor->running->passes.back(), engine);
+  if (engine != nullptr) engine_begins(cursor, *pass, engine);
   return true;
 }
 
@@ -164,14 +163,14 @@ PyObject* enter_pass(PyObject* self, PyObject* args, PyObject* keywords) {
                                    &divides, &makes_graph, &names_nodes, &calls, &engine, &started) ||
       !is_node(base) || (engine != Py_None && !is_node(engine)))
     return nullptr;
-  Cursor* cursor = cursor_of(self);
-  Pass pass = new_pass(started, reinterpret_cast<Node*>(base), divides, makes_graph, names_nodes);
+  Cursor* cursor = Cursor::of(self);
+  std::shared_ptr<Pass> pass = new_pass(started, Node::of(base), divides, makes_graph, names_nodes);
   if (calls != Py_None) {
     std::vector<int64_t> numbers = cursor->intervals;  // of those that ended inside of `calls`
     if (!from_list(calls, &numbers)) return nullptr;
-    pass.calls = std::make_shared<CallsAround>(std::move(numbers), &cursor->owner_steps);
+    pass->calls = std::make_shared<CallsAround>(std::move(numbers), &cursor->owner_steps);
   }
-  Node* itself = engine == Py_None ? nullptr : reinterpret_cast<Node*>(engine);
+  Node* itself = engine == Py_None ? nullptr : Node::of(engine);
   if (!begin(self, std::move(pass), itself)) return nullptr;
   Py_RETURN_NONE;
 }
@@ -181,10 +180,9 @@ PyObject* enter_pass(PyObject* self, PyObject* args, PyObject* keywords) {
 // back.
 void forget_pass(Cursor* cursor) {
   Running& running = *cursor->running;
-  running.passes.back().is_over = true;
-  PyObject* started = running.passes.back().started;
-  running.over.splice(running.over.end(), running.passes, std::prev(running.passes.end()));
-  if (running.users == 0) running.over.clear();
+  running.passes.back()->is_over = true;
+  PyObject* started = running.passes.back()->started;
+  running.passes.pop_back();
   Py_ssize_t last = PyList_GET_SIZE(cursor->passes) - 1;
   if (started != nullptr && last >= 0 && PyList_GET_ITEM(cursor->passes, last) == started)
     PyList_SetSlice(cursor->passes, last, last + 1, nullptr);
@@ -212,8 +210,8 @@ bool give_elsewhere(const Pass& pass) {
 
 // Whether `started` is the pass that began last.
 bool is_last(Cursor* cursor, PyObject* started) {
-  const std::list<Pass>& running = cursor->running->passes;
-  return !running.empty() && running.back().started == started;
+  const auto& running = cursor->running->passes;
+  return !running.empty() && running.back()->started == started;
 }
 
 // Ends the pass that began last: closes what is open in it as of the end of its last node (as
@@ -223,8 +221,8 @@ bool is_last(Cursor* cursor, PyObject* started) {
 // who has a reference to the cursor, still has to give back that of the pass, and to
 // `raise_again`.
 Nanoseconds end(Cursor* cursor, bool failed, bool* is_given, bool* is_ours) {
-  PassInUse in_use(*cursor->running);
-  Pass& pass = cursor->running->passes.back();
+  std::shared_ptr<Pass> kept = cursor->running->passes.back();
+  Pass& pass = *kept;
   Nanoseconds end_ns = 0;
   if (pass.ended_ns != 0)
     end_ns = failed ? clock_ns() : pass.ended_ns + cursor->entered_ns - pass.entered_ns;
@@ -241,7 +239,7 @@ PyObject* leave_pass(PyObject* self, PyObject* args) {
   PyObject* started;
   int failed = 0;
   if (!PyArg_ParseTuple(args, "O|p", &started, &failed)) return nullptr;
-  Cursor* cursor = cursor_of(self);
+  Cursor* cursor = Cursor::of(self);
   PassLock locked(cursor);
   if (!is_last(cursor, started)) Py_RETURN_NONE;
   bool is_given, is_ours;
@@ -254,7 +252,7 @@ PyObject* leave_pass(PyObject* self, PyObject* args) {
 
 // Forgets a pass that will not go on; Python has closed what was open in it.
 PyObject* drop_pass(PyObject* self, PyObject* started) {
-  Cursor* cursor = cursor_of(self);
+  Cursor* cursor = Cursor::of(self);
   PassLock locked(cursor);
   if (!is_last(cursor, started)) Py_RETURN_NONE;
   forget_pass(cursor);
@@ -263,25 +261,25 @@ PyObject* drop_pass(PyObject* self, PyObject* started) {
 }
 
 PyObject* open_backward(PyObject* self, void*) {
-  PassLock locked(cursor_of(self));
-  const std::list<Pass>& running = cursor_of(self)->running->passes;
-  bool are_calls = !running.empty() && running.back().has_begun();
-  return PyLong_FromSize_t(are_calls ? running.back().open.size() : 0);
+  PassLock locked(Cursor::of(self));
+  const auto& running = Cursor::of(self)->running->passes;
+  bool are_calls = !running.empty() && running.back()->has_begun();
+  return PyLong_FromSize_t(are_calls ? running.back()->open.size() : 0);
 }
 
 PyObject* pass_owner(PyObject* self, void*) {
-  PassLock locked(cursor_of(self));
-  const std::list<Pass>& running = cursor_of(self)->running->passes;
+  PassLock locked(Cursor::of(self));
+  const auto& running = Cursor::of(self)->running->passes;
   if (running.empty()) Py_RETURN_NONE;
-  return Py_NewRef(object(running.back().owner()));
+  return Py_NewRef(running.back()->owner());
 }
 
 PyObject* runs_task(PyObject* self, PyObject* number) {
   long task = PyLong_AsLong(number);
   if (task == -1 && PyErr_Occurred()) return nullptr;
-  PassLock locked(cursor_of(self));
-  for (const Pass& pass : cursor_of(self)->running->passes)
-    if (pass.task == task && task != -1) Py_RETURN_TRUE;
+  PassLock locked(Cursor::of(self));
+  for (const auto& pass : Cursor::of(self)->running->passes)
+    if (pass->task == task && task != -1) Py_RETURN_TRUE;
   Py_RETURN_FALSE;
 }
 

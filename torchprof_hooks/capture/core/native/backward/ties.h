@@ -94,7 +94,7 @@ bool bound_newest(PyObject* self, PyObject* record) {
 // Makes a record of the intervals from number `low` on, and ties it to what was returned.
 // 1: done. 0: left to Python, and nothing is done. -1: an exception.
 int keep_here(PyObject* self, int64_t low, PyObject* outputs) {
-  Cursor* cursor = cursor_of(self);
+  Cursor* cursor = Cursor::of(self);
   if (cursor->ties == Py_None || !is_plain(outputs)) return 0;
   std::vector<int64_t> own = take_from(cursor, low);
   if (!cursor->intervals.empty() && cursor->site == cursor->outside) {

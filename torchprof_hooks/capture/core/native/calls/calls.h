@@ -8,7 +8,7 @@ namespace {
 
 // Whether a hook that runs now is for this cursor. -1: an exception.
 int works_here(PyObject* self) {
-  Cursor* cursor = cursor_of(self);
+  Cursor* cursor = Cursor::of(self);
   if (long(PyThread_get_thread_ident()) == cursor->thread) return 1;
   if (cursor->passes == nullptr || PyList_GET_SIZE(cursor->passes) == 0) return 0;
   // The cursor has a pass that runs, but this thread does not work for any.
@@ -24,7 +24,7 @@ bool is_done(PyObject* answer) {
 }
 
 bool look_for_devices(PyObject* self) {
-  Cursor* cursor = cursor_of(self);
+  Cursor* cursor = Cursor::of(self);
   if (!cursor->watches) return true;
   Nanoseconds began_ns = clock_ns();
   if (!is_done(PyObject_CallMethodOneArg(cursor->meters, names.look_for_devices, self))) return false;
@@ -36,7 +36,7 @@ bool look_for_devices(PyObject* self) {
 // stays open: the caller has to see to it.
 // low: number of the first autograd node that is its own.
 bool open_node(PyObject* self, Node* node, int64_t low) {
-  Cursor* cursor = cursor_of(self);
+  Cursor* cursor = Cursor::of(self);
   node->low = low;
   Nanoseconds began_ns = 0;
   if (MemoryMeter* meter = memory_of(cursor)) {
@@ -59,7 +59,7 @@ bool open_node(PyObject* self, Node* node, int64_t low) {
 // Has the meters read for the call at `node`, which has ended, and is not booked yet. False:
 // an exception.
 bool read_at_end(PyObject* self, Node* node, Nanoseconds end_ns) {
-  Cursor* cursor = cursor_of(self);
+  Cursor* cursor = Cursor::of(self);
   DeviceMeter* device = device_of(cursor);
   MemoryMeter* meter = memory_of(cursor);
   bool is_timed = meter != nullptr && meter->is_timed();
@@ -75,7 +75,7 @@ bool read_at_end(PyObject* self, Node* node, Nanoseconds end_ns) {
 }
 
 bool call_back(PyObject* self, PyObject* method, Node* node, PyObject* argument) {
-  PyObject* callbacks = cursor_of(self)->callbacks;
+  PyObject* callbacks = Cursor::of(self)->callbacks;
   if (callbacks == Py_None) return true;
   return is_done(PyObject_CallMethodObjArgs(callbacks, method, object(node), argument, nullptr));
 }
@@ -90,7 +90,7 @@ void own_nodes(Cursor* cursor, Node* node) {
 // Gives the callers that an entry has interrupted their time back, books the entry, and has
 // a record made of its intervals. -1: an exception.
 int end_entry(PyObject* self, Node* node, Nanoseconds end_ns, PyObject* outputs) {
-  Cursor* cursor = cursor_of(self);
+  Cursor* cursor = Cursor::of(self);
   // A part of a profiled function ends as entries do, and interrupts nothing.
   Nanoseconds taken_ns = cursor->gives_time_back && node->is_entry ? end_ns - node->start_ns : 0;
   cursor->entered_ns += taken_ns;
@@ -114,21 +114,24 @@ int end_entry(PyObject* self, Node* node, Nanoseconds end_ns, PyObject* outputs)
   return done ? 0 : -1;
 }
 
-int tell_of_pause(PyObject* self, Node* node, PyObject* outputs, Nanoseconds end_ns) {
-  if (cursor_of(self)->on_pause == Py_None) return 0;
-  Owned end(PyLong_FromLongLong(end_ns));
-  Owned done(PyObject_CallMethodObjArgs(self, names.tell_of_pause, object(node), outputs, end.get(),
-                                        nullptr));
-  return done ? 0 : -1;
-}
+// Whether `on_pause` is told of the end of an entry. kIfPause: if `tell_of_pause` says so, in
+// Python: not if it has failed, say.
+enum class Told { kNever, kIfPause, kAlways };
 
 // Books an entry, and tells of its end. What that takes falls into the time of the caller,
 // and is a cost there.
-// is_told: false if the end is only counted.
-int finish_entry(PyObject* self, Node* node, Nanoseconds end_ns, PyObject* outputs, bool is_told = true) {
+int finish_entry(PyObject* self, Node* node, Nanoseconds end_ns, PyObject* outputs, Told told = Told::kIfPause) {
+  Cursor* cursor = Cursor::of(self);
   Nanoseconds began_ns = clock_ns();
   if (end_entry(self, node, end_ns, outputs) < 0) return -1;
-  if (is_told && tell_of_pause(self, node, outputs, end_ns) < 0) return -1;
+  if (told != Told::kNever && cursor->on_pause != Py_None) {
+    Owned on_pause(Py_NewRef(cursor->on_pause)), end(PyLong_FromLongLong(end_ns));
+    PyObject* done =
+        told == Told::kAlways
+            ? PyObject_CallFunctionObjArgs(on_pause.get(), object(node), end.get(), nullptr)
+            : PyObject_CallMethodObjArgs(self, names.tell_of_pause, object(node), outputs, end.get(), nullptr);
+    if (!is_done(done)) return -1;
+  }
   node->around()->reading_ns += clock_ns() - began_ns;
   return 0;
 }
@@ -152,8 +155,8 @@ bool check_count(Py_ssize_t count, Py_ssize_t wanted) {
 
 PyObject* open_entry(PyObject* self, PyObject* node) {
   if (!is_node(node) || !look_for_devices(self)) return nullptr;
-  if (!open_node(self, reinterpret_cast<Node*>(node), next_number())) {
-    cursor_of(self)->site = reinterpret_cast<Node*>(node)->around();  // nobody closes it
+  if (!open_node(self, Node::of(node), next_number())) {
+    Cursor::of(self)->site = Node::of(node)->around();  // nobody closes it
     return nullptr;
   }
   Py_RETURN_NONE;
@@ -166,7 +169,7 @@ PyObject* close_entry(PyObject* self, PyObject* const* args, Py_ssize_t count) {
   Nanoseconds end_ns = count > 2 ? PyLong_AsLongLong(args[2]) : clock_ns();
   if (count > 2 && PyErr_Occurred()) return nullptr;
   if (!read_at_end(self, node, end_ns)) return nullptr;
-  cursor_of(self)->site = node->around();
+  Cursor::of(self)->site = node->around();
   if (finish_entry(self, node, end_ns, outputs) < 0) return nullptr;
   Py_RETURN_NONE;
 }
@@ -175,19 +178,15 @@ PyObject* py_end_entry(PyObject* self, PyObject* args) {
   PyObject *node, *outputs;
   long long end_ns;
   if (!PyArg_ParseTuple(args, "OLO", &node, &end_ns, &outputs) || !is_node(node)) return nullptr;
-  if (end_entry(self, reinterpret_cast<Node*>(node), end_ns, outputs) < 0) return nullptr;
+  if (end_entry(self, Node::of(node), end_ns, outputs) < 0) return nullptr;
   Py_RETURN_NONE;
 }
 
-bool three_numbers(PyObject* tuple, long long* numbers) {
-  return PyArg_ParseTuple(tuple, "LLL", numbers, numbers + 1, numbers + 2);
-}
-
 PyObject* append(PyObject* self, PyObject* call) {
-  long long numbers[3];
-  if (!three_numbers(call, numbers)) return nullptr;
-  cursor_of(self)->log->book(numbers[0], numbers[1], numbers[2]);
-  if (fold_if_due(cursor_of(self)) < 0) return nullptr;
+  long long code, start_ns, end_ns;
+  if (!PyArg_ParseTuple(call, "LLL", &code, &start_ns, &end_ns)) return nullptr;
+  Cursor::of(self)->log->book(code, start_ns, end_ns);
+  if (fold_if_due(Cursor::of(self)) < 0) return nullptr;
   Py_RETURN_NONE;
 }
 
@@ -195,17 +194,12 @@ PyObject* py_is_booked(PyObject*, PyObject*) {
   Py_RETURN_FALSE;  // no interrupt comes between booking and closing a call here
 }
 
-PyObject* last_end_ns(PyObject* self, PyObject*) {
-  Log* log = cursor_of(self)->log;
-  return PyLong_FromLongLong(log->spans ? log->last_end_ns : clock_ns());
-}
-
 PyObject* last_booked_ns(PyObject* self, PyObject*) {
-  return PyLong_FromLongLong(cursor_of(self)->log->last_end_ns);
+  return PyLong_FromLongLong(Cursor::of(self)->log->last_end_ns);
 }
 
 PyObject* fold_log(PyObject* self, PyObject*) {
-  if (fold_if_due(cursor_of(self)) < 0) return nullptr;
+  if (fold_if_due(Cursor::of(self)) < 0) return nullptr;
   Py_RETURN_NONE;
 }
 
@@ -220,26 +214,22 @@ bool from_list(PyObject* list, std::vector<int64_t>* numbers) {
 }
 
 PyObject* own(PyObject* self, PyObject* intervals) {
-  if (!from_list(intervals, &cursor_of(self)->intervals)) return nullptr;
+  if (!from_list(intervals, &Cursor::of(self)->intervals)) return nullptr;
   Py_RETURN_NONE;
 }
 
 PyObject* take_intervals(PyObject* self, PyObject* args) {
   long long low;
   if (!PyArg_ParseTuple(args, "L", &low)) return nullptr;
-  return as_list(take_from(cursor_of(self), low));
+  return as_list(take_from(Cursor::of(self), low));
 }
 
 PyObject* get_intervals(PyObject* self, void*) {
-  return as_list(cursor_of(self)->intervals);
-}
-
-PyObject* no_entries(PyObject*, void*) {
-  return PyTuple_New(0);  // calls are added up at once: none wait to be folded
+  return as_list(Cursor::of(self)->intervals);
 }
 
 PyObject* interval_count(PyObject* self, void*) {
-  return PyLong_FromSize_t(cursor_of(self)->intervals.size() / kFields);
+  return PyLong_FromSize_t(Cursor::of(self)->intervals.size() / kFields);
 }
 
 PyObject* add_record(PyObject* self, PyObject* args) {
@@ -248,7 +238,7 @@ PyObject* add_record(PyObject* self, PyObject* args) {
   unsigned long long thread = 0;
   std::vector<int64_t> numbers;
   if (!PyArg_ParseTuple(args, "OL|K", &flat, &low, &thread) || !from_list(flat, &numbers)) return nullptr;
-  return make_record(cursor_of(self), numbers, low, thread ? thread : at::RecordFunction::currentThreadId());
+  return make_record(Cursor::of(self), numbers, low, thread ? thread : at::RecordFunction::currentThreadId());
 }
 
 }  // namespace

@@ -10,7 +10,7 @@ namespace {
 // The node, next to `node`, of calls with inputs of these shapes; `node` itself if shapes are
 // not told apart. A new reference, or null for an exception.
 PyObject* shaped(PyObject* self, Node* node, PyObject* function, PyObject* args, PyObject* kwargs) {
-  Cursor* cursor = cursor_of(self);
+  Cursor* cursor = Cursor::of(self);
   if (!cursor->by_shapes || node->is_hidden) return Py_NewRef(object(node));
   Owned shapes(shapes::usual(args, kwargs));
   if (shapes) {
@@ -27,7 +27,7 @@ PyObject* shaped(PyObject* self, Node* node, PyObject* function, PyObject* args,
 
 // Closes the call of a function that has returned. False: an exception.
 bool function_returned(PyObject* self, Node* node, Nanoseconds end_ns, PyObject* outputs) {
-  Cursor* cursor = cursor_of(self);
+  Cursor* cursor = Cursor::of(self);
   if (cursor->site != node) {
     Owned end(PyLong_FromLongLong(end_ns));
     Owned is_open(
@@ -48,17 +48,10 @@ bool function_returned(PyObject* self, Node* node, Nanoseconds end_ns, PyObject*
 // Tells that the exception that is set is leaving the call at `node`, so that the call is
 // closed. The exception stays set, unless telling raises another one.
 void function_raised(PyObject* self, Node* node) {
-  PyObject *type, *error, *traceback;
-  PyErr_Fetch(&type, &error, &traceback);
-  PyErr_NormalizeException(&type, &error, &traceback);
-  if (is_done(PyObject_CallMethodObjArgs(cursor_of(self)->functions, names.aborted, self,
-                                         object(node), error, nullptr))) {
-    PyErr_Restore(type, error, traceback);
-    return;
-  }
-  Py_XDECREF(type);
-  Py_XDECREF(error);
-  Py_XDECREF(traceback);
+  Owned error(take_raised());
+  if (is_done(PyObject_CallMethodObjArgs(Cursor::of(self)->functions, names.aborted, self, object(node), error.get(),
+                                         nullptr)))
+    set_raised(Py_NewRef(error.get()));
 }
 
 // Calls a function, and measures the call at `found`, the node that was found for it.
@@ -67,7 +60,7 @@ PyObject* measure(PyObject* self, Node* found, PyObject* function, PyObject* arg
                   int64_t low) {
   Owned place(shaped(self, found, function, args, kwargs));
   if (!place) return nullptr;
-  Node* node = reinterpret_cast<Node*>(place.get());
+  Node* node = Node::of(place.get());
   if (node->is_entry && !look_for_devices(self)) return nullptr;
   PyObject* outputs = nullptr;
   if (open_node(self, node, low < 0 ? next_number() : low))
@@ -101,7 +94,7 @@ PyObject* call_function(PyObject* self, PyObject* const* args, Py_ssize_t count)
   PyObject* function = args[0];
   Inputs inputs(args[1], args[2]);
   if (!inputs) return nullptr;
-  Cursor* cursor = cursor_of(self);
+  Cursor* cursor = Cursor::of(self);
   Node* caller = cursor->site;
   PyObject* known = PyDict_GetItemWithError(caller->functions, function);
   if (known == nullptr && PyErr_Occurred()) {
@@ -116,7 +109,7 @@ PyObject* call_function(PyObject* self, PyObject* const* args, Py_ssize_t count)
     return PyObject_Call(function, inputs.args.get(), inputs.kwargs.get());
   }
   if (!is_node(site.get())) return nullptr;
-  Node* node = reinterpret_cast<Node*>(site.get());
+  Node* node = Node::of(site.get());
   if (!cursor->tells_functions)
     return measure(self, node, function, inputs.args.get(), inputs.kwargs.get(), -1);
   Owned keywords(inputs.kwargs ? Py_NewRef(inputs.kwargs.get()) : PyDict_New());
@@ -132,7 +125,7 @@ PyObject* measured(PyObject* self, PyObject* args) {
     return nullptr;
   Inputs inputs(tuple, dict);
   if (!inputs) return nullptr;
-  Node* node = reinterpret_cast<Node*>(site);
+  Node* node = Node::of(site);
   return measure(self, node, function, inputs.args.get(), inputs.kwargs.get(), low);
 }
 
@@ -140,7 +133,7 @@ PyObject* py_function_returned(PyObject* self, PyObject* args) {
   PyObject *node, *outputs;
   long long end_ns;
   if (!PyArg_ParseTuple(args, "OLO", &node, &end_ns, &outputs) || !is_node(node)) return nullptr;
-  if (!function_returned(self, reinterpret_cast<Node*>(node), end_ns, outputs)) return nullptr;
+  if (!function_returned(self, Node::of(node), end_ns, outputs)) return nullptr;
   Py_RETURN_NONE;
 }
 

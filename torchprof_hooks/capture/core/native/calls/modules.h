@@ -35,7 +35,7 @@ class HookTimer {
 
 PyObject* forward_pre(PyObject* self, PyObject* const* args, Py_ssize_t count) {
   if (!check_count(count, 2)) return nullptr;
-  Cursor* cursor = cursor_of(self);
+  Cursor* cursor = Cursor::of(self);
   int is_here = works_here(self);
   if (is_here < 0) return nullptr;
   if (!is_here) Py_RETURN_NONE;
@@ -45,7 +45,7 @@ PyObject* forward_pre(PyObject* self, PyObject* const* args, Py_ssize_t count) {
     Owned found(PyObject_CallMethodOneArg(self, names.called_site, args[0]));
     if (!found) return nullptr;
     if (found.get() == Py_None) Py_RETURN_NONE;
-    node = reinterpret_cast<Node*>(found.get());
+    node = Node::of(found.get());
     timer.drop();
   }
   if (node->is_entry && !look_for_devices(self)) return nullptr;
@@ -71,7 +71,7 @@ bool goes_untold(Cursor* cursor, Node* node, PyObject* outputs, Nanoseconds end_
 
 PyObject* forward_post(PyObject* self, PyObject* const* args, Py_ssize_t count) {
   if (!check_count(count, 3)) return nullptr;
-  Cursor* cursor = cursor_of(self);
+  Cursor* cursor = Cursor::of(self);
   int is_here = works_here(self);
   if (is_here < 0) return nullptr;
   if (!is_here) Py_RETURN_NONE;
@@ -81,7 +81,7 @@ PyObject* forward_post(PyObject* self, PyObject* const* args, Py_ssize_t count) 
   if (node->key != reinterpret_cast<uint64_t>(args[0])) {
     Owned found(PyObject_CallMethodOneArg(self, names.unwind_to, args[0]));
     if (!found) return nullptr;
-    node = reinterpret_cast<Node*>(found.get());
+    node = Node::of(found.get());
     if (node == cursor->outside) Py_RETURN_NONE;
   }
   if (!read_at_end(self, node, end_ns)) return nullptr;
@@ -92,8 +92,8 @@ PyObject* forward_post(PyObject* self, PyObject* const* args, Py_ssize_t count) 
     if (!done) return nullptr;
   }
   if ((node->is_entry || node->is_part) && cursor->owns_nodes) {
-    bool is_told = !goes_untold(cursor, node, args[2], end_ns);
-    if (finish_entry(self, node, end_ns, args[2], is_told) < 0) return nullptr;
+    Told told = goes_untold(cursor, node, args[2], end_ns) ? Told::kNever : Told::kIfPause;
+    if (finish_entry(self, node, end_ns, args[2], told) < 0) return nullptr;
   } else {
     cursor->log->book(node->code, node->start_ns, end_ns);
     timer.ended(node);
@@ -109,7 +109,7 @@ class Shown {
  public:
   explicit Shown(PyObject* tuple) {
     for (Py_ssize_t place = 0; place < PyTuple_GET_SIZE(tuple); place++) {
-      cursors_.push_back(cursor_of(Py_NewRef(PyTuple_GET_ITEM(tuple, place))));
+      cursors_.push_back(Cursor::of(Py_NewRef(PyTuple_GET_ITEM(tuple, place))));
       threads_.push_back(cursors_.back()->thread);
     }
   }
@@ -173,19 +173,18 @@ class ShownHere {
   // are only reported.
   bool end(PyObject* module, PyObject* args, PyObject* outputs) const {
     PyObject* arguments[] = {module, args, outputs};
-    PyObject *kind = nullptr, *error, *traceback;
+    PyObject* raised = nullptr;
     for (bool is_told : {false, true})
       for (Cursor* cursor : here_) {
         if ((cursor->on_pause != Py_None) != is_told) continue;
         if (is_done(forward_post(reinterpret_cast<PyObject*>(cursor), arguments, 3))) continue;
-        if (kind != nullptr) {
+        if (raised != nullptr)
           tell_unraisable(reinterpret_cast<PyObject*>(Py_TYPE(module)));
-        } else {
-          PyErr_Fetch(&kind, &error, &traceback);
-        }
+        else
+          raised = take_raised();
       }
-    if (kind != nullptr) PyErr_Restore(kind, error, traceback);
-    return kind == nullptr;
+    if (raised != nullptr) set_raised(raised);
+    return raised == nullptr;
   }
 
  private:

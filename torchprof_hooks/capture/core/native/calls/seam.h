@@ -65,22 +65,20 @@ Seam* seam_of(PyObject* self) { return reinterpret_cast<Seam*>(reinterpret_cast<
 // handled further out, as Python does for a generator. What is raised in here is reported,
 // and does not take the place of that exception.
 void show_failed(const ShownHere& shown, PyObject* module, PyObject* args) {
-  PyObject *kind, *error, *traceback;
-  PyErr_Fetch(&kind, &error, &traceback);
-  PyErr_NormalizeException(&kind, &error, &traceback);
-  if (traceback != nullptr) PyException_SetTraceback(error, traceback);
+  PyObject* error = take_raised();
   PyThreadState* thread = PyThreadState_Get();
   _PyErr_StackItem handled{};
   handled.exc_value = error;
 #if PY_VERSION_HEX < 0x030B0000
-  handled.exc_type = kind;
-  handled.exc_traceback = traceback;
+  Owned traceback(PyException_GetTraceback(error));
+  handled.exc_type = reinterpret_cast<PyObject*>(Py_TYPE(error));
+  handled.exc_traceback = traceback.get();
 #endif
   handled.previous_item = thread->exc_info;
   thread->exc_info = &handled;
   if (!shown.end(module, args, Py_None)) tell_unraisable(reinterpret_cast<PyObject*>(Py_TYPE(module)));
   thread->exc_info = handled.previous_item;
-  PyErr_Restore(kind, error, traceback);
+  set_raised(error);
 }
 
 // What a seam has torch call in place of a module's implementation.
@@ -163,15 +161,10 @@ void seam_dealloc(PyObject* self) {
 
 // Has the calls of all modules shown to these cursors, in this order.
 PyObject* seam_show_to(PyObject* self, PyObject* cursors) {
-  if (!PyTuple_Check(cursors)) {
-    PyErr_SetString(PyExc_TypeError, "cursors must be a tuple");
-    return nullptr;
-  }
+  if (!PyTuple_Check(cursors)) return PyErr_Format(PyExc_TypeError, "cursors must be a tuple");
   for (Py_ssize_t place = 0; place < PyTuple_GET_SIZE(cursors); place++)
-    if (!PyObject_TypeCheck(PyTuple_GET_ITEM(cursors, place), cursor_type)) {
-      PyErr_SetString(PyExc_TypeError, "must be a Cursor");
-      return nullptr;
-    }
+    if (!is_a<&cursor_type>(PyTuple_GET_ITEM(cursors, place)))
+      return PyErr_Format(PyExc_TypeError, "must be cursors");
   bool is_any = PyTuple_GET_SIZE(cursors) != 0;
   std::shared_ptr<Shown> before =
       std::exchange(seam_of(self)->shown, is_any ? std::make_shared<Shown>(cursors) : nullptr);

@@ -6,7 +6,7 @@
 #pragma once
 
 #include "../log.h"
-#include "moves.h"
+#include "../node.h"
 
 #include <c10/core/impl/VirtualGuardImpl.h>
 
@@ -154,17 +154,10 @@ struct DeviceReader {
   // may not have. No exception can pass here: it counts as no, and an interrupt is raised
   // again in a moment.
   static bool says(PyObject* question, int index) {
-    PyGILState_STATE state = PyGILState_Ensure();
-    PyObject *type, *value, *traceback;
-    PyErr_Fetch(&type, &value, &traceback);
-    PyObject* answer = index < 0 ? PyObject_CallNoArgs(question) : PyObject_CallFunction(question, "i", index);
-    bool is_so = answer != nullptr && PyObject_IsTrue(answer) == 1;
-    if (answer == nullptr && PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) PyErr_SetInterrupt();
-    Py_XDECREF(answer);
-    PyErr_Clear();
-    PyErr_Restore(type, value, traceback);
-    PyGILState_Release(state);
-    return is_so;
+    WithGil gil;
+    Owned answer(index < 0 ? PyObject_CallNoArgs(question) : PyObject_CallFunction(question, "i", index));
+    if (!answer && PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) PyErr_SetInterrupt();
+    return answer && PyObject_IsTrue(answer.get()) == 1;
   }
 };
 
@@ -172,15 +165,13 @@ struct DeviceMeter : WithPart<DeviceMeter, DeviceReader> {};
 
 PyTypeObject* device_meter_type;
 
-DeviceMeter* device_meter_of(PyObject* self) { return DeviceMeter::of(self); }
-
 PyObject* device_meter_new(PyTypeObject* type, PyObject* args, PyObject*) {
   const char* kind;
   PyObject *is_in_use, *is_capturing;
   if (!PyArg_ParseTuple(args, "sOO", &kind, &is_in_use, &is_capturing)) return nullptr;
   PyObject* self = DeviceMeter::make(type);
   if (self == nullptr) return nullptr;
-  DeviceMeter* meter = device_meter_of(self);
+  DeviceMeter* meter = DeviceMeter::of(self);
   meter->is_in_use = Py_NewRef(is_in_use);
   meter->is_capturing = Py_NewRef(is_capturing);
   try {
@@ -194,7 +185,7 @@ PyObject* device_meter_new(PyTypeObject* type, PyObject* args, PyObject*) {
 
 int device_meter_clear(PyObject* self) {
   // They are not cleared, but become None: a cursor that still reads the meter asks them.
-  device_meter_of(self)->each_held([](PyObject*& held) { Py_XSETREF(held, Py_NewRef(Py_None)); });
+  DeviceMeter::of(self)->each_held([](PyObject*& held) { Py_XSETREF(held, Py_NewRef(Py_None)); });
   return 0;
 }
 
@@ -202,15 +193,15 @@ int device_meter_clear(PyObject* self) {
 // the sums have changed since the last time.
 PyObject* device_meter_settle(PyObject* self, PyObject*) {
   Py_BEGIN_ALLOW_THREADS
-  while (device_meter_of(self)->book_next(/*waits=*/true)) {
+  while (DeviceMeter::of(self)->book_next(/*waits=*/true)) {
   }
   Py_END_ALLOW_THREADS
-  return PyBool_FromLong(device_meter_of(self)->is_unread.exchange(false));
+  return PyBool_FromLong(DeviceMeter::of(self)->is_unread.exchange(false));
 }
 
 // See `DeviceMeter.mark` in tracking/meters/device.py.
 PyObject* device_meter_mark(PyObject* self, PyObject*) {
-  DeviceMeter* meter = device_meter_of(self);
+  DeviceMeter* meter = DeviceMeter::of(self);
   Locked locked(meter->lock);
   meter->marked_ns = meter->sums_ns;
   meter->unmarked = meter->waiting.size();
@@ -222,8 +213,8 @@ PyObject* device_meter_mark(PyObject* self, PyObject*) {
 PyObject* sums_of(PyObject* self, std::vector<int64_t> DeviceReader::*which) {
   std::vector<int64_t> sums;
   {
-    Locked locked(device_meter_of(self)->lock);
-    sums = device_meter_of(self)->*which;
+    Locked locked(DeviceMeter::of(self)->lock);
+    sums = DeviceMeter::of(self)->*which;
   }
   return as_array(sums);
 }
@@ -236,22 +227,11 @@ PyObject* device_meter_marked_ns(PyObject* self, void*) { return sums_of(self, &
 PyObject* device_meter_waits(PyObject* self, void*) {
   Waits waits;
   {
-    Locked locked(device_meter_of(self)->lock);
-    waits = device_meter_of(self)->waits;
+    Locked locked(DeviceMeter::of(self)->lock);
+    waits = DeviceMeter::of(self)->waits;
   }
   return Py_BuildValue("LL", (long long)waits.asked, (long long)waits.waited);
 }
-
-// The device has come into use: from here on, what open calls do is measured.
-PyObject* device_meter_wake(PyObject* self, PyObject* nodes) {
-  std::vector<Node*> open;
-  if (!as_nodes(nodes, &open)) return PyErr_Format(PyExc_TypeError, "must be a list of nodes");
-  Stamp now = device_meter_of(self)->stamp();
-  for (Node* node : open) device_meter_of(self)->opened(node, now);
-  Py_RETURN_NONE;
-}
-
-PyObject* device_meter_moved(PyObject* self, PyObject* args) { return moved(device_meter_of(self), args); }
 
 PyGetSetDef device_meter_getset[] = {{"device_ns", device_meter_device_ns, nullptr, nullptr, nullptr},
                                      {"marked_ns", device_meter_marked_ns, nullptr, nullptr, nullptr},
@@ -260,8 +240,7 @@ PyGetSetDef device_meter_getset[] = {{"device_ns", device_meter_device_ns, nullp
 
 PyMethodDef device_meter_methods[] = {{"settle", device_meter_settle, METH_NOARGS, nullptr},
                                       {"mark", device_meter_mark, METH_NOARGS, nullptr},
-                                      {"wake", device_meter_wake, METH_O, nullptr},
-                                      {"moved", device_meter_moved, METH_VARARGS, nullptr},
+                                      {"moved", moved<DeviceMeter>, METH_VARARGS, nullptr},
                                       {nullptr, nullptr, 0, nullptr}};
 
 PyType_Slot device_meter_slots[] = {SLOT(Py_tp_new, device_meter_new),

@@ -5,7 +5,7 @@
 #include "../log.h"
 #include "counting_allocator.h"
 #include "device_bytes.h"
-#include "moves.h"
+#include "../node.h"
 
 #include <optional>
 
@@ -113,8 +113,6 @@ PyTypeObject* meter_type;
 //: Numbers of one call in `kept`.
 constexpr size_t kMemoryFields = 5;
 
-MemoryMeter* meter_of(PyObject* self) { return MemoryMeter::of(self); }
-
 // MemoryMeter(): of tensors on the CPU. MemoryMeter(kind, index): of that device.
 PyObject* meter_new(PyTypeObject* type, PyObject* args, PyObject*) {
   const char* kind = nullptr;
@@ -123,7 +121,7 @@ PyObject* meter_new(PyTypeObject* type, PyObject* args, PyObject*) {
   PyObject* self = MemoryMeter::make(type);
   if (self == nullptr || kind == nullptr) return self;
   try {
-    meter_of(self)->device.emplace(c10::Device(kind).type(), index);
+    MemoryMeter::of(self)->device.emplace(c10::Device(kind).type(), index);
   } catch (const std::exception& error) {
     PyErr_SetString(PyExc_ValueError, error.what());
     Py_CLEAR(self);
@@ -133,20 +131,20 @@ PyObject* meter_new(PyTypeObject* type, PyObject* args, PyObject*) {
 
 // used, acquired, level, peak since the last time.
 PyObject* meter_read(PyObject* self, PyObject*) {
-  memory::Reading now = meter_of(self)->read();
+  memory::Reading now = MemoryMeter::of(self)->read();
   return Py_BuildValue("LLLL", (long long)now.used, (long long)now.acquired, (long long)now.level,
                        (long long)now.peak);
 }
 
 // The index of the device; below 0 for the CPU, and while it is not known.
 PyObject* meter_index(PyObject* self, void*) {
-  const auto& device = meter_of(self)->device;
+  const auto& device = MemoryMeter::of(self)->device;
   return PyLong_FromLong(device ? device->index() : -1);
 }
 
 // How long counting a block takes, in the mean, in the thread that is read; 0 for a device.
 PyObject* meter_counting_ns(PyObject* self, void*) {
-  const memory::Account* account = meter_of(self)->reader.account;
+  const memory::Account* account = MemoryMeter::of(self)->reader.account;
   return PyFloat_FromDouble(account ? account->counting_ns() : 0.0);
 }
 
@@ -163,17 +161,15 @@ PyObject* counts_device_bytes(PyObject*, PyObject* kind) {
 
 template <int64_t MemorySums::*field>
 PyObject* meter_sums(PyObject* self, void*) {
-  return each_of(copy_of(meter_of(self)), field);
+  return each_of(copy_of(MemoryMeter::of(self)), field);
 }
 
 PyObject* meter_start(PyObject* self, PyObject*) {
-  meter_of(self)->start();
+  MemoryMeter::of(self)->start();
   Py_RETURN_NONE;
 }
 
-PyObject* meter_fold(PyObject* self, PyObject*) { return fold(meter_of(self), kMemoryFields); }
-
-PyObject* meter_moved(PyObject* self, PyObject* args) { return moved(meter_of(self), args); }
+PyObject* meter_fold(PyObject* self, PyObject*) { return fold(MemoryMeter::of(self), kMemoryFields); }
 
 // Has tensors on the CPU counted from now on, or not any more. Returns whether they are.
 PyObject* count_tensors(PyObject*, PyObject* does) {
@@ -203,7 +199,7 @@ PyGetSetDef meter_getset[] = {{"used", meter_sums<&MemorySums::used>, nullptr, n
 PyMethodDef meter_methods[] = {{"read", meter_read, METH_NOARGS, nullptr},
                                {"start", meter_start, METH_NOARGS, nullptr},
                                {"fold", meter_fold, METH_NOARGS, nullptr},
-                               {"moved", meter_moved, METH_VARARGS, nullptr},
+                               {"moved", moved<MemoryMeter>, METH_VARARGS, nullptr},
                                {nullptr, nullptr, 0, nullptr}};
 
 PyType_Slot meter_slots[] = {SLOT(Py_tp_new, meter_new),
