@@ -58,9 +58,9 @@ class GarbageLog:
     def was_at(self, code: int, began_ns: int, end_ns: int) -> int:
         """A collection that has ended in between, if any, turns out to belong to the
         time of this site. Returns its duration, or 0."""
-        took_ns = self.since_ns(began_ns)
-        if not took_ns or self.newest_ns > end_ns:
+        if not began_ns < self.newest_ns <= end_ns:
             return 0
+        took_ns = self._newest_took_ns
         self.by_site[self._newest_code] -= took_ns
         self.by_site[code] = self.by_site.get(code, 0) + took_ns
         self._newest_code = code
@@ -69,7 +69,8 @@ class GarbageLog:
     def was_no_cost(self, site: Site, began_ns: int, end_ns: int) -> None:
         """A collection that has ended in between, if any, interrupted what is booked as
         a cost of measuring at `site`: it is no such cost, but in the site's time."""
-        site.reading_ns -= self.was_at(site.code, began_ns, end_ns)
+        if self.newest_ns > began_ns:  # seldom
+            site.reading_ns -= self.was_at(site.code, began_ns, end_ns)
 
     def copy(self) -> GarbageLog:
         """A copy of the sums; another thread may add meanwhile."""
