@@ -111,12 +111,6 @@ PyMethodDef module_methods[] = {{"set_clock", set_clock, METH_O, nullptr},
 PyModuleDef module_definition = {
     PyModuleDef_HEAD_INIT, "torchprof_hooks_native", nullptr, -1, module_methods, nullptr, nullptr, nullptr, nullptr};
 
-PyTypeObject* add_type(PyObject* module, PyType_Spec* spec, const char* name) {
-  PyObject* type = PyType_FromSpec(spec);
-  if (type == nullptr || PyModule_AddObjectRef(module, name, type) < 0) return nullptr;
-  return reinterpret_cast<PyTypeObject*>(type);
-}
-
 }  // namespace
 
 PyMODINIT_FUNC PyInit_torchprof_hooks_native() {
@@ -124,18 +118,16 @@ PyMODINIT_FUNC PyInit_torchprof_hooks_native() {
   if (module == nullptr) return nullptr;
   names.intern();
   if (!shapes::know_tensors()) return nullptr;
-  node_type = add_type(module, &node_spec, "Node");
-  log_type = add_type(module, &log_spec, "Log");
-  meter_type = add_type(module, &meter_spec, "MemoryMeter");
-  device_meter_type = add_type(module, &device_meter_spec, "DeviceMeter");
-  record_type = add_type(module, &record_spec, "Record");
-  cursor_type = add_type(module, &cursor_spec, "Cursor");
   measure_seam();
-  seam_call_type = add_type(module, &seam_call_spec, "SeamCall");
-  PyTypeObject* seam_type = add_type(module, &seam_spec, "Seam");
-  if (!seam_call_type || !seam_type) return nullptr;
-  if (!node_type || !log_type || !meter_type || !device_meter_type || !record_type || !cursor_type)
-    return nullptr;
+  PyTypeObject* seam_type;
+  std::pair<PyType_Spec*, PyTypeObject**> types[] = {
+      {&node_spec, &node_type},     {&log_spec, &log_type},       {&meter_spec, &meter_type},
+      {&record_spec, &record_type}, {&cursor_spec, &cursor_type}, {&device_meter_spec, &device_meter_type},
+      {&seam_spec, &seam_type},     {&seam_call_spec, &seam_call_type}};
+  for (auto [spec, type] : types) {
+    *type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(spec));
+    if (*type == nullptr || PyModule_AddType(module, *type) < 0) return nullptr;
+  }
   unused_events();
   pthread_atfork(nullptr, nullptr, forget_other_threads);
   // For Python to check: a binary built for another torch loads, and then reads garbage.

@@ -93,11 +93,11 @@ PyObject* fold(Calls* calls, size_t fields) {
   return PyObject_CallOneArg(calls->on_fold, rows.get());
 }
 
-// All sums, at one moment.
-template <class Calls>
-auto copy_of(Calls* calls) {
-  Locked locked(calls->lock);
-  return calls->sums;
+// What a lock guards, at one moment.
+template <class Object, class Part, class Value>
+Value copy_of(Object* object, Value Part::*which) {
+  Locked locked(object->lock);
+  return object->*which;
 }
 
 // One of the sums, of all nodes, as an array by their codes.
@@ -128,20 +128,10 @@ PyObject* log_fold(PyObject* self, PyObject*) { return fold(Log::of(self), kFiel
 
 template <int64_t Sums::*field>
 PyObject* log_sums(PyObject* self, void*) {
-  return each_of(copy_of(Log::of(self)), field);
+  return each_of(copy_of(Log::of(self), &Log::sums), field);
 }
 
-PyObject* log_squares(PyObject* self, void*) { return squares_of(copy_of(Log::of(self))); }
-
-PyObject* log_first_ended(PyObject* self, void*) {
-  Log* log = Log::of(self);
-  std::vector<int64_t> found;
-  {
-    Locked locked(log->lock);
-    found = log->first_ended;
-  }
-  return as_list(found);
-}
+PyObject* log_first_ended(PyObject* self, void*) { return as_list(copy_of(Log::of(self), &Log::first_ended)); }
 
 PyMemberDef log_members[] = {{"on_fold", T_OBJECT, offsetof(Log, on_fold), 0, nullptr},
                              {"spans", T_LONGLONG, offsetof(Log, spans), READONLY, nullptr},
@@ -150,8 +140,6 @@ PyMemberDef log_members[] = {{"on_fold", T_OBJECT, offsetof(Log, on_fold), 0, nu
 PyGetSetDef log_getset[] = {{"calls", log_sums<&Sums::calls>, nullptr, nullptr, nullptr},
                             {"total_ns", log_sums<&Sums::total_ns>, nullptr, nullptr, nullptr},
                             {"min_ns", log_sums<&Sums::min_ns>, nullptr, nullptr, nullptr},
-                            {"max_ns", log_sums<&Sums::max_ns>, nullptr, nullptr, nullptr},
-                            {"squares", log_squares, nullptr, nullptr, nullptr},
                             {"first_ended", log_first_ended, nullptr, nullptr, nullptr},
                             {nullptr, nullptr, nullptr, nullptr, nullptr}};
 

@@ -36,7 +36,7 @@ PyObject* read_times(PyObject* self, PyObject*) {
   {
     PassLock locked(cursor);
     Nanoseconds now_ns = clock_ns();  // first: a clock in Python may let other threads run
-    sums = copy_of(cursor->log);
+    sums = copy_of(cursor->log, &Log::sums);
     open = open_durations(cursor, now_ns);
   }
   return Py_BuildValue("NNNNNN", each_of(sums, &Sums::calls), each_of(sums, &Sums::total_ns),
@@ -54,7 +54,7 @@ PyObject* read_memory(PyObject* self, PyObject*) {
   std::vector<MemorySums> sums;
   {
     PassLock locked(cursor);
-    sums = copy_of(meter);
+    sums = copy_of(meter, &MemoryMeter::sums);
     memory::Reading now = meter->peek();
     int64_t peak = now.peak;
     each_open(cursor, [&](Node* node) {

@@ -237,54 +237,35 @@ void node_begins(Cursor* cursor, Pass& pass, const at::RecordFunction& node) {
 
 thread_local int seen_passes = 0;  // passes that run in this thread, and were started from Python
 
-// The node of autograd that begins or ends in this thread.
-class NodeHere {
- public:
-  explicit NodeHere(const at::RecordFunction& node) : node_(node), thread_(pthread_self()) {}
-
-  // Calls `function` with the innermost pass of a cursor, if it is this pass that runs the node.
-  // Returns whether it is. is_elsewhere: whether no pass of a cursor was begun in this thread.
-  template <class Function>
-  bool call_if_run(Running& running, bool is_elsewhere, Function& function) {
-    std::lock_guard<std::recursive_mutex> locked(running.mutex);
-    if (running.passes.empty()) return false;  // ended meanwhile
-    std::shared_ptr<Pass> kept = running.passes.back();
-    Pass& pass = *kept;
-    bool is_here = pthread_equal(pass.thread, thread_);
-    // A pass that Python has begun in this thread, and no cursor follows, may run nodes that
-    // the followed thread has made, too: who has made them tells nothing then.
-    bool is_of_engine = is_elsewhere && seen_passes == 0;
-    bool may_be_its = is_here || (is_of_engine && node_.forwardThreadId() == pass.made_by);
-    if (pass.task == -1 && may_be_its) pass.task = task();
-    if (!is_here && pass.task != task()) return false;
-    function(running.cursor, pass);
-    return true;
-  }
-
- private:
-  static constexpr int kUnasked = -2;
-  // The engine's number for the pass that this thread runs. For most nodes, it is not needed.
-  int task() {
-    if (task_ == kUnasked) task_ = torch::autograd::get_current_graph_task_id();
-    return task_;
-  }
-
-  const at::RecordFunction& node_;
-  pthread_t thread_;
-  int task_ = kUnasked;
-};
+// Calls `function` with the innermost pass of a cursor, if it is this pass that runs the node
+// that begins or ends in this thread. Returns whether it is.
+// is_elsewhere: whether no pass of a cursor was begun in this thread.
+template <class Function>
+bool call_if_run(Running& running, const at::RecordFunction& node, bool is_elsewhere, Function& function) {
+  std::lock_guard<std::recursive_mutex> locked(running.mutex);
+  if (running.passes.empty()) return false;  // ended meanwhile
+  std::shared_ptr<Pass> pass = running.passes.back();
+  bool is_here = pthread_equal(pass->thread, pthread_self());
+  // A pass that Python has begun in this thread, and no cursor follows, may run nodes that
+  // the followed thread has made, too: who has made them tells nothing then.
+  bool is_of_engine = is_elsewhere && seen_passes == 0;
+  bool may_be_its = is_here || (is_of_engine && node.forwardThreadId() == pass->made_by);
+  if (pass->task == -1 && may_be_its) pass->task = torch::autograd::get_current_graph_task_id();
+  if (!is_here && pass->task != torch::autograd::get_current_graph_task_id()) return false;
+  function(running.cursor, *pass);
+  return true;
+}
 
 // Calls `function` with each cursor, and its pass, that runs the node that begins or ends in
 // this thread. That may be a thread of the engine: it has one for each device. Returns whether
 // there is any.
 template <class Function>
 bool each_running(const at::RecordFunction& node, Function function) {
-  NodeHere here(node);
   // Works on copies of the pointers: `function` may begin and end passes, and change the lists.
   const RunningList* begun_here = running_here;
   if (begun_here != nullptr && begun_here->size() == 1) {  // mostly
     std::shared_ptr<Running> only = begun_here->front();
-    return here.call_if_run(*only, false, function);
+    return call_if_run(*only, node, false, function);
   }
   c10::SmallVector<std::shared_ptr<Running>, 4> found;
   if (begun_here != nullptr) found.append(begun_here->begin(), begun_here->end());
@@ -295,7 +276,7 @@ bool each_running(const at::RecordFunction& node, Function function) {
     found.append(all_running.begin(), all_running.end());
   }
   bool is_any = false;
-  for (const auto& running : found) is_any |= here.call_if_run(*running, is_elsewhere, function);
+  for (const auto& running : found) is_any |= call_if_run(*running, node, is_elsewhere, function);
   return is_any;
 }
 

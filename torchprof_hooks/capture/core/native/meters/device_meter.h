@@ -210,31 +210,19 @@ PyObject* device_meter_mark(PyObject* self, PyObject*) {
 }
 
 // Nanoseconds by code of the node, of what is booked.
-PyObject* sums_of(PyObject* self, std::vector<int64_t> DeviceReader::*which) {
-  std::vector<int64_t> sums;
-  {
-    Locked locked(DeviceMeter::of(self)->lock);
-    sums = DeviceMeter::of(self)->*which;
-  }
-  return as_array(sums);
+template <auto which>
+PyObject* device_meter_sums(PyObject* self, void*) {
+  return as_array(copy_of(DeviceMeter::of(self), which));
 }
-
-PyObject* device_meter_device_ns(PyObject* self, void*) { return sums_of(self, &DeviceReader::sums_ns); }
-
-PyObject* device_meter_marked_ns(PyObject* self, void*) { return sums_of(self, &DeviceReader::marked_ns); }
 
 // See `DeviceMeter.waits` in tracking/meters/device.py.
 PyObject* device_meter_waits(PyObject* self, void*) {
-  Waits waits;
-  {
-    Locked locked(DeviceMeter::of(self)->lock);
-    waits = DeviceMeter::of(self)->waits;
-  }
+  Waits waits = copy_of(DeviceMeter::of(self), &DeviceMeter::waits);
   return Py_BuildValue("LL", (long long)waits.asked, (long long)waits.waited);
 }
 
-PyGetSetDef device_meter_getset[] = {{"device_ns", device_meter_device_ns, nullptr, nullptr, nullptr},
-                                     {"marked_ns", device_meter_marked_ns, nullptr, nullptr, nullptr},
+PyGetSetDef device_meter_getset[] = {{"device_ns", device_meter_sums<&DeviceMeter::sums_ns>, nullptr, nullptr, nullptr},
+                                     {"marked_ns", device_meter_sums<&DeviceMeter::marked_ns>, nullptr, nullptr, nullptr},
                                      {"waits", device_meter_waits, nullptr, nullptr, nullptr},
                                      {nullptr, nullptr, nullptr, nullptr, nullptr}};
 

@@ -161,7 +161,7 @@ PyObject* counts_device_bytes(PyObject*, PyObject* kind) {
 
 template <int64_t MemorySums::*field>
 PyObject* meter_sums(PyObject* self, void*) {
-  return each_of(copy_of(MemoryMeter::of(self)), field);
+  return each_of(copy_of(MemoryMeter::of(self), &MemoryMeter::sums), field);
 }
 
 PyObject* meter_start(PyObject* self, PyObject*) {
