@@ -64,6 +64,7 @@ PyGetSetDef cursor_getset[] = {
 PyMethodDef cursor_methods[] = {
     {"forward_pre", FASTCALL(forward_pre), METH_FASTCALL, nullptr},
     {"forward_post", FASTCALL(forward_post), METH_FASTCALL, nullptr},
+    {"works_here", py_works_here, METH_NOARGS, nullptr},
     {"open_entry", open_entry, METH_O, nullptr},
     {"close_entry", FASTCALL(close_entry), METH_FASTCALL, nullptr},
     {"end_entry", py_end_entry, METH_VARARGS, nullptr},

@@ -99,13 +99,10 @@ class Tracker(ThreadCalls):
             functions.serve(self)
             self.site_of_node = functions.sites.site_of_node
 
-    def works_here(self) -> bool:
-        """Whether the running thread works for the one that is followed: on devices,
-        the engine runs backward passes in threads of its own."""
-        thread = get_ident()
-        if thread == self.thread or not self.passes:
-            return thread == self.thread
-        task = current_graph_task()
+    def works_in_pass(self) -> bool:
+        """Whether the running thread runs a pass of the one that is followed: on
+        devices, the engine runs them in threads of its own."""
+        thread, task = get_ident(), current_graph_task()
         return task != -1 and (
             self.runs_task(task)
             or any(p.thread == thread or p.task == task for p in self.passes)

@@ -145,7 +145,6 @@ RunningList& make_running_here() {
   return kept.list;
 }
 
-PyObject* object(Node* node) { return reinterpret_cast<PyObject*>(node); }
 
 PyObject* cursor_new(PyTypeObject* type, PyObject*, PyObject*) {
   PyObject* self = Cursor::make(type);

@@ -81,6 +81,17 @@ struct WithPart : PyObject, Part {
   }
 };
 
+// Gives back what a call into Python has returned. False: an exception.
+inline bool is_done(PyObject* answer) {
+  Py_XDECREF(answer);
+  return answer != nullptr;
+}
+
+template <class... Arguments>
+PyObject* call_method(PyObject* object, PyObject* name, Arguments*... arguments) {
+  return PyObject_CallMethodObjArgs(object, name, static_cast<PyObject*>(arguments)..., nullptr);
+}
+
 // Takes the exception that is set, or null: PyErr_GetRaisedException, which Python has since
 // 3.12, and the next PyErr_SetRaisedException.
 inline PyObject* take_raised() {
@@ -137,7 +148,7 @@ inline void tell_unraisable(PyObject* about) {
   DO(forget_oldest) DO(generation)                                                     \
   DO(grad_fn) DO(keep_intervals) DO(keep_loose) DO(look_for_devices) DO(metadata)      \
   DO(moved) DO(opened) DO(returned) DO(returns_to) DO(shaped) DO(site_of_node)         \
-  DO(sites) DO(tell_of_pause) DO(unwind_to) DO(works_here) DO(_wrapped_call_impl)
+  DO(sites) DO(tell_of_pause) DO(unwind_to) DO(works_in_pass) DO(_wrapped_call_impl)
 
 namespace {
 

@@ -87,8 +87,7 @@ bool raise_again(Cursor* cursor) {
 Node* ask(Cursor* cursor, PyObject* method, Node* around, PyObject* key) {
   WithPython with(cursor);
   Owned given(key);
-  Owned found(PyObject_CallMethodObjArgs(reinterpret_cast<PyObject*>(cursor), method, object(around),
-                                         given.get(), nullptr));
+  Owned found(call_method(cursor, method, around, given.get()));
   if (!found || !PyObject_TypeCheck(found.get(), node_type)) return nullptr;
   return Node::of(found.get());  // `sites` holds it
 }
@@ -113,17 +112,16 @@ Node* named(Cursor* cursor, Node* around, const char* name) {
 void abort_down_to(Cursor* cursor, Node* node, Nanoseconds now_ns) {
   WithPython with(cursor);
   Owned now(PyLong_FromLongLong(now_ns));
-  Owned done(PyObject_CallMethodObjArgs(reinterpret_cast<PyObject*>(cursor), names.abort_down_to,
-                                        object(node), now.get(), nullptr));
+  is_done(call_method(cursor, names.abort_down_to, node, now.get()));
 }
 
 // The meters are told what has closed (innermost first) and opened (outermost first).
 void tell_of_move(Cursor* cursor, const std::vector<Node*>& closed, const std::vector<Node*>& opened) {
   WithPython with(cursor);
   Owned closes(PyList_New(0)), opens(PyList_New(0));
-  for (Node* node : closed) PyList_Append(closes.get(), object(node));
-  for (Node* node : opened) PyList_Append(opens.get(), object(node));
-  Owned done(PyObject_CallMethodObjArgs(cursor->meters, names.moved, closes.get(), opens.get(), nullptr));
+  for (Node* node : closed) PyList_Append(closes.get(), node);
+  for (Node* node : opened) PyList_Append(opens.get(), node);
+  is_done(call_method(cursor->meters, names.moved, closes.get(), opens.get()));
 }
 
 // The pass goes over to other owners: closes all open calls but the first `kept`, and opens

@@ -28,7 +28,7 @@ PyObject* begin_outer_pass(PyObject* self, PyObject* args) {
   Nanoseconds earlier_ns = prepared_ns(cursor, began_ns, until_ns);
   Nanoseconds read_before_ns = cursor->outside->reading_ns;
   if (!is_done(open_entry(self, base))) return nullptr;
-  bool is_begun = cursor->intervals.empty() || is_done(PyObject_CallMethodNoArgs(self, names.keep_loose));
+  bool is_begun = cursor->intervals.empty() || is_done(call_method(self, names.keep_loose));
   if (!is_begun || !begin(self, new_pass(started, node, true, makes_graph, names_nodes), itself)) {
     cursor->site = cursor->outside;
     return nullptr;

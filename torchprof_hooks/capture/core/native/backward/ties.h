@@ -63,7 +63,7 @@ bool tie(PyObject* tensor, PyObject* record, PyObject* key) {
     return true;
   }
   if (node.get() == Py_None) return true;
-  Owned number(PyObject_CallMethodNoArgs(node.get(), names._sequence_nr));
+  Owned number(call_method(node.get(), names._sequence_nr));
   if (!number) return false;
   int64_t value = PyLong_AsLongLong(number.get());
   if (value == -1 && PyErr_Occurred()) return false;
@@ -86,9 +86,7 @@ bool tie_all(PyObject* outputs, PyObject* record, PyObject* key) {
 // A fixed number of the newest records is kept. If this one is big, they may take too much
 // memory together: Python drops the oldest then. False: an exception.
 bool bound_newest(PyObject* self, PyObject* record) {
-  if (bytes_of(record) <= kBigRecordBytes) return true;
-  Owned done(PyObject_CallMethodNoArgs(self, names.forget_oldest));
-  return bool(done);
+  return bytes_of(record) <= kBigRecordBytes || is_done(call_method(self, names.forget_oldest));
 }
 
 // Makes a record of the intervals from number `low` on, and ties it to what was returned.
@@ -97,17 +95,14 @@ int keep_here(PyObject* self, int64_t low, PyObject* outputs) {
   Cursor* cursor = Cursor::of(self);
   if (cursor->ties == Py_None || !is_plain(outputs)) return 0;
   std::vector<int64_t> own = take_from(cursor, low);
-  if (!cursor->intervals.empty() && cursor->site == cursor->outside) {
-    Owned done(PyObject_CallMethodNoArgs(self, names.keep_loose));
-    if (!done) return -1;
-  }
+  bool are_loose = !cursor->intervals.empty() && cursor->site == cursor->outside;
+  if (are_loose && !is_done(call_method(self, names.keep_loose))) return -1;
   if (own.empty()) return 1;
   PyObject* key = PyTuple_GET_ITEM(cursor->ties, 0);
   PyObject* newest = PyTuple_GET_ITEM(cursor->ties, 1);
   Owned record(make_record(cursor, own, low));
   if (!record) return -1;
-  Owned kept(PyObject_CallMethodOneArg(newest, names.append, record.get()));
-  if (!kept || !bound_newest(self, record.get())) return -1;
+  if (!is_done(call_method(newest, names.append, record.get())) || !bound_newest(self, record.get())) return -1;
   return tie_all(outputs, record.get(), key) ? 1 : -1;
 }
 

@@ -13,21 +13,15 @@ int works_here(PyObject* self) {
   if (cursor->passes == nullptr || PyList_GET_SIZE(cursor->passes) == 0) return 0;
   // The cursor has a pass that runs, but this thread does not work for any.
   if (torch::autograd::get_current_graph_task_id() == -1) return 0;
-  Owned answer(PyObject_CallMethodNoArgs(self, names.works_here));
+  Owned answer(call_method(self, names.works_in_pass));
   return answer ? PyObject_IsTrue(answer.get()) : -1;
-}
-
-// Gives back what a call into Python has returned. False: an exception.
-bool is_done(PyObject* answer) {
-  Py_XDECREF(answer);
-  return answer != nullptr;
 }
 
 bool look_for_devices(PyObject* self) {
   Cursor* cursor = Cursor::of(self);
   if (!cursor->watches) return true;
   Nanoseconds began_ns = clock_ns();
-  if (!is_done(PyObject_CallMethodOneArg(cursor->meters, names.look_for_devices, self))) return false;
+  if (!is_done(call_method(cursor->meters, names.look_for_devices, self))) return false;
   cursor->site->reading_ns += clock_ns() - began_ns;
   return true;
 }
@@ -46,8 +40,7 @@ bool open_node(PyObject* self, Node* node, int64_t low) {
   node->start_ns = clock_ns();
   if (began_ns != 0) node->around()->reading_ns += node->start_ns - began_ns;
   cursor->site = node;  // not before: whoever looks meanwhile finds nothing half open
-  if (cursor->reads_meters && !is_done(PyObject_CallMethodOneArg(cursor->meters, names.opened, object(node))))
-    return false;
+  if (cursor->reads_meters && !is_done(call_method(cursor->meters, names.opened, node))) return false;
   if (DeviceMeter* device = device_of(cursor)) {  // last: all that is queued next is the call's
     device->opened(node, device->stamp());
     Nanoseconds now_ns = clock_ns();
@@ -70,14 +63,13 @@ bool read_at_end(PyObject* self, Node* node, Nanoseconds end_ns) {
   if (meter != nullptr && !is_timed) meter->closed(node, meter->read(node));
   if (!cursor->reads_meters) return true;
   Owned end(PyLong_FromLongLong(end_ns));
-  return is_done(PyObject_CallMethodObjArgs(cursor->meters, names.closing, object(node), end.get(),
-                                            nullptr));
+  return is_done(call_method(cursor->meters, names.closing, node, end.get()));
 }
 
 bool call_back(PyObject* self, PyObject* method, Node* node, PyObject* argument) {
   PyObject* callbacks = Cursor::of(self)->callbacks;
   if (callbacks == Py_None) return true;
-  return is_done(PyObject_CallMethodObjArgs(callbacks, method, object(node), argument, nullptr));
+  return is_done(call_method(callbacks, method, node, argument));
 }
 
 // The autograd nodes that were made since the call at `node` began are its own.
@@ -105,13 +97,12 @@ int end_entry(PyObject* self, Node* node, Nanoseconds end_ns, PyObject* outputs)
   if (cursor->intervals.empty() || is_inside_call) return 0;  // the call around takes them
   if (node->is_function && cursor->site == cursor->outside) {  // a record each would be too many
     if (cursor->intervals.size() <= kFields * kLooseAt) return 0;
-    return is_done(PyObject_CallMethodNoArgs(self, names.keep_loose)) ? 0 : -1;
+    return is_done(call_method(self, names.keep_loose)) ? 0 : -1;
   }
   int kept = is_in_frame ? 0 : keep_here(self, node->low, outputs);
   if (kept != 0) return std::min(kept, 0);
   Owned low(PyLong_FromLongLong(node->low));
-  Owned done(PyObject_CallMethodObjArgs(self, names.keep_intervals, low.get(), outputs, nullptr));
-  return done ? 0 : -1;
+  return is_done(call_method(self, names.keep_intervals, low.get(), outputs)) ? 0 : -1;
 }
 
 // Whether `on_pause` is told of the end of an entry. kIfPause: if `tell_of_pause` says so, in
@@ -128,8 +119,8 @@ int finish_entry(PyObject* self, Node* node, Nanoseconds end_ns, PyObject* outpu
     Owned on_pause(Py_NewRef(cursor->on_pause)), end(PyLong_FromLongLong(end_ns));
     PyObject* done =
         told == Told::kAlways
-            ? PyObject_CallFunctionObjArgs(on_pause.get(), object(node), end.get(), nullptr)
-            : PyObject_CallMethodObjArgs(self, names.tell_of_pause, object(node), outputs, end.get(), nullptr);
+            ? PyObject_CallFunctionObjArgs(on_pause.get(), node, end.get(), nullptr)
+            : call_method(self, names.tell_of_pause, node, outputs, end.get());
     if (!is_done(done)) return -1;
   }
   node->around()->reading_ns += clock_ns() - began_ns;
@@ -138,13 +129,9 @@ int finish_entry(PyObject* self, Node* node, Nanoseconds end_ns, PyObject* outpu
 
 int fold_if_due(Cursor* cursor) {
   MemoryMeter* meter = memory_of(cursor);
-  if (meter != nullptr && meter->kept.size() >= kFoldAt) {
-    Owned done(meter_fold(cursor->memory, nullptr));
-    if (!done) return -1;
-  }
+  if (meter != nullptr && meter->kept.size() >= kFoldAt && !is_done(fold(meter, kMemoryFields))) return -1;
   if (cursor->log->kept.size() < kFoldAt) return 0;
-  Owned done(log_fold(reinterpret_cast<PyObject*>(cursor->log), nullptr));
-  return done ? 0 : -1;
+  return is_done(fold(cursor->log, kFields)) ? 0 : -1;
 }
 
 bool check_count(Py_ssize_t count, Py_ssize_t wanted) {
@@ -172,6 +159,11 @@ PyObject* close_entry(PyObject* self, PyObject* const* args, Py_ssize_t count) {
   Cursor::of(self)->site = node->around();
   if (finish_entry(self, node, end_ns, outputs) < 0) return nullptr;
   Py_RETURN_NONE;
+}
+
+PyObject* py_works_here(PyObject* self, PyObject*) {
+  int is_here = works_here(self);
+  return is_here < 0 ? nullptr : PyBool_FromLong(is_here);
 }
 
 PyObject* py_end_entry(PyObject* self, PyObject* args) {

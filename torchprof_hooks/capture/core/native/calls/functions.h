@@ -11,7 +11,7 @@ namespace {
 // not told apart. A new reference, or null for an exception.
 PyObject* shaped(PyObject* self, Node* node, PyObject* function, PyObject* args, PyObject* kwargs) {
   Cursor* cursor = Cursor::of(self);
-  if (!cursor->by_shapes || node->is_hidden) return Py_NewRef(object(node));
+  if (!cursor->by_shapes || node->is_hidden) return Py_NewRef(node);
   Owned shapes(shapes::usual(args, kwargs));
   if (shapes) {
     PyObject* known = PyDict_GetItemWithError(node->by_shapes, shapes.get());
@@ -21,8 +21,7 @@ PyObject* shaped(PyObject* self, Node* node, PyObject* function, PyObject* args,
   Owned keywords(kwargs ? Py_NewRef(kwargs) : PyDict_New());
   Owned sites(PyObject_GetAttr(cursor->functions, names.sites));
   if (!keywords || !sites) return nullptr;
-  return PyObject_CallMethodObjArgs(sites.get(), names.shaped, object(node), function, args,
-                                    keywords.get(), nullptr);
+  return call_method(sites.get(), names.shaped, node, function, args, keywords.get());
 }
 
 // Closes the call of a function that has returned. False: an exception.
@@ -30,8 +29,7 @@ bool function_returned(PyObject* self, Node* node, Nanoseconds end_ns, PyObject*
   Cursor* cursor = Cursor::of(self);
   if (cursor->site != node) {
     Owned end(PyLong_FromLongLong(end_ns));
-    Owned is_open(
-        PyObject_CallMethodObjArgs(self, names.returns_to, object(node), end.get(), nullptr));
+    Owned is_open(call_method(self, names.returns_to, node, end.get()));
     if (!is_open) return false;
     if (is_open.get() != Py_True) return true;  // measuring was stopped in the middle of it
   }
@@ -49,8 +47,7 @@ bool function_returned(PyObject* self, Node* node, Nanoseconds end_ns, PyObject*
 // closed. The exception stays set, unless telling raises another one.
 void function_raised(PyObject* self, Node* node) {
   Owned error(take_raised());
-  if (is_done(PyObject_CallMethodObjArgs(Cursor::of(self)->functions, names.aborted, self, object(node), error.get(),
-                                         nullptr)))
+  if (is_done(call_method(Cursor::of(self)->functions, names.aborted, self, node, error.get())))
     set_raised(Py_NewRef(error.get()));
 }
 
@@ -102,7 +99,7 @@ PyObject* call_function(PyObject* self, PyObject* const* args, Py_ssize_t count)
     PyErr_Clear();  // it cannot be hashed
   }
   Owned site(known ? Py_NewRef(known)
-                   : PyObject_CallMethodObjArgs(cursor->functions, names.find, self, function, nullptr));
+                   : call_method(cursor->functions, names.find, self, function));
   if (!site) return nullptr;
   if (site.get() == Py_None) {
     caller->passed_over += 1;
@@ -114,8 +111,7 @@ PyObject* call_function(PyObject* self, PyObject* const* args, Py_ssize_t count)
     return measure(self, node, function, inputs.args.get(), inputs.kwargs.get(), -1);
   Owned keywords(inputs.kwargs ? Py_NewRef(inputs.kwargs.get()) : PyDict_New());
   if (!keywords) return nullptr;
-  return PyObject_CallMethodObjArgs(cursor->functions, names.call, self, site.get(), function,
-                                    inputs.args.get(), keywords.get(), nullptr);
+  return call_method(cursor->functions, names.call, self, site.get(), function, inputs.args.get(), keywords.get());
 }
 
 PyObject* measured(PyObject* self, PyObject* args) {

@@ -42,7 +42,7 @@ PyObject* forward_pre(PyObject* self, PyObject* const* args, Py_ssize_t count) {
   HookTimer timer(cursor);
   Node* node = cursor->site->children.find(reinterpret_cast<uint64_t>(args[0]));
   if (node == nullptr) {
-    Owned found(PyObject_CallMethodOneArg(self, names.called_site, args[0]));
+    Owned found(call_method(self, names.called_site, args[0]));
     if (!found) return nullptr;
     if (found.get() == Py_None) Py_RETURN_NONE;
     node = Node::of(found.get());
@@ -79,7 +79,7 @@ PyObject* forward_post(PyObject* self, PyObject* const* args, Py_ssize_t count) 
   Nanoseconds end_ns = clock_ns();
   Node* node = cursor->site;
   if (node->key != reinterpret_cast<uint64_t>(args[0])) {
-    Owned found(PyObject_CallMethodOneArg(self, names.unwind_to, args[0]));
+    Owned found(call_method(self, names.unwind_to, args[0]));
     if (!found) return nullptr;
     node = Node::of(found.get());
     if (node == cursor->outside) Py_RETURN_NONE;
@@ -87,10 +87,7 @@ PyObject* forward_post(PyObject* self, PyObject* const* args, Py_ssize_t count) 
   if (!read_at_end(self, node, end_ns)) return nullptr;
   cursor->site = node->around();
   if (cursor->divides) own_nodes(cursor, node);
-  if (args[2] == Py_None) {
-    Owned done(PyObject_CallMethodNoArgs(self, names.count_if_aborted));
-    if (!done) return nullptr;
-  }
+  if (args[2] == Py_None && !is_done(call_method(self, names.count_if_aborted))) return nullptr;
   if ((node->is_entry || node->is_part) && cursor->owns_nodes) {
     Told told = goes_untold(cursor, node, args[2], end_ns) ? Told::kNever : Told::kIfPause;
     if (finish_entry(self, node, end_ns, args[2], told) < 0) return nullptr;
@@ -116,7 +113,7 @@ class Shown {
   Shown(const Shown&) = delete;
   Shown& operator=(const Shown&) = delete;
   ~Shown() {
-    for (Cursor* cursor : cursors_) Py_DECREF(reinterpret_cast<PyObject*>(cursor));
+    for (Cursor* cursor : cursors_) Py_DECREF(cursor);
   }
 
   // Calls `use` with each cursor that is to see a call that begins in this thread now, or the
@@ -177,7 +174,7 @@ class ShownHere {
     for (bool is_told : {false, true})
       for (Cursor* cursor : here_) {
         if ((cursor->on_pause != Py_None) != is_told) continue;
-        if (is_done(forward_post(reinterpret_cast<PyObject*>(cursor), arguments, 3))) continue;
+        if (is_done(forward_post(cursor, arguments, 3))) continue;
         if (raised != nullptr)
           tell_unraisable(reinterpret_cast<PyObject*>(Py_TYPE(module)));
         else
