@@ -35,7 +35,7 @@ struct OpenBackward {
 constexpr int kEngine = -2;
 
 // A run of the autograd engine (a backward pass), as one cursor follows it.
-struct Pass {
+struct Pass : std::enable_shared_from_this<Pass> {
   PyObject* started;  // a BackwardPass, borrowed from `passes` of the cursor; null: not put there
   Node* base;
   pthread_t thread;  // that has begun it

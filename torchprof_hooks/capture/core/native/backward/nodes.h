@@ -126,8 +126,10 @@ void tell_of_move(Cursor* cursor, const std::vector<Node*>& closed, const std::v
 
 // The pass goes over to other owners: closes all open calls but the first `kept`, and opens
 // others. The mutex of the passes is held, the GIL maybe not; Python code may run in here.
-void move(Cursor* cursor, Pass& pass, size_t kept, c10::ArrayRef<OpenBackward> opens,
-          Nanoseconds now_ns) {
+// now_ns: 0: the present time.
+void move(Cursor* cursor, Pass& pass, size_t kept, c10::ArrayRef<OpenBackward> opens = {}, Nanoseconds now_ns = 0) {
+  auto stays = pass.shared_from_this();
+  if (now_ns == 0) now_ns = clock_ns();
   if (cursor->site != pass.owner()) abort_down_to(cursor, pass.owner(), now_ns);
   if (pass.is_over) return;
   std::vector<Node*> closed, opened;
@@ -199,7 +201,7 @@ void node_begins(Cursor* cursor, Pass& pass, const at::RecordFunction& node) {
   if (pass.names_nodes && !pass.has_begun() && is_graph_root(node.name())) return;
   int64_t number = node.seqNr();
   if (number < 0) {  // accumulates a gradient: belongs to the node before, if there is one
-    if (!pass.has_begun()) move(cursor, pass, 0, {}, clock_ns());
+    if (!pass.has_begun()) move(cursor, pass, 0);
     return;
   }
   uint64_t thread = node.forwardThreadId();  // by whose counter the node has its number
@@ -214,6 +216,8 @@ void node_begins(Cursor* cursor, Pass& pass, const at::RecordFunction& node) {
   if (kept != 0 && pass.open[kept - 1].interval < 0) kept--;
   Way entered;
   if (intervals) kept -= intervals->go(kept ? pass.open[kept - 1].interval : -1, number, &entered);
+  if (entered.empty() && kept == pass.open.size() && !pass.names_nodes) return;  // as mostly
+  auto stays = pass.shared_from_this();
   c10::SmallVector<OpenBackward, 16> opens;
   Node* around = kept ? pass.open[kept - 1].node : pass.base;
   for (int one : entered) {
@@ -227,7 +231,7 @@ void node_begins(Cursor* cursor, Pass& pass, const at::RecordFunction& node) {
     opens.push_back({-1, around});
   }
   if (opens.empty() && kept == pass.open.size()) return;
-  move(cursor, pass, kept, opens, clock_ns());
+  move(cursor, pass, kept, opens);
   if (is_current || pass.is_over) return;
   pass.current = std::move(others);
   pass.current_of = thread;
@@ -242,15 +246,15 @@ template <class Function>
 bool call_if_run(Running& running, const at::RecordFunction& node, bool is_elsewhere, Function& function) {
   std::lock_guard<std::recursive_mutex> locked(running.mutex);
   if (running.passes.empty()) return false;  // ended meanwhile
-  std::shared_ptr<Pass> pass = running.passes.back();
-  bool is_here = pthread_equal(pass->thread, pthread_self());
+  Pass& pass = *running.passes.back();
+  bool is_here = pthread_equal(pass.thread, pthread_self());
   // A pass that Python has begun in this thread, and no cursor follows, may run nodes that
   // the followed thread has made, too: who has made them tells nothing then.
   bool is_of_engine = is_elsewhere && seen_passes == 0;
-  bool may_be_its = is_here || (is_of_engine && node.forwardThreadId() == pass->made_by);
-  if (pass->task == -1 && may_be_its) pass->task = torch::autograd::get_current_graph_task_id();
-  if (!is_here && pass->task != torch::autograd::get_current_graph_task_id()) return false;
-  function(running.cursor, *pass);
+  bool may_be_its = is_here || (is_of_engine && node.forwardThreadId() == pass.made_by);
+  if (pass.task == -1 && may_be_its) pass.task = torch::autograd::get_current_graph_task_id();
+  if (!is_here && pass.task != torch::autograd::get_current_graph_task_id()) return false;
+  function(running.cursor, pass);
   return true;
 }
 

@@ -42,6 +42,7 @@ std::unique_ptr<at::ObserverContext> at_node_start(const at::RecordFunction& nod
 
 void at_node_end(const at::RecordFunction& node, at::ObserverContext*) {
   each_running(node, [&](Cursor* cursor, Pass& pass) {
+    auto stays = other_clock ? pass.shared_from_this() : nullptr;  // that may run Python code
     pass.ended_ns = clock_ns();
     if (pass.makes_graph) count_after_node(pass);
     pass.entered_ns = cursor->entered_ns;
@@ -104,8 +105,7 @@ PyObject* engine_ends(PyObject* self, PyObject*) {
   Cursor* cursor = Cursor::of(self);
   PassLock locked(cursor);
   if (cursor->running->passes.empty() || cursor->running->passes.back()->has_begun()) Py_RETURN_NONE;
-  std::shared_ptr<Pass> pass = cursor->running->passes.back();
-  move(cursor, *pass, 0, {}, clock_ns());
+  move(cursor, *cursor->running->passes.back(), 0);
   if (raise_again(cursor)) return nullptr;
   Py_RETURN_NONE;
 }
@@ -221,12 +221,12 @@ bool is_last(Cursor* cursor, PyObject* started) {
 // who has a reference to the cursor, still has to give back that of the pass, and to
 // `raise_again`.
 Nanoseconds end(Cursor* cursor, bool failed, bool* is_given, bool* is_ours) {
-  std::shared_ptr<Pass> kept = cursor->running->passes.back();
-  Pass& pass = *kept;
+  auto stays = cursor->running->passes.back();
+  Pass& pass = *stays;
   Nanoseconds end_ns = 0;
   if (pass.ended_ns != 0)
     end_ns = failed ? clock_ns() : pass.ended_ns + cursor->entered_ns - pass.entered_ns;
-  if (!pass.open.empty()) move(cursor, pass, 0, {}, end_ns ? end_ns : clock_ns());
+  if (!pass.open.empty()) move(cursor, pass, 0, {}, end_ns);
   *is_given = pass.is_over || give_elsewhere(pass);
   *is_ours = !pass.is_over;
   if (*is_ours) forget_pass(cursor);
