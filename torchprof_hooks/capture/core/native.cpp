@@ -130,6 +130,7 @@ PyMODINIT_FUNC PyInit_torchprof_hooks_native() {
     if (*type == nullptr || PyModule_AddType(module, *type) < 0) return nullptr;
   }
   unused_events();
+  memory::allocator();  // here, before other threads can meet it: torch publishes it without a lock
   pthread_atfork(nullptr, nullptr, forget_other_threads);
   // For Python to check: a binary built for another torch loads, and then reads garbage.
   PyModule_AddStringConstant(module, "torch_version", TORCH_VERSION);
