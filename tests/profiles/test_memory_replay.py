@@ -26,7 +26,7 @@ from torchprof_hooks.profiles.trace.step_trace import (
     StepTrace,
     TensorType,
 )
-from torchprof_hooks.tracing.memory_step import MemoryStep
+from torchprof_hooks.tracing.recorded_step import MemoryStep
 
 CODEC = SCHEMA.of(MemoryReplay)
 NODE = "autograd::engine::evaluate_function: "

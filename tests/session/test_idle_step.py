@@ -7,9 +7,8 @@ import torch
 from torch import nn
 
 from torchprof_hooks.capture.torch_names.profiler import is_profiler_active
-from torchprof_hooks.tracing import idle_step
-from torchprof_hooks.tracing.idle_step import IdleStep
-from torchprof_hooks.tracing.memory_step import MemoryStep
+from torchprof_hooks.tracing import recorded_step
+from torchprof_hooks.tracing.recorded_step import IdleStep, MemoryStep
 
 
 def work() -> None:
@@ -44,7 +43,7 @@ def test_a_step_that_is_given_up() -> None:
 
 
 def test_a_torch_that_hides_devices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(idle_step, "shows_devices", lambda: False)
+    monkeypatch.setattr(recorded_step, "shows_devices", lambda: False)
     idle = IdleStep()
 
     assert not idle.begin()

@@ -15,7 +15,7 @@ from torch.nn.modules import module as module_tables
 
 from torchprof_hooks import ProfilerHook
 from torchprof_hooks.capture.torch_names.profiler import is_profiler_active
-from torchprof_hooks.tracing.memory_step import MemoryStep
+from torchprof_hooks.tracing.recorded_step import MemoryStep
 
 #: Bytes of what `train` makes at most: twice 1024 floats.
 PEAK = 2 * 4096

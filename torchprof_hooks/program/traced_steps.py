@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from torchprof_hooks.tracing.idle_step import IdleStep
-from torchprof_hooks.tracing.memory_step import MemoryStep
+from torchprof_hooks.tracing.recorded_step import IdleStep, MemoryStep
 
 if TYPE_CHECKING:
     from torchprof_hooks.profiles.program.program_profile import ProgramProfile
