@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from tests.fake_clock import MS, FakeClock, burn
-from torchprof_hooks.integrations.gate import reference
+from torchprof_hooks.integrations.gate import measuring
 from torchprof_hooks.integrations.gate.baseline import STEP
 from torchprof_hooks.integrations.gate.measuring import measure
 
@@ -25,13 +25,13 @@ WARM_UP_CALLS: Final = 4
 @pytest.fixture
 def planted_reference(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the real one, only its time is planted."""
-    forward = reference.Matrices.forward
+    forward = measuring.Matrices.forward
 
-    def planted(self: reference.Matrices) -> None:
+    def planted(self: measuring.Matrices) -> None:
         burn(40)
         forward(self)
 
-    monkeypatch.setattr(reference.Matrices, "forward", planted)
+    monkeypatch.setattr(measuring.Matrices, "forward", planted)
 
 
 class Backward(torch.autograd.Function):

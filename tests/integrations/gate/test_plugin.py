@@ -29,10 +29,10 @@ time.perf_counter_ns = lambda: now_ns[0]
 def burn(milliseconds):
     now_ns[0] += round(milliseconds * 1e6)
 
-from torchprof_hooks.integrations.gate import reference
+from torchprof_hooks.integrations.gate import measuring
 
-reference.Matrices.forward = lambda self: burn(40)
-reference.Vectors.forward = lambda self: burn(20)
+measuring.Matrices.forward = lambda self: burn(40)
+measuring.Vectors.forward = lambda self: burn(20)
 """
 TEST: Final = """
 import os

@@ -1,11 +1,19 @@
-"""What a step took on a machine, and the file that remembers it."""
+"""What a step took on which machine, and the file that remembers it."""
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
+import platform
+import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
+
+import torch
+from torch import __version__ as torch_version
 
 from torchprof_hooks.profiles.files.codec import checked_object, content_of, read_json
 from torchprof_hooks.profiles.files.fields import Count
@@ -38,6 +46,10 @@ class Machine(NamedTuple):
     python: str
     core: str
     is_traced: bool
+
+    def short_name(self) -> str:
+        """A short hash that stands for the machine in the names of files."""
+        return hashlib.sha256(repr(tuple(self)).encode()).hexdigest()[:8]
 
 
 class Low(NamedTuple):
@@ -107,15 +119,55 @@ def load(kind: Any, path: Path) -> Any:
     read = read_json(path)
     with content_of(path):
         content = {**checked_object(read)}
-        _check_header({name: content.pop(name, None) for name in _HEADER})
+        if content.pop("format", None) != _HEADER["format"]:
+            raise ValueError("is not a baseline of torchprof_hooks")
+        version, wanted = content.pop("version", None), _HEADER["version"]
+        if version != wanted:
+            raise ValueError(
+                f"has version {version!r}; this release reads version {wanted}"
+            )
         return Schema({}).of(kind).decode(content)
 
 
-def _check_header(header: Mapping[str, Any]) -> None:
-    if header["format"] != _HEADER["format"]:
-        raise ValueError("is not a baseline of torchprof_hooks")
-    if header["version"] != _HEADER["version"]:
-        raise ValueError(
-            f"has version {header['version']!r}; this release reads version "
-            f"{_HEADER['version']}"
-        )
+def this_machine(device: str, core: str) -> Machine:
+    """This machine as it is now: the test may have set torch's threads."""
+    return Machine(
+        processor=_processor(),
+        cores=_cores(),
+        threads=torch.get_num_threads(),
+        device=_device_name(device),
+        torch=torch_version,
+        python=f"{sys.version_info.major}.{sys.version_info.minor}",
+        core=core,
+        is_traced=_is_traced(),
+    )
+
+
+def _processor() -> str:
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            name, _, value = line.partition(":")
+            if name.strip() == "model name":
+                return value.strip()
+    return platform.processor() or platform.machine()
+
+
+def _cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _device_name(device: str) -> str:
+    if device.startswith("cuda"):
+        return torch.cuda.get_device_name()
+    return device
+
+
+def _is_traced() -> bool:
+    """Whether a tool follows each line, since Python 3.12 maybe by `sys.monitoring`."""
+    monitoring = getattr(sys, "monitoring", None)
+    tools = (
+        [] if monitoring is None else [monitoring.get_tool(each) for each in range(6)]
+    )
+    return sys.gettrace() is not None or any(tool is not None for tool in tools)

@@ -7,47 +7,27 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
+
+import pytest
 
 from torchprof_hooks.integrations.gate.baseline import Run, load
 
 #: Variables that tell a new process where to write its result, and of which check.
-_FILE: Final = "TORCHPROF_HOOKS_GATE_FILE"
-_CHECK: Final = "TORCHPROF_HOOKS_GATE_CHECK"
+FILE: Final = "TORCHPROF_HOOKS_GATE_FILE"
+CHECK: Final = "TORCHPROF_HOOKS_GATE_CHECK"
 _LINES: Final = 30
 
 
-class Wanted(NamedTuple):
-    """What this process is to measure for the one that started it."""
+def measure_again(item: Any, check: str) -> Run:
+    """Run a test alone in a new process, and return what it has measured there. If that
+    is nothing, the test fails, with the last lines that the process has printed.
 
-    file: Path
-    check: str
-
-
-def wanted(environment: Mapping[str, str]) -> Wanted | None:
-    """What to measure for another process; None if no other one has asked."""
-    if _FILE not in environment:
-        return None
-    return Wanted(Path(environment[_FILE]), environment.get(_CHECK, ""))
-
-
-class FreshProcessError(RuntimeError):
-    """The test did not measure anything in a new process. The message quotes the last
-    lines that it printed."""
-
-
-def measure_again(command: Sequence[str], folder: Path, check: str) -> Run:
-    """Run a test in a new process, and return what it has measured there.
-
-    command: the command of pytest that runs the test.
-    folder: the working directory of the process.
     check: the name of the check to measure, of those in the test.
-
-    Raises:
-        FreshProcessError: the process has measured nothing.
     """
+    __tracebackhide__ = True
+    command = _command_for(item)
     with tempfile.TemporaryDirectory() as temporary:
         file = Path(temporary) / "run.json"
         # Pytest empties its folder for temporary files: it must not be that of the
@@ -55,8 +35,8 @@ def measure_again(command: Sequence[str], folder: Path, check: str) -> Run:
         own_folder = ("--basetemp", str(Path(temporary) / "pytest"))
         done = subprocess.run(
             [*command, *own_folder],
-            cwd=folder,
-            env={**os.environ, _FILE: str(file), _CHECK: check},
+            cwd=item.config.invocation_params.dir,
+            env={**os.environ, FILE: str(file), CHECK: check},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -66,9 +46,10 @@ def measure_again(command: Sequence[str], folder: Path, check: str) -> Run:
         )
         if not file.is_file():
             lines = done.stdout.splitlines()[-_LINES:]
-            raise FreshProcessError(
+            pytest.fail(
                 "the test did not come to this check in a new process "
-                f"({' '.join(command)}):\n" + "\n".join(lines)
+                f"({' '.join(command)}):\n" + "\n".join(lines),
+                pytrace=False,
             )
         run: Run = load(Run, file)
     return run
@@ -81,7 +62,7 @@ def name_in_file(item: Any) -> str:
     return "::".join(chain[1:])
 
 
-def command_for(item: Any) -> list[str]:
+def _command_for(item: Any) -> list[str]:
     """A command that runs a test alone, with the options of this session of pytest."""
     config = item.config
     worker = getattr(config, "workerinput", None)  # of pytest-xdist, which keeps argv

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import pytest
 
@@ -16,15 +16,14 @@ from torchprof_hooks.integrations.gate.baseline import (
     Run,
     load,
     save,
+    this_machine,
 )
 from torchprof_hooks.integrations.gate.fresh import (
-    FreshProcessError,
-    command_for,
+    CHECK,
+    FILE,
     measure_again,
     name_in_file,
-    wanted,
 )
-from torchprof_hooks.integrations.gate.machine import short_name, this_machine
 from torchprof_hooks.integrations.gate.measuring import measure
 from torchprof_hooks.integrations.gate.table import failure
 from torchprof_hooks.integrations.gate.verdict import judge
@@ -37,21 +36,6 @@ from torchprof_hooks.profiles.options import (
 
 #: The name of those user properties of a test that the terminal summary shows.
 PROPERTY: Final = "torchprof"
-
-
-class Options(NamedTuple):
-    """The user's options.
-
-    update: whether baselines are measured anew.
-    is_strict: whether a test without a baseline fails.
-    folder: for baselines; None for one beside each test.
-    runs: how many processes measure a baseline, or a step that may be slower.
-    """
-
-    update: bool
-    is_strict: bool
-    folder: Path | None
-    runs: int
 
 
 class PerformanceGate:
@@ -68,9 +52,13 @@ class PerformanceGate:
             torchprof.check(step)
     """
 
-    def __init__(self, item: Any, options: Options) -> None:
+    def __init__(self, item: Any) -> None:
+        runs = item.config.getini("torchprof_runs")
+        if not str(runs).isdecimal() or int(runs) < 1:
+            raise pytest.UsageError(f"torchprof_runs must be 1 or more, not {runs!r}")
         self._item = item
-        self._options = options
+        self._runs = int(runs)  # how many processes measure a baseline, or a slow step
+        self._is_update: bool = item.config.getoption("torchprof_update")
         self._names: set[str] = set()
 
     def check(
@@ -106,11 +94,10 @@ class PerformanceGate:
         if name in self._names:
             raise ValueError(f"there is a check {name!r} already: give each a name")
         self._names.add(name)
-        asked = wanted(os.environ)
-        if asked is None:
+        if FILE not in os.environ:
             self._check(step, name, tolerance, max_seconds)
-        elif asked.check == name:
-            save(measure(step, max_seconds).run(), asked.file)
+        elif os.environ.get(CHECK) == name:  # for another process
+            save(measure(step, max_seconds).run(), Path(os.environ[FILE]))
 
     def _check(
         self, step: Callable[[], object], name: str, tolerance: float, seconds: float
@@ -121,37 +108,28 @@ class PerformanceGate:
         device = profile.devices[0] if profile.devices else "cpu"
         machine = this_machine(device, profile.core)
         path = self._path(name, machine)
-        if self._options.update or not path.is_file():
+        if self._is_update or not path.is_file():
             self._without_baseline(path, name, machine)
             return
         old = self._load(path).runs
-        wanted_runs = self._options.runs
-        verdict, runs = judge(old, [run], tolerance, wanted_runs), list[Run]()
-        while verdict.is_open and len(runs) < wanted_runs:
-            runs.append(self._again(name))
-            verdict = judge(old, runs, tolerance, wanted_runs)
+        verdict, runs = judge(old, [run], tolerance, self._runs), list[Run]()
+        while verdict.is_open and len(runs) < self._runs:
+            runs.append(measure_again(self._item, name))
+            verdict = judge(old, runs, tolerance, self._runs)
         if verdict.slower:
             pytest.fail(failure(verdict, path, len(runs)), pytrace=False)
 
     def _without_baseline(self, path: Path, name: str, machine: Machine) -> None:
         __tracebackhide__ = True
-        if self._options.is_strict and not self._options.update:
+        if not self._is_update and self._item.config.getoption("torchprof_strict"):
             pytest.fail(
                 f"there is no baseline of this machine ({path}): pytest "
                 "--torchprof-update measures it",
                 pytrace=False,
             )
-        runs = tuple(self._again(name) for _ in range(self._options.runs))
+        runs = tuple(measure_again(self._item, name) for _ in range(self._runs))
         save(Baseline(machine, runs), path)
         self._item.user_properties.append((PROPERTY, f"baseline written: {path}"))
-
-    def _again(self, name: str) -> Run:
-        __tracebackhide__ = True
-        folder = self._item.config.invocation_params.dir
-        try:
-            return measure_again(command_for(self._item), folder, name)
-        except FreshProcessError as error:
-            pytest.fail(str(error), pytrace=False)
 
     def _load(self, path: Path) -> Baseline:
         __tracebackhide__ = True
@@ -167,10 +145,12 @@ class PerformanceGate:
         """One file for each test, check and machine: processes that test at the same
         time on different machines, or different tests, write different ones."""
         path: Path = self._item.path
-        folder = self._options.folder or path.parent / ".torchprof"
+        config = self._item.config
+        folder = config.getini("torchprof_dir")
+        root: Path = config.rootpath / folder if folder else path.parent / ".torchprof"
         test = name_in_file(self._item)
-        words = [path.stem, *test.split("::"), name, short_name(machine)]
-        return folder / f"{'.'.join(_file_name(word) for word in words if word)}.json"
+        words = [path.stem, *test.split("::"), name, machine.short_name()]
+        return root / f"{'.'.join(_file_name(word) for word in words if word)}.json"
 
 
 def _file_name(word: str) -> str:

@@ -10,9 +10,11 @@ from collections.abc import Callable
 from time import perf_counter_ns
 from typing import Final
 
+import torch
+from torch import nn
+
 from torchprof_hooks.function_profiler import region
 from torchprof_hooks.integrations.gate.baseline import STEP, Low, Run
-from torchprof_hooks.integrations.gate.reference import Reference
 from torchprof_hooks.profiler import profile
 from torchprof_hooks.profiles.files.collector import without_collections
 from torchprof_hooks.profiles.names import Phase
@@ -35,8 +37,55 @@ _LEAST_BLOCKS: Final = 6
 _AGREEING: Final = 3
 _AGREEMENT: Final = 0.03
 
+#: Rows of the matrices, numbers of the vectors. A piece takes some tenths of a
+#: millisecond: long enough to be measured, short enough to run undisturbed now and then
+#: on a machine that does other things, too.
+_ROWS, _NUMBERS = 192, 200_000
+
 #: Nanoseconds by row and phase.
 _Times = Counter[tuple[str, Phase]]
+
+
+class Matrices(nn.Module):
+    """Work for the arithmetic units."""
+
+    def __init__(self, device: str) -> None:
+        super().__init__()
+        self.factor = torch.full((_ROWS, _ROWS), 1 / _ROWS, device=device)
+        self.product = torch.empty_like(self.factor)
+
+    def forward(self) -> None:
+        for _ in range(2):
+            torch.mm(self.factor, self.factor, out=self.product)
+
+
+class Vectors(nn.Module):
+    """Work for the memory."""
+
+    def __init__(self, device: str) -> None:
+        super().__init__()
+        self.numbers = torch.ones(_NUMBERS, device=device)
+        self.sums = torch.empty_like(self.numbers)
+
+    def forward(self) -> None:
+        for _ in range(2):
+            torch.add(self.numbers, 1.0, out=self.sums)
+
+
+class Reference(nn.Sequential):
+    """Both kinds of work, each measured by itself: they are modules, so a profiler
+    measures them like the modules of the step, on a device with its clock.
+
+    device: where the work is done.
+    """
+
+    def __init__(self, device: str = "cpu") -> None:
+        super().__init__(Matrices(device), Vectors(device))
+
+    def forward(self) -> None:  # type: ignore[override]
+        with torch.no_grad():
+            for piece in self:
+                piece()
 
 
 def measure(step: Callable[[], object], max_seconds: float) -> Rounds:

@@ -3,7 +3,6 @@ for the fixture."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,39 +42,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.fixture
 def torchprof(request: pytest.FixtureRequest) -> PerformanceGate:
     """Fails the test if a step became slower: torchprof.check(step)."""
-    from torchprof_hooks.integrations.gate.gate import Options, PerformanceGate
+    from torchprof_hooks.integrations.gate.gate import PerformanceGate
 
-    config = request.config
-    folder = config.getini("torchprof_dir")
-    runs = config.getini("torchprof_runs")
-    if not str(runs).isdecimal() or int(runs) < 1:
-        raise pytest.UsageError(f"torchprof_runs must be 1 or more, not {runs!r}")
-    options = Options(
-        update=config.getoption("torchprof_update"),
-        is_strict=config.getoption("torchprof_strict"),
-        folder=config.rootpath / folder if folder else None,
-        runs=int(runs),
-    )
-    return PerformanceGate(request.node, options)
+    return PerformanceGate(request.node)
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """Say which baselines were written, also by other processes of pytest-xdist."""
-    lines = list(_told(terminalreporter))
+    lines = [
+        value.replace(f"{Path.cwd()}/", "")
+        for reports in terminalreporter.stats.values()
+        for report in reports
+        if getattr(report, "when", None) == "call"
+        for name, value in report.user_properties
+        if name == _TITLE
+    ]
     if lines:
         terminalreporter.section(_TITLE)
         for line in lines:
             terminalreporter.write_line(line)
-
-
-def _told(terminalreporter: Any) -> Iterator[str]:
-    for reports in terminalreporter.stats.values():
-        for report in reports:
-            if getattr(report, "when", None) == "call":
-                for name, value in report.user_properties:
-                    if name == _TITLE:
-                        yield _relative(value)
-
-
-def _relative(line: str) -> str:
-    return line.replace(f"{Path.cwd()}/", "")
