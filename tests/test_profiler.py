@@ -18,7 +18,8 @@ import torchprof_hooks
 from tests.fake_clock import MS, burn
 from tests.planted import Work
 from torchprof_hooks import Profile, Profiler
-from torchprof_hooks.measure.device_clock import AcceleratorClock, EventClock
+from torchprof_hooks.measure.accelerator import Accelerator
+from torchprof_hooks.measure.device_clock import EventClock
 
 pytestmark = pytest.mark.usefixtures("clock")
 
@@ -300,7 +301,7 @@ def test_a_copy_has_not_begun(
 
 
 @pytest.mark.parametrize("copy", COPIES)
-@pytest.mark.parametrize("clock", [EventClock(), AcceleratorClock("xpu")])
+@pytest.mark.parametrize("clock", [EventClock(), EventClock(Accelerator("xpu"), "xpu")])
 def test_a_copy_has_the_same_settings(
     copy: Callable[[Profiler], Profiler], clock: EventClock
 ) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from torchprof_hooks.measure.own_thread import in_own_thread
+from torchprof_hooks.measure.uninterrupted import in_own_thread
 
 
 @pytest.fixture

@@ -57,7 +57,7 @@ class EventClock:
     device that it keeps nothing on (an event would take some hundred megabytes of that
     device), nor while the stream is being captured into a graph, where recording a
     timing event is an error. Events are used again as soon as nothing refers to their
-    stamp any more.
+    stamp any more. No stamp is taken, either, if the device's events tell no times.
 
     device_type: torch's name for the device, None if torch does not know it.
     """
@@ -72,6 +72,7 @@ class EventClock:
         self.is_capturing: Callable[[], bool] = device.is_current_stream_capturing
         # By the index of the device: an event stays on the one of its first record.
         self._pools: dict[int, list[Any]] = {}
+        self._takes_times: bool | None = None  # None: not known yet
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copies, which may be in other processes, have events of their own. The module
@@ -86,7 +87,7 @@ class EventClock:
         stream = device.current_stream()
         pool = self._pools.get(stream.device_index)
         if pool is None:
-            if not self.is_in_use(stream.device_index):
+            if not (self._has_times() and self.is_in_use(stream.device_index)):
                 return None
             pool = self._pools.setdefault(stream.device_index, [])
         if self.is_capturing():
@@ -118,6 +119,13 @@ class EventClock:
         stats = self._device.memory_stats_as_nested_dict(index)
         return any(stats[f"{of}_bytes"]["all"]["allocated"] for of in _KEPT)
 
+    def _has_times(self) -> bool:
+        """Whether the events of the device, which is in use, tell times."""
+        if self._takes_times is None:
+            asked = getattr(self._device, "takes_times", None)  # not CUDA: it does
+            self._takes_times = asked is None or asked()
+        return self._takes_times
+
     def is_done(self, stamp: _EventStamp) -> bool:
         try:
             return bool(stamp.event.query())
@@ -144,23 +152,6 @@ class EventClock:
         return max(round(milliseconds * 1e6), 0)
 
 
-class AcceleratorClock(EventClock):
-    """The clock of a device that is not CUDA; no stamp is taken if it has no events."""
-
-    def __init__(self, kind: str) -> None:
-        super().__init__(Accelerator(kind), kind)
-        self._takes_times: bool | None = None  # None: not known yet
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return AcceleratorClock, (self.name,)
-
-    def stamp(self) -> _EventStamp | None:
-        """See `DeviceClock.stamp`."""
-        if self._takes_times is None and self._device.is_initialized():
-            self._takes_times = self._device.takes_times()
-        return super().stamp() if self._takes_times else None
-
-
 class _EventStamp:
     """Holds an event for as long as somebody needs its time.
 
@@ -183,4 +174,4 @@ def default_device_clock() -> DeviceClock | None:
     kind = current_accelerator()
     if kind is None:
         return None
-    return EventClock() if kind == "cuda" else AcceleratorClock(kind)
+    return EventClock() if kind == "cuda" else EventClock(Accelerator(kind), kind)

@@ -1,4 +1,4 @@
-"""Delays signals for a moment."""
+"""Delays signals for a moment: to begin or end something, or for work in a thread."""
 
 from __future__ import annotations
 
@@ -36,10 +36,32 @@ def uninterrupted() -> Iterator[Delay]:
         delay.end()
 
 
+def in_own_thread(work: Callable[[], object]) -> bool:
+    """Do `work` in a new thread, which neither trackers and modes of other threads nor
+    their settings, such as autocast, reach. Returns whether it was done: since Python
+    3.12, a program that is ending gets no new threads.
+
+    Interrupts are delayed until the thread is done: a program that ends while torch
+    works in another thread aborts.
+    """
+    # With a name of its own: it takes none of the numbers that the program's have.
+    thread = threading.Thread(target=work, name="torchprof_hooks")
+    with uninterrupted():
+        try:
+            thread.start()
+        except RuntimeError:
+            return False
+        thread.join()
+    return True
+
+
 def meant_handler(number: int) -> Any:
     """The program's handler of a signal, even if a stand-in, which passes signals on,
-    is still in its place."""
-    return _meant(signal.getsignal(number))
+    was not removed again."""
+    handler: Any = signal.getsignal(number)
+    while isinstance(handler, _StandIn) and not handler.delay.is_on:
+        handler = handler.handler
+    return handler
 
 
 class Delay:
@@ -95,10 +117,3 @@ class _StandIn:
             self.delay.waiting.append((self.handler, number, frame))
         else:
             self.handler(number, frame)
-
-
-def _meant(handler: Any) -> Any:
-    """The program's handler, also if a stand-in was not removed again."""
-    while isinstance(handler, _StandIn) and not handler.delay.is_on:
-        handler = handler.handler
-    return handler

@@ -10,7 +10,7 @@ from typing import Final
 from torchprof_hooks.capture.attach.engine import engine_patch
 from torchprof_hooks.capture.attach.function_taps import function_taps
 from torchprof_hooks.capture.torch_names.functions import without_function_modes
-from torchprof_hooks.measure.own_thread import in_own_thread
+from torchprof_hooks.measure.uninterrupted import in_own_thread
 
 _NO_THREAD: Final = -1
 

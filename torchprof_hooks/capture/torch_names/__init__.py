@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from torchprof_hooks.measure.own_thread import in_own_thread
+from torchprof_hooks.measure.uninterrupted import in_own_thread
 from torchprof_hooks.profiles.files.collector import without_collections
 
 
