@@ -353,3 +353,41 @@ def test_no_device_time_where_the_device_is_not_in_use() -> None:
 
     assert device.events_made == 0
     assert not any("device_time" in sums for sums in hook.summary().values())
+
+
+class Recomputes(torch.autograd.Function):
+    """A function whose backward runs another one, forward and backward."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        burn(10)
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+        burn(100)
+        with torch.enable_grad():
+            inner = torch.ones(2, requires_grad=True)
+            Planted.apply(inner).sum().backward()
+        return grad
+
+
+class Planted(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        burn(1)
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+        burn(2)
+        return grad
+
+
+def test_total_time_counts_once_what_a_backward_recomputes(clock: FakeClock) -> None:
+    clock.cost_per_reading_ns = 0
+    given = torch.ones(2, requires_grad=True)
+    with TimerHook() as hook:
+        Recomputes.apply(given).sum().backward()
+    assert hook.summary()["Recomputes"]["elapsed_time"] == pytest.approx(0.112)
+    assert hook.total_time() == pytest.approx(0.113)

@@ -69,7 +69,7 @@ class MemoryProfileHook(MemoryHook, FunctionHook):
         self._follow(tracker)
         return tracker
 
-    def _is_counted(self, site: Site) -> bool:
+    def _is_call(self, site: Site) -> bool:
         return site.function is not None and not site.is_hidden
 
     def _name(self, tracker: Tracker, site: Site) -> str:

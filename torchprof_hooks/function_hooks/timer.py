@@ -114,13 +114,6 @@ class TimerHook(CallTimes, FunctionHook):
     def _is_call(self, site: Site) -> bool:
         return site.function is not None and not site.is_hidden
 
-    def _is_nested(self, site: Site) -> bool:
-        while not site.is_entry:
-            site = site.caller
-            if self._is_call(site):
-                return True
-        return False
-
     def _name(self, tracker: Tracker, site: Site) -> str:
         if self.by == "function":
             return site.function or ""

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar
 
 from torchprof_hooks.capture.attach.blocks import Block, ExitMethod, heal, held_for
+from torchprof_hooks.capture.record.site import Site
+from torchprof_hooks.capture.tracking.call_records import CallRecords
 from torchprof_hooks.capture.tracking.tap import Tap
 from torchprof_hooks.capture.tracking.thread_trackers import ThreadTrackers
+from torchprof_hooks.profiles.options import check_whole
 
 if TYPE_CHECKING:
     from torchprof_hooks.capture.tracking.tracker import Tracker
@@ -154,3 +159,30 @@ class Hook:
     # Not made in `__init__`, which subclasses need not call:
     _threads: ThreadTrackers | None = None
     _local: threading.local | None = None
+
+
+class CallSums(ABC):
+    """A hook that adds up numbers of calls: which calls count, and by which name.
+
+    history_size: how many calls `call_history` keeps.
+    """
+
+    #: The name of the hook, and the header of the names in its table.
+    name: str
+    _name_header: str
+    _not_copied: tuple[str, ...] = ("_records",)
+
+    def __init__(self, history_size: int) -> None:
+        self._history_size = check_whole("history_size", history_size, least=0)
+
+    @cached_property
+    def _records(self) -> CallRecords:
+        return CallRecords(self._history_size, self._is_call)
+
+    @abstractmethod
+    def _is_call(self, site: Site) -> bool:
+        """Whether calls at `site` are counted."""
+
+    @abstractmethod
+    def _name(self, tracker: Tracker, site: Site) -> str:
+        """The name of the row that calls at `site` belong to."""

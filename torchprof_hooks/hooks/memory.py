@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import sys
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from functools import cached_property
 from typing import TextIO, TypedDict
 
 import torch
 
 from torchprof_hooks.capture.record.site import Site
-from torchprof_hooks.capture.tracking.call_records import CallRecords, Place
+from torchprof_hooks.capture.tracking.call_records import Place
 from torchprof_hooks.capture.tracking.meters.memory import (
     MemoryMeter,
     memory_counter,
@@ -19,9 +17,9 @@ from torchprof_hooks.capture.tracking.meters.memory import (
 )
 from torchprof_hooks.capture.tracking.meters.meters import meters_of
 from torchprof_hooks.capture.tracking.tracker import Tracker
-from torchprof_hooks.hooks.hook import Hook
+from torchprof_hooks.hooks.hook import CallSums
 from torchprof_hooks.profiles.names import ByteUnit
-from torchprof_hooks.profiles.options import check_file, check_whole, keyword_only
+from torchprof_hooks.profiles.options import check_file, keyword_only
 
 
 class _Required(TypedDict):
@@ -41,32 +39,23 @@ class MemoryHookSummary(_Required, total=False):
     retained_bytes: int
 
 
-class MemoryHook(Hook, ABC):
+class MemoryHook(CallSums):
     """Adds up the memory that calls take, by name.
 
     device: whose memory to measure; see `memory_counter`.
-    history_size: how many calls `call_history` keeps.
     """
-
-    #: The header of the names in a report.
-    _name_header: str
-    _not_copied: tuple[str, ...] = ("_records",)
 
     def __init__(self, device: str | torch.device | None, history_size: int) -> None:
         memory_counter(device)  # for its errors; the device may be initialised later
         self._device = device
-        self._history_size = check_whole("history_size", history_size, least=0)
-
-    @cached_property
-    def _records(self) -> CallRecords:
-        return CallRecords(self._history_size, self._is_counted)
+        super().__init__(history_size)
 
     @property
     def call_history(self) -> list[tuple[str, int, int, int]]:
         """(name, used bytes, acquired bytes, depth) of the newest calls, in the order
         in which they ended. Depth is the number of enclosing calls."""
         return [
-            (self._name(*place), used, acquired, self._depth(place.site))
+            (self._name(*place), used, acquired, len([*self._around(place.site)]))
             for place, (used, acquired, *_) in self._records.newest()
         ]
 
@@ -126,25 +115,25 @@ class MemoryHook(Hook, ABC):
         (meter,) = meters_of(tracker, MemoryMeter)
         self._records.follow(tracker, meter.log)
 
-    # How calls are counted
-
-    @abstractmethod
-    def _is_counted(self, site: Site) -> bool: ...
-
-    @abstractmethod
-    def _name(self, tracker: Tracker, site: Site) -> str: ...
-
     def _places(self) -> Iterator[tuple[Place, MemoryMeter]]:
         for place in self._records.places():
             (meter,) = meters_of(place.tracker, MemoryMeter)
-            if self._is_counted(place.site) and place.site.code < len(meter.log.used):
+            if self._is_call(place.site) and place.site.code < len(meter.log.used):
                 yield place, meter
 
     def _outermost(self) -> Iterator[tuple[Place, MemoryMeter]]:
-        return ((p, meter) for p, meter in self._places() if not self._depth(p.site))
+        return (
+            (place, meter)
+            for place, meter in self._places()
+            if not any(self._around(place.site))
+        )
 
-    def _depth(self, site: Site) -> int:
-        return sum(self._is_counted(outer) for outer in _around(site))
+    def _around(self, site: Site) -> Iterator[Site]:
+        """The sites of the calls around those at `site`, whose bytes they include."""
+        while site.caller is not site:
+            site = site.caller
+            if self._is_call(site):
+                yield site
 
     def _add_up(
         self, summary: dict[str, MemoryHookSummary], place: Place, meter: MemoryMeter
@@ -161,7 +150,7 @@ class MemoryHook(Hook, ABC):
 
     def _take_out_inner(self, summary: dict[str, MemoryHookSummary]) -> None:
         for place, meter in self._places():
-            outer = next(filter(self._is_counted, _around(place.site)), None)
+            outer = next(self._around(place.site), None)
             name = self._name(place.tracker, outer) if outer is not None else ""
             if name in summary:  # else no outer call, or its first one is still open
                 sums = summary[name]
@@ -185,9 +174,3 @@ class MemoryHook(Hook, ABC):
                 f"of {counter.name} (caching allocator), gross: freed bytes count too"
             )
         return f"Memory {kind}."
-
-
-def _around(site: Site) -> Iterator[Site]:
-    while site.caller is not site:
-        site = site.caller
-        yield site

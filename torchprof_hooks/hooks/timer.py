@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import sys
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping
-from functools import cached_property
 from typing import Final, Literal, TextIO, TypedDict
 
 from torchprof_hooks.capture.record.site import Site
-from torchprof_hooks.capture.tracking.call_records import CallRecords
 from torchprof_hooks.capture.tracking.meters.device import DeviceMeter
 from torchprof_hooks.capture.tracking.meters.meters import meters_of
 from torchprof_hooks.capture.tracking.tracker import Tracker
+from torchprof_hooks.hooks.hook import CallSums
 from torchprof_hooks.profiles.names import Phase, TimeUnit
-from torchprof_hooks.profiles.options import check_file, check_whole, keyword_only
+from torchprof_hooks.profiles.options import check_file, keyword_only
 
 
 class _Required(TypedDict):
@@ -44,25 +43,11 @@ _PHASE_FIELDS: Final[dict[Phase, _PhaseField]] = {
 }
 
 
-class CallTimes(ABC):
-    """Sums of the durations of calls, by name.
+class CallTimes(CallSums):
+    """Sums of the durations of calls, by name."""
 
-    history_size: how many calls `call_history` keeps.
-    """
-
-    #: The name of the hook, and the header of the names in its table.
-    name: str
-    _name_header: str
     #: The phases that have times of their own in the summary.
     _phases: tuple[Phase, ...] = ()
-    _not_copied: tuple[str, ...] = ("_records",)
-
-    def __init__(self, history_size: int) -> None:
-        self._history_size = check_whole("history_size", history_size, least=0)
-
-    @cached_property
-    def _records(self) -> CallRecords:
-        return CallRecords(self._history_size, self._is_call)
 
     @property
     def call_history(self) -> list[tuple[str, float]]:
@@ -125,21 +110,18 @@ class CallTimes(ABC):
         report = render_times(self.name, self._name_header, summary, unit, columns)
         print(report, file=file or sys.stdout)
 
-    @abstractmethod
-    def _is_call(self, site: Site) -> bool:
-        """Whether calls at `site` are counted."""
-
-    @abstractmethod
     def _is_nested(self, site: Site) -> bool:
-        """Whether an outer call includes the time of calls at `site`."""
+        """Whether an outer call includes the time of calls at `site`. That of another
+        phase does not: what a backward recomputes is no time of the backward."""
+        while not site.is_entry:
+            site = site.caller
+            if self._is_call(site):
+                return True
+        return False
 
     def _has_name(self, tracker: Tracker, site: Site) -> bool:
         """Whether the summary has a row that the time at `site` belongs to."""
         return self._is_call(site)
-
-    @abstractmethod
-    def _name(self, tracker: Tracker, site: Site) -> str:
-        """The name of the row that the time at `site` belongs to."""
 
     @abstractmethod
     def _columns(self, summary: Mapping[str, TimerSummary]) -> dict[str, str]:

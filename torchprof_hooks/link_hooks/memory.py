@@ -74,7 +74,7 @@ class MemoryProfileHook(MemoryHook, LinkHook):
         self._follow(tracker)
         return tracker
 
-    def _is_counted(self, site: Site) -> bool:
+    def _is_call(self, site: Site) -> bool:
         return site.module is not None and site.phase in MODULE_PHASES
 
     def _name(self, tracker: Tracker, site: Site) -> str:

@@ -71,9 +71,6 @@ class TimerHook(CallTimes, LinkHook):
     def _is_call(self, site: Site) -> bool:
         return site.phase in CALLED_PHASES
 
-    def _is_nested(self, site: Site) -> bool:
-        return site.caller is not None and site.caller.phase in CALLED_PHASES
-
     def _has_name(self, tracker: Tracker, site: Site) -> bool:
         return site.name in tracker.names.infos  # no optimizer, nor a whole pass
 
