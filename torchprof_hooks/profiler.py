@@ -19,8 +19,8 @@ import torch
 from torchprof_hooks.capture.attach.blocks import ExitMethod, heal, held_for
 from torchprof_hooks.capture.tracking.meters.memory import memory_counter
 from torchprof_hooks.hooks.ended_threads import EndedThreads
-from torchprof_hooks.hooks.measuring import Settings, ThreadRounds, rounds_after
-from torchprof_hooks.hooks.rates import NO_RATES, Rates, checked_rates
+from torchprof_hooks.hooks.measuring import Settings, ThreadRounds
+from torchprof_hooks.hooks.rates import Rates, checked_rates
 from torchprof_hooks.hooks.saving import Saving
 from torchprof_hooks.measure.device_clock import (
     DeviceClock,
@@ -52,11 +52,9 @@ class Profiler(Reportable, Exportable):
     each of which it measures separately; `profile` is the sum of everything.
     """
 
-    def __init__(
-        self, settings: Settings, saving: Saving | None = None, rates: Rates = NO_RATES
-    ) -> None:
+    def __init__(self, settings: Settings, saving: Saving, rates: Rates) -> None:
         self._settings = settings
-        self._saving = saving or Saving()
+        self._saving = saving
         self._rates = rates
         self._local = threading.local()
         self._rounds: list[ThreadRounds] = []
@@ -160,9 +158,12 @@ class Profiler(Reportable, Exportable):
 
     def _own_rounds(self) -> ThreadRounds:
         rounds: ThreadRounds | None = getattr(self._local, "rounds", None)
-        if rounds is None or rounds not in self._rounds:
-            rounds = self._local.rounds = rounds_after(rounds, self._settings)
+        if rounds is None:
+            rounds = self._local.rounds = ThreadRounds(self._settings)
             self._local.life = rounds.life_of_thread()
+            self._threads.add(rounds)
+        elif rounds not in self._rounds:  # after `take`
+            rounds.renew()
             self._threads.add(rounds)
         return rounds
 
@@ -226,9 +227,7 @@ def profile(
         >>> with torchprof_hooks.profile() as prof:
         ...     for batch in loader:
         ...         train_step(batch)
-        >>> prof.print_report()
-
-    For the output see `Profiler.report`.
+        >>> prof.print_report()  # for the output see `Profiler.report`
     """
     check_flag("functions", functions)
     check_clock(device_clock)

@@ -15,6 +15,8 @@ from tests.fake_clock import burn
 from torchprof_hooks import Profile
 from torchprof_hooks.capture.tracking.meters import device as device_meter
 from torchprof_hooks.hooks.measuring import Settings
+from torchprof_hooks.hooks.rates import Rates
+from torchprof_hooks.hooks.saving import Saving
 from torchprof_hooks.measure.device_clock import EventClock
 from torchprof_hooks.profiler import Profiler
 
@@ -483,7 +485,7 @@ def test_a_report_beside_an_idle_device_is_that_of_a_build_without() -> None:
     reports = []
     for clock in (EventClock(device, "fake"), None):
         settings = Settings(functions=True, device_clock=clock)
-        with Profiler(settings) as prof:
+        with Profiler(settings, Saving(), Rates()) as prof:
             nn.Sequential(Idle(), Idle())(x).sum().backward()
         text = io.StringIO()
         prof.print_report(file=text)

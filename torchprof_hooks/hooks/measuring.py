@@ -67,10 +67,10 @@ class ThreadRounds:
 
     def enter(self, held: Held | None) -> None:
         self._blocks = self._open_blocks()
-        is_inner = bool(self._blocks)
+        is_outermost = not self._blocks
         block = Block(held, held_weakly(self._close_block))
         self._blocks.append(block)
-        block.begin(_do_nothing if is_inner else self._steps.start)
+        block.begin(self._steps.start if is_outermost else bool)  # which does nothing
 
     def leave(self, by_exception: bool) -> None:
         self._open_blocks()[-1].end(by_exception)
@@ -85,18 +85,6 @@ class ThreadRounds:
 
     def snapshot(self) -> Profile:
         return self._steps.profile()
-
-
-def rounds_after(before: ThreadRounds | None, settings: Settings) -> ThreadRounds:
-    """The rounds of this thread for a new profile: `before`, renewed, if not None."""
-    if before is None:
-        return ThreadRounds(settings)
-    before.renew()
-    return before
-
-
-def _do_nothing() -> None:
-    """An inner block is a part of the outer one."""
 
 
 def _make_steps(settings: Settings) -> EveryStep | SampledSteps:

@@ -4,7 +4,7 @@ items a step has."""
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from torchprof_hooks.profiles.options import MOST_FLOPS, check_positive, check_whole
 
@@ -58,9 +58,6 @@ class Rates(NamedTuple):
         tried: list[Peak | None] = []
         do_aside(lambda: tried.append(_tried_peak(known, dtype)))
         return replace(profile, peak=tried[0]) if tried else profile
-
-
-NO_RATES: Final = Rates()
 
 
 def _tried_peak(known: Peak | None, dtype: str) -> Peak | None:

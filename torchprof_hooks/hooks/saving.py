@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from torchprof_hooks.capture.torch_names.distributed.device_mesh import mesh_coordinates
 from torchprof_hooks.measure.interrupted_exit import interrupted_exit
@@ -20,13 +20,6 @@ from torchprof_hooks.profiles.options import print_to
 if TYPE_CHECKING:
     from torchprof_hooks.profiles.profile import Profile
     from torchprof_hooks.profiles.ranks.provenance import Provenance
-
-
-class HasProfile(Protocol):
-    """A profiler; `profile` is what it has measured so far."""
-
-    @property
-    def profile(self) -> Profile: ...
 
 
 class Saving:
@@ -60,9 +53,9 @@ class Saving:
         """The same profile, with its provenance."""
         return replace(profile, provenance=(self._origin.provenance(has_ended),))
 
-    def entered(self, profiler: HasProfile) -> None:
-        """The profiler measures now. If it is dropped before it has stopped, it is not
-        kept alive, and nothing more is written."""
+    def entered(self, profiler: Any) -> None:
+        """The profiler, which has a `profile`, measures now. If it is dropped before it
+        has stopped, it is not kept alive, and nothing more is written."""
         if self._path:
             find = weakref.ref(profiler)
             self._file.keep_writing(

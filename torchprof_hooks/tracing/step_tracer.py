@@ -54,7 +54,8 @@ class StepTracer:
         try:
             self.writer.directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            self._warn_of_failure(str(error))
+            self.writer.first_failure = str(error)
+            self._warn_of_failures()
 
     def before_step(self) -> None:
         """Begin to record, if it is time."""
@@ -117,11 +118,8 @@ class StepTracer:
             )
 
     def _warn_of_failures(self) -> None:
-        if self.writer.first_failure is not None:
-            self._warn_of_failure(self.writer.first_failure)
-
-    def _warn_of_failure(self, reason: str) -> None:
-        if not self._has_warned_of_failure:
+        reason = self.writer.first_failure
+        if reason is not None and not self._has_warned_of_failure:
             self._has_warned_of_failure = True
             warnings.warn(
                 f"ProfilerHook cannot write to {str(self._directory)!r}: {reason}. "
