@@ -61,16 +61,11 @@ class MemoryHook(CallSums):
 
     def total_used_bytes(self) -> int:
         """Used bytes of all calls. Bytes in nested calls count once."""
-        return sum(
-            int(meter.log.used[place.site.code]) for place, meter in self._outermost()
-        )
+        return sum(int(meter.log.used[code]) for code, meter in self._outermost())
 
     def total_acquired_bytes(self) -> int:
         """Acquired bytes of all calls. Bytes in nested calls count once."""
-        return sum(
-            int(meter.log.acquired[place.site.code])
-            for place, meter in self._outermost()
-        )
+        return sum(int(meter.log.acquired[code]) for code, meter in self._outermost())
 
     def summary(self, *, own: bool = False) -> dict[str, MemoryHookSummary]:
         """Sums by name, in the order in which the first calls ended.
@@ -121,12 +116,11 @@ class MemoryHook(CallSums):
             if self._is_call(place.site) and place.site.code < len(meter.log.used):
                 yield place, meter
 
-    def _outermost(self) -> Iterator[tuple[Place, MemoryMeter]]:
-        return (
-            (place, meter)
-            for place, meter in self._places()
-            if not any(self._around(place.site))
-        )
+    def _outermost(self) -> Iterator[tuple[int, MemoryMeter]]:
+        """Codes of sites whose calls are inside of no other."""
+        for place, meter in self._places():
+            if not any(self._around(place.site)):
+                yield place.site.code, meter
 
     def _around(self, site: Site) -> Iterator[Site]:
         """The sites of the calls around those at `site`, whose bytes they include."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import torch
 
 from torchprof_hooks.capture.record.site import Site
-from torchprof_hooks.capture.tracking.call_records import Place
 from torchprof_hooks.capture.tracking.make_tracker import make_tracker
-from torchprof_hooks.capture.tracking.meters.memory import MemoryMeter
 from torchprof_hooks.capture.tracking.tracker import Tracker
 from torchprof_hooks.hooks.memory import MemoryHook, MemoryHookSummary
 from torchprof_hooks.link_hook import LinkHook
@@ -90,18 +90,12 @@ class MemoryProfileHook(MemoryHook, LinkHook):
                 `retained_bytes` are always those of the whole call.
         """
         summary = super().summary(own=own)
-        calls = dict.fromkeys(summary, 0)
-        for sums in summary.values():
-            sums["retained_bytes"] = 0
+        calls, retained = Counter[str](), Counter[str]()
         for place, meter in self._places():
             if place.site.phase == "forward":
-                name = self._name(*place)
-                calls[name] += int(place.tracker.log.calls[place.site.code])
-                summary[name]["retained_bytes"] += _retained_bytes(place, meter)
+                name, code = self._name(*place), place.site.code
+                calls[name] += int(place.tracker.log.calls[code])
+                retained[name] += int(meter.log.retained[code])
         for name, sums in summary.items():
-            sums["retained_bytes"] //= max(calls[name], 1)
+            sums["retained_bytes"] = retained[name] // max(calls[name], 1)
         return summary
-
-
-def _retained_bytes(place: Place, meter: MemoryMeter) -> int:
-    return int(meter.log.retained[place.site.code])
