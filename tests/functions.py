@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import torch
 from torch.overrides import TorchFunctionMode
 
 from torchprof_hooks import FunctionCall, FunctionHook
-from torchprof_hooks.capture.functions.call_description import CallDescription
+from torchprof_hooks.capture.functions.call_description import (
+    CallDescription,
+    describe_call,
+)
 from torchprof_hooks.capture.functions.flop_count import run_call
-from torchprof_hooks.capture.functions.flop_shapes import flops_by_shapes
-from torchprof_hooks.capture.functions.products import Flops
+from torchprof_hooks.capture.functions.products import Flops, flops_by_shapes
 
 Tensors = tuple[torch.Tensor | None, ...]
 Shapes = list[tuple[int, ...] | None]
@@ -194,6 +198,16 @@ def raises(error: type[BaseException]) -> Any:
         raise error("planned")
 
     return fail
+
+
+def describe(function: Any, *args: Any, **kwargs: Any) -> CallDescription | None:
+    """What is kept of a call that is made now; some of the tests' calls fail."""
+    described = describe_call(function, args, kwargs)
+    with suppress(Exception), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        outputs = function(*args, **kwargs)
+        return described and described.returned(outputs)
+    return described
 
 
 def count_flops(call: CallDescription) -> Flops:

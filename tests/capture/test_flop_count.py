@@ -20,7 +20,7 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
 import torchprof_hooks
-from tests.functions import Watching, count_flops, x
+from tests.functions import Watching, count_flops, describe, x
 from torchprof_hooks import Profile
 from torchprof_hooks.capture.functions.call_description import describe_call
 from torchprof_hooks.capture.functions.flop_count import (
@@ -41,7 +41,7 @@ B, H, L, S, D = 2, 4, 6, 7, 8
 
 def counted(function: Any, *args: Any, **kwargs: Any) -> tuple[int, int]:
     """Forward and backward operations of one call, as described and run again."""
-    described = describe_call(function, args, kwargs)
+    described = describe(function, *args, **kwargs)
     if described is None:
         return 0, 0
     flops = count_flops(described)

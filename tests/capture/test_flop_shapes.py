@@ -12,11 +12,10 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from tests.functions import x
+from tests.functions import describe, x
 from tests.programs import TORCH, python
-from torchprof_hooks.capture.functions.call_description import describe_call
 from torchprof_hooks.capture.functions.flop_count import run_call
-from torchprof_hooks.capture.functions.flop_shapes import flops_by_shapes
+from torchprof_hooks.capture.functions.products import flops_by_shapes
 
 Call = tuple[Any, tuple[Any, ...], dict[str, Any]]
 
@@ -107,7 +106,7 @@ def name_of(call: object) -> str:
 
 @pytest.mark.parametrize("call", CALLS, ids=name_of)
 def test_shapes_tell_what_running_it_tells(call: Call) -> None:
-    described = describe_call(*call)
+    described = describe(call[0], *call[1], **call[2])
     assert described is not None
     by_shapes = flops_by_shapes(described)
     assert by_shapes is not None
@@ -147,7 +146,7 @@ def test_groups_of_a_convolution_share_no_products(
     function, value, weight, options = call
     make_value, make_weight = ((const, const), (const, x), (x, x))[gradients]
     tensors = make_value(*value), make_weight(*weight)
-    described = describe_call(function, tensors, options)
+    described = describe(function, *tensors, **options)
     assert described is not None
     by_shapes = flops_by_shapes(described)
     assert by_shapes is not None
@@ -160,7 +159,7 @@ def test_torchs_counter_differs_for_groups_alone(groups: int) -> None:
     """It has `groups` times too many for the weight's gradient, as long as torch does
     not mend its formula."""
     value, weight = const(2, 6, 9, 8), x(4, 6 // groups, 3, 2)
-    described = describe_call(torch.conv2d, (value, weight), {"groups": groups})
+    described = describe(torch.conv2d, value, weight, groups=groups)
     assert described is not None
     output = torch.conv2d(value, weight, groups=groups).sum()
     with FlopCounterMode(display=False) as reference:
@@ -183,7 +182,7 @@ def test_products_of_random_shapes() -> None:
             (torch.matmul, (left, right)),
             (F.linear, (left, right.new_ones(n, k))),
         ):
-            described = describe_call(function, args, {})
+            described = describe(function, *args)
             assert described is not None
             found = flops_by_shapes(described)
             assert found is not None
@@ -209,7 +208,7 @@ def test_products_of_random_shapes() -> None:
     ids=name_of,
 )
 def test_of_other_calls_shapes_tell_nothing(call: Call) -> None:
-    described = describe_call(*call)
+    described = describe(call[0], *call[1], **call[2])
     assert described is not None
     assert flops_by_shapes(described) is None
 
@@ -261,7 +260,7 @@ NONE: Final[Sequence[tuple[Callable[..., Any], tuple[Any, ...]]]] = [
 def test_functions_without_products_have_none(
     function: Callable[..., Any], args: tuple[Any, ...]
 ) -> None:
-    described = describe_call(function, args, {})
+    described = describe(function, *args)
     assert described is not None
     assert flops_by_shapes(described) == (0, 0, 0)
     with FlopCounterMode(display=False) as reference:
@@ -274,14 +273,13 @@ def test_functions_without_products_have_none(
 FIRST: Final = """
 import sys, torch
 import torch.nn.functional as F
-from torchprof_hooks.capture.functions.call_description import describe_call
-from tests.functions import count_flops
+from tests.functions import count_flops, describe
 before = set(sys.modules)
 import torch.utils.flop_counter  # torch's own counter loads Triton, where that is
 counter = set(sys.modules)
 x, w = torch.ones(2, 4, requires_grad=True), torch.ones(4, 4, requires_grad=True)
 for function, other in ((F.linear, w), (torch.matmul, w), (torch.add, x)):
-    count_flops(describe_call(function, (x, other), {}))
+    count_flops(describe(function, x, other))
 loaded = set(sys.modules) - before
 print("torch._dynamo" in loaded, "sympy" in loaded, len(loaded - counter) < 10)
 """

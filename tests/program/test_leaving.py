@@ -14,8 +14,7 @@ from tests.programs import TORCH, profiled, written
 from torchprof_hooks.capture.functions import flop_count
 from torchprof_hooks.capture.functions.call_description import CallDescription
 from torchprof_hooks.capture.functions.flop_count import FlopCount
-from torchprof_hooks.capture.functions.flop_shapes import flops_by_shapes
-from torchprof_hooks.capture.functions.products import Flops
+from torchprof_hooks.capture.functions.products import Flops, flops_by_shapes
 from torchprof_hooks.capture.overhead import calibration
 from torchprof_hooks.profiles import rows
 from torchprof_hooks.profiles.cells import Cells, Infos

@@ -4,6 +4,7 @@ nobody is told of. These are methods of `Cursor`."""
 from __future__ import annotations
 
 from _thread import get_ident
+from functools import partial
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,6 +17,7 @@ from torchprof_hooks.capture.torch_names.functions import shapes_of
 
 if TYPE_CHECKING:
     from torchprof_hooks.capture.core.python import Cursor
+    from torchprof_hooks.capture.functions.function_sites import FunctionSites
     from torchprof_hooks.capture.record.site import Site
 
 #: Numbers of one owned interval: code of the site, low, high (exclusive).
@@ -182,7 +184,9 @@ def measured(  # noqa: PLR0917
         try:
             site = site.by_shapes[shapes]
         except KeyError:
-            site = self.functions.sites.shaped(site, function, args, kwargs)
+            sites = self.functions.sites
+            site = sites.shaped(site, function, args, kwargs)
+            function = partial(_call_first, sites, site, function)
     if self.watches and site.is_entry:
         self.look_for_devices()
     try:
@@ -196,6 +200,15 @@ def measured(  # noqa: PLR0917
     except BaseException as error:
         self.functions.aborted(self, site, error)
         raise
+    return outputs
+
+
+def _call_first(
+    sites: FunctionSites, site: Site, function: Any, *args: Any, **kwargs: Any
+) -> Any:
+    """Make the first call at a site, and show what it returns."""
+    outputs = function(*args, **kwargs)
+    sites.returned(site, outputs)
     return outputs
 
 

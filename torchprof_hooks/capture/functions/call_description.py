@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 import torch
 
 from torchprof_hooks.capture.record.function_names import is_function_of_torch
+from torchprof_hooks.capture.torch_names.functions import tensors_in
 from torchprof_hooks.capture.torch_names.inputs import (
     TensorKind,
     autocast_type,
@@ -33,6 +34,8 @@ class CallDescription(NamedTuple):
 
     autocast: the data type to which autocast converts inputs of products, None if off.
     again_bytes: bytes of tensors that are given once more, as in ``x * x``.
+    outputs: the tensors that it returned; None until it has, or if one of them is more
+        than a dense array.
     """
 
     function: Callable[..., Any]
@@ -40,6 +43,7 @@ class CallDescription(NamedTuple):
     kwargs: tuple[tuple[str, object], ...]
     autocast: torch.dtype | None = None
     again_bytes: int = 0
+    outputs: tuple[TensorKind, ...] | None = None
 
     @property
     def autocast_name(self) -> str:
@@ -57,6 +61,12 @@ class CallDescription(NamedTuple):
             elif isinstance(value, Items):
                 left[:0] = value.values
         return found
+
+    def returned(self, outputs: object) -> CallDescription:
+        """This call when it has returned `outputs`."""
+        kinds = tuple(map(tensor_kind, tensors_in((outputs,))))
+        known = tuple(kind for kind in kinds if kind is not None)
+        return self._replace(outputs=known) if len(known) == len(kinds) else self
 
 
 def describe_call(

@@ -14,9 +14,8 @@ import torch
 
 from torchprof_hooks.capture.functions.aside import do_aside
 from torchprof_hooks.capture.functions.call_description import CallDescription, Items
-from torchprof_hooks.capture.functions.flop_shapes import NOTHING, flops_by_shapes
-from torchprof_hooks.capture.functions.products import Flops
-from torchprof_hooks.capture.functions.traffic_shapes import traffic_by_shapes
+from torchprof_hooks.capture.functions.products import NOTHING, Flops, flops_by_shapes
+from torchprof_hooks.capture.functions.traffic import traffic_by_shapes
 from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.torch_names.functions import tensors_in
 from torchprof_hooks.capture.torch_names.inputs import TensorKind

@@ -116,6 +116,13 @@ class FunctionSites:
             self._tree.placed(site.caller, began_ns)
         return shaped
 
+    def returned(self, site: Site, outputs: object) -> None:
+        """The first call at a site from `shaped` returns this."""
+        if site.described is not None and site.described.outputs is None:
+            began_ns = perf_counter_ns()
+            site.described = site.described.returned(outputs)
+            self._tree.placed(site, began_ns)
+
     def hidden(self, site: Site) -> Site:
         """A site next to `site` for calls that are left to a hook of their own: their
         nodes are known, but nobody is told of them."""

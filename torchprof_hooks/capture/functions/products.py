@@ -1,17 +1,22 @@
-"""The products that models are made of: what comes out of them, and how many
-floating-point operations they take, from the shapes of their inputs alone. The formulas
-are torch's own, but for the backward of convolutions."""
+"""The products that models are made of: how many floating-point operations they take,
+and what their gradients are computed with, by the shapes of tensors alone. The formulas
+are torch's own, but for the backward of convolutions.
+
+Running a function on tensors without elements tells the same (see `flop_count`), but
+the first of these runs makes torch load its compiler, and a recurrent network is run
+step by step.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from itertools import zip_longest
 from math import prod
+from types import BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType
 from typing import Any, Final, NamedTuple
 
 from torchprof_hooks.capture.functions.call_description import CallDescription, Items
 from torchprof_hooks.capture.torch_names.inputs import TensorKind
-from torchprof_hooks.capture.torch_names.torch_utils import formula_of
+from torchprof_hooks.capture.torch_names.torch_utils import formula_of, is_pointwise
 
 Shape = tuple[int, ...]
 
@@ -30,22 +35,20 @@ class Flops(NamedTuple):
 class Product(NamedTuple):
     """What shapes tell of one call.
 
-    outputs: shapes of what comes out.
     used: those of the inputs that the wanted gradients are computed with; None if
         shapes do not tell.
     flops: None if shapes do not tell: then the call has to be run.
     """
 
-    outputs: tuple[Shape, ...]
     used: tuple[TensorKind, ...] | None
     flops: Flops | None
 
 
 #: Arguments by name.
 Bound = Mapping[str, Any]
-#: Returns what is known of a call; raises ValueError, or something else, if the call is
-#: made in a way that is not expected here.
-Rule = Callable[[Bound], Product]
+#: Returns what is known of a call, given the shape of what it returned; raises
+#: ValueError, or something else, if it is made in a way that is not expected here.
+Rule = Callable[[Bound, Shape], Product]
 
 
 def bind(call: CallDescription, names: str) -> Bound:
@@ -69,44 +72,32 @@ def _of_matrices(
     return Flops(one, one * (left.needs_grad + right.needs_grad))
 
 
-def _of_two(
-    left: TensorKind, right: TensorKind, output: Shape, flops: Flops | None
-) -> Product:
+def _of_two(left: TensorKind, right: TensorKind, flops: Flops | None) -> Product:
     """The gradient of each factor is computed with the other one."""
     pairs = (left, right), (right, left)
     used = tuple(factor for factor, other in pairs if other.needs_grad)
-    return Product((output,), used, flops)
+    return Product(used, flops)
 
 
-def _linear(bound: Bound) -> Product:
+def _linear(bound: Bound, output: Shape) -> Product:
     value, weight = bound["input"], bound["weight"]
-    *rows, k = value.shape
-    if k != weight.shape[-1]:
-        raise ValueError
     flops = None
-    if rows and len(weight.shape) == 2:
-        flops = _of_matrices(value, weight, 1, (prod(rows), k, weight.shape[0]))
-    return _of_two(value, weight, (*rows, *weight.shape[:-1]), flops)
+    if len(value.shape) > 1 and len(weight.shape) == 2:
+        n, k = weight.shape
+        flops = _of_matrices(value, weight, 1, (prod(output[:-1]), k, n))
+    return _of_two(value, weight, flops)
 
 
-def _matmul(bound: Bound) -> Product:
+def _matmul(bound: Bound, output: Shape) -> Product:
     left, right = bound["left"], bound["right"]
-    if min(len(left.shape), len(right.shape)) < 2 or left.shape[-1] != right.shape[-2]:
+    if min(len(left.shape), len(right.shape)) < 2:
         raise ValueError
-    (m, k), n = left.shape[-2:], right.shape[-1]
-    batch = broadcast(left.shape[:-2], right.shape[:-2])
-    flops = _of_matrices(left, right, prod(batch), (m, k, n))
-    return _of_two(left, right, (*batch, m, n), flops)
+    *batch, m, n = output
+    flops = _of_matrices(left, right, prod(batch), (m, left.shape[-1], n))
+    return _of_two(left, right, flops)
 
 
-def broadcast(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[int, ...]:
-    """The broadcast of two shapes. ``torch.broadcast_shapes`` would load the
-    compiler."""
-    pairs = zip_longest(reversed(left), reversed(right), fillvalue=1)
-    return tuple(b if a == 1 else a for a, b in pairs)[::-1]
-
-
-def _attention(bound: Bound) -> Product:
+def _attention(bound: Bound, output: Shape) -> Product:
     query, key, value = (bound[name] for name in ("query", "key", "value"))
     mask = bound.get("attn_mask")
     masks = (mask,) if isinstance(mask, TensorKind) else ()
@@ -124,7 +115,7 @@ def _attention(bound: Bound) -> Product:
         flops = Flops(scores.forward + sums.forward, scores.backward + sums.backward)
     # All gradients need the scores, which are made of query, key and mask.
     used = (query, key, *([value] if both.needs_grad else []), *masks)
-    return Product(((*query.shape[:-1], value.shape[-1]),), used, flops)
+    return Product(used, flops)
 
 
 _CONVOLUTION: Final = "input weight bias stride padding dilation groups"
@@ -132,20 +123,14 @@ _TRANSPOSED: Final = "input weight bias stride padding output_padding groups dil
 
 
 def _convolution(transposed: bool) -> Rule:
-    def rule(bound: Bound) -> Product:
+    def rule(bound: Bound, output: Shape) -> Product:
         value, weight = bound["input"], bound["weight"]
-        spatial = len(weight.shape) - 2
-        batch = value.shape[: -spatial - 1]  # (): one example
-        groups = bound.get("groups", 1)
-        channels = weight.shape[1] * groups if transposed else weight.shape[0]
-        sizes = _output_sizes(
-            bound, value.shape[-spatial:], weight.shape[2:], transposed
-        )
-        output = (*batch, channels, *sizes)
+        is_one = len(value.shape) < len(weight.shape)  # no batch of examples
         x_shape, out_shape = (
-            shape if batch else (1, *shape) for shape in (value.shape, output)
+            (1, *shape) if is_one else shape for shape in (value.shape, output)
         )
         same = (None, 1, 0, 1, transposed)  # bias, stride, ...: not in the formula
+        groups = bound.get("groups", 1)
         forward: int = formula_of("convolution")(
             x_shape, weight.shape, *same, 0, groups, out_val=out_shape
         )
@@ -153,42 +138,9 @@ def _convolution(transposed: bool) -> Rule:
         backward = formula_of("convolution_backward")(
             out_shape, x_shape, weight.shape, *same, 0, groups, needed
         )
-        return _of_two(value, weight, output, Flops(forward, backward))
+        return _of_two(value, weight, Flops(forward, backward))
 
     return rule
-
-
-def _output_sizes(
-    bound: Bound, sizes: tuple[int, ...], kernel: tuple[int, ...], transposed: bool
-) -> tuple[int, ...]:
-    """Spatial sizes of the output of a convolution, from those of its input."""
-    if bound.get("padding") == "same":
-        return sizes
-    padding = 0 if bound.get("padding") == "valid" else bound.get("padding", 0)
-    every = zip(
-        sizes,
-        kernel,
-        _each(bound.get("stride", 1), len(sizes)),
-        _each(padding, len(sizes)),
-        _each(bound.get("dilation", 1), len(sizes)),
-        _each(bound.get("output_padding", 0), len(sizes)),
-        strict=True,
-    )
-    if transposed:
-        return tuple(
-            (n - 1) * step - 2 * pad + reach * (k - 1) + more + 1
-            for n, k, step, pad, reach, more in every
-        )
-    return tuple(
-        (n + 2 * pad - reach * (k - 1) - 1) // step + 1
-        for n, k, step, pad, reach, _ in every
-    )
-
-
-def _each(value: Any, dimensions: int) -> tuple[int, ...]:
-    """One number for each dimension; `value` may be a single one for all."""
-    values = value.values if isinstance(value, Items) else (value,)
-    return tuple(values) * (dimensions if len(values) == 1 else 1)
 
 
 _RECURRENT: Final = (
@@ -196,21 +148,18 @@ _RECURRENT: Final = (
 )
 
 
-def _recurrent(bound: Bound) -> Product:
-    value, hidden = bound["input"], bound["hx"]
-    states: Any = hidden.values if isinstance(hidden, Items) else (hidden,)
-    if len(value.shape) != 3:
-        raise ValueError
-    width = states[0].shape[-1] * (2 if bound["bidirectional"] else 1)
-    outputs = ((*value.shape[:2], width), *(state.shape for state in states))
-    return Product(outputs, None, _flops_of_steps(bound, states[0]))
+def _recurrent(bound: Bound, output: Shape) -> Product:
+    return Product(None, _flops_of_steps(bound))
 
 
-def _flops_of_steps(bound: Bound, first: TensorKind) -> Flops | None:
+def _flops_of_steps(bound: Bound) -> Flops | None:
     """Operations of a recurrent layer as if each step was computed by itself, which is
     how the layer is defined. Steps of a sequence differ in nothing but the first one's
     hidden values, which may need no gradient."""
-    value = bound["input"]
+    value, hidden = bound["input"], bound["hx"]
+    first: Any = hidden.values[0] if isinstance(hidden, Items) else hidden
+    if len(value.shape) != 3:
+        raise ValueError
     per_layer = (4 if bound["has_biases"] else 2) * (2 if bound["bidirectional"] else 1)
     parameters = bound["params"].values
     matrices = [kind for kind in parameters if len(kind.shape) == 2]
@@ -262,3 +211,65 @@ RULES: Final[Mapping[str, tuple[str, Rule]]] = {
     ),
     **dict.fromkeys(("lstm", "gru", "rnn_tanh", "rnn_relu"), (_RECURRENT, _recurrent)),
 }
+
+
+NOTHING: Final = Flops()
+
+#: How many tensors of floating-point numbers a product has, at least.
+_FEWEST_FACTORS: Final = 2
+
+COMPILED: Final = (BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType)
+
+
+def flops_by_shapes(call: CallDescription) -> Flops | None:
+    """What `call` takes, and its backward; None if that cannot be told without running
+    it."""
+    written = getattr(call.function, "__name__", "")
+    name = written.strip("_")
+    is_without = name in _WITHOUT_PRODUCTS or name.startswith(("foreach_", "fused_"))
+    if is_without or not _can_multiply(call):
+        return NOTHING
+    if type(call.function) not in COMPILED:
+        return None  # in Python: not the operator of this name
+    if is_pointwise(name):
+        return NOTHING
+    if name == "matmul":
+        written = name  # the operator @
+    if written not in RULES:
+        return None  # for sums in place, torch has no formula
+    product = product_of(call, written)
+    return None if product is None else product.flops
+
+
+def product_of(call: CallDescription, name: str) -> Product | None:
+    """What is known of `call`, by the rule of this name; None if it is made in a way
+    that is not expected here."""
+    names, rule = RULES[name]
+    try:
+        [output, *_] = call.outputs or ()
+        return rule(bind(call, names), output.shape)
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+        return None
+
+
+def _can_multiply(call: CallDescription) -> bool:
+    """Whether there are two tensors of floating-point numbers to multiply."""
+    types = [kind.dtype for kind in call.tensors()]
+    factors = sum(dtype.is_floating_point or dtype.is_complex for dtype in types)
+    return factors >= _FEWEST_FACTORS
+
+
+#: Functions of several tensors that do nothing with a formula, also in their backward.
+_WITHOUT_PRODUCTS: Final = frozenset({
+    "batch_norm", "group_norm", "instance_norm", "layer_norm", "native_layer_norm",
+    "rms_norm", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss",
+    "binary_cross_entropy", "binary_cross_entropy_with_logits", "cross_entropy",
+    "nll_loss", "kl_div", "poisson_nll_loss", "cosine_embedding_loss",
+    "triplet_margin_loss", "margin_ranking_loss", "soft_margin_loss",
+    "pairwise_distance", "cosine_similarity", "prelu", "cat", "concat", "stack",
+    "hstack", "vstack", "block_diag", "broadcast_tensors", "getitem", "setitem",
+    "gather", "scatter", "scatter_add", "index_add", "index_copy", "index_put",
+    "index_select", "masked_fill", "masked_scatter", "take_along_dim", "where",
+    "iadd", "isub", "imul", "itruediv", "rsub", "rdiv", "copy", "clone", "detach",
+    "expand_as", "reshape_as", "view_as", "type_as", "allclose", "equal", "isclose",
+})  # fmt: skip

@@ -9,7 +9,9 @@ namespace {
 
 // The node, next to `node`, of calls with inputs of these shapes; `node` itself if shapes are
 // not told apart. A new reference, or null for an exception.
-PyObject* shaped(PyObject* self, Node* node, PyObject* function, PyObject* args, PyObject* kwargs) {
+// is_new: set to whether no call with such inputs was known.
+PyObject* shaped(PyObject* self, Node* node, PyObject* function, PyObject* args, PyObject* kwargs,
+                 bool& is_new) {
   Cursor* cursor = Cursor::of(self);
   if (!cursor->by_shapes || node->is_hidden) return Py_NewRef(node);
   Owned shapes(shapes::usual(args, kwargs));
@@ -21,7 +23,14 @@ PyObject* shaped(PyObject* self, Node* node, PyObject* function, PyObject* args,
   Owned keywords(kwargs ? Py_NewRef(kwargs) : PyDict_New());
   Owned sites(PyObject_GetAttr(cursor->functions, names.sites));
   if (!keywords || !sites) return nullptr;
+  is_new = true;
   return call_method(sites.get(), names.shaped, node, function, args, keywords.get());
+}
+
+// Tells what the first call at a node from `shaped` has returned. False: an exception.
+bool tell_outputs(PyObject* self, Node* node, PyObject* outputs) {
+  Owned sites(PyObject_GetAttr(Cursor::of(self)->functions, names.sites));
+  return sites && is_done(call_method(sites.get(), names.returned, node, outputs));
 }
 
 // Closes the call of a function that has returned. False: an exception.
@@ -55,14 +64,17 @@ void function_raised(PyObject* self, Node* node) {
 // kwargs: or null. low: number of the first autograd node of the call, or -1.
 PyObject* measure(PyObject* self, Node* found, PyObject* function, PyObject* args, PyObject* kwargs,
                   int64_t low) {
-  Owned place(shaped(self, found, function, args, kwargs));
+  bool is_new = false;
+  Owned place(shaped(self, found, function, args, kwargs, is_new));
   if (!place) return nullptr;
   Node* node = Node::of(place.get());
   if (node->is_entry && !look_for_devices(self)) return nullptr;
   PyObject* outputs = nullptr;
   if (open_node(self, node, low < 0 ? next_number() : low))
     outputs = PyObject_Call(function, args, kwargs);
-  if (outputs != nullptr && function_returned(self, node, clock_ns(), outputs)) return outputs;
+  if (outputs != nullptr && (!is_new || tell_outputs(self, node, outputs)) &&
+      function_returned(self, node, clock_ns(), outputs))
+    return outputs;
   function_raised(self, node);
   Py_XDECREF(outputs);
   return nullptr;

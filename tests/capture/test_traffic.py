@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import pytest
@@ -12,11 +13,10 @@ from torch import nn
 from torch.utils import _pytree
 
 import torchprof_hooks
-from tests.functions import x
-from torchprof_hooks.capture.functions.call_description import describe_call
-from torchprof_hooks.capture.functions.traffic_rules import Moved
-from torchprof_hooks.capture.functions.traffic_shapes import (
+from tests.functions import describe, x
+from torchprof_hooks.capture.functions.traffic import (
     CallTraffic,
+    Moved,
     traffic_by_shapes,
 )
 from torchprof_hooks.profiles.operations.traffic import Traffic
@@ -26,7 +26,7 @@ T = torch.Tensor
 
 
 def traffic(function: Any, *args: Any, **kwargs: Any) -> CallTraffic:
-    described = describe_call(function, args, kwargs)
+    described = describe(function, *args, **kwargs)
     assert described is not None
     return traffic_by_shapes(described)
 
@@ -143,13 +143,9 @@ def test_dropout_that_is_off_moves_nothing() -> None:
         (T.reshape, (x(3, 4), 12), {}),  # copies, or does not
         (T.contiguous, (x(3, 4),), {}),
         (T.to, (x(3, 4), torch.float64), {}),
-        (F.softmax, (x(3, 4), -1, 3, torch.float64), {}),
         (torch.add, (x(3, 4), x(3, 4)), {"out": const(3, 4)}),
         (torch.topk, (x(3, 4), 2), {}),
-        (F.mse_loss, (x(3, 4), x(3, 4)), {"reduction": "none"}),
         (T.__getitem__, (x(3, 4), whole(2)), {}),
-        (torch.div, (whole(3), whole(3)), {}),
-        (torch.matmul, (whole(3, 3), whole(3, 3)), {}),
     ],
 )
 def test_unknown(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -193,6 +189,10 @@ CALLS: Final[Sequence[Call]] = [
     (torch.exp, (x(3, 4),), {}),
     (torch.cat, ([x(3, 4), x(2, 4)],), {"dim": 0}),
     (torch.stack, ([x(3, 4), x(3, 4)],), {}),
+    (torch.div, (whole(3), whole(3)), {}),
+    (torch.matmul, (whole(3, 3), whole(3, 3)), {}),
+    (F.softmax, (x(3, 4), -1, 3, torch.float64), {}),
+    (F.mse_loss, (x(3, 4), x(3, 4)), {"reduction": "none"}),
     (T.mean, (x(3, 4, 5), 1), {}),
     (T.mean, (x(3, 4, 5), (0, -1), True), {}),
     (torch.sum, (x(3, 4),), {}),
@@ -254,3 +254,18 @@ def test_in_a_profile() -> None:
     assert relu["backward"].traffic == Traffic()
     (row, *_) = [row for row in profile.rows() if row.name == "Sequential.0"]
     assert row.phases["forward"].traffic == Traffic()  # modules have none
+
+
+def test_of_calls_of_which_the_first_one_failed() -> None:
+    """What they return was not seen."""
+    model = nn.Linear(5, 4)
+    with torchprof_hooks.profile(functions=True) as prof:
+        for wrong in (True, False, False):
+            model.half() if wrong else model.float()
+            with suppress(RuntimeError):
+                model(const(6, 5))
+
+    rows = {row.class_name: row for row in prof.profile.rows(by="function")}
+    linear = rows["linear"]
+    assert linear.phases["forward"].traffic == Traffic()
+    assert linear.phases["forward"].flops == 3 * 2 * 6 * 5 * 4
