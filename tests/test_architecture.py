@@ -107,6 +107,8 @@ SINGLETONS = {
 #: Private names of Python's own libraries that are used outside of torch_names/.
 FOREIGN_NAMES = {
     "argparse._SubParsersAction",
+    "current_autograd_node()._sequence_nr",  # inlined: at each boundary of a pass
+    "node._sequence_nr",  # inlined: the hot loop of a pass
     "self._lock._is_owned",
     "sys._current_frames",
     "sys._getframe",

@@ -18,42 +18,17 @@ from torchprof_hooks.capture.torch_names.place import Place
 NO_SEQUENCE_NUMBER = 2**64 - 1
 
 
-def _missing_sequence_number() -> int:
-    """Without the thread's counter every module call owns an empty interval of nodes:
-    all backward time is then reported as unattributed."""
-    return 0
-
-
 #: Sequence number that this thread's next autograd node will get.
 next_sequence_number: Callable[[], int] = getattr(
-    torch._C._autograd, "_get_sequence_nr", _missing_sequence_number
+    torch._C._autograd, "_get_sequence_nr", lambda: 0
 )
-
-
-class _UnknownNode:
-    """Stands in for the running node where torch does not tell which one runs. A hook
-    on a node then finds no owner, and backward time stays outside modules."""
-
-    @staticmethod
-    def _sequence_nr() -> int:
-        return NO_SEQUENCE_NUMBER
-
-
 #: The autograd node whose hook is running.
 current_autograd_node: Callable[[], Any] = getattr(
-    torch._C, "_current_autograd_node", _UnknownNode
+    torch._C, "_current_autograd_node", lambda: None
 )
-
-
-def _missing_graph_task() -> int:
-    """Without graph task ids, modules recomputed in a device's backward thread are not
-    recognised as ours; they are then simply not measured."""
-    return -1
-
-
 #: Number of the backward pass that this thread is working for, -1 outside of one.
 current_graph_task: Callable[[], int] = getattr(
-    torch._C, "_current_graph_task_id", _missing_graph_task
+    torch._C, "_current_graph_task_id", lambda: -1
 )
 
 
@@ -105,8 +80,7 @@ class NodeHookCarrier(NodePreHook):
     ``Node.register_prehook`` makes a new ordered dict and a handle for each node, which
     costs ten times as much as all the rest. Tensor hooks go another way: a node is
     given the hook *dict* of a tensor. Nodes that share the dict share its callbacks,
-    and emptying the dict silences all of them at once. Where nodes cannot be given such
-    a dict, the public ``register_prehook`` does the same work.
+    and emptying the dict silences all of them at once.
     """
 
     __slots__ = ("_carrier",)
@@ -122,15 +96,7 @@ class NodeHookCarrier(NodePreHook):
         """Have the callbacks called, with a gradient, before each node."""
         carrier = self._carrier
         for node in nodes:
-            try:
-                node._register_hook_dict(carrier)
-            except AttributeError:
-                node.register_prehook(self._call)
-
-
-def _missing_end(callback: Callable[[], None]) -> None:
-    """Without callbacks at the end of a pass, what comes after its last node counts for
-    the owner of that node."""
+            node._register_hook_dict(carrier)
 
 
 #: Have a callback called when the engine has run the last node of the pass that this
@@ -138,7 +104,7 @@ def _missing_end(callback: Callable[[], None]) -> None:
 at_end_of_nodes: Callable[[Callable[[], None]], None] = getattr(
     getattr(autograd.Variable, "_execution_engine", None),
     "queue_callback",
-    _missing_end,
+    lambda callback: None,
 )
 
 

@@ -27,40 +27,31 @@ def push_function_mode(mode: TorchFunctionMode) -> None:
 
     `mode` goes below the others: when one of the program's modes ends, it pops the
     topmost, which must be itself. Only the mode of ``set_default_device`` stays at the
-    very bottom, where torch looks for it. Where torch hides its stack of modes, `mode`
-    goes on top.
+    very bottom, where torch looks for it.
     """
+    above: list[TorchFunctionMode] = []
     try:
-        above: list[TorchFunctionMode] = []
-        try:
-            while torch._C._len_torch_function_stack():
-                other = torch._C._pop_torch_function_stack()
-                above.append(other)
-                if _is_default_device(other):
-                    torch._C._push_on_torch_function_stack(above.pop())
-                    break
-        finally:  # also when an interrupt comes in between
-            for pushed in (mode, *reversed(above)):
-                torch._C._push_on_torch_function_stack(pushed)
-    except AttributeError:
-        mode.__enter__()  # type: ignore[no-untyped-call]
+        while torch._C._len_torch_function_stack():
+            other = torch._C._pop_torch_function_stack()
+            above.append(other)
+            if _is_default_device(other):
+                torch._C._push_on_torch_function_stack(above.pop())
+                break
+    finally:  # also when an interrupt comes in between
+        for pushed in (mode, *reversed(above)):
+            torch._C._push_on_torch_function_stack(pushed)
 
 
 def remove_function_mode(mode: TorchFunctionMode) -> None:
-    """Undo `push_function_mode`, also when other modes have been pushed on top since.
-    Where torch hides its stack of modes, the topmost is taken off: ours, if everybody
-    uses `with`."""
+    """Undo `push_function_mode`, even if other modes were pushed on top since."""
+    kept: list[TorchFunctionMode] = []
     try:
-        kept: list[TorchFunctionMode] = []
-        try:
-            for _ in function_modes():
-                kept.append(torch._C._pop_torch_function_stack())
-        finally:  # also when an interrupt comes in between
-            for other in reversed(kept):
-                if other is not mode:
-                    torch._C._push_on_torch_function_stack(other)
-    except AttributeError:
-        mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+        for _ in function_modes():
+            kept.append(torch._C._pop_torch_function_stack())
+    finally:  # also when an interrupt comes in between
+        for other in reversed(kept):
+            if other is not mode:
+                torch._C._push_on_torch_function_stack(other)
 
 
 def is_default_device_at_work() -> bool:
