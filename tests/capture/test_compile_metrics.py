@@ -13,8 +13,10 @@ import pytest
 import torch
 
 from tests import programs
-from torchprof_hooks.capture.compilation import read_compilation
-from torchprof_hooks.capture.torch_names.compile_metrics import one_line
+from torchprof_hooks.capture.torch_names.compile_metrics import (
+    one_line,
+    read_compilation,
+)
 from torchprof_hooks.profiles.files.profile_file import SCHEMA
 from torchprof_hooks.profiles.program.compilation import (
     CacheUse,
@@ -24,7 +26,7 @@ from torchprof_hooks.profiles.program.compilation import (
 
 READ = """
 import json, sys
-from torchprof_hooks.capture.compilation import read_compilation
+from torchprof_hooks.capture.torch_names.compile_metrics import read_compilation
 from torchprof_hooks.profiles.program.compilation import CompilationSummary
 from torchprof_hooks.profiles.files.profile_file import SCHEMA
 readings = {}

@@ -17,7 +17,7 @@ LATE = (
     "tabulate",
     "argparse",
     "torchprof_hooks.capture.overhead.calibration",
-    "torchprof_hooks.capture.compilation",
+    "torchprof_hooks.capture.torch_names.compile_metrics",
     "torchprof_hooks.capture.functions.flop_count",
     "torchprof_hooks.capture.tracing.kineto_session",
     "torchprof_hooks.capture.snapshot",

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from torchprof_hooks.capture.compilation import read_compilation
+from torchprof_hooks.capture.torch_names.compile_metrics import read_compilation
 from torchprof_hooks.profiles.program.program_profile import ProgramProfile
 from torchprof_hooks.profiles.program.strata import Strata
 from torchprof_hooks.reports.program.tips.compiling import recompiles

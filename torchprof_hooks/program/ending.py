@@ -153,7 +153,7 @@ def compilation_so_far() -> CompilationSummary | None:
     """What torch.compile has done; None if the compiler is not loaded."""
     if "torch._dynamo" not in sys.modules:
         return None
-    from torchprof_hooks.capture.compilation import read_compilation
+    from torchprof_hooks.capture.torch_names.compile_metrics import read_compilation
 
     with suppress(Exception):
         return read_compilation()
