@@ -18,17 +18,17 @@ from torch.utils.data import DataLoader, dataloader
 
 from torchprof_hooks.capture.attach.module_hooks import MOST_CHANGES, _seam_in_calls
 from torchprof_hooks.capture.core import CORE
-from torchprof_hooks.capture.torch_names.distributed.collectives import (
+from torchprof_hooks.capture.torch_names.distributed import (
     collectives,
     functional_collectives,
     functional_wait,
     future_makers,
     future_wait,
     group_maker,
+    logger_method,
     reducer_method,
     wait_method,
 )
-from torchprof_hooks.capture.torch_names.distributed.exchanged import logger_method
 from torchprof_hooks.capture.torch_names.place import Place
 
 #: Functions of torch's that may be replaced: where they are.

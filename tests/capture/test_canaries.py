@@ -18,9 +18,13 @@ from tests.capture.canaries import ALL_CANARIES
 from tests.fake_clock import MS, FakeClock, burn
 from tests.functions import Watching
 from torchprof_hooks import Profile, profile
-from torchprof_hooks.capture.torch_names import Canary, autograd, custom_functions
+from torchprof_hooks.capture.torch_names import (
+    Canary,
+    autograd,
+    custom_functions,
+    distributed,
+)
 from torchprof_hooks.capture.torch_names.canaries import CANARIES, not_measured
-from torchprof_hooks.capture.torch_names.distributed import collectives
 from torchprof_hooks.profiles.names import BACKWARD_NAME, OUTSIDE_NAME
 from torchprof_hooks.reports.text import render
 
@@ -286,8 +290,8 @@ def _no_end_of_nodes(patch: pytest.MonkeyPatch) -> None:
 
 
 def _no_collectives(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(collectives, "_c10d", None)
-    patch.setattr(collectives, "_inside", collectives._inside.__wrapped__)
+    patch.setattr(distributed, "_c10d", None)
+    patch.setattr(distributed, "_inside", distributed._inside.__wrapped__)
 
 
 @pytest.mark.parametrize(

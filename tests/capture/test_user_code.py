@@ -18,7 +18,7 @@ import torchprof_hooks
 from tests.functions import Watching
 from torchprof_hooks import LinkHook
 from torchprof_hooks.capture.functions.call_description import describe_call
-from torchprof_hooks.capture.torch_names.distributed.exchanged import data_bytes
+from torchprof_hooks.capture.torch_names.distributed import data_bytes
 from torchprof_hooks.capture.torch_names.functions import shapes_of, tensors_in
 from torchprof_hooks.class_profiler import ATTRIBUTE
 from torchprof_hooks.link_hooks import TimerHook

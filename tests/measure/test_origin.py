@@ -12,7 +12,7 @@ from torch import distributed
 
 from tests.distributed.processes import join_group, run_processes
 from torchprof_hooks import __version__
-from torchprof_hooks.capture.torch_names.distributed.device_mesh import mesh_coordinates
+from torchprof_hooks.capture.torch_names.distributed import mesh_coordinates
 from torchprof_hooks.measure.origin import Origin, Place, find_place
 from torchprof_hooks.profiles.ranks.provenance import Coordinate
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torchprof_hooks.capture.torch_names.distributed.device_mesh import mesh_coordinates
+from torchprof_hooks.capture.torch_names.distributed import mesh_coordinates
 from torchprof_hooks.measure.interrupted_exit import interrupted_exit
 from torchprof_hooks.measure.origin import Origin
 from torchprof_hooks.profiles.options import print_to

@@ -17,7 +17,7 @@ import torch
 from torchprof_hooks.capture.sampling.levels import Level
 from torchprof_hooks.capture.sampling.sampled_steps import SampledSteps
 from torchprof_hooks.capture.sampling.scheduler import Scheduler
-from torchprof_hooks.capture.torch_names.distributed.device_mesh import mesh_coordinates
+from torchprof_hooks.capture.torch_names.distributed import mesh_coordinates
 from torchprof_hooks.capture.tracking.tap import AtEnd, FirstCall
 from torchprof_hooks.hooks.measuring import Settings, make_tracker
 from torchprof_hooks.measure.device_clock import default_device_clock

@@ -13,11 +13,11 @@ from torchprof_hooks.capture.attach.attachments import Layer, Make
 from torchprof_hooks.capture.backward.backward_pass import gradient_reduction
 from torchprof_hooks.capture.communication.measured import communicated
 from torchprof_hooks.capture.record.exchanges import Exchange, GradientBuckets
-from torchprof_hooks.capture.torch_names.distributed.collectives import reducer_method
-from torchprof_hooks.capture.torch_names.distributed.exchanged import (
+from torchprof_hooks.capture.torch_names.distributed import (
     group_of,
     logged,
     logger_method,
+    reducer_method,
 )
 from torchprof_hooks.capture.torch_names.place import Function, Place
 

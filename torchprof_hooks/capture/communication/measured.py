@@ -12,7 +12,7 @@ from torch.compiler import is_dynamo_compiling
 from torchprof_hooks.capture.attach.attachments import leave_out_our_frame
 from torchprof_hooks.capture.record.exchanges import Exchange
 from torchprof_hooks.capture.torch_names.compiler import is_tracing
-from torchprof_hooks.capture.torch_names.distributed.exchanged import (
+from torchprof_hooks.capture.torch_names.distributed import (
     data_bytes,
     group_of,
     is_begun,

@@ -20,7 +20,7 @@ from torchprof_hooks.capture.backward.backward_pass import gradient_reduction
 from torchprof_hooks.capture.communication.gradient_buckets import GradientPatches
 from torchprof_hooks.capture.communication.measured import call_measured, wait_measured
 from torchprof_hooks.capture.record.exchanges import Exchange
-from torchprof_hooks.capture.torch_names.distributed.collectives import (
+from torchprof_hooks.capture.torch_names.distributed import (
     COLLECTIVES,
     collective_of,
     collectives,
@@ -31,10 +31,10 @@ from torchprof_hooks.capture.torch_names.distributed.collectives import (
     group_maker,
     is_distributed,
     memory_of,
+    pipeline_wait,
     wait_method,
     work_class,
 )
-from torchprof_hooks.capture.torch_names.distributed.device_mesh import pipeline_wait
 from torchprof_hooks.capture.torch_names.place import Function, Place
 
 #: Name of the row for the time in which a stage of a pipeline waits for another one.

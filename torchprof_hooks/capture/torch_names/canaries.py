@@ -18,7 +18,7 @@ from torchprof_hooks.capture.torch_names.autograd import (
 )
 from torchprof_hooks.capture.torch_names.compiler import COMPILED_CALLS
 from torchprof_hooks.capture.torch_names.custom_functions import CUSTOM_FUNCTIONS
-from torchprof_hooks.capture.torch_names.distributed.collectives import COLLECTIVES
+from torchprof_hooks.capture.torch_names.distributed import COLLECTIVES
 from torchprof_hooks.capture.torch_names.functions import FUNCTIONS
 from torchprof_hooks.capture.torch_names.torch_utils import BATCHES
 

@@ -24,10 +24,10 @@ from torchprof_hooks.profiles.program.compilation import (
     CacheUse,
     CompilationSummary,
     CompiledGraph,
+    CompileStage,
     GraphBreak,
     GraphKind,
 )
-from torchprof_hooks.profiles.program.compilation import CompileStage
 
 _Timings = Mapping[str, tuple[int, ...]]
 

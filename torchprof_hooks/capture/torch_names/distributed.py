@@ -1,9 +1,10 @@
-"""Private names of ``torch.distributed``."""
+"""Private names of ``torch.distributed``: what communicates, what it sends to whom, and
+where a process is in a device mesh."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from types import FunctionType
 from typing import Any, Final, NamedTuple
@@ -13,6 +14,7 @@ from torch import distributed
 
 from torchprof_hooks.capture.torch_names import Canary
 from torchprof_hooks.capture.torch_names.place import Place
+from torchprof_hooks.profiles.ranks.provenance import Coordinate
 
 
 class Collective(NamedTuple):
@@ -176,7 +178,7 @@ _NOWHERE: Final = Place(None, "")
 
 _future_class: Final = getattr(torch._C, "Future", None)
 
-_c10d: Final = getattr(distributed, "distributed_c10d", None)
+_c10d: Final[Any] = getattr(distributed, "distributed_c10d", None)
 
 _ddp: Final = getattr(
     sys.modules.get("torch.nn.parallel.distributed"), "DistributedDataParallel", None
@@ -196,6 +198,30 @@ def _inside(name: str) -> Place:
             break
         [found], function = cells, inner
     return Place(found, "cell_contents")
+
+
+def pipeline_wait() -> Place:
+    """The function by which a stage of a pipeline waits for others, if pipelines are
+    imported."""
+    module = sys.modules.get("torch.distributed.pipelining.schedules")
+    return Place(module, "_wait_batch_p2p")
+
+
+def logger_method() -> Place:
+    """The method of its reducer's logger that ``DistributedDataParallel`` calls before
+    each forward that a reduction of gradients follows."""
+    logger = getattr(distributed, "Logger", None)
+    return Place(logger, "set_runtime_stats_and_log")
+
+
+def logged(logger: Any) -> Mapping[str, int | str]:
+    """What a logger knows: "world_size", "bucket_sizes" and the like; nothing, where
+    this torch has no such thing."""
+    try:
+        found = logger._get_ddp_logging_data()
+        return {**found.strs_map, **found.ints_map}
+    except (AttributeError, RuntimeError):
+        return {}
 
 
 def _are_in_their_places() -> bool:
@@ -222,3 +248,95 @@ COLLECTIVES: Final = Canary(
     ("distributed_c10d", "Reducer", "_c10d_functional", "Work", "Future"),
     _are_in_their_places,
 )
+
+
+# What is sent, and to whom
+
+
+class Group(NamedTuple):
+    """A group of processes: what torch calls it, and how many there are."""
+
+    name: str = ""
+    size: int = 0
+
+
+def group_of(args: Iterable[Any], kwargs: Mapping[str, Any]) -> Group:
+    """The group that a function of ``torch.distributed`` is called for, given as an
+    argument, by name, or as the method's owner; by default, that of all processes."""
+    kinds = distributed.ProcessGroup
+    for value in (*args, *kwargs.values()):
+        group = _named(value) if type(value) is str else value
+        if isinstance(group, kinds):
+            return _described(group)
+    return _described(distributed.group.WORLD)
+
+
+def _named(name: str) -> Any:
+    try:
+        return _c10d._resolve_process_group(name)
+    except (AttributeError, RuntimeError, LookupError, ValueError):
+        return None
+
+
+def _described(group: Any) -> Group:
+    try:
+        return Group(str(group.group_desc), int(group.size()))
+    except (AttributeError, RuntimeError, TypeError, ValueError):
+        return Group()
+
+
+def data_bytes(values: Iterable[Any]) -> int:
+    """Bytes of the largest of these: tensors, or lists of them."""
+    with torch._C.DisableTorchFunction():  # no mode is to see this
+        return max(map(_bytes_of, values), default=0)
+
+
+def _bytes_of(value: Any) -> int:
+    if issubclass(type(value), torch.Tensor):
+        try:
+            return int(value.nbytes)
+        except (RuntimeError, TypeError, ValueError):  # sparse; or of unknown size
+            return 0
+    return sum(map(_bytes_of, value)) if issubclass(type(value), (list, tuple)) else 0
+
+
+def is_begun(result: Any) -> bool:
+    """Whether what a call with this result has begun is still to be waited for: the
+    result is a ``Work``, or the tensors of a functional collective."""
+    work = getattr(distributed, "Work", ())
+    return isinstance(result, (work, torch.Tensor)) or (
+        type(result) is list and all(isinstance(each, torch.Tensor) for each in result)
+    )
+
+
+# Device meshes
+
+
+#: Prefix of the name of a mesh dimension's group; the name of the dimension follows.
+_OF_MESH: Final = "mesh_"
+#: The group of a mesh that has one dimension: all processes.
+_WHOLE_MESH: Final = "mesh_default"
+
+
+def mesh_coordinates() -> tuple[Coordinate, ...]:
+    """The place of this process in each dimension of a ``DeviceMesh``, in the order in
+    which their groups were made; () without a mesh, or where all are in one dimension.
+
+    A mesh makes a group for each dimension, and names it after the dimension: these
+    names are read, since torch keeps no list of all meshes.
+    """
+    if not is_distributed():
+        return ()
+    try:
+        return tuple(dict.fromkeys(_coordinates()))
+    except (AttributeError, KeyError, RuntimeError, TypeError):
+        return ()
+
+
+def _coordinates() -> Iterator[Coordinate]:
+    own = distributed.get_rank()
+    for group, places in list(_c10d._world.pg_group_ranks.items()):
+        name = getattr(group, "group_desc", "")  # some stand for "not in this group"
+        is_dimension = name.startswith(_OF_MESH) and name != _WHOLE_MESH
+        if is_dimension and own in places and len(places) > 1:
+            yield Coordinate(name.removeprefix(_OF_MESH), places[own], len(places))

@@ -1,1 +1,0 @@
-"""Private names of ``torch.distributed``."""
