@@ -12,9 +12,12 @@ from typing import ParamSpec, TypeVar
 import torch
 from torch.compiler import is_dynamo_compiling
 
-from torchprof_hooks.capture.record.profiled_function import make_profiled_function
-from torchprof_hooks.capture.record.source_location import place_of_caller
-from torchprof_hooks.capture.torch_names.modules import begin_region, end_region
+from torchprof_hooks.capture.record.site import make_profiled_function
+from torchprof_hooks.capture.torch_names.modules import (
+    begin_region,
+    end_region,
+    place_of_caller,
+)
 from torchprof_hooks.profiles.options import check_plain_function, check_text
 
 P = ParamSpec("P")

@@ -14,9 +14,9 @@ from torchprof_hooks.capture.record.function_names import (
     implementation_of_node,
 )
 from torchprof_hooks.capture.record.site import Site
-from torchprof_hooks.capture.record.source_location import place_of_caller
 from torchprof_hooks.capture.torch_names.functions import shapes_of
 from torchprof_hooks.capture.torch_names.inputs import input_types
+from torchprof_hooks.capture.torch_names.modules import place_of_caller
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import Phase, function_call_name
 

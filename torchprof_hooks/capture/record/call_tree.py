@@ -10,11 +10,12 @@ import torch
 
 from torchprof_hooks.capture.record.garbage_log import GarbageLog
 from torchprof_hooks.capture.record.module_names import ModuleNames
-from torchprof_hooks.capture.record.profiled_function import (
+from torchprof_hooks.capture.record.site import (
+    NO_MODULE,
     ProfiledFunction,
+    Site,
     profiled_path,
 )
-from torchprof_hooks.capture.record.site import NO_MODULE, Site
 from torchprof_hooks.capture.torch_names.modules import class_name
 from torchprof_hooks.profiles.names import (
     CALLED_PHASES,

@@ -9,8 +9,7 @@ from dataclasses import replace
 
 import torch
 
-from torchprof_hooks.capture.record.profiled_function import ProfiledFunction
-from torchprof_hooks.capture.record.source_location import place_of_caller
+from torchprof_hooks.capture.record.site import ProfiledFunction
 from torchprof_hooks.capture.torch_names.compiler import (
     is_compiled_module,
 )
@@ -18,6 +17,7 @@ from torchprof_hooks.capture.torch_names.modules import (
     class_name,
     is_replica,
     original_module,
+    place_of_caller,
 )
 from torchprof_hooks.profiles.modules import ModuleInfo
 

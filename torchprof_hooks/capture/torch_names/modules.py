@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from collections.abc import Iterator
@@ -173,6 +174,16 @@ def frames_from(frame: FrameType | None) -> Iterator[FrameType]:
         frame = frame.f_back
 
 
+def place_of_caller() -> str:
+    """File and line of the innermost code that is neither torch's nor ours:
+    "train.py:42"; "" if there is none."""
+    for frame in frames_from(sys._getframe(1)):
+        file = frame.f_code.co_filename
+        if not file.startswith((*_FOLDERS, "<")):
+            return f"{os.path.basename(file)}:{frame.f_lineno}"
+    return ""
+
+
 def _owners_on_stack() -> list[object]:
     owners: list[object] = []
     for frame in frames_from(sys._getframe(2)):
@@ -191,6 +202,12 @@ def _kind(frame: FrameType) -> tuple[str, str]:
 
 
 _PACKAGE: Final = __name__.partition(".")[0]
+
+#: The folders of torch and of this package.
+_FOLDERS: Final = tuple(
+    os.path.dirname(str(vars(sys.modules[name])["__file__"])) + os.sep
+    for name in ("torch", _PACKAGE)
+)
 
 #: Files of torch's modules, not of the functions in them: programs may replace these.
 _MODULE_FILE: Final = torch.nn.modules.module.__file__
