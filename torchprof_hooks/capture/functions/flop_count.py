@@ -4,6 +4,7 @@ they moved."""
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
 from math import inf
@@ -14,7 +15,7 @@ import torch
 
 from torchprof_hooks.capture.functions.aside import do_aside
 from torchprof_hooks.capture.functions.call_description import CallDescription, Items
-from torchprof_hooks.capture.functions.products import NOTHING, Flops, flops_by_shapes
+from torchprof_hooks.capture.functions.products import Flops, flops_by_shapes
 from torchprof_hooks.capture.functions.traffic import traffic_by_shapes
 from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.torch_names.functions import tensors_in
@@ -60,44 +61,33 @@ class FlopCount:
         other._known = self._known
         return other
 
-    def of_sites(self, sites: Sequence[Site], calls: Sequence[int]) -> list[int]:
-        """Floating-point operations of all calls at each site, given their numbers."""
-        numbers: dict[CallDescription, int] = {}
-        for site, number in zip(sites, calls, strict=True):
-            if site.described is not None and number:
-                numbers[site.described] = numbers.get(site.described, 0) + number
-        if not numbers or not can_count_flops():
-            return [0] * len(sites)
-        # Not all may be run: those called most often come first.
-        self._look_at(sorted(numbers, key=lambda call: -numbers[call]))
-        return [
-            number * self._per_call(site) if number else 0
-            for site, number in zip(sites, calls, strict=True)
-        ]
-
     def work_of_sites(
         self, sites: Sequence[Site], calls: Sequence[int]
     ) -> tuple[list[int], list[Traffic]]:
-        """What `of_sites` says, and the bytes that all calls at each site read and
-        wrote, where their operations are known."""
-        flops = self.of_sites(sites, calls)
-        numbered = zip(sites, calls, strict=True)
-        return flops, [self._traffic(site, number) for site, number in numbered]
+        """Floating-point operations of all calls at each site, given their numbers; and
+        the bytes that these calls read and wrote, where their operations are known."""
+        numbers: Counter[CallDescription] = Counter()
+        for site, number in zip(sites, calls, strict=True):
+            if site.described is not None and number:
+                numbers[site.described] += number
+        if numbers and can_count_flops():
+            # Not all may be run: those called most often come first.
+            self._look_at([call for call, _ in numbers.most_common()])
+        works = [self._work(*each) for each in zip(sites, calls, strict=True)]
+        return [flops for flops, _ in works], [traffic for _, traffic in works]
 
-    def _traffic(self, site: Site, calls: int) -> Traffic:
-        if site.described is None or site.described not in self._known or not calls:
-            return NO_TRAFFIC
-        found = traffic_by_shapes(site.described)
-        moved = found.backward if site.phase == "backward" else found.forward
-        if moved is None:
-            return NO_TRAFFIC
-        return Traffic(calls, calls * moved.read, calls * moved.written)
-
-    def _per_call(self, site: Site) -> int:
-        if site.described is None:
-            return 0
-        flops = self._known.get(site.described, NOTHING)
-        return flops.backward if site.phase == "backward" else flops.forward
+    def _work(self, site: Site, calls: int) -> tuple[int, Traffic]:
+        described = site.described
+        if described is None or described not in self._known or not calls:
+            return 0, NO_TRAFFIC
+        flops, moved = self._known[described], traffic_by_shapes(described)
+        if site.phase == "backward":
+            each, bytes_ = flops.backward, moved.backward
+        else:
+            each, bytes_ = flops.forward, moved.forward
+        if bytes_ is None:
+            return calls * each, NO_TRAFFIC
+        return calls * each, Traffic(calls, calls * bytes_.read, calls * bytes_.written)
 
     def _look_at(self, calls: list[CallDescription]) -> None:
         unknown = []
