@@ -186,7 +186,8 @@ def measured(  # noqa: PLR0917
         except KeyError:
             sites = self.functions.sites
             site = sites.shaped(site, function, args, kwargs)
-            function = partial(_call_first, sites, site, function)
+            if site.described is not None:
+                function = partial(_call_first, sites, site, function)
     if self.watches and site.is_entry:
         self.look_for_devices()
     try:
