@@ -146,18 +146,18 @@ CALLS_PER_STEP = NATIVE_CALLS_PER_STEP if IS_NATIVE else PYTHON_CALLS_PER_STEP
 
 #: Lines of this package that are run for each link.
 PYTHON_LINES_PER_LINK = {
-    "profile()": Costs(22, 34),
-    "profile() beside a device": Costs(26, 34),
-    "profile(memory=True)": Costs(70, 75),
-    "profile(memory=True) beside a device": Costs(70, 75),
-    "profile(memory='cuda')": Costs(70, 75),
-    "profile(functions=True)": Costs(67, 40),
-    "profile(functions=True) beside a device": Costs(71, 40),
+    "profile()": Costs(22, 33),
+    "profile() beside a device": Costs(26, 33),
+    "profile(memory=True)": Costs(70, 74),
+    "profile(memory=True) beside a device": Costs(70, 74),
+    "profile(memory='cuda')": Costs(70, 74),
+    "profile(functions=True)": Costs(67, 39),
+    "profile(functions=True) beside a device": Costs(71, 39),
     "link timer": Costs(15, 0),
-    "link timer with backward": Costs(22, 34),
+    "link timer with backward": Costs(22, 33),
     "link timer on each module": Costs(27, 0),
-    "link callbacks": Costs(58, 65),
-    "function timer": Costs(37, 36),
+    "link callbacks": Costs(58, 64),
+    "function timer": Costs(37, 35),
     "profile() in another thread": Costs(6, 0),
 }
 
@@ -173,7 +173,7 @@ NATIVE_LINES_PER_LINK = {
     "link timer": Costs(0, 0),
     "link timer with backward": Costs(0, 0),
     "link timer on each module": Costs(12, 0),
-    "link callbacks": Costs(26, 65),
+    "link callbacks": Costs(26, 64),
     "function timer": Costs(4, 0),
     "profile() in another thread": Costs(0, 0),
 }
