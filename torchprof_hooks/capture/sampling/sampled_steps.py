@@ -20,9 +20,8 @@ from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.sampling.book import Book
 from torchprof_hooks.capture.sampling.books import Books, MakeTracker
 from torchprof_hooks.capture.sampling.every_step import tell_of_step
-from torchprof_hooks.capture.sampling.levels import Ended, Level, Run
+from torchprof_hooks.capture.sampling.levels import Ended, Level, Run, Running
 from torchprof_hooks.capture.sampling.phase_times import PhaseTimes
-from torchprof_hooks.capture.sampling.running import Running
 from torchprof_hooks.capture.sampling.scheduler import Scheduler
 from torchprof_hooks.capture.sampling.step_taps import StepTaps
 from torchprof_hooks.capture.sampling.steps.step_detector import StepDetector
@@ -146,7 +145,7 @@ class SampledSteps:
 
     def profile(self) -> Profile:
         """What was measured so far on the highest level, and how much was not."""
-        found = self._books.profile(self._detector.counted(*self._untold.read()[:3]))
+        found = self._books.profile(self._detector.counted(self._untold.read()))
         spent_ns = self.spent_ns - self._spent_before_ns
         return replace(found, overhead_ns=max(found.overhead_ns, spent_ns))
 
@@ -158,7 +157,7 @@ class SampledSteps:
         end_ns: when the program's time ended, if that is not now.
         """
         ends = self._untold.read()
-        counted = self._detector.counted(*ends[:3], end_ns=end_ns)
+        counted = self._detector.counted(ends, end_ns)
         return self._books.strata(counted, ends.steps, flop_count, end_ns)
 
     # What optimizers tell
@@ -248,11 +247,11 @@ class SampledSteps:
             self._books.open.tracker.garbage_collected(took_ns)
 
     def _tell_of_untold(self) -> None:
-        ends = self._untold.tell(self._detector)
+        ends = self._untold.take()
+        self._detector.tell(ends)
         self.steps += ends.steps
         self._books.open.steps += ends.steps
-        self._running.steps_left -= ends.evaluations
-        self._running.evaluations += ends.evaluations
+        self._running.count(ends)
 
     def _count_untold(self) -> None:
         """Have ends of calls counted, not told one by one, if none needs an answer."""
@@ -295,7 +294,6 @@ class SampledSteps:
             self._taps.close()
             self._phase_times.close()
             self._open(chosen)
-        self._untold.forget_calls()
         running.begin(chosen.tracker)
         running.aside_ns += books.leave_out()
         self._is_between_runs = False
@@ -312,7 +310,8 @@ class SampledSteps:
 
     def _ended(self) -> Ended:
         """The run so far."""
-        return self._running.ended(self._books.open.tracker, self._untold.calls)
+        untold_calls = self._untold.read().calls
+        return self._running.ended(self._books.open.tracker, untold_calls)
 
     def _next_book(self) -> Book:
         """Have the run that has ended booked, and choose how to go on."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import pairwise
 from time import perf_counter_ns
 from typing import Any, Final
@@ -15,14 +15,15 @@ from torchprof_hooks.capture.sampling.steps.optimizer_rounds import OptimizerRou
 from torchprof_hooks.capture.sampling.steps.steps_without_optimizer import (
     StepsWithoutOptimizer,
 )
+from torchprof_hooks.capture.sampling.steps.untold_ends import (
+    LEAST_LONG,
+    NOTHING_ENDED,
+    Ends,
+)
 from torchprof_hooks.capture.torch_names.autograd import next_sequence_number
 from torchprof_hooks.capture.torch_names.modules import any_optimizer_made
 from torchprof_hooks.capture.tracking.tracker import Tracker
 
-#: So many calls that made a graph without a backward pass, or passes without a step of
-#: an optimizer, are taken for something else than one training step; or four times as
-#: many as in the longest step so far, if that is more.
-LEAST_LONG: Final = 1024
 #: Evaluations after which the first training step is not waited for any more, although
 #: an optimizer was made: until then, they are looked at closely. Reinforcement learning
 #: plays thousands before it learns, which would cost a short program several per cent.
@@ -118,9 +119,9 @@ class StepDetector:
         """After `stop`: a profile ends with what `counted` says, and another begins;
         call `follow` with its tracker. What is known of the program stays, and the
         first step does not come again."""
-        if self._without_optimizer.held_steps or self._is_last_counted():
-            self._steps += self._without_optimizer.held_steps
-            self._steps += self._is_last_counted()
+        uncounted = len(self._without_optimizer.held_ns) + self._is_last_counted()
+        if uncounted:
+            self._steps += uncounted
             self._without_optimizer.forget()
             self._begin(0)
             self._running_ns = 0
@@ -133,35 +134,32 @@ class StepDetector:
         self._without_optimizer.leave_out(duration_ns)
 
     def counted(
-        self,
-        stamps: Sequence[int] = (),
-        evaluations: int = 0,
-        last_ns: int = 0,
-        end_ns: int | None = None,
+        self, untold: Ends = NOTHING_ENDED, end_ns: int | None = None
     ) -> StepCounter:
-        """The steps in `counter`, and two kinds that are not in it yet: steps that may
+        """The steps in `counter`, and those that are not in it yet: steps that may
         still turn out to be parts of one step, and the last step, if only the begin of
         the next one would show its end.
 
-        stamps: when further steps ended; `steps_ended` will be called with them.
-        evaluations, last_ns: the same for `evaluations_ended`.
+        untold: what `tell` will be called with.
         end_ns: when the last step ended, if time counts still, and that is not now.
         """
-        found = StepCounter()
-        for part in (self.counter, self._without_optimizer.held):
-            found.add(part)
-        steps, ends = self._steps + self._without_optimizer.held_steps, list(stamps)
+        found, without = StepCounter(), self._without_optimizer
+        found.add(self.counter)
+        found.after_backward_ns += without.after_backward_ns
+        ends = [self._began_ns, *untold.stamps]
         if self._is_last_counted():
             if not self._is_running:
                 end_ns = self._began_ns + self._running_ns
             ends.append(perf_counter_ns() if end_ns is None else end_ns)
-        for began_ns, end_ns in pairwise([self._began_ns, *ends]):
-            found.count(end_ns - began_ns, is_first=not steps)
+        durations_ns = [end_ns - began_ns for began_ns, end_ns in pairwise(ends)]
+        steps = self._steps
+        for duration_ns in (*without.held_ns, *durations_ns):
+            found.count(duration_ns, is_first=not steps)
             steps += 1
-        if evaluations:
-            duration_ns = last_ns - max([self._began_ns, *ends])
+        if untold.evaluations:
+            duration_ns = untold.last_ns - ends[-1]
             is_first = not (steps or self._has_evaluated)
-            found.evaluation(duration_ns, evaluations, is_first=is_first)
+            found.evaluation(duration_ns, untold.evaluations, is_first=is_first)
         return found
 
     def _is_last_counted(self) -> bool:
@@ -169,7 +167,7 @@ class StepDetector:
         if not self._passes or self.rounds.living:
             return False
         without = self._without_optimizer
-        return without.held_steps > 0 or without.no_optimizer_is_expected()
+        return bool(without.held_ns) or without.no_optimizer_is_expected()
 
     # Optimizers
 
@@ -184,7 +182,7 @@ class StepDetector:
         ended = self.rounds.ended()
         if not ended.steps:
             return
-        duration_ns = now_ns - self._began_ns + self._without_optimizer.held_ns
+        duration_ns = now_ns - self._began_ns + sum(self._without_optimizer.held_ns)
         self._without_optimizer.forget()
         self._begin(now_ns)
         # Does the first round go on, with one more optimizer?
@@ -198,13 +196,16 @@ class StepDetector:
         if not inside_call:
             self._on_boundary(True)
 
-    def steps_ended(self, stamps: Sequence[int]) -> None:
-        """The only optimizer has stepped at these moments; there is nothing else to
-        know of them."""
-        for stamp_ns in stamps:
+    def tell(self, ends: Ends) -> None:
+        """All this has ended since the last boundary; there is nothing else to know of
+        it."""
+        for stamp_ns in ends.stamps:
             duration_ns = stamp_ns - self._began_ns
             self._begin(stamp_ns)
             self._count(duration_ns)
+        if ends.evaluations:
+            self._evaluations_ended(ends.evaluations, ends.last_ns)
+        self._calls += ends.graphs
 
     # Calls
 
@@ -219,25 +220,13 @@ class StepDetector:
     @property
     def _has_trained(self) -> bool:
         """Whether a training step has ended, maybe one that is held back."""
-        return self._steps + self._without_optimizer.held_steps > 0
+        return self._steps > 0 or bool(self._without_optimizer.held_ns)
 
     @property
     def is_idle(self) -> bool:
         """Whether no training step has begun, so that a call without a graph would be
         an evaluation."""
         return not (self._calls or self._passes or self._boundary_is_due)
-
-    def evaluations_ended(self, calls: int, last_ns: int) -> None:
-        """So many evaluations have ended since the last boundary, all by `last_ns`."""
-        is_first = not (self._has_trained or self._has_evaluated)
-        self.counter.evaluation(last_ns - self._began_ns, calls, is_first=is_first)
-        self._has_evaluated = True
-        self._began_ns = last_ns
-        self._new_waiting_ns()
-
-    def graphs_made(self, calls: int) -> None:
-        """So many calls have made graphs; nothing else is known of these calls."""
-        self._calls += calls
 
     def call_ended(self, site: Site, end_ns: int) -> None:
         """A call from outside of all, or a pass, has ended at `site`."""
@@ -260,16 +249,23 @@ class StepDetector:
                     self._on_boundary(True)
                 return
             assert self._tracker is not None
-            entered_ns = self._tracker.entered_ns
             self._without_optimizer.came_after_backward(
-                site, end_ns, entered_ns, self.counter
+                site, end_ns, self._tracker.entered_ns
             )
             self._step_without_optimizer(site.start_ns)
         if made_graph(site):
             self._graph_made()
         elif not self._calls:
-            self.evaluations_ended(1, end_ns)
+            self._evaluations_ended(1, end_ns)
             self._on_boundary(False)
+
+    def _evaluations_ended(self, calls: int, last_ns: int) -> None:
+        """So many evaluations have ended since the last boundary, all by `last_ns`."""
+        is_first = not (self._has_trained or self._has_evaluated)
+        self.counter.evaluation(last_ns - self._began_ns, calls, is_first=is_first)
+        self._has_evaluated = True
+        self._began_ns = last_ns
+        self._new_waiting_ns()
 
     def _graph_made(self) -> None:
         self._calls += 1
@@ -321,13 +317,17 @@ class StepDetector:
         duration_ns, without = now_ns - self._began_ns, self._without_optimizer
         without.usual_passes = self._passes
         self._begin(now_ns)
-        if without.no_optimizer_is_expected():
-            if without.held_steps:
-                self._new_waiting_ns()  # of all of them together
-                self._steps += without.release_into(self.counter)
-            self._count(duration_ns)
-        else:
-            without.hold(duration_ns, is_first=not self._steps + without.held_steps)
+        if not without.no_optimizer_is_expected():
+            without.hold(duration_ns)
+            return
+        if without.held_ns:
+            self._new_waiting_ns()  # of all of them together
+        for held_ns in without.held_ns:
+            self.counter.count(held_ns, is_first=not self._steps)
+            self._steps += 1
+        self.counter.after_backward_ns += without.after_backward_ns
+        without.forget()
+        self._count(duration_ns)
 
     # Counting
 

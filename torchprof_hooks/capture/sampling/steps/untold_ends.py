@@ -2,33 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from time import perf_counter_ns
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from torchprof_hooks.capture.sampling.steps.step_detector import (
-    LEAST_LONG,
-    StepDetector,
-)
 from torchprof_hooks.capture.tracking.tracker import Tracker
+
+#: So many calls that made a graph without a backward pass, or passes without a step of
+#: an optimizer, are taken for something else than one training step; or four times as
+#: many as in the longest step so far, if that is more.
+LEAST_LONG: Final = 1024
 
 
 class Ends(NamedTuple):
-    """What has ended and was not told of yet, in this order.
+    """What has ended, in this order, where nothing else is seen of a program.
 
     stamps: when the only optimizer stepped.
     evaluations: how many calls since then were evaluations; all ended by `last_ns`.
     graphs: how many calls after these have made graphs.
+    calls: how many calls of modules there were in all.
     """
 
-    stamps: list[int]
-    evaluations: int
-    last_ns: int
-    graphs: int
+    stamps: Sequence[int] = ()
+    evaluations: int = 0
+    last_ns: int = 0
+    graphs: int = 0
+    calls: int = 0
 
     @property
     def steps(self) -> int:
         """How many steps and evaluation calls."""
         return len(self.stamps) + self.evaluations
+
+
+NOTHING_ENDED: Final = Ends()
 
 
 class UntoldEnds:
@@ -37,8 +44,8 @@ class UntoldEnds:
     """
 
     def __init__(self) -> None:
-        self._told_calls = 0
         self._stamps: list[int] = []
+        self._calls_before = 0  # the last of these
         self._tracker: Tracker | None = None
         self._evaluations = 0  # that may be counted, at most
 
@@ -46,16 +53,6 @@ class UntoldEnds:
     def is_counting(self) -> bool:
         """Whether there may be something to tell of."""
         return self._tracker is not None
-
-    @property
-    def calls(self) -> int:
-        """How many were counted since the last `forget_calls`."""
-        ends = self.read()
-        return self._told_calls + ends.evaluations + ends.graphs
-
-    def forget_calls(self) -> None:
-        """Count `calls` from 0 again, when all has been told."""
-        self._told_calls = 0
 
     def count(self, tracker: Tracker, evaluations: int, is_idle: bool) -> None:
         """From now on, count the calls that `tracker` is shown.
@@ -75,33 +72,26 @@ class UntoldEnds:
         if tracker is None or tracker.evaluations_left != self._evaluations:
             return False
         self._stamps.append(perf_counter_ns())
-        self._told_calls += LEAST_LONG - tracker.graphs_left
+        self._calls_before += LEAST_LONG - tracker.graphs_left
         tracker.graphs_left = LEAST_LONG
         tracker.is_idle = True
         return True
 
     def read(self) -> Ends:
-        """What was counted since the last `tell`."""
+        """What was counted since the last `take`."""
         tracker = self._tracker
         if tracker is None:
-            return Ends([], 0, 0, 0)
-        return Ends(
-            self._stamps,
-            self._evaluations - tracker.evaluations_left,
-            tracker.last_evaluation_ns,
-            LEAST_LONG - tracker.graphs_left,
-        )
+            return NOTHING_ENDED
+        evaluations = self._evaluations - tracker.evaluations_left
+        graphs = LEAST_LONG - tracker.graphs_left
+        calls = self._calls_before + evaluations + graphs
+        last_ns = tracker.last_evaluation_ns
+        return Ends(self._stamps, evaluations, last_ns, graphs, calls)
 
-    def tell(self, detector: StepDetector) -> Ends:
-        """Tell `detector` of all that was counted, and count no more until the next
-        `count`. Returns what it was told."""
+    def take(self) -> Ends:
+        """What `read` returns. Nothing is counted any more until the next `count`."""
         ends, tracker = self.read(), self._tracker
-        self._tracker, self._stamps = None, []
+        self._tracker, self._stamps, self._calls_before = None, [], 0
         if tracker is not None:
             tracker.graphs_left = 0
-        self._told_calls += ends.evaluations + ends.graphs
-        detector.steps_ended(ends.stamps)
-        if ends.evaluations:
-            detector.evaluations_ended(ends.evaluations, ends.last_ns)
-        detector.graphs_made(ends.graphs)
         return ends
