@@ -16,7 +16,7 @@ import pytest
 from tests.programs import TORCH, python
 from torchprof_hooks import Profile
 from torchprof_hooks.profiles.files.writing import replaced_file
-from torchprof_hooks.program.destination import write_report
+from torchprof_hooks.program.exit_report import write_report
 
 PROFILE = Profile(steps=3)
 

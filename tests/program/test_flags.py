@@ -7,11 +7,11 @@ import pytest
 from torchprof_hooks import FlagError
 from torchprof_hooks.program.flags import (
     Flags,
+    as_texts,
     full_name,
     make_flags,
     parse_flags,
 )
-from torchprof_hooks.program.startup import as_texts
 
 
 @pytest.mark.parametrize(
@@ -66,6 +66,7 @@ def test_no_file_is_the_default() -> None:
 def test_flags_as_texts_are_the_same_flags() -> None:
     for flags in (
         Flags(),
+        make_flags({"max_overhead": "1000"}),
         Flags(save="/a b.json", max_overhead=1e-05, children=True, ranks_report=False),
     ):
         assert make_flags(as_texts(flags)) == flags

@@ -26,7 +26,7 @@ PLACES = [
     ("torchprof_hooks.program", "ending", "compilation_since"),
     ("torchprof_hooks.profiles.files.own_file", "OwnFile", "finish"),
     ("torchprof_hooks.program", "exit_report", "exit_report"),
-    ("torchprof_hooks.program", "ending", "write_report"),
+    ("torchprof_hooks.program", "exit_report", "write_report"),
 ]
 ENDINGS = [
     ("", 0),

@@ -9,8 +9,7 @@ from dataclasses import Field, fields
 from typing import Any, Final
 
 from torchprof_hooks.profiles.errors import FlagError
-from torchprof_hooks.program.destination import settle
-from torchprof_hooks.program.flags import Flags, make_flags, option
+from torchprof_hooks.program.flags import Flags, as_texts, make_flags, option, settle
 from torchprof_hooks.program.handover import complain
 from torchprof_hooks.program.launch import launch
 from torchprof_hooks.version import __version__
@@ -31,14 +30,13 @@ def launch_with_options(given: Sequence[str], other_commands: Sequence[str]) -> 
     if not program:
         parser.print_help(sys.stderr or sys.stdout)
         return 2
-    texts = {name: str(value) for name, value in found.items() if value is not None}
+    given_flags = {name: value for name, value in found.items() if value is not None}
     try:
-        flags = settle(make_flags(texts, option), option)
+        flags = settle(make_flags(given_flags, option), option)
     except FlagError as error:
         complain(f"torchprof_hooks: {error}")
         return 2
-    places = {name: getattr(flags, name) for name in ("save", "html", "destination")}
-    return launch(program, {**texts, **places})
+    return launch(program, as_texts(flags))
 
 
 def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final
 
 from torchprof_hooks.measure.origin import Origin
 from torchprof_hooks.profiles.files.own_file import OwnFile, rank_path
-from torchprof_hooks.program.destination import write_report
 from torchprof_hooks.program.flags import Flags
 from torchprof_hooks.program.handover import complain
 
@@ -106,6 +105,8 @@ class Outputs:
             complain(f"torchprof_hooks: {where} is not written: {error}")
 
     def _write_report(self, report: str) -> None:
+        from torchprof_hooks.program.exit_report import write_report
+
         where, provenance = self._flags.destination, self._origin.provenance(True)
         try:
             write_report(report, where, provenance)

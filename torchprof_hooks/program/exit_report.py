@@ -1,12 +1,18 @@
-"""What is printed when a program ends."""
+"""What is printed when a program ends, and where."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import TextIO
 
+from torchprof_hooks.profiles.files.own_file import rank_path
+from torchprof_hooks.profiles.files.writing import replaced_file
 from torchprof_hooks.profiles.program.program_profile import ProgramProfile
-from torchprof_hooks.program.destination import stream_of
-from torchprof_hooks.program.flags import Flags
+from torchprof_hooks.profiles.ranks.provenance import Provenance
+from torchprof_hooks.program.flags import STREAMS, Flags
 from torchprof_hooks.reports.program.report import Layout, program_report
 from torchprof_hooks.reports.program.totals import global_stats
 from torchprof_hooks.reports.screen.screen import LINES, program_screen
@@ -28,7 +34,7 @@ def exit_report(
 
 def _parts(program: ProgramProfile, flags: Flags) -> Iterator[str]:
     if flags.profile:
-        stream = stream_of(flags.destination)
+        stream = _stream_of(flags.destination)
         yield program_screen(
             program,
             width=width_of(stream),
@@ -52,3 +58,31 @@ def _layout(flags: Flags) -> Layout:
         every_pass=flags.profile_optimizer,
         with_memory=flags.profile_memory,
     )
+
+
+def _stream_of(destination: str) -> TextIO | None:
+    """The stream that is the destination of a report; None if that is a file, or the
+    stream is closed."""
+    if destination not in STREAMS:
+        return None
+    return sys.stderr if destination == "stderr" else sys.stdout
+
+
+def write_report(
+    report: str, destination: str, provenance: Provenance | None = None
+) -> None:
+    """Print a report to "stderr", "stdout" or into a file, one for each rank of a
+    distributed program.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    if destination in STREAMS:
+        stream = _stream_of(destination)
+        if stream is not None:
+            with suppress(ValueError):  # the program has closed it
+                print(report, file=stream, flush=True)
+    else:
+        path = Path(destination)
+        with replaced_file(rank_path(path, provenance) if provenance else path) as file:
+            file.write(report + "\n")

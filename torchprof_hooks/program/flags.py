@@ -2,77 +2,66 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from contextlib import suppress
+from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
-from math import nan
+from pathlib import Path
 from typing import Any, Final
 
 from torchprof_hooks.profiles.errors import FlagError
-from torchprof_hooks.profiles.options import MOST_FLOPS, parse_share
+from torchprof_hooks.profiles.options import MOST_FLOPS, parse_share, trouble_with_file
 
 #: The prefix that Theano puts in front of most names; it may be left out.
 PREFIX: Final = "profiling."
+#: Destinations of a report that are no files.
+STREAMS: Final = ("stderr", "stdout")
 
 
-def _yes_or_no(text: str) -> bool:
-    known = {"true": True, "1": True, "false": False, "0": False}
-    if text.lower() not in known:
-        raise ValueError("True or False")
-    return known[text.lower()]
+_SWITCHES: Final = {
+    **dict.fromkeys(("true", "on", "1"), True),
+    **dict.fromkeys(("false", "off", "0"), False),
+}
 
 
-def _on_or_off(text: str) -> bool:
-    if text.lower() in ("on", "off"):
-        return text.lower() == "on"
-    try:
-        return _yes_or_no(text)
-    except ValueError:
-        raise ValueError("on or off") from None
+def _parser(
+    convert: Callable[[str], Any],
+    meaning: str,
+    allows: Callable[[Any], bool] = lambda value: True,
+) -> Callable[[str], Any]:
+    """What parses a text. If it cannot, or the value is not allowed, its error says
+    what is."""
 
-
-def _whole(least: int) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        try:
-            number = int(text)
-        except ValueError:
-            number = least - 1
-        if number < least:
-            raise ValueError(f"a whole number, {least} or more")
-        return number
+    def parse(text: str) -> Any:
+        with suppress(LookupError, ValueError):
+            value = convert(text)
+            if allows(value):
+                return value
+        raise ValueError(meaning)
 
     return parse
 
 
-def _number(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = nan
-    if not number >= 0:
-        raise ValueError("a number, 0 or more")
-    return number
+def _whole(least: int) -> Callable[[str], int]:
+    meaning = f"a whole number, {least} or more"
+    return _parser(int, meaning, lambda value: value >= least)
 
 
-def _seconds(text: str) -> float:
-    number = _number(text)
-    if number == 0:
-        raise ValueError("a number, above 0")
-    return number
-
-
-def _operations(text: str) -> float:
-    number = _number(text)
-    if number > MOST_FLOPS:
-        raise ValueError(f"a number, {MOST_FLOPS:.0e} or less")
-    return number
+_yes_or_no = _parser(lambda text: _SWITCHES[text.lower()], "True or False")
+_seconds = _parser(float, "a number, above 0", lambda value: value > 0)
+_operations = _parser(
+    float,
+    f"a number, 0 or more, and {MOST_FLOPS:.0e} or less",
+    lambda value: 0 <= value <= MOST_FLOPS,
+)
 
 
 def _limit(text: str) -> float:
     share = parse_share(text)
     if share <= 0:
         raise ValueError('a share above 0, "2%" or 0.02, or "none"')
-    return share
+    return min(share, 1.0)  # no limit; a number above 1 would be read as per cent
 
 
 def _flag(default: Any, parse: Callable[[str], Any], meaning: str) -> Any:
@@ -138,7 +127,7 @@ class Flags:
         "measure ranks, too, that the program starts as processes of Python",
     )
     ranks_report: bool = _flag(
-        True, _on_or_off, "have rank 0 compare the saved profiles of all, at exit"
+        True, _yes_or_no, "have rank 0 compare the saved profiles of all, at exit"
     )
 
     @property
@@ -226,3 +215,28 @@ def _suggestion(name: str) -> str:
     if not close:
         return "; there are " + ", ".join(map(full_name, _FIELDS))
     return f"; did you mean {full_name(close[0])!r}?"
+
+
+def as_texts(flags: Flags) -> dict[str, str]:
+    """The flags as texts, of which `make_flags` makes them again in any process."""
+    return {flag.name: str(getattr(flags, flag.name)) for flag in fields(flags)}
+
+
+def settle(flags: Flags, spelled: Callable[[str], str]) -> Flags:
+    """The same flags with absolute paths, which hold when the program changes its
+    working directory. The program may run for days, so the files are checked now.
+
+    spelled: gives the name of a flag as the user has written it, for errors.
+
+    Raises:
+        FlagError: a file cannot be written there.
+    """
+    found = {}
+    for name in ("save", "html", "destination"):
+        written = getattr(flags, name)
+        if written and not (name == "destination" and written in STREAMS):
+            trouble = trouble_with_file(Path(written))
+            if trouble:
+                raise FlagError(f"{spelled(name)} {written}: {trouble}")
+            found[name] = os.path.abspath(written)
+    return replace(flags, **found)

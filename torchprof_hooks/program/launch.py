@@ -38,7 +38,7 @@ def launch(program: Sequence[str], flags: Mapping[str, str]) -> NoReturn:
             "torchprof_hooks.enable() in the program"
         )
     else:
-        told = {"flags": {"profile": "True", **flags}, "launched_ns": BEGAN_NS}
+        told = {"flags": {**flags, "profile": "True"}, "launched_ns": BEGAN_NS}
         prepare(environment, repr(told))
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:  # closed: the program's will be, too

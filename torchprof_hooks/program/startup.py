@@ -6,13 +6,18 @@ import os
 import sys
 from ast import literal_eval
 from collections.abc import Mapping
-from dataclasses import fields
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final
 
 from torchprof_hooks.program.after_import import AfterImport
-from torchprof_hooks.program.destination import settle
-from torchprof_hooks.program.flags import Flags, full_name, make_flags, parse_flags
+from torchprof_hooks.program.flags import (
+    Flags,
+    as_texts,
+    full_name,
+    make_flags,
+    parse_flags,
+    settle,
+)
 from torchprof_hooks.program.handover import (
     FLAGS_VARIABLE,
     complain,
@@ -109,11 +114,6 @@ def _tell_children(flags: Flags) -> None:
     command has not done so already."""
     if flags.children and FLAGS_VARIABLE not in os.environ:
         prepare(os.environ, repr({"flags": as_texts(flags)}))
-
-
-def as_texts(flags: Flags) -> dict[str, str]:
-    """The flags as texts, of which `make_flags` makes them again in any process."""
-    return {flag.name: str(getattr(flags, flag.name)) for flag in fields(flags)}
 
 
 def _is_a_child() -> bool:
