@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from math import sqrt
 from typing import Final
 
-from torchprof_hooks.capture.sampling.levels import Ended, Level
+from torchprof_hooks.capture.sampling.levels import Ended, Level, Run
 from torchprof_hooks.capture.sampling.machine_costs import (
     READINGS,
     USUAL_NS,
@@ -69,10 +69,8 @@ class Prices:
         self._counted = counted or counted_costs(USUAL_NS)
         self._slower = 1.0  # the machine now, than at its best speed
         self._time_machine(READINGS)
-        self._spans = dict.fromkeys(Level, 0.0)  # of a step
-        self._pauses = self._calls = 0.0  # of a step, too
-        # Of a step of which only the end is seen: watched calls and batches; and ends.
-        self._watched, self._optimizer_steps = (0.0, 0.0), 1.0
+        # The last run on each level; for phases, any that was looked into will do.
+        self._last = {level: Ended(Run(level), 0) for level in Level}
         # Of runs that were looked into: the time at the machine's best speed, training
         # steps, and calls that could be watched.
         self._lately_ns = self._lately_steps = self._lately_calls = 0.0
@@ -87,31 +85,36 @@ class Prices:
 
     def counted_ns(self, level: Level) -> float:
         """The counted price of a step, as of the last one on this level."""
-        if level > Level.STEPS:
-            pauses, calls = self._pauses, self._calls
-            return self._looking_ns(level, self._spans[level], pauses, calls)
-        return self._seeing_ns(self._optimizer_steps, *self._watched)
+        last = self._last[level]
+        steps = last.run.steps
+        return self.counted(last._replace(run=Run(level, steps))) / steps
 
     def counted(self, ended: Ended) -> float:
         """The counted price of a run."""
         (level, steps), _, spans, pauses, *_ = ended
-        if level > Level.STEPS:
-            return self._looking_ns(level, spans, pauses, ended.calls)
+        of_step, watched, timed, pause, of_span = self._counted
+        if level > Level.PHASES:
+            return pause * pauses + of_span * spans
+        of_calls = watched * ended.calls + pause * max(pauses - ended.calls, 0)
+        if level == Level.PHASES:
+            return of_calls
         trained = max(steps - ended.evaluations, 0)
-        return self._seeing_ns(trained, ended.calls, pauses - ended.calls)
+        return of_calls + trained * (of_step + timed * self.times_phases)
 
     def choose_watching(self, most: float) -> None:
         """Have calls watched if that costs, with seeing the ends of steps, no more than
         a part of this share of the time that steps take, training steps and evaluation
         calls as they come; a larger part, if there were evaluation calls. First, have
         backward passes and optimizers timed if steps are long enough for that."""
-        timing_ns = self._lately_steps * self._counted.timed
+        of_step, watched, timed, *_ = self._counted
+        timing_ns = self._lately_steps * timed
         self.times_phases = timing_ns < _FOR_PHASES * most * self._lately_ns
         has_evaluations = self._lately_evaluations >= _AS_GOOD_AS_NONE
         most *= _FOR_EVALUATIONS if has_evaluations else _FOR_NOTHING
         if self.watches:
             most *= _PATIENCE
-        cost_ns = self._seeing_ns(self._lately_steps, self._lately_calls)
+        cost_ns = self._lately_steps * of_step + timing_ns * self.times_phases
+        cost_ns += self._lately_calls * watched
         self.watches = cost_ns <= most * self._lately_ns
 
     def compare_with(self, level: Level) -> None:
@@ -161,14 +164,9 @@ class Prices:
 
     def _look_at(self, ended: Ended) -> float:
         """Remember what was seen in a run; the counted price of it."""
-        (level, steps), _, spans, pauses, *_ = ended
-        self._spans[level] = spans / steps
-        if level == Level.STEPS:
-            calls = ended.calls
-            self._watched = calls / steps, max(pauses - calls, 0) / steps
-            self._optimizer_steps = max(steps - ended.evaluations, 0) / steps
-        else:
-            self._pauses, self._calls = pauses / steps, ended.calls / steps
+        self._last[ended.run.level] = ended
+        if ended.run.level > Level.STEPS:
+            self._last[Level.PHASES] = ended
         return self.counted(ended)
 
     def _remember_calls(self, ended: Ended, bare_ns: float) -> None:
@@ -180,23 +178,6 @@ class Prices:
             self._lately_ns = _KEPT * self._lately_ns + bare_ns / self._slower
             self._lately_steps = _KEPT * self._lately_steps + trained
             self._lately_calls = _KEPT * self._lately_calls + ended.calls
-
-    def _seeing_ns(self, steps: float, calls: float, batches: float = 0.0) -> float:
-        """The price of training steps of which only the ends were seen, and of watched
-        calls, and batches."""
-        of_step, watched, timed, pause, _ = self._counted
-        ends_ns = steps * (of_step + timed * self.times_phases)
-        return ends_ns + watched * calls + pause * batches
-
-    def _looking_ns(
-        self, level: Level, spans: float, pauses: float, calls: float
-    ) -> float:
-        """The price of what is seen in more detail. calls: those of `pauses` that are
-        calls of modules."""
-        _, watched, _, pause, of_span = self._counted
-        if level == Level.PHASES:
-            return watched * calls + pause * max(pauses - calls, 0)
-        return pause * pauses + of_span * spans
 
 
 def _at_most(values: Collection[float]) -> float:
