@@ -13,7 +13,7 @@ from torch import nn
 import torchprof_hooks
 from tests.capture.test_device_meter import FakeDevice, FakeEvent, FakeStream
 from torchprof_hooks import Profile
-from torchprof_hooks.capture.overhead.device_waits import device_overhead
+from torchprof_hooks.capture.overhead.overhead_model import device_overhead
 from torchprof_hooks.capture.snapshot import _first_cost
 from torchprof_hooks.capture.tracking.meters.device import ASK_EVERY, DeviceMeter, Waits
 from torchprof_hooks.measure.device_clock import EventClock

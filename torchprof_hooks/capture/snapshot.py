@@ -11,8 +11,10 @@ from typing import Any, Final
 from torchprof_hooks.capture.core import CORE
 from torchprof_hooks.capture.core.span_log import Times
 from torchprof_hooks.capture.functions.flop_count import FlopCount
-from torchprof_hooks.capture.overhead.device_waits import device_overhead
-from torchprof_hooks.capture.overhead.overhead_model import overhead_of_sites
+from torchprof_hooks.capture.overhead.overhead_model import (
+    device_overhead,
+    overhead_of_sites,
+)
 from torchprof_hooks.capture.own_sums import (
     counting_ns,
     left_out,
