@@ -19,50 +19,6 @@ if TYPE_CHECKING:  # it takes long to import, and is needed when all is over
 _OUTSIDE: CellKey = ((OUTSIDE_NAME,), "outside")
 
 
-class HiddenFunctions:
-    """Adds up how long a tracker that follows functions was shown none, outside of all
-    calls: the functions that it saw before say nothing of that time."""
-
-    def __init__(self, tracker: Tracker) -> None:
-        self._tracker = tracker
-        self._hidden_ns = 0
-        self._began_ns = 0  # see `_now_ns`; 0: functions are shown
-
-    def begin(self) -> None:
-        """Functions are not shown from now on."""
-        self._began_ns = self._now_ns()
-
-    def end(self) -> None:
-        """Functions are shown again, or the tracker sees nothing any more."""
-        self._hidden_ns, self._began_ns = self._so_far_ns(), 0
-
-    def left_out_of(self, profile: Profile) -> Profile:
-        """The profile of the tracker, with that time on a row of its own."""
-        from torchprof_hooks.profiles.cells import add_cell
-        from torchprof_hooks.profiles.modules import ModuleInfo
-        from torchprof_hooks.profiles.totals import NOTHING, Totals
-
-        outside = profile.cells.get(_OUTSIDE, NOTHING)
-        hidden_ns = min(self._so_far_ns(), outside.self_ns)
-        if hidden_ns <= 0:
-            return profile
-        cells = dict(profile.cells)
-        cells[_OUTSIDE] = replace(outside, self_ns=outside.self_ns - hidden_ns)
-        add_cell(cells, ((UNSAMPLED_NAME,), "outside"), Totals(self_ns=hidden_ns))
-        infos = {**profile.modules, UNSAMPLED_NAME: ModuleInfo(kind="unsampled")}
-        return replace(profile, cells=cells, modules=infos)
-
-    def _so_far_ns(self) -> int:
-        began_ns = self._began_ns  # once: another thread may read
-        return self._hidden_ns + (max(self._now_ns() - began_ns, 0) if began_ns else 0)
-
-    def _now_ns(self) -> int:
-        """The time, as if calls and garbage took none."""
-        tracker = self._tracker
-        others_ns = tracker.entered_ns + tracker.garbage.collections.total_ns
-        return perf_counter_ns() - others_ns
-
-
 class Pace(NamedTuple):
     """A number of autograd nodes, and how long the program took to make them."""
 
@@ -81,6 +37,20 @@ class Pace(NamedTuple):
 NO_PACE: Final = Pace()
 
 
+class Unbooked(NamedTuple):
+    """What a book does not have yet.
+
+    counter: its steps, with those that are not in its own counter.
+    steps: how many of these are not booked.
+    took_ns: the time that is not booked, until `end_ns`, or until now.
+    """
+
+    counter: StepCounter
+    steps: int = 0
+    took_ns: int = 0
+    end_ns: int | None = None
+
+
 class Book:
     """Steps and evaluation calls that are looked at on one level.
 
@@ -92,7 +62,6 @@ class Book:
     counter: counts these steps.
     is_watched: whether calls that are evaluations are told apart now.
     unwatched_ns: the time in which they were not.
-    hidden: how long functions were not looked at although they should be.
     """
 
     def __init__(self, level: Level, tracker: Tracker, no_memory: str = "") -> None:
@@ -103,31 +72,65 @@ class Book:
         self.is_watched = True
         self.unseen = NO_PACE
         self.counter = StepCounter()
-        self.hidden = HiddenFunctions(tracker)
         self._no_memory = no_memory
+        # How long functions were not shown outside of all calls, although the tracker
+        # follows them, and since when (see `_now_ns`); 0: they are shown.
+        self._hidden_ns = self._hidden_since_ns = 0
+
+    def hide_functions(self) -> None:
+        """Functions are not shown from now on."""
+        self._hidden_since_ns = self._now_ns()
+
+    def show_functions(self) -> None:
+        """Functions are shown again, or the tracker sees nothing any more."""
+        self._hidden_ns, self._hidden_since_ns = self._all_hidden_ns(), 0
 
     def profile(
         self,
-        running_ns: int,
-        counted: StepCounter,
+        unbooked: Unbooked,
         flop_count: FlopCount | None = None,
         costs_like: Tracker | None = None,
-        end_ns: int | None = None,
     ) -> Profile:
-        """All so far, and `running_ns` that are not booked yet.
+        """All so far, also what is not booked yet.
 
-        counted: the steps, with those that are not in `counter` yet.
-        costs_like, end_ns: see `take_snapshot`.
+        costs_like: see `take_snapshot`.
         """
         from torchprof_hooks.capture.snapshot import take_snapshot
 
         found = take_snapshot(
             self.tracker,
-            lambda: self.wall_ns + running_ns,
+            lambda: self.wall_ns + unbooked.took_ns,
             self._no_memory,
             flop_count,
-            counted,
+            unbooked.counter,
             costs_like=costs_like,
-            end_ns=end_ns,
+            end_ns=unbooked.end_ns,
         )
-        return self.hidden.left_out_of(found)
+        return self._without_hidden(found)
+
+    def _without_hidden(self, profile: Profile) -> Profile:
+        """The profile with the time in which functions were hidden on a row of its own:
+        those that were seen before say nothing of it."""
+        from torchprof_hooks.profiles.cells import add_cell
+        from torchprof_hooks.profiles.modules import ModuleInfo
+        from torchprof_hooks.profiles.totals import NOTHING, Totals
+
+        outside = profile.cells.get(_OUTSIDE, NOTHING)
+        hidden_ns = min(self._all_hidden_ns(), outside.self_ns)
+        if hidden_ns <= 0:
+            return profile
+        cells = dict(profile.cells)
+        cells[_OUTSIDE] = replace(outside, self_ns=outside.self_ns - hidden_ns)
+        add_cell(cells, ((UNSAMPLED_NAME,), "outside"), Totals(self_ns=hidden_ns))
+        infos = {**profile.modules, UNSAMPLED_NAME: ModuleInfo(kind="unsampled")}
+        return replace(profile, cells=cells, modules=infos)
+
+    def _all_hidden_ns(self) -> int:
+        since_ns = self._hidden_since_ns  # once: another thread may read
+        return self._hidden_ns + (max(self._now_ns() - since_ns, 0) if since_ns else 0)
+
+    def _now_ns(self) -> int:
+        """The time, as if calls and garbage took none."""
+        tracker = self.tracker
+        others_ns = tracker.entered_ns + tracker.garbage.collections.total_ns
+        return perf_counter_ns() - others_ns

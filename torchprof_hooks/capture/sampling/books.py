@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import reduce
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from torchprof_hooks.capture.record.module_names import ModuleNames
 from torchprof_hooks.capture.record.step_counter import StepCounter
-from torchprof_hooks.capture.sampling.book import NO_PACE, Book, Pace
+from torchprof_hooks.capture.sampling.book import NO_PACE, Book, Pace, Unbooked
 from torchprof_hooks.capture.sampling.levels import Level
 from torchprof_hooks.capture.sampling.phase_times import PhaseTimes
 from torchprof_hooks.capture.torch_names.autograd import next_sequence_number
@@ -33,15 +33,6 @@ _KEPT: Final = 0.5
 #: Phases that were timed in some steps stand for up to so many times as many steps.
 #: Else, steps that were looked into tell more: they are from all of the program.
 _MOST_TIMES_TIMED: Final = 2
-
-
-class _Running(NamedTuple):
-    """What is not booked yet: steps that have ended, and time; and when this time
-    ended, if that is not now."""
-
-    steps: int = 0
-    took_ns: int = 0
-    end_ns: int | None = None
 
 
 def _coarse_tracker(names: ModuleNames) -> Tracker:
@@ -195,19 +186,15 @@ class Books:
         counted: the steps of the open book.
         """
         shown = self.top if self.top.steps else self.warm_up
-        running_ns = self.age_ns()
-        times = {book: book.counter.times() for book in self}
-        times[self.open] = counted.times()
-        is_open = shown is self.open
-        others_ns = sum(book.wall_ns for book in self if book is not shown)
+        unbooked = {book: Unbooked(book.counter) for book in self}
+        unbooked[self.open] = Unbooked(counted, took_ns=self.age_ns())
+        times = {book: each.counter.times() for book, each in unbooked.items()}
+        others = [book for book in self if book is not shown]
+        others_ns = sum(book.wall_ns + unbooked[book].took_ns for book in others)
         return replace(
-            shown.profile(
-                running_ns if is_open else 0, counted if is_open else shown.counter
-            ),
-            unmeasured_ns=self.aside_ns + others_ns + (not is_open) * running_ns,
-            unmeasured_steps=sum(
-                each.steps for book, each in times.items() if book is not shown
-            ),
+            shown.profile(unbooked[shown]),
+            unmeasured_ns=self.aside_ns + others_ns,
+            unmeasured_steps=sum(times[book].steps for book in others),
             step_times=reduce(StepTimes.merge, times.values()),
         )
 
@@ -228,13 +215,13 @@ class Books:
         from torchprof_hooks.profiles.program.strata import Strata
         from torchprof_hooks.profiles.program.stratum import Stratum
 
+        running = Unbooked(counted, ended, running_ns, end_ns)
+
         def stratum(book: Book | None) -> Stratum:
             if book is None:
                 return Stratum()
-            if book is self.open:
-                running = _Running(ended, running_ns, end_ns)
-                return self._stratum(book, counted, flop_count, running)
-            return self._stratum(book, book.counter, flop_count, _Running())
+            unbooked = running if book is self.open else Unbooked(book.counter)
+            return self._stratum(book, unbooked, flop_count)
 
         return Strata(
             warm_up=stratum(self.warm_up),
@@ -246,30 +233,29 @@ class Books:
         )
 
     def _stratum(
-        self,
-        book: Book,
-        counted: StepCounter,
-        flop_count: FlopCount | None,
-        running: _Running,
+        self, book: Book, unbooked: Unbooked, flop_count: FlopCount | None
     ) -> Stratum:
-        """What is in a book, and what of the open one is not booked yet."""
+        """What is in a book, and what is not booked yet."""
         from torchprof_hooks.profiles.program.stratum import Stratum
 
         # A program waits for this when it ends: costs are tried out with one kind of
         # tracker alone, the one that sees all that any of them sees.
-        closest = self.warm_up.tracker
-        profile = book.profile(
-            running.took_ns, counted, flop_count, closest, running.end_ns
-        )
+        profile = book.profile(unbooked, flop_count, costs_like=self.warm_up.tracker)
         times = profile.step_times
-        steps_ns = times.steps_ns + times.evaluation_ns
         is_open = book is self.open
-        running_nodes = self._running_nodes(running.took_ns) if is_open else 0
+        running_nodes = self._running_nodes(unbooked.took_ns) if is_open else 0
         nodes = book.nodes + running_nodes
-        unseen_ns = round(book.unseen.of(nodes).took_ns)
-        phases_ns = self._phases_ns(book, nodes, running_nodes)
-        seen = profile, book.steps + running.steps, steps_ns, nodes, unseen_ns
-        return Stratum(*seen, *phases_ns, book.unwatched_ns)
+        backward_ns, optimizers_ns = self._phases_ns(book, nodes, running_nodes)
+        return Stratum(
+            profile,
+            book.steps + unbooked.steps,
+            times.steps_ns + times.evaluation_ns,
+            nodes,
+            round(book.unseen.of(nodes).took_ns),
+            backward_ns,
+            optimizers_ns,
+            book.unwatched_ns,
+        )
 
     def _phases_ns(self, book: Book, nodes: int, running: int) -> tuple[int, int]:
         """What backward passes, and steps of optimizers, took in all steps of which

@@ -113,7 +113,7 @@ class SampledSteps:
         self._running.duration_ns += self._books.stop()
         ended_ns = perf_counter_ns()
         attachments.detach(optimizer_hooks, self)
-        self._books.open.hidden.end()
+        self._books.open.show_functions()
         self._taps.close(by_exception)
         self._taps.stop()
         self._phase_times.close()
@@ -239,7 +239,7 @@ class SampledSteps:
         running = self._ended()._replace(duration_ns=self._books.age_ns())
         if self._scheduler.is_out_of_hand(running):
             self._taps.hide_functions()
-            self._books.open.hidden.begin()
+            self._books.open.hide_functions()
 
     def garbage_collected(self, took_ns: int) -> None:
         """Python has looked for garbage."""
@@ -290,7 +290,7 @@ class SampledSteps:
                 chosen = books.disturbed
             self._detector.leave_out(books.leave_out())  # not paid from the budget
         if chosen is not books.open or self._taps.hides_functions:
-            books.open.hidden.end()
+            books.open.show_functions()
             self._taps.close()
             self._phase_times.close()
             self._open(chosen)
