@@ -6,7 +6,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from torchprof_hooks.session.training_session import TrainingSession
@@ -139,19 +139,17 @@ class User(Protocol):
     def is_using(self) -> bool: ...
 
 
-class _Use(NamedTuple):
-    hook: weakref.ref[SessionHook]
-    user: weakref.ref[User]
-
-    def is_of(self, hook: SessionHook) -> bool:
-        """Whether `hook` is in use."""
-        user = self.user()
-        return self.hook() is hook and user is not None and user.is_using
-
-
 _lock = threading.Lock()
 #: By identity: hooks may be equal without being the same.
-_in_use: dict[int, _Use] = {}
+_in_use: dict[int, tuple[weakref.ref[SessionHook], weakref.ref[User]]] = {}
+
+
+def _is_in_use(hook: SessionHook) -> bool:
+    if id(hook) not in _in_use:
+        return False
+    known, user_of_known = _in_use[id(hook)]
+    user = user_of_known()
+    return known() is hook and user is not None and user.is_using
 
 
 def occupy(hooks: tuple[SessionHook, ...], user: User) -> None:
@@ -162,15 +160,14 @@ def occupy(hooks: tuple[SessionHook, ...], user: User) -> None:
     """
     with _lock:
         for position, hook in enumerate(hooks):
-            use = _in_use.get(id(hook))
-            is_in_use = use is not None and use.is_of(hook)
-            if is_in_use or any(other is hook for other in hooks[:position]):
+            is_twice = any(other is hook for other in hooks[:position])
+            if is_twice or _is_in_use(hook):
                 raise RuntimeError(
                     f"{hook!r} is in use by another session, or twice in this one: "
                     "make a hook for each"
                 )
         for hook in hooks:
-            _in_use[id(hook)] = _Use(weakref.ref(hook), weakref.ref(user))
+            _in_use[id(hook)] = weakref.ref(hook), weakref.ref(user)
 
 
 def release(hooks: tuple[SessionHook, ...]) -> None:
