@@ -1,15 +1,24 @@
-"""Waits for the first import of a module. This file imports nothing itself: most
+"""Waits for the first import of a module. This file imports nothing but `sys`: most
 programs in which it waits never import torch."""
 
 from __future__ import annotations
 
+import sys
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, MutableSequence, Sequence
+    from collections.abc import Callable, Sequence
     from importlib.abc import Loader
     from importlib.machinery import ModuleSpec
     from types import ModuleType
-    from typing import Any
+
+
+def call_after_import(name: str, call: Callable[[], None]) -> None:
+    """Call `call` after the first import of a module: now, if that has been."""
+    if name in sys.modules:
+        call()
+    else:
+        sys.meta_path.insert(0, AfterImport(name, call))
 
 
 class AfterImport:
@@ -17,12 +26,9 @@ class AfterImport:
     module, and then removes itself. If a program only looks for the module, to see
     whether it is installed, the finder goes on to wait for its import."""
 
-    def __init__(
-        self, name: str, call: Callable[[], None], meta_path: MutableSequence[Any]
-    ) -> None:
+    def __init__(self, name: str, call: Callable[[], None]) -> None:
         self._name = name
         self._call = call
-        self._meta_path = meta_path
 
     def find_spec(
         self,
@@ -33,7 +39,7 @@ class AfterImport:
         """The spec that other finders find, with a loader that calls the function."""
         if fullname != self._name:
             return None
-        finders = list(self._meta_path)
+        finders = list(sys.meta_path)
         # Only those behind: another `AfterImport` would ask this one in its turn.
         behind = finders.index(self) + 1 if self in finders else len(finders)
         for finder in finders[behind:]:
@@ -50,8 +56,8 @@ class AfterImport:
         def exec_module(module: ModuleType) -> None:
             vars(loader).pop("exec_module", None)
             execute(module)
-            if self in self._meta_path:
-                self._meta_path.remove(self)
+            if self in sys.meta_path:
+                sys.meta_path.remove(self)
                 _let_other_threads_import(module)
                 self._call()
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
 from ast import literal_eval
 from collections.abc import Mapping
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final
 
-from torchprof_hooks.program.after_import import AfterImport
+from torchprof_hooks.program.after_import import call_after_import
 from torchprof_hooks.program.flags import (
     Flags,
     as_texts,
@@ -79,11 +78,7 @@ def begin_from_environment(environment: Mapping[str, str], began_ns: int) -> Non
         return
     _tell_children(flags)
     beginning_ns = perf_counter_ns() - began_ns
-    if "torch" in sys.modules:
-        begin(flags, beginning_ns)
-    else:
-        wait = AfterImport("torch", lambda: begin(flags, beginning_ns), sys.meta_path)
-        sys.meta_path.insert(0, wait)
+    call_after_import("torch", lambda: begin(flags, beginning_ns))
 
 
 def begin_as_told(text: str, began_ns: int) -> None:

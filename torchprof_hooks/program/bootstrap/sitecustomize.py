@@ -26,13 +26,8 @@ def _begin() -> None:
         __import__("sitecustomize")
     except ImportError:
         sys.modules["sitecustomize"] = own
-    if not told:
-        return
-    if "torch" in sys.modules:  # imported by that one
-        begin()
-    else:
-        wait = after_import.AfterImport("torch", begin, sys.meta_path)
-        sys.meta_path.insert(0, wait)
+    if told:  # torch may have been imported by that one
+        after_import.call_after_import("torch", begin)
 
 
 _begin()
