@@ -113,9 +113,15 @@ def test_what_it_costs_here(kind: str) -> None:
 
 @NATIVE_CORE
 @pytest.mark.usefixtures("uncalibrated")
-def test_reading_the_memory_of_tensors_is_a_part_of_a_call() -> None:
-    tracker = new_tracker(meters=[memory_meter(memory_counter("cpu"))])
-    assert calibration._kind_of(tracker) == Kind(tensors=True)
+@pytest.mark.parametrize("by_functions", [False, True])
+def test_reading_the_memory_of_tensors_is_a_part_of_a_call(by_functions: bool) -> None:
+    tracker = new_tracker(
+        functions=FunctionCalls(by_shapes=True) if by_functions else None,
+        meters=[memory_meter(memory_counter("cpu"))],
+    )
+    assert calibration._kind_of(tracker) == Kind(
+        functions=by_functions, by_shapes=by_functions, tensors=True
+    )
     whole_calibration_of(tracker)
 
 

@@ -18,13 +18,19 @@ from tests.fake_clock import MS, FakeClock, burn
 from tests.planted import Work
 from torchprof_hooks import Profile, profile, profiler
 from torchprof_hooks.capture.core import CORE, hooks_of
+from torchprof_hooks.capture.overhead import calibration
 from torchprof_hooks.capture.overhead import overhead_model as own_cost
-from torchprof_hooks.capture.overhead.calibration import Calibration, CallCost, Costs
+from torchprof_hooks.capture.overhead.calibration import (
+    Calibration,
+    CallCost,
+    Costs,
+    Kind,
+)
 from torchprof_hooks.capture.overhead.trial_runs import mean_hook_ns
 from torchprof_hooks.capture.tracking.make_tracker import new_tracker
 from torchprof_hooks.capture.tracking.tracker import Tracker
 from torchprof_hooks.hooks import measuring
-from torchprof_hooks.measure.memory_counter import CpuMemoryCounter
+from torchprof_hooks.measure.memory_counter import CpuMemoryCounter, Reading
 from torchprof_hooks.profiles.names import PROFILER_NAME, Phase
 from torchprof_hooks.profiles.totals import Totals
 from torchprof_hooks.program.file_tools import main
@@ -329,6 +335,40 @@ def test_functions_in_modules() -> None:
     }
 
 
+@NATIVE_CORE  # which reads memory itself, as a part of its hooks
+@pytest.mark.usefixtures("round_costs")
+def test_functions_and_memory_are_as_many_calls_as_functions() -> None:
+    net = new_net()
+
+    def measured(memory: bool) -> dict[tuple[str, Phase], int]:
+        with profile(functions=True, memory=memory) as prof:
+            net(X).sum().backward()
+        return overheads(prof.profile)
+
+    without = measured(memory=False)
+    assert without["linear(2x4, 4x4, 4)", "forward"] == FUNCTION.own_ns
+    assert measured(memory=True) == without
+
+
+def test_what_functions_and_memory_together_cost_is_of_their_own_kind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kinds: list[Kind] = []
+
+    def note(tracker: Tracker) -> Calibration:
+        kinds.append(calibration._kind_of(tracker))
+        return Calibration(Costs(CallCost(), 0), Costs(CallCost(), 0))
+
+    monkeypatch.setattr(own_cost, "calibration_of", note)
+    with profile(functions=True, memory=True) as prof:
+        new_net()(X)
+    assert not prof.profile.is_empty
+    is_native = CORE.name == "native"
+    assert kinds == [
+        Kind(functions=True, by_shapes=True, meters=not is_native, tensors=is_native)
+    ]
+
+
 def test_what_a_call_cannot_have_cost_itself_is_in_its_callers_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -402,6 +442,42 @@ def test_reading_meters_costs_callers(
         (("Sequential", "Sequential.0"), "backward"): 5 * MS,
         ((PROFILER_NAME,), "profiler"): (12 + planning) * MS,
     }
+
+
+class SlowMemory(CpuMemoryCounter):
+    """Takes a millisecond for each reading."""
+
+    def read(self) -> Reading:
+        burn(1)
+        return super().read()
+
+
+def test_readings_of_memory_are_taken_off_modules_and_functions(
+    clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock.cost_per_reading_ns = 0
+    use(monkeypatch, Costs(CallCost(), 0))
+    monkeypatch.setattr(measuring, "memory_counter", lambda device: SlowMemory())
+    net = nn.Sequential(Work(3, 5), nn.Linear(4, 4))
+    with profile(functions=True, memory=True) as prof:
+        loss = net(X).sum()
+    forward = overheads(prof.profile)
+    with prof:
+        loss.backward()
+    # Two around each call: of modules, of functions in them, and of one in a function.
+    assert forward == {
+        OUTSIDE: 2 * 2 * MS,
+        ("Sequential", "forward"): 2 * 2 * MS,
+        ("Sequential.0", "forward"): 2 * MS,
+        ("_Burning(2x4, scalar)", "forward"): 2 * MS,
+        ("Sequential.1", "forward"): 2 * MS,
+    }
+    found = prof.profile
+    cells = {key: t.self_ns for key, t in found.corrected().cells.items() if t.self_ns}
+    profiler_ns = cells.pop(((PROFILER_NAME,), "profiler"))
+    work = ("Sequential", "Sequential.0", "_Burning(2x4, scalar)")
+    assert cells == {(work, "forward"): 3 * MS, (work, "backward"): 5 * MS}
+    assert profiler_ns == found.wall_ns - (3 + 5) * MS
 
 
 @pytest.mark.parametrize("functions", [False, True])
