@@ -15,6 +15,7 @@ import operator
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
@@ -27,10 +28,11 @@ from torch.nn.modules import module as nn_module
 
 from torchprof_hooks import profile
 from torchprof_hooks.capture.core import CORE
+from torchprof_hooks.capture.overhead import overhead_model
 from torchprof_hooks.capture.sampling import scheduler
 from torchprof_hooks.capture.sampling.levels import Level
 
-from .capture.budgeted import Fixed, Net, X, bare, sgd
+from .capture.budgeted import Fixed, Net, X, bare, measured, sgd
 from .chains import (
     CASES,
     LONG,
@@ -43,6 +45,7 @@ from .chains import (
 )
 from .cores import NATIVE_CORE, PYTHON_CORE
 from .doing import in_backward
+from .exact import OPTIONS
 from .helpers import in_thread
 from .invisible import EveryFunction, EveryLink
 
@@ -351,6 +354,43 @@ def test_of_a_step_that_is_not_measured_only_the_end_is_noticed(
             step()
         found = count_calls(step)
     assert total(found) == CALLS_PER_UNMEASURED_STEP, listed(found)
+
+
+#: Of a profile within a budget, every second step is measured.
+LEFT: dict[str, dict[str, Any]] = {
+    **OPTIONS,
+    "a budget": {"max_overhead": 0.5},
+    "a file": {"save": "profile.json"},
+}
+
+
+@pytest.mark.usefixtures("ticking")
+@pytest.mark.parametrize("options", LEFT.values(), ids=LEFT)
+def test_leaving_does_not_take_longer_after_more_steps(
+    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def fixed(share: float, levels: Sequence[Level]) -> Fixed:
+        return Fixed(bare(), measured(), levels=levels)
+
+    monkeypatch.setattr(scheduler, "Scheduler", fixed)
+    # By how long hooks take really, their costs are computed in one way or another.
+    monkeypatch.setattr(overhead_model, "mean_hook_ns", lambda tracker: 0.0)
+    monkeypatch.chdir(tmp_path)
+
+    def leave_after(steps: int) -> Counts:
+        model = Net()
+        optimizer = sgd(model)
+        with ExitStack() as stack:
+            stack.enter_context(profile(**options))
+            for _ in range(steps):
+                model(X).sum().backward()
+                optimizer.step()
+            return count_lines(stack.close)
+
+    leave_after(10)  # imports what leaving needs
+    few, many = leave_after(10), leave_after(100)
+    assert few
+    assert many == few, listed(many - few, few - many)
 
 
 # Registrations
