@@ -164,12 +164,18 @@ def profiles(rank: int, kinds: Iterable[str]) -> dict[str, Profile]:
     return {kind: _measured(kind) for kind in kinds}
 
 
-def _measured(kind: str) -> Profile:
+def functions_of_shards(rank: int) -> Profile:
+    """Those of a model that FSDP spreads, of which nobody is late."""
+    warnings.simplefilter("ignore")
+    return _measured("sharded", Late(0), functions=True)
+
+
+def _measured(kind: str, late: Late | None = None, functions: bool = False) -> Profile:
     make = KINDS[kind][0]
     expected = make(Net(Late(0)))()
-    run = make(Net(Late()))
+    run = make(Net(late or Late()))
     distributed.barrier()
-    with torchprof_hooks.profile() as prof:
+    with torchprof_hooks.profile(functions=functions) as prof:
         found = run()
     assert found == expected, f"{kind}: {found}, not {expected}"
     return prof.profile

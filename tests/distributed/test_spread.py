@@ -13,7 +13,14 @@ from tests.distributed.processes import (
     milliseconds_by_phase,
     run_processes,
 )
-from tests.distributed.spread import KINDS, SIZE, STEPS, import_all, profiles
+from tests.distributed.spread import (
+    KINDS,
+    SIZE,
+    STEPS,
+    functions_of_shards,
+    import_all,
+    profiles,
+)
 from torchprof_hooks import Profile
 from torchprof_hooks.capture.communication.patches import BUBBLE_NAME
 from torchprof_hooks.profiles.ranks.collectives import BUCKETS_NAME
@@ -56,3 +63,37 @@ def check_exchanged(kind: str, names: set[str], profile: Profile, count: int) ->
         scattered = found["reduce_scatter_tensor"].bytes
         assert layers <= scattered <= gathered
         assert scattered < 1.1 * layers
+
+
+def test_functions_of_a_sharded_model() -> None:
+    import_all()
+    one_step = 2 * 4 * SIZE * SIZE  # floating-point operations of a product
+    for profile in run_processes(functions_of_shards):
+        assert is_complete(profile)
+        layers = {
+            row.name.partition(":")[0]: row
+            for row in profile.rows("call")
+            if f": linear(4x{SIZE}, {SIZE}x{SIZE}, {SIZE})" in row.name
+        }
+        # With all weights, gathered. The first layer's input needs no gradient.
+        products = {"FSDPNet.0": 2, "FSDPNet.2": 3}
+        assert {name: row.flops for name, row in layers.items()} == {
+            name: STEPS * count * one_step for name, count in products.items()
+        }
+        for row in layers.values():
+            calls = [row.phases[phase].calls for phase in ("forward", "backward")]
+            assert calls == [STEPS, STEPS]
+        rows = {row.name: row for row in profile.rows("function")}
+        assert rows["add_"].phases["optimizer"].calls == 4 * STEPS
+        # What is called inside of an exchange is a part of that. Layers gather twice.
+        exchanges = [row for row in rows.values() if row.kind == "communication"]
+        times_ns = {
+            row.name: row.phases["communication"].duration_ns for row in exchanges
+        }
+        assert sum(times_ns.values()) == profile.phase_times_ns()["communication"]
+        found = {each.name: each for each in profile.collectives}
+        assert found["all_gather_into_tensor"].calls == 2 * 2 * STEPS
+        assert found["reduce_scatter_tensor"].calls == 2 * STEPS
+        for name, each in found.items():
+            took_ns = each.call_ns + each.waiting_ns
+            assert 0 < took_ns <= times_ns[f"(communication) {name}"]
