@@ -34,6 +34,25 @@ class Slow(list):
 for batch in DataLoader(Slow(torch.ones(6, 4)), batch_size=2):
     model(batch)
 """
+#: Transforms that are modules: of each of six images, they take 10 ms.
+TRANSFORMS = """
+from torch.utils.data import DataLoader, Dataset
+class Normalize(nn.Module):
+    def forward(self, image):
+        busy(10)
+        return (image - 1) / 2
+class Images(Dataset):
+    transform = nn.Sequential(Normalize(), nn.ReLU())
+    def __len__(self):
+        return 6
+    def __getitem__(self, index):
+        return self.transform(torch.ones(4))
+for batch in DataLoader(Images(), batch_size=2):
+    optimizer.zero_grad()
+    model(batch).sum().backward()
+    optimizer.step()
+    busy(5)
+"""
 
 
 # Three ways in
@@ -110,6 +129,27 @@ def test_a_program_that_waits_for_data(tmp_path: Path) -> None:
     )
     assert "    data loading: 0.060s (" in run.err
     assert "outside of modules: 0.015s (" in run.err
+
+
+def test_transforms_of_a_loader_are_data_loading(tmp_path: Path) -> None:
+    saved = tmp_path / "profile.json"
+    program = written(tmp_path, OWN_CLOCK + TRAIN + TRANSFORMS)
+    run = profiled("--full", *EACH_STEP, "--save", str(saved), program)
+    assert run.code == 0, run.err
+    assert "    data loading: 0.060s (" in run.err
+    assert "outside of modules: 0.015s (" in run.err
+    assert "\nForward or backward: neither; data loading" in run.err
+    assert "\n8 steps: first " in run.err  # those of TRAIN, and one for each batch
+    profile = Profile.load(saved)
+    modules = {row.name: row for row in profile.rows() if row.kind == "module"}
+    assert sorted(modules) == [
+        *("Sequential", "Sequential.0", "Sequential.1", "Sequential.2"),
+    ]
+    assert modules["Sequential"].calls == 8
+    functions = {row.name: row.phases for row in profile.rows("function")}
+    for name, of_model in {"sub": 0, "div": 0, "relu": 8}.items():
+        calls = [functions[name][phase].calls for phase in ("data", "forward")]
+        assert calls == [6, of_model]
 
 
 def test_a_call(tmp_path: Path) -> None:
