@@ -14,6 +14,7 @@ from typing import Final
 import pytest
 
 from tests.programs import TORCH, python
+from tests.thorough import THOROUGH
 from torchprof_hooks.integrations.gate.baseline import Baseline, load
 
 ROOT: Final = Path(__file__).parent.parent.parent.parent
@@ -52,6 +53,12 @@ def test_step(torchprof):
     model = nn.Sequential(Busy("ONE"), Busy("TWO"))
     torchprof.check(lambda: model(torch.ones(1, 2)).sum().backward())
 """
+
+#: The checked test asks for a folder for temporary files, too, which pytest makes anew.
+WRITES_BEFORE: Final = """
+def test_writes(tmp_path):
+    (tmp_path / "written").write_text("before the check")
+""" + TEST.replace("(torchprof)", "(torchprof, tmp_path)")
 
 #: A session in a folder, with these options, and these variables besides.
 Session = Callable[..., subprocess.CompletedProcess[str]]
@@ -205,6 +212,23 @@ def test_a_test_that_never_comes_there_in_a_new_process_says_what_that_printed(
     assert done.returncode == 1
     assert "the test did not come to this check in a new process" in done.stdout
     assert "AssertionError: only here" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("place", ["option", pytest.param("settings", marks=THOROUGH)])
+def test_its_processes_leave_the_folder_for_temporary_files_alone(
+    place: str, session: Session, tmp_path: Path
+) -> None:
+    (tmp_path / "test_net.py").write_text(WRITES_BEFORE)
+    given = f"--basetemp={tmp_path / 'temporary'}"
+    if place == "settings":
+        with (tmp_path / "pytest.ini").open("a") as file:
+            file.write(f"addopts = {given}\n")
+    done = session(*[given] if place == "option" else [])
+    assert done.returncode == 0, done.stdout
+    assert "baseline written: " in done.stdout
+    (written,) = (tmp_path / "temporary").rglob("written")
+    assert written.read_text() == "before the check"
 
 
 def test_the_number_of_runs_is_checked(session: Session) -> None:
