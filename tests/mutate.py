@@ -1,10 +1,12 @@
 """Breaks lines that book time, one after the other, and tells which of these mutants
 the exact tests do not notice::
 
-    python -m tests.mutate [--files thread_calls.py ...] [--sample 50]
+    python -m tests.mutate [--files core/native/log.h ...] [--sample 50] [--list]
 
 Each mutant is run in a process of its own, forked from one that has imported torch, on
-a copy of the tree. To be run by hand: it takes some seconds for each mutant.
+a copy of the tree: those of the native core with that, the others with the core in
+Python. To be run by hand: it takes some seconds for each mutant, and the native core
+has to be built for each of its own.
 """
 
 from __future__ import annotations
@@ -26,16 +28,30 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
+from tests.native_mutants import mutated_lines
+
+#: See `torchprof_hooks.capture.core.choose`, which imports what mutants are.
+VARIABLE: Final = "TORCHPROF_HOOKS_CORE"
 ROOT: Final = Path(__file__).parents[1]
 CAPTURE: Final = Path("torchprof_hooks/capture")
 
 #: Files that book time, or say on whom.
+NATIVE_FILES: Final = tuple(
+    f"core/native/{name}.h"
+    for name in (
+        *("log", "reading", "calls/calls", "calls/functions", "calls/modules"),
+        *("backward/passes", "backward/nodes", "backward/outer_passes"),
+        *("backward/ownership", "meters/memory_meter", "meters/device_meter"),
+        *("meters/accounts", "meters/moves"),
+    )
+)
 FILES: Final = (
     *("core/python.py", "core/python_calls.py", "core/span_log.py"),
     *("tracking/thread_calls.py", "tracking/tracker.py", "tracking/pass_lifetime.py"),
     *("tracking/meters/meters.py", "tracking/meters/memory.py"),
     *("backward/planned.py", "backward/plan.py", "backward/ownership.py"),
     *("snapshot.py", "own_sums.py"),
+    *NATIVE_FILES,
 )
 #: Tests that assert on a clock of their own; the quickest to notice come first.
 TESTS: Final = (
@@ -69,15 +85,37 @@ _SWAPPED: Final[dict[type[Any], type[Any]]] = {
 
 
 class Mutant(NamedTuple):
+    """text: of the whole file."""
+
     file: Path
     line: int
     what: str
-    tree: ast.Module
+    text: str
+
+    @property
+    def is_native(self) -> bool:
+        return self.file.suffix != ".py"
+
+    @property
+    def place(self) -> str:
+        return f"{self.file.name}:{self.line}"
 
 
 def mutants(file: Path) -> Iterator[Mutant]:
     """All of a file, each with one thing changed."""
-    tree = ast.parse((ROOT / file).read_text())
+    text = (ROOT / file).read_text()
+    if file.suffix == ".py":
+        yield from _python_mutants(file, text)
+        return
+    for line, before, after in mutated_lines(text):
+        lines = text.splitlines()
+        lines[line - 1] = after
+        what = f"{before.strip()}  ->  {after.strip()}"
+        yield Mutant(file, line, what, "\n".join([*lines, ""]))
+
+
+def _python_mutants(file: Path, text: str) -> Iterator[Mutant]:
+    tree = ast.parse(text)
     for position, node in enumerate(ast.walk(tree)):
         if not isinstance(node, ast.expr | ast.stmt):
             continue
@@ -86,7 +124,8 @@ def mutants(file: Path) -> Iterator[Mutant]:
             if change(changed):
                 mutated = copy.deepcopy(tree)
                 change(list(ast.walk(mutated))[position])
-                yield Mutant(file, node.lineno, _what(node, changed), mutated)
+                what = _what(node, changed)
+                yield Mutant(file, node.lineno, what, ast.unparse(mutated))
 
 
 def _what(before: ast.AST, after: ast.AST) -> str:
@@ -161,21 +200,26 @@ _CHANGES: Final[tuple[Callable[[Any], bool], ...]] = (
 
 
 def is_noticed(mutant: Mutant, tree: Path, tests: Sequence[str]) -> bool:
-    """Whether a test fails."""
+    """Whether a test fails, or the compiler."""
     original = (tree / mutant.file).read_text()
-    (tree / mutant.file).write_text(ast.unparse(mutant.tree))
+    (tree / mutant.file).write_text(mutant.text)
     try:
-        return _run_tests(tree, tests) != 0
+        return _run_tests(tree, tests, mutant.is_native) != 0
     finally:
         (tree / mutant.file).write_text(original)
 
 
-def _run_tests(tree: Path, tests: Sequence[str], is_quiet: bool = True) -> int:
+def _run_tests(
+    tree: Path, tests: Sequence[str], is_native: bool, is_quiet: bool = True
+) -> int:
     child = os.fork()
     if not child:
         code = 1
         try:
-            code = _tests_in_this_process(tree, tests, is_quiet)
+            with tempfile.TemporaryDirectory() as cache:  # not the user's own
+                os.environ["XDG_CACHE_HOME"] = cache
+                os.environ[VARIABLE] = "native" if is_native else "python"
+                code = _tests_in_this_process(tree, tests, is_quiet)
         finally:
             os._exit(code)
     deadline = time.monotonic() + TIMEOUT_SECS
@@ -199,8 +243,12 @@ def _tests_in_this_process(tree: Path, tests: Sequence[str], is_quiet: bool) -> 
     with (
         open(os.devnull if is_quiet else "/dev/stderr", "w") as file,
         contextlib.redirect_stdout(file),
+        contextlib.redirect_stderr(file),
     ):
-        return int(pytest.main(["-q", "-x", "-p", "no:cacheprovider", *tests]))
+        code = int(pytest.main(["-q", "-x", "-p", "no:cacheprovider", *tests]))
+    # Where it cannot be built, the other core runs instead. Only pytest may import it.
+    core = sys.modules["torchprof_hooks.capture.core"].CORE
+    return code or int(core.name != os.environ[VARIABLE])
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -209,19 +257,25 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--tests", nargs="+", default=TESTS, metavar="PATH")
     parser.add_argument("--sample", type=int, help="so many of them, drawn at random")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--list", action="store_true", help="run none of them")
     options = parser.parse_args(arguments)
     found = [mutant for name in options.files for mutant in mutants(CAPTURE / name)]
     if options.sample is not None and options.sample < len(found):
         found = random.Random(options.seed).sample(found, options.sample)
+    if options.list:
+        for mutant in found:
+            print(mutant.place, mutant.what, sep=": ")
+        return 0
     for name in ("torch", "torch.utils.data", "numpy"):
         importlib.import_module(name)
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder) / "tree"
         ignored = shutil.ignore_patterns(".git", ".venv*", "__pycache__", ".*_cache")
         shutil.copytree(ROOT, tree, ignore=ignored)
-        if _run_tests(tree, options.tests, is_quiet=False):
-            print("the tests fail as it is")
-            return 2
+        for is_native in {mutant.is_native for mutant in found}:
+            if _run_tests(tree, options.tests, is_native, is_quiet=False):
+                print("the tests fail as it is")
+                return 2
         return _report(found, tree, options.tests)
 
 
@@ -231,8 +285,8 @@ def _report(found: list[Mutant], tree: Path, tests: Sequence[str]) -> int:
         noticed = is_noticed(mutant, tree, tests)
         survivors += not noticed
         sign = "noticed " if noticed else "SURVIVES"
-        place = f"{mutant.file.name}:{mutant.line}"
-        print(f"{number}/{len(found)} {sign} {place}: {mutant.what}", flush=True)
+        place = f"{number}/{len(found)} {sign} {mutant.place}"
+        print(f"{place}: {mutant.what}", flush=True)
     print(f"{len(found) - survivors} of {len(found)} mutants were noticed")
     return int(survivors > 0)
 
