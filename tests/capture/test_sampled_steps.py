@@ -15,7 +15,7 @@ from torch.nn.modules import module as torch_module
 from torch.optim import optimizer as optimizer_module
 from torch.overrides import TorchFunctionMode
 
-from tests.capture.budgeted import STEP_MS, Taking, infer, sampled, sampled_by
+from tests.capture.budgeted import STEP_MS, Net, Taking, infer, sampled, sampled_by
 from tests.capture.budgeted import train as train_with_work
 from tests.doing import Does
 from tests.fake_clock import MS, FakeClock, burn
@@ -41,17 +41,6 @@ pytestmark = pytest.mark.usefixtures("ticking")
 
 
 ALL = (Level.FUNCTIONS, Level.PHASES, Level.MODULES, Level.PHASES)
-
-
-class Net(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.first = nn.Linear(4, 4)
-        self.second = nn.Linear(4, 1)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y: torch.Tensor = self.second(torch.relu(self.first(x)))
-        return y
 
 
 def train(model: nn.Module, steps: int) -> None:
