@@ -15,7 +15,8 @@ from torchprof_hooks.capture.core.build import choose
 CORE = choose()
 
 if TYPE_CHECKING or CORE.module is None:
-    from torchprof_hooks.capture.core.python import Cursor, Hook, Node, hooks_of
+    from torchprof_hooks.capture.core.node import Node
+    from torchprof_hooks.capture.core.python import Cursor, Hook, hooks_of
     from torchprof_hooks.capture.core.python_seam import (
         AroundCollection,
         Seam,
