@@ -106,7 +106,7 @@ class Flags:
         "print the tables by class, function and call as well (so do the options that "
         "say how these look)",
     )
-    every: int = _flag(20, _whole(1), "measure functions in one step of so many")
+    every: int = _flag(10, _whole(1), "measure functions in one step of so many")
     max_overhead: float = _flag(
         0.02, _limit, "the share of time that measuring may take; 100%: no limit"
     )
