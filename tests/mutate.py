@@ -42,7 +42,7 @@ NATIVE_FILES: Final = tuple(
         *("log", "reading", "calls/calls", "calls/functions", "calls/modules"),
         *("backward/passes", "backward/nodes", "backward/outer_passes"),
         *("backward/ownership", "meters/memory_meter", "meters/device_meter"),
-        *("meters/accounts", "meters/moves"),
+        "meters/accounts",
     )
 )
 FILES: Final = (
