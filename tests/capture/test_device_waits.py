@@ -14,9 +14,10 @@ import torchprof_hooks
 from tests.capture.test_device_meter import FakeDevice, FakeEvent, FakeStream
 from torchprof_hooks import Profile
 from torchprof_hooks.capture.overhead.overhead_model import device_overhead
-from torchprof_hooks.capture.snapshot import _first_cost
+from torchprof_hooks.capture.snapshot import _part
 from torchprof_hooks.capture.tracking.meters.device import ASK_EVERY, DeviceMeter, Waits
 from torchprof_hooks.measure.device_clock import EventClock
+from torchprof_hooks.profiles.totals import Totals
 
 
 def sites() -> Any:
@@ -124,7 +125,9 @@ def test_the_parts_add_up() -> None:
 def test_costs_are_taken_off_the_first_step_and_the_rest_as_off_both() -> None:
     for cost, whole, some in itertools.product(range(7), range(7), range(4)):
         for first in range(whole + 1):
-            part = _first_cost(cost, (some, 3), first, whole)
+            both = Totals(self_ns=whole, overhead_ns=cost)
+            began = Totals(self_ns=first, overhead_ns=cost * some // 3)
+            part = _part(both, began).overhead_ns
             taken = min(part, first) + min(cost - part, whole - first)
             assert part >= 0
             assert taken == min(cost, whole)

@@ -304,6 +304,21 @@ def test_optimizers_and_batches_cost_what_calls_do() -> None:
 
 
 @pytest.mark.usefixtures("round_costs")
+def test_the_first_step_has_its_share_of_costs_outside_of_calls() -> None:
+    net = new_net()
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    with profile() as prof:
+        for _ in range(4):
+            burn(1)  # there is time for all costs
+            net(X)
+            optimizer.step()
+    whole, first = (
+        overheads(p)[OUTSIDE] for p in (prof.profile, prof.profile.start_up)
+    )
+    assert first == whole // 4
+
+
+@pytest.mark.usefixtures("round_costs")
 def test_functions_compiled_and_in_python() -> None:
     with profile(functions=True) as prof:
         torch.neg(X)

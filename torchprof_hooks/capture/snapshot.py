@@ -136,52 +136,45 @@ def _first_part(
         for some, totals in zip(calls, every, strict=True)
     ]
     pairs = list(zip(every, shares, strict=True))
-    host = own_host_ns(sites, first.times, first.garbage)
-    device = own_device_ns(tracker, sites, until_mark=True)
     totals = _totals_of_sites(
         sites,
         first.times,
-        host,
-        device,
+        own_host_ns(sites, first.times, first.garbage),
+        own_device_ns(tracker, sites, until_mark=True),
         own_memory(first.memory, tracker, sites),
         (
             [whole.flops * some // most for whole, (some, most) in pairs],
             [whole.traffic.share(*part) for whole, part in pairs],
         ),
-        _first_costs(pairs, host, device),
+        (
+            [whole.overhead_ns * some // most for whole, (some, most) in pairs],
+            [whole.device_overhead_ns * some // most for whole, (some, most) in pairs],
+        ),
     )
     found = _cells(sites, totals, first.garbage, first.wall_ns, first.after_backward_ns)
     # Time outside of calls may since have turned out to be that after a backward pass.
-    kept = {k: within(part, cells[k]) for k, part in found.items() if k in cells}
+    kept = {k: _part(cells[k], part) for k, part in found.items() if k in cells}
     return FirstSteps(1, {key: part for key, part in kept.items() if part != NOTHING})
 
 
-def _first_costs(
-    pairs: list[tuple[Totals, tuple[int, int]]], host: list[int], device: list[int]
-) -> tuple[list[int], list[int]]:
-    """Costs of measuring in the first step, on the host's and on the device's clock.
-
-    pairs: of each site, the totals, and calls in the first step and in all.
-    host, device: own times in the first step.
-    """
-    of_host, of_device = [], []
-    for (whole, part), host_ns, device_ns in zip(pairs, host, device, strict=True):
-        cost_ns, most_ns = whole.device_overhead_ns, whole.device_self_ns
-        of_host.append(_first_cost(whole.overhead_ns, part, host_ns, whole.self_ns))
-        of_device.append(_first_cost(cost_ns, part, device_ns, most_ns))
-    return of_host, of_device
+def _part(whole: Totals, first: Totals) -> Totals:
+    """What came first of the totals of a cell, with no more costs of measuring than
+    there was time for, then and later."""
+    part = within(first, whole)
+    device = part.device_self_ns, whole.device_overhead_ns, whole.device_self_ns
+    return replace(
+        part,
+        overhead_ns=_cost_within(
+            first.overhead_ns, part.self_ns, whole.overhead_ns, whole.self_ns
+        ),
+        device_overhead_ns=_cost_within(first.device_overhead_ns, *device),
+    )
 
 
-def _first_cost(cost_ns: int, part: tuple[int, int], first_ns: int, all_ns: int) -> int:
-    """How much of a cost was in the first step: in proportion to calls, but no more of
-    it than there was time, there and later.
-
-    part: calls in the first step, and in all.
-    first_ns, all_ns: own time in the first step, and in all.
-    """
-    some, most = part
-    least_ns = cost_ns - max(all_ns - first_ns, 0)
-    return min(max(cost_ns * some // most, least_ns), max(first_ns, 0))
+def _cost_within(cost_ns: int, own_ns: int, all_costs_ns: int, all_ns: int) -> int:
+    """The cost of a part in its own time, if the rest has all other costs."""
+    least_ns = all_costs_ns - max(all_ns - own_ns, 0)
+    return min(max(cost_ns, least_ns), max(own_ns, 0))
 
 
 def _cells(
