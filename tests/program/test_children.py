@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.programs import plain, profiled, written
+from tests.thorough import THOROUGH
 from torchprof_hooks import Profile, load_ranks
 
 SCRIPTS = Path(__file__).parent / "scripts"
@@ -103,7 +104,11 @@ subprocess.run([sys.executable, child], env=kept, check=True)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("is_by_variable", [False, True], ids=["enable", "variable"])
+@pytest.mark.parametrize(
+    "is_by_variable",
+    [False, pytest.param(True, marks=THOROUGH)],
+    ids=["enable", "variable"],
+)
 def test_ranks_of_a_program_that_begins_to_measure_itself(
     tmp_path: Path, is_by_variable: bool
 ) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.programs import TORCH, TRAIN, Run, plain, profiled, written
+from tests.thorough import THOROUGH
 from torchprof_hooks.profiles.program.program_profile import ProgramProfile
 
 #: Has a signal come at a place in our report.
@@ -96,9 +97,9 @@ os.kill(os.getpid(), signal.SIGINT)
     [
         ("", "", -signal.SIGINT),
         # In torch's exit function, Python forgets that it was Ctrl-C.
-        ("", STEPS, 1),
+        pytest.param("", STEPS, 1, marks=THOROUGH),
         ("import tabulate", STEPS, -signal.SIGINT),
-        ("import torch._dynamo", "", 1),
+        pytest.param("import torch._dynamo", "", 1, marks=THOROUGH),
     ],
 )
 def test_ctrl_c_has_the_exit_code_that_it_has_without_us(
@@ -112,6 +113,7 @@ def test_ctrl_c_has_the_exit_code_that_it_has_without_us(
     assert plain(path, loaded=TORCH).code == code
 
 
+@THOROUGH
 def test_ctrl_c_with_several_exit_functions_of_ours(tmp_path: Path) -> None:
     program = "import torch._dynamo" + PROFILED + INTERRUPTED.format(before="", then="")
     path = written(tmp_path, program)

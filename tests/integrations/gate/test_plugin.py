@@ -214,8 +214,8 @@ def test_a_test_that_never_comes_there_in_a_new_process_says_what_that_printed(
     assert "AssertionError: only here" in done.stdout
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("place", ["option", pytest.param("settings", marks=THOROUGH)])
+@THOROUGH
+@pytest.mark.parametrize("place", ["option", "settings"])
 def test_its_processes_leave_the_folder_for_temporary_files_alone(
     place: str, session: Session, tmp_path: Path
 ) -> None:
