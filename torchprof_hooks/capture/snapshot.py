@@ -161,13 +161,12 @@ def _part(whole: Totals, first: Totals) -> Totals:
     """What came first of the totals of a cell, with no more costs of measuring than
     there was time for, then and later."""
     part = within(first, whole)
+    host = part.self_ns, whole.overhead_ns, whole.self_ns
     device = part.device_self_ns, whole.device_overhead_ns, whole.device_self_ns
     return replace(
         part,
-        overhead_ns=_cost_within(
-            first.overhead_ns, part.self_ns, whole.overhead_ns, whole.self_ns
-        ),
-        device_overhead_ns=_cost_within(first.device_overhead_ns, *device),
+        overhead_ns=_cost_within(part.overhead_ns, *host),
+        device_overhead_ns=_cost_within(part.device_overhead_ns, *device),
     )
 
 
