@@ -19,8 +19,6 @@ _DEEPEST: Final = 16
 _NARROWEST: Final = 0.002
 #: Narrower frames have no name.
 _NARROWEST_NAMED: Final = 0.012
-
-
 #: Kinds of rows that are cold, however long they take: no module's, or the profiler's.
 _COLD: Final = ("outside", "profiler", "unsampled")
 
