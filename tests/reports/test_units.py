@@ -53,6 +53,7 @@ def test_one_unit_for_all_values() -> None:
 def test_auto_is_the_unit_of_the_largest_value() -> None:
     # 2 000 000 ns is at least 1 in ms
     assert format_times([1500, 2_000_000, 0], "auto") == ["0.00ms", "2.00ms", "0.00ms"]
+    assert format_times([1500, -2_000_000], "auto") == ["0.00ms", "-2.00ms"]
 
 
 def test_auto_foreach_is_the_unit_of_each_value() -> None:

@@ -55,12 +55,13 @@ def best_time(value_ns: float) -> str:
 
 
 def format_times(values_ns: Sequence[float], unit: str) -> list[str]:
-    """All values of a table, in the unit or by the rule that was asked for."""
+    """All values of a table, in the unit or by the rule that was asked for; ``auto``
+    chooses for the value that is farthest from 0, as for bytes."""
     check_unit(unit)
     if unit == "auto_foreach":
         return [best_time(value) for value in values_ns]
     if unit == "auto":
-        unit = choose_unit(max(values_ns, default=0))
+        unit = choose_unit(max(map(abs, values_ns), default=0))
     return [format_time(value, unit) for value in values_ns]
 
 
