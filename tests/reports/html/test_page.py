@@ -16,6 +16,7 @@ from tests.helpers import FUNCTIONS, STEP, hand_built, own
 from tests.programs import python
 from tests.reports.screen.test_screen import begun_with_evaluations
 from tests.reports.screen.test_screen import program as with_start_up
+from tests.reports.test_program_compilation import SUMMARY as COMPILED
 from torchprof_hooks import Profile
 from torchprof_hooks.profiles.memory import MemorySummary
 from torchprof_hooks.profiles.modules import ModuleInfo
@@ -303,6 +304,20 @@ def test_idle_time_of_devices() -> None:
     assert "cuda:0: busy 70.0 % of step 5 (10.00ns), idle 3.00ns" in text
     assert "3.00ns 30.0 % Net.<0>, forward" in " ".join(text.split())
     assert "Idle time of devices" not in shown(program_page(program()))
+
+
+def test_what_was_compiled() -> None:
+    page = program_page(program(compilation=COMPILED))
+    [text] = [text for tag, text in Page(page).texts if tag == "pre"]
+    assert text.splitlines()[0] == "   Time in torch.compile: 10.000s in 6 compilations"
+    assert text.splitlines()[1].split() == [
+        "<%",
+        "time>",
+        "<time>",
+        "<#call>",
+        "<stage>",
+    ]
+    assert "<pre" not in program_page(program())
 
 
 def test_a_program_has_its_name() -> None:

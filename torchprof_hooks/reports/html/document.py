@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from html import escape
 from importlib.resources import files
+from textwrap import dedent
 from typing import Any, Final, NamedTuple
 
 from torchprof_hooks.reports.hottest import Answer
@@ -117,6 +118,12 @@ def paragraphs(texts: Iterable[str], kind: str = "") -> str:
 def bullets(texts: Iterable[str]) -> str:
     """The texts as a list."""
     return f"<ul>{''.join(f'<li>{escaped(text)}</li>' for text in texts)}</ul>"
+
+
+def preformatted(lines: Iterable[str]) -> str:
+    """Lines of a text report as they are, in a box that they may be wider than."""
+    text = escaped(dedent("\n".join(lines)))
+    return f'<pre class="scroll" tabindex="0">{text}</pre>'
 
 
 def answer_cards(found: Iterable[Answer]) -> str:

@@ -18,6 +18,7 @@ from torchprof_hooks.reports.html.document import (
     document,
     html_table,
     paragraphs,
+    preformatted,
 )
 from torchprof_hooks.reports.html.memory import memory_section
 from torchprof_hooks.reports.html.page_data import PageData
@@ -27,6 +28,7 @@ from torchprof_hooks.reports.html.static_icicle import (
     by_heat,
     static_icicle,
 )
+from torchprof_hooks.reports.program.compilation import compilation_lines
 from torchprof_hooks.reports.program.device_idle import idle_lines
 from torchprof_hooks.reports.row_table import row_table
 from torchprof_hooks.reports.source import Source, source_of, source_of_loop
@@ -112,6 +114,10 @@ def _sections(source: Source) -> Iterator[Section]:
     memory = memory_section(source)
     if memory:
         yield Section("Memory", memory)
+    compiled = source.program.compilation
+    if not compiled.is_empty:
+        lines = compilation_lines(compiled, every_pass=False)
+        yield Section("Compilation", preformatted(lines))
     idle = source.program.device_idle
     if idle is not None:
         yield Section("Idle time of devices", bullets(idle_lines(idle, 20)))
