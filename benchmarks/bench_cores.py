@@ -33,9 +33,10 @@ from bench import (
     empty_forward_hooks,
     rounds,
 )
-from models import GPT2, chain_step
+from models import chain_step, gpt2_step
 from scaling_threads import compare_threads
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 from torchprof_hooks import Profile, profile
 from torchprof_hooks.link_hooks import TimerHook
@@ -48,8 +49,9 @@ CUDA_BUILD = "native, CUDA build"
 #: Processes of each core, which take turns.
 PROCESSES = 3
 ROUNDS = 40
-#: Steps of a chain in a turn.
+#: Steps of a chain in a turn, and of GPT-2 small.
 STEPS = 10
+GPT2_STEPS = 4
 CHAIN = 100
 
 Step = Callable[[], object]
@@ -70,6 +72,7 @@ AIMS = (
     Aim("profile(), of what full backward hooks add, nn.Linear", "<= 0.08"),
     Aim("GPT-2 small, every step measured", "<= 1.05"),
     Aim("... functions=True", "<= 1.25"),
+    Aim("... an empty torch function mode, without us", ""),
     Aim("... memory=True", "<= 1.07"),
     Aim("8 threads, processor time added per call, of 1 thread", "<= 1.5"),
     Aim("... that of the bare step, of 1 thread", ""),
@@ -169,35 +172,32 @@ def _again(manager: Any) -> Callable[[], Any]:
     return lambda: manager
 
 
-def gpt2_step() -> Step:
-    """A training step of GPT-2 small's shape that takes 13 ms or so."""
-    model = GPT2(width=128)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
-    tokens = torch.randint(0, 256, (4, 64))
-
-    def step() -> None:
-        logits = model(tokens)
-        loss: Any = nn.functional.cross_entropy(logits.flatten(0, 1), tokens.flatten())
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-
-    return step
-
-
 def of_gpt2() -> list[float]:
-    step = gpt2_step()
+    step, _ = gpt2_step()
     step()
-    options: Sequence[dict[str, bool]] = ({}, {"functions": True}, {"memory": True})
-    variants = [Variant("bare")]
-    variants += [Variant(str(o), _again(profile(**o))) for o in options]  # type: ignore[arg-type]
-    times = compare(step, variants, 2 * ROUNDS)
+    ways: Sequence[Callable[[], AbstractContextManager[Any]]] = (
+        _again(profile()),
+        _again(profile(functions=True)),
+        EmptyMode,
+        _again(profile(memory=True)),
+    )
+    variants = [Variant("bare"), *(Variant(str(n), way) for n, way in enumerate(ways))]
+    times = compare(lambda: [step() for _ in range(GPT2_STEPS)], variants, ROUNDS)
     bare = median(times["bare"])
-    return [median(times[str(o)]) / bare for o in options]
+    return [median(times[str(n)]) / bare for n in range(len(ways))]
+
+
+class EmptyMode(TorchFunctionMode):
+    """What it takes to be shown functions."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        return func(*args, **(kwargs or {}))
 
 
 def of_threads() -> list[float]:
-    one, eight = (compare_threads(count, 10) for count in (1, 8))
+    one, eight = (compare_threads(count, rounds(20)) for count in (1, 8))
     return [
         eight["added_cpu_us"] / one["added_cpu_us"],
         eight["bare_cpu_us"] / one["bare_cpu_us"],
@@ -207,7 +207,7 @@ def of_threads() -> list[float]:
 
 def attributed() -> list[float]:
     return [
-        share_of_backward(gpt2_step()),
+        share_of_backward(gpt2_step()[0]),
         share_of_backward(chain_step(nn.ReLU, CHAIN)),
     ]
 

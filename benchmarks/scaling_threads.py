@@ -64,9 +64,15 @@ def compare_threads(threads: int, rounds: int) -> dict[str, float]:
         "added_us": measured - bare,
         "ratio": measured / bare,
         "bare_cpu_us": median(cpu["bare"]),
-        "added_cpu_us": median(cpu["profile"]) - median(cpu["bare"]),
-        "hooks_added_cpu_us": median(cpu["hooks"]) - median(cpu["bare"]),
+        "added_cpu_us": added(cpu, "profile"),
+        "hooks_added_cpu_us": added(cpu, "hooks"),
     }
+
+
+def added(times: dict[str, list[float]], name: str) -> float:
+    """By how much it is longer than the bare one of the same round, in the median."""
+    pairs = zip(times["bare"], times[name], strict=True)
+    return median(longer - bare for bare, longer in pairs)
 
 
 def per_module_us(time_ns: int, threads: int) -> float:
