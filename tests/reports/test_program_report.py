@@ -21,6 +21,7 @@ from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.program.program_profile import ProgramProfile
 from torchprof_hooks.profiles.program.strata import Strata
 from torchprof_hooks.profiles.program.stratum import Stratum
+from torchprof_hooks.profiles.step_times import StepTimes
 from torchprof_hooks.profiles.totals import Totals
 from torchprof_hooks.reports.program import report
 from torchprof_hooks.reports.program.groups import Tables, group_lines, items_of
@@ -144,6 +145,16 @@ def test_totals_of_steps_of_all_kinds() -> None:
     without = ProgramProfile("train.py", strata, 9 * S, has_warm_up=False)
     assert "    forward: 3.400s (68.0%)" in lines
     assert "    forward: 2.400s (60.0%)" in list(totals_lines(without))
+
+
+def test_steps_are_said_once_where_their_durations_are_not_known() -> None:
+    # Files of old versions have none.
+    old = FUNCTIONS._replace(profile=replace(FUNCTIONS.profile, step_times=StepTimes()))
+    program = ProgramProfile("train.py", Strata(functions=old), 3 * S)
+    steps = [line for line in totals_lines(program) if "step" in line]
+    assert steps == ["  10 steps of 100.00ms"]
+    empty = ProgramProfile("train.py", Strata(), 3 * S)
+    assert "  0 steps" in list(totals_lines(empty))
 
 
 def test_functions_that_were_not_looked_at_are_not_in_the_totals() -> None:

@@ -34,11 +34,9 @@ def totals_lines(program: ProgramProfile) -> Iterator[str]:
 
 
 def _step_lines(program: ProgramProfile) -> Iterator[str]:
-    strata, times = program.strata, program.step_times
-    texts = step_texts(replace(program.whole, step_times=times))
-    yield from (f"  {text}" for text in texts)
-    if not times.steps and not times.evaluations:
-        yield f"  {plural(strata.steps, 'step')}"
+    strata = program.strata
+    texts = list(step_texts(replace(program.whole, step_times=program.step_times)))
+    yield from (f"  {text}" for text in texts or [plural(strata.steps, "step")])
     if strata.disturbed.steps:
         disturbed_s = strata.disturbed.steps_ns / 1e9
         text = "One step was traced for the memory profile and is not in the tables:"
