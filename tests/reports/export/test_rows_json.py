@@ -150,3 +150,21 @@ def test_own_times_add_up(profile: Profile, by: Grouping) -> None:
     assert self_ns == sum(
         numbers["self_ns"] for row in rows for numbers in row["phases"].values()
     )
+
+
+def test_functions_are_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Among all descriptions: for each record, that took longer than all else.
+    names = [f"Net.{number}" for number in range(20)]
+    profile = hand_built(
+        {(name, "forward"): timed(10) for name in names},
+        dict.fromkeys(names, "Linear"),
+    )
+    asked: list[Profile] = []
+
+    def has_functions(self: Profile) -> bool:
+        asked.append(self)
+        return False
+
+    monkeypatch.setattr(Profile, "has_functions", property(has_functions))
+    assert len(rendered(profile)["rows"]) == len(names)
+    assert len(asked) == 1

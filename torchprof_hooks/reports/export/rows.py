@@ -215,20 +215,19 @@ def _numbers_of(profile: Profile) -> _Numbers:
         fields |= _DEVICE_TIMES
     if profile.memory:
         fields |= _BYTES
-    if profile.has_functions:
+    has_functions = profile.has_functions  # it looks for one: not for each record
+    if has_functions:
         fields |= _OPERATIONS
     getters = {name: attrgetter(field) for name, field in fields.items()}
 
     def numbers(totals: Totals) -> dict[str, Any]:
         found = {name: get(totals) for name, get in getters.items()}
-        return {**found, **_roofline(profile, totals)}
+        return {**found, **_roofline(profile, totals)} if has_functions else found
 
     return numbers
 
 
 def _roofline(profile: Profile, totals: Totals) -> dict[str, Any]:
-    if not profile.has_functions:
-        return {}
     found = roofline_of(profile, [totals])
     return {
         "read_bytes": found and found.read_bytes,
