@@ -125,12 +125,10 @@ def _data(comparison: Comparison, of_modules: Comparison) -> dict[str, Any]:
     packed = PageData()
     changes = _packed(packed, comparison.changes)
     in_picture = _packed(packed, of_modules.changes)
-    before = {change.name for change in of_modules.changes}
-    added = {name for name, _ in of_modules.added} - before
-    positions = [packed.text(name) for name in sorted(added)]
+    added = [packed.text(name) for name in sorted(_names_only_now(of_modules))]
     source = source_of_all(comparison.new)
     content = packed.content(source)
-    content |= {"changes": changes, "added": positions}
+    content |= {"changes": changes, "added": added}
     if of_modules is not comparison:
         content["moduleChanges"] = in_picture
     return content
