@@ -38,6 +38,7 @@ def test_flags_are_written_as_theanos(text: str, expected: Flags) -> None:
         ("profiling.nops=3", "did you mean 'profiling.n_ops'"),
         ("zzzz=1", "no flag 'zzzz'; there are profile, profile_memory,"),
         ("profile=maybe", "profile must be True or False, not 'maybe'"),
+        ("ranks_report=maybe", "ranks_report must be on or off, not 'maybe'"),
         ("n_ops=0", "profiling.n_ops must be a whole number, 1 or more, not '0'"),
         ("n_ops=2.5", "profiling.n_ops must be a whole number"),
         ("every=-1", "every must be a whole number, 1 or more"),

@@ -48,7 +48,11 @@ def _whole(least: int) -> Callable[[str], int]:
     return _parser(int, meaning, lambda value: value >= least)
 
 
-_yes_or_no = _parser(lambda text: _SWITCHES[text.lower()], "True or False")
+def _switch(meaning: str) -> Callable[[str], bool]:
+    return _parser(lambda text: _SWITCHES[text.lower()], meaning)
+
+
+_yes_or_no = _switch("True or False")
 _seconds = _parser(float, "a number, above 0", lambda value: value > 0)
 _operations = _parser(
     float,
@@ -127,7 +131,9 @@ class Flags:
         "measure ranks, too, that the program starts as processes of Python",
     )
     ranks_report: bool = _flag(
-        True, _yes_or_no, "have rank 0 compare the saved profiles of all, at exit"
+        True,
+        _switch("on or off"),
+        "have rank 0 compare the saved profiles of all, at exit",
     )
 
     @property
