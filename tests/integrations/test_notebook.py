@@ -35,6 +35,8 @@ CELLS = {
     "exception": "%%torchprof\nmodel(inputs)\n1 / 0",
     "unknown option": f"%%torchprof --nothing\n{TRAIN}",
     "wrong name": f"%%torchprof -o 1x\n{TRAIN}",
+    "open quote": f"%%torchprof -o 'found\n{TRAIN}",
+    "quoted name": f"%%torchprof -o 'quoted'\n{TRAIN}",
 }
 
 Outputs = dict[str, list[dict[str, Any]]]
@@ -104,7 +106,10 @@ def test_options_that_there_are_not(outputs: Outputs) -> None:
     [error] = outputs["unknown option"]
     assert "unrecognized arguments: --nothing" in error["text"]
     [error] = outputs["wrong name"]
-    assert "'1x' is no name of a variable" in error["text"]
+    assert "'1x' is no name of a variable; usage: %%torchprof [--f" in error["text"]
+    [error] = outputs["open quote"]
+    assert "UsageError: No closing quotation; usage: " in error["text"]
+    assert outputs["quoted name"][-1]["output_type"] == "display_data"
 
 
 def test_text_is_what_is_left_without_html() -> None:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+import shlex
+from typing import Any, Final
 
 from IPython import display
+from IPython.core.error import UsageError
 from IPython.core.magic_arguments import MagicArgumentParser
 
 from torchprof_hooks.profiler import profile
+
+_USAGE: Final = "%%torchprof [--functions] [--memory] [-o NAME]"
 
 
 def load(shell: Any) -> None:
@@ -34,6 +38,7 @@ def _profile_cell(shell: Any, args: argparse.Namespace, cell: str) -> None:
 
 
 def _options(line: str) -> argparse.Namespace:
+    """The options. What is wrong with them is shown as one line below the cell."""
     make: Any = MagicArgumentParser  # which has no type annotations
     parser = make(prog="%%torchprof", description="Profile a cell.")
     parser.add_argument("--functions", action="store_true", help="measure these, too")
@@ -41,7 +46,10 @@ def _options(line: str) -> argparse.Namespace:
     parser.add_argument(
         "-o", "--output", metavar="NAME", type=_name, help="a variable for the profile"
     )
-    options: argparse.Namespace = parser.parse_argstring(line)
+    try:
+        options: argparse.Namespace = parser.parse_args(shlex.split(line))
+    except (UsageError, ValueError) as error:
+        raise UsageError(f"{error}; usage: {_USAGE}") from None
     return options
 
 
