@@ -101,6 +101,11 @@ def test_self_attention_of_several_heads(average: bool) -> None:
     assert found == Traffic(1, 4 * 120 + parameters, sum(map(size, outputs)))
 
 
+def test_largest_of_rows() -> None:
+    """They are returned with their places, in a tuple with names."""
+    assert traffic(torch.max, const(8, 4), 1).forward == Moved(4 * 32, (4 + 8) * 8)
+
+
 def test_sum_in_place() -> None:
     assert traffic(T.add_, const(8, 4), x(4)).forward == Moved(4 * 36, 4 * 32)
 

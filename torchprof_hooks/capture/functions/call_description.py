@@ -64,7 +64,8 @@ class CallDescription(NamedTuple):
 
     def returned(self, outputs: object) -> CallDescription:
         """This call when it has returned `outputs`."""
-        kinds = tuple(map(tensor_kind, tensors_in((outputs,))))
+        values = outputs if isinstance(outputs, tuple) else (outputs,)  # or a named one
+        kinds = tuple(map(tensor_kind, tensors_in(values)))
         known = tuple(kind for kind in kinds if kind is not None)
         return self._replace(outputs=known) if len(known) == len(kinds) else self
 
