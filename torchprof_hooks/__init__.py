@@ -29,13 +29,7 @@ if TYPE_CHECKING:
     )
     from torchprof_hooks.profiles.memory import MemorySummary, MemoryTotals
     from torchprof_hooks.profiles.modules import ModuleInfo
-    from torchprof_hooks.profiles.operations.traffic import Traffic
-    from torchprof_hooks.profiles.operations.utilisation import (
-        Bandwidth,
-        Peak,
-        Roofline,
-        Utilisation,
-    )
+    from torchprof_hooks.profiles.operations.utilisation import Peak, Utilisation
     from torchprof_hooks.profiles.parts import FirstSteps
     from torchprof_hooks.profiles.profile import Profile
     from torchprof_hooks.profiles.ranks.collectives import Collective
@@ -63,7 +57,6 @@ if TYPE_CHECKING:
     from torchprof_hooks.tracing.profiler_hook import ProfilerHook
 
 __all__ = [
-    "Bandwidth",
     "Bucket",
     "Collective",
     "Coordinate",
@@ -91,7 +84,6 @@ __all__ = [
     "Ranks",
     "Reason",
     "ReportHook",
-    "Roofline",
     "Row",
     "RunArgs",
     "RunContext",
@@ -104,7 +96,6 @@ __all__ = [
     "StepTimes",
     "StopAtStepHook",
     "Totals",
-    "Traffic",
     "TrainingSession",
     "Utilisation",
     "Verdict",
@@ -152,13 +143,7 @@ _HOMES = {
     "profiles.step_times": ("Bucket", "StepTimes"),
     "profiles.totals": ("Totals",),
     "profiles.tree": ("Node",),
-    "profiles.operations.traffic": ("Traffic",),
-    "profiles.operations.utilisation": (
-        "Bandwidth",
-        "Peak",
-        "Roofline",
-        "Utilisation",
-    ),
+    "profiles.operations.utilisation": ("Peak", "Utilisation"),
     "program.startup": ("enable",),
     "registration": ("add_hook", "delete_hook"),
     "tracing.profiler_hook": ("ProfilerHook",),

@@ -12,8 +12,6 @@ export interface Totals {
   most: number;
   flops: number;
   flopsCumulative: number;
-  /** Bytes that functions read and write. */
-  moved: number;
   deviceOwn: number;
   deviceCumulative: number;
   retainedOwn: number;
@@ -91,13 +89,12 @@ function totals(numbers: number[], texts: string[]): Totals {
     most: at(7),
     flops: at(8),
     flopsCumulative: at(9),
-    moved: at(10),
-    deviceOwn: at(11),
-    deviceCumulative: at(12),
-    retainedOwn: at(13),
-    retainedCumulative: at(14),
-    usedCumulative: at(15),
-    peak: at(16),
+    deviceOwn: at(10),
+    deviceCumulative: at(11),
+    retainedOwn: at(12),
+    retainedCumulative: at(13),
+    usedCumulative: at(14),
+    peak: at(15),
   };
 }
 

@@ -21,7 +21,6 @@ const LINES: Line[] = [
   { title: "device, with inner calls", value: (t) => t.deviceCumulative, text: (t) => time(t.deviceCumulative) },
   { title: "FLOPs, own", value: (t) => t.flops, text: (t) => flops(t.flops) },
   { title: "FLOPs, with inner calls", value: (t) => t.flopsCumulative, text: (t) => flops(t.flopsCumulative) },
-  { title: "memory read and written", value: (t) => t.moved, text: (t) => bytes(t.moved) },
   { title: "memory used", value: (t) => t.usedCumulative, text: (t) => bytes(t.usedCumulative) },
   { title: "memory retained", value: (t) => t.retainedCumulative, text: (t) => bytes(t.retainedCumulative) },
   { title: "memory peak of a call", value: (t) => t.peak, text: (t) => bytes(t.peak) },

@@ -538,7 +538,7 @@ def test_calls_are_described_once_and_only_if_asked_for() -> None:
     for followed, expected in ((tracker, 3 * 120), (silent, 0)):
         followed.log.fold()
         calls = followed.log.calls[: len(followed.sites)].tolist()
-        assert sum(FlopCount().work_of_sites(followed.sites, calls)[0]) == expected
+        assert sum(FlopCount().flops_of_sites(followed.sites, calls)) == expected
 
 
 def test_without_patience_functions_that_would_have_to_be_run_are_named() -> None:
@@ -554,7 +554,7 @@ def test_without_patience_functions_that_would_have_to_be_run_are_named() -> Non
     ):
         count = FlopCount(patience_s)
         for _ in range(2):  # what is known is known
-            each, _ = count.work_of_sites(tracker.sites, calls)
+            each = count.flops_of_sites(tracker.sites, calls)
             assert sum(each) == counted_in_all
             assert count.left_out == set(left_out)
             assert count.runs == (0 if left_out else 1)
@@ -596,4 +596,4 @@ def test_without_formulas_nothing_is_counted(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_empty() -> None:
     assert Flops() == (0, 0, 0)
-    assert FlopCount().work_of_sites([], []) == ([], [])
+    assert FlopCount().flops_of_sites([], []) == []

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from torchprof_hooks import Peak, Traffic
+from torchprof_hooks import Peak
 from torchprof_hooks.capture.record.step_counter import StepCounter
 from torchprof_hooks.profiles.cells import CellKey
 from torchprof_hooks.profiles.memory import MemoryTotals
@@ -105,11 +105,10 @@ def by_name(profile: Profile, by: Grouping, phase: Phase) -> dict[str, tuple[int
 def test_operations_of_all_steps_are_an_estimate() -> None:
     """100 in forward and 200 in backward, in a step that was looked into, of 11."""
     linear = ("Net", "Net.fc", "linear(2x2)")
-    moved = Traffic(2, 60, 40)
     cells = dict(FUNCTIONS.profile.cells)
     for phase, flops in (("forward", 100), ("backward", 200)):
         key: CellKey = linear, phase  # type: ignore[assignment]
-        cells[key] = replace(cells[key], flops=flops, traffic=moved)
+        cells[key] = replace(cells[key], flops=flops)
     strata = Strata(WARM_UP, PHASES, MODULES, stratum(1, cells))
     rates = ProgramRates(Peak(10**9, "given as peak_flops"), 32)
     program = ProgramProfile("x.py", strata, 0, has_warm_up=False, rates=rates)
@@ -119,7 +118,6 @@ def test_operations_of_all_steps_are_an_estimate() -> None:
     assert sum(totals.flops for totals in profile.cells.values()) == 11 * 300
     assert profile.utilisation == pytest.approx((3300 / 3980, 3300 / 3980))
     assert profile.items == 32 * profile.steps
-    assert profile.cells[linear, "forward"].traffic == Traffic(22, 660, 440)
     assert program.whole.peak is None  # operations of some steps, in the time of all
 
 

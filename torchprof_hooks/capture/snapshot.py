@@ -41,7 +41,6 @@ from torchprof_hooks.profiles.names import (
     OUTSIDE_NAME,
     kind_of_other,
 )
-from torchprof_hooks.profiles.operations.traffic import Traffic
 from torchprof_hooks.profiles.parts import NO_FIRST_STEPS, FirstSteps, within
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.totals import NOTHING, Totals
@@ -79,13 +78,13 @@ def take_snapshot(
     garbage, measured_ns = left_out(tracker, read, end_ns), wall_ns()
     sites = list(tracker.sites)  # the measured thread may have added some
     calls, own_ns = padded(read.calls, len(sites)), own_host_ns(sites, read, garbage)
-    work = (flop_count or FlopCount()).work_of_sites(sites, calls)
+    flops = (flop_count or FlopCount()).flops_of_sites(sites, calls)
     hooks_ns = overhead_of_sites(tracker, costs_like or tracker, sites, calls, own_ns)
     costs = [*map(add, hooks_ns, counting_ns(memory, tracker, sites))]
     device, bytes_ = own_device_ns(tracker, sites), own_memory(memory, tracker, sites)
     waits = next((m.waits for m in meters_of(tracker, DeviceMeter)), Waits(0, 0))
     all_costs = costs, device_overhead(device, waits.share, sites, calls, costs)
-    totals = _totals_of_sites(sites, read, own_ns, device, bytes_, work, all_costs)
+    totals = _totals_of_sites(sites, read, own_ns, device, bytes_, flops, all_costs)
     cells = _cells(sites, totals, garbage, measured_ns, counted.after_backward_ns)
     times = counted.times()
     return Profile(
@@ -142,10 +141,7 @@ def _first_part(
         own_host_ns(sites, first.times, first.garbage),
         own_device_ns(tracker, sites, until_mark=True),
         own_memory(first.memory, tracker, sites),
-        (
-            [whole.flops * some // most for whole, (some, most) in pairs],
-            [whole.traffic.share(*part) for whole, part in pairs],
-        ),
+        [whole.flops * some // most for whole, (some, most) in pairs],
         (
             [whole.overhead_ns * some // most for whole, (some, most) in pairs],
             [whole.device_overhead_ns * some // most for whole, (some, most) in pairs],
@@ -258,13 +254,12 @@ def _totals_of_sites(  # noqa: PLR0917
     own: list[int],
     device: list[int],
     memory: list[MemoryTotals],
-    work: tuple[list[int], list[Traffic]],
+    flops: list[int],
     overhead: tuple[list[int], list[int]],
 ) -> list[Totals]:
     # Each is padded by itself: an interrupt may have left them of different lengths.
     calls, total, shortest, longest = (padded(sums, len(sites)) for sums in times[:4])
     squares = [*times.squares, *[0] * len(sites)]
-    flops, traffic = work
     return [
         Totals(
             calls=calls[code],
@@ -278,7 +273,6 @@ def _totals_of_sites(  # noqa: PLR0917
             flops=flops[code],
             overhead_ns=overhead[0][code],
             device_overhead_ns=overhead[1][code],
-            traffic=traffic[code],
         )
         for code in range(len(sites))
     ]

@@ -32,40 +32,28 @@ class Rates(NamedTuple):
 
     def peak(self, profile: Profile) -> Peak | None:
         """The peak of the device that did most operations; None if it is not known."""
-        from torchprof_hooks.measure.peaks import device_bandwidth, device_peak
+        from torchprof_hooks.measure.peaks import device_peak
         from torchprof_hooks.profiles.operations.utilisation import Peak, counted_types
 
-        types = counted_types(profile)
         if self.peak_flops is None:
-            peak = device_peak(*types)
-        else:
-            peak = Peak(self.peak_flops, "given as peak_flops")
-        return peak and replace(peak, bandwidth=device_bandwidth(types[1]))
+            return device_peak(*counted_types(profile))
+        return Peak(self.peak_flops, "given as peak_flops")
 
     def tried(self, profile: Profile) -> Profile:
-        """The same profile; if the CPU did most operations, with the peak and the
-        memory bandwidth of the CPU. To measure these takes some tenths of a second, the
-        first time."""
-        known = profile.peak
-        if not profile.has_functions or (known is not None and known.bandwidth):
+        """The same profile; if the CPU did most operations, and no peak is known, with
+        that of the CPU. To measure it takes some tenths of a second, the first time."""
+        if profile.peak is not None or not profile.has_functions:
             return profile
         from torchprof_hooks.capture.functions.aside import do_aside
+        from torchprof_hooks.measure.peaks import measured_peak
         from torchprof_hooks.profiles.operations.utilisation import counted_types
 
         dtype, device_type = counted_types(profile)
         if device_type != "cpu":
             return profile
         tried: list[Peak | None] = []
-        do_aside(lambda: tried.append(_tried_peak(known, dtype)))
+        do_aside(lambda: tried.append(measured_peak(dtype)))
         return replace(profile, peak=tried[0]) if tried else profile
-
-
-def _tried_peak(known: Peak | None, dtype: str) -> Peak | None:
-    """The known peak, or else that measured on the CPU; with its memory bandwidth."""
-    from torchprof_hooks.measure.peaks import measured_bandwidth, measured_peak
-
-    peak = known or measured_peak(dtype)
-    return peak and replace(peak, bandwidth=measured_bandwidth())
 
 
 def checked_rates(peak_flops: object, items_per_step: object, functions: bool) -> Rates:

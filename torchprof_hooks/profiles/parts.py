@@ -85,11 +85,10 @@ def more_than_all(first: FirstSteps, cells: Cells, steps: int) -> str:
 def within(part: Totals, whole: Totals) -> Totals:
     """`part`, with each number that is above that of `whole` cut to it."""
     sums = {name: (getattr(part, name), getattr(whole, name)) for name in _SUMS}
-    traffic = part.traffic.within(whole.traffic)
-    if traffic == part.traffic and all(some <= most for some, most in sums.values()):
+    if all(some <= most for some, most in sums.values()):
         return part
     least = {name: min(each) for name, each in sums.items()}
-    return replace(part, **least, traffic=traffic)
+    return replace(part, **least)
 
 
 class Parted:
@@ -185,5 +184,4 @@ def _after(whole: Totals, first: Totals | None) -> Totals:
         flops=whole.flops - first.flops,
         overhead_ns=whole.overhead_ns - first.overhead_ns,
         device_overhead_ns=whole.device_overhead_ns - first.device_overhead_ns,
-        traffic=whole.traffic.minus(first.traffic),
     )

@@ -14,13 +14,11 @@ from torchprof_hooks.profiles.files.fields import (
     Signed,
 )
 from torchprof_hooks.profiles.memory import NO_MEMORY, MemoryTotals
-from torchprof_hooks.profiles.operations.traffic import NO_TRAFFIC, Traffic
 
 #: The fields of own time and operations, all of them zero (see `without_time`).
 _NO_WORK: Final[dict[str, Any]] = {
     **dict.fromkeys(("self_ns", "overhead_ns", "flops"), 0),
     **dict.fromkeys(("device_self_ns", "device_overhead_ns"), 0),
-    "traffic": NO_TRAFFIC,
 }
 
 
@@ -52,8 +50,6 @@ class Totals:
     memory, memory_cumulative: bytes, without and with the calls that they made in the
         same phase (0 where memory was not measured). A peak is that of whole calls in
         both.
-    traffic: the bytes that calls of a function read and write, by their shapes; zeros
-        where that is not known, or functions were not measured.
     """
 
     calls: Count = 0
@@ -72,7 +68,6 @@ class Totals:
     flops_cumulative: Annotated[int, DERIVED] = 0
     counted_ns: Annotated[int, DERIVED] = 0
     counted_cumulative_ns: Annotated[int, DERIVED] = 0
-    traffic: Annotated[Traffic, OPTIONAL] = NO_TRAFFIC
     device_overhead_ns: Annotated[Count, OPTIONAL] = 0
 
     @property
@@ -129,7 +124,6 @@ class Totals:
             self.flops_cumulative + other.flops_cumulative,
             self.counted_ns + other.counted_ns,
             self.counted_cumulative_ns + other.counted_cumulative_ns,
-            self.traffic.plus(other.traffic),
             self.device_overhead_ns + other.device_overhead_ns,
         )
 
@@ -159,7 +153,6 @@ class Totals:
             flops,
             self.counted_ns,
             counted_ns,
-            self.traffic,
             self.device_overhead_ns,
         )
 
@@ -179,7 +172,6 @@ class Totals:
             self.memory,
             self.memory_cumulative,
             self.flops,
-            traffic=self.traffic,
         )
 
     def counted(self) -> Totals:

@@ -12,10 +12,8 @@ from torchprof_hooks.profiles.names import (
     SortBy,
 )
 from torchprof_hooks.profiles.operations.shape_ranges import with_ranges
-from torchprof_hooks.profiles.operations.utilisation import Roofline, roofline_of
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.rows import Row
-from torchprof_hooks.reports.flop_tree import peak_text
 from torchprof_hooks.reports.hottest import summed_phases
 from torchprof_hooks.reports.memory_tree import AT_LEAST, format_each
 from torchprof_hooks.reports.row_table import (
@@ -27,14 +25,12 @@ from torchprof_hooks.reports.row_table import (
 )
 from torchprof_hooks.reports.table import (
     Column,
-    TextColumn,
     filled_columns,
     fit_columns,
     format_table,
     wrap,
 )
 from torchprof_hooks.reports.time_tree import without_numbers
-from torchprof_hooks.reports.units import best_byte_format, counted
 
 #: Rows that are shown unless the user says how many.
 _FUNCTIONS_SHOWN: Final = 20
@@ -59,11 +55,8 @@ _BYTES: Final = (Column("used", _used), Column("peak", _peak))
 
 #: Columns that are left out where the table is narrow, in this order.
 _DISPENSABLE: Final = (
-    ("moved",),
     ("used",),
     ("peak",),
-    ("FLOP/byte",),
-    ("roof",),
     ("recompute",),
     ("forward", "backward"),
 )
@@ -112,7 +105,6 @@ def _table(
     labels = [corner, *map(label, rows)]
     columns = number_columns(profile, rows, _TIMES, unit)
     columns += filled_columns(_BYTES, rows, format_each)
-    columns += _roofline_columns(profile, rows)
     fitting = fit_columns(labels, columns, width, _DISPENSABLE)
     # The table of call sites comes below that of functions, which explains its columns.
     explained = _legends(profile) if corner == "function" else {}
@@ -129,51 +121,7 @@ def _table(
 def _legends(profile: Profile) -> dict[str, str]:
     """What columns mean that have to be explained, by their headers."""
     is_bound = profile.memory and profile.memory.peaks_are_lower_bounds
-    per = " per step" if profile.steps else ""
     return {
         "used": "own bytes per forward call",
         "peak": "highest rise in a call" + (f", {AT_LEAST}" if is_bound else ""),
-        "moved": f"bytes read and written{per}, in phases where shapes tell",
-        "FLOP/byte": "operations per byte moved",
-        "roof": "what bounds it, and how much of that is reached" + _roofs(profile),
     }
-
-
-def _roofline_columns(profile: Profile, rows: Sequence[Row]) -> Iterator[TextColumn]:
-    """Bytes per step, intensity and roof of each row, without columns of which nothing
-    is known. What is not known is left blank; a view moves ``0.00B``."""
-    found = [roofline_of(profile, row.phases.values()) for row in rows]
-    steps = profile.steps or 1
-    for header, text in (
-        ("moved", lambda each: _moved(each, steps)),
-        ("FLOP/byte", _intensity),
-        ("roof", _roof),
-    ):
-        texts = [text(each) if each else "" for each in found]
-        if any(texts):
-            yield TextColumn(header, texts)
-
-
-def _roofs(profile: Profile) -> str:
-    """``, of 58.20 GFLOP/s (...) and 10.40 GB/s (...)``; "" if it is not known."""
-    peak = profile.peak
-    if peak is None or peak.bandwidth is None:
-        return ""
-    number, prefix = counted(peak.bandwidth.bytes_per_second)
-    speed = f"{number} {prefix}B/s ({peak.bandwidth.source})"
-    return f", of {peak_text(peak)} and {speed}"
-
-
-def _moved(found: Roofline, steps: int) -> str:
-    moved = found.read_bytes + found.written_bytes
-    return best_byte_format(round(moved / steps))
-
-
-def _intensity(found: Roofline) -> str:
-    return "" if found.intensity is None else f"{found.intensity:.1f}"
-
-
-def _roof(found: Roofline) -> str:
-    if not found.bound or found.reached is None:
-        return found.bound
-    return f"{found.bound} {100 * found.reached:.0f} %"

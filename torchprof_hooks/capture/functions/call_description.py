@@ -33,7 +33,6 @@ class CallDescription(NamedTuple):
     of tensors there are `TensorKind`s.
 
     autocast: the data type to which autocast converts inputs of products, None if off.
-    again_bytes: bytes of tensors that are given once more, as in ``x * x``.
     outputs: the tensors that it returned; None until it has, or if one of them is more
         than a dense array.
     """
@@ -42,7 +41,6 @@ class CallDescription(NamedTuple):
     args: tuple[object, ...]
     kwargs: tuple[tuple[str, object], ...]
     autocast: torch.dtype | None = None
-    again_bytes: int = 0
     outputs: tuple[TensorKind, ...] | None = None
 
     @property
@@ -88,10 +86,7 @@ def describe_call(
         return None
     if not describing.device_type:
         return None
-    return described._replace(
-        autocast=autocast_type(describing.device_type),
-        again_bytes=describing.again_bytes,
-    )
+    return described._replace(autocast=autocast_type(describing.device_type))
 
 
 class _CannotDescribeError(Exception):
@@ -99,14 +94,10 @@ class _CannotDescribeError(Exception):
 
 
 class _Describing:
-    """device_type: of the first tensor that was met, "" if none was.
-    again_bytes: see `CallDescription`.
-    """
+    """device_type: of the first tensor that was met, "" if none was."""
 
     def __init__(self) -> None:
         self.device_type = ""
-        self.again_bytes = 0
-        self._tensors: set[int] = set()
         self._values = 0
 
     def value(self, value: Any) -> object:
@@ -128,7 +119,4 @@ class _Describing:
         if kind is None:
             raise _CannotDescribeError
         self.device_type = self.device_type or tensor.device.type
-        if id(tensor) in self._tensors:
-            self.again_bytes += kind.size_bytes
-        self._tensors.add(id(tensor))
         return kind

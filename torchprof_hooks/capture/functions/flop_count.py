@@ -1,5 +1,4 @@
-"""How many floating-point operations the calls at each site took, and how many bytes
-they moved."""
+"""How many floating-point operations the calls at each site took."""
 
 from __future__ import annotations
 
@@ -16,7 +15,6 @@ import torch
 from torchprof_hooks.capture.functions.aside import do_aside
 from torchprof_hooks.capture.functions.call_description import CallDescription, Items
 from torchprof_hooks.capture.functions.products import Flops, flops_by_shapes
-from torchprof_hooks.capture.functions.traffic import traffic_by_shapes
 from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.torch_names.functions import tensors_in
 from torchprof_hooks.capture.torch_names.inputs import TensorKind
@@ -26,7 +24,6 @@ from torchprof_hooks.capture.torch_names.torch_utils import (
     can_count_flops,
     is_compiler_loaded,
 )
-from torchprof_hooks.profiles.operations.traffic import NO_TRAFFIC, Traffic
 
 #: Operators that one call may come down to, forward or backward.
 _MOST_OPERATORS: Final = 4_000
@@ -61,11 +58,8 @@ class FlopCount:
         other._known = self._known
         return other
 
-    def work_of_sites(
-        self, sites: Sequence[Site], calls: Sequence[int]
-    ) -> tuple[list[int], list[Traffic]]:
-        """Floating-point operations of all calls at each site, given their numbers; and
-        the bytes that these calls read and wrote, where their operations are known."""
+    def flops_of_sites(self, sites: Sequence[Site], calls: Sequence[int]) -> list[int]:
+        """Floating-point operations of all calls at each site, given their numbers."""
         numbers: Counter[CallDescription] = Counter()
         for site, number in zip(sites, calls, strict=True):
             if site.described is not None and number:
@@ -73,21 +67,14 @@ class FlopCount:
         if numbers and can_count_flops():
             # Not all may be run: those called most often come first.
             self._look_at([call for call, _ in numbers.most_common()])
-        works = [self._work(*each) for each in zip(sites, calls, strict=True)]
-        return [flops for flops, _ in works], [traffic for _, traffic in works]
+        return [self._flops(*each) for each in zip(sites, calls, strict=True)]
 
-    def _work(self, site: Site, calls: int) -> tuple[int, Traffic]:
+    def _flops(self, site: Site, calls: int) -> int:
         described = site.described
-        if described is None or described not in self._known or not calls:
-            return 0, NO_TRAFFIC
-        flops, moved = self._known[described], traffic_by_shapes(described)
-        if site.phase == "backward":
-            each, bytes_ = flops.backward, moved.backward
-        else:
-            each, bytes_ = flops.forward, moved.forward
-        if bytes_ is None:
-            return calls * each, NO_TRAFFIC
-        return calls * each, Traffic(calls, calls * bytes_.read, calls * bytes_.written)
+        if described is None or described not in self._known:
+            return 0
+        known = self._known[described]
+        return calls * (known.backward if site.phase == "backward" else known.forward)
 
     def _look_at(self, calls: list[CallDescription]) -> None:
         unknown = []

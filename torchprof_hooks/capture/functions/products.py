@@ -1,6 +1,6 @@
 """The products that models are made of: how many floating-point operations they take,
-and what their gradients are computed with, by the shapes of tensors alone. The formulas
-are torch's own, but for the backward of convolutions.
+by the shapes of tensors alone. The formulas are torch's own, but for the backward of
+convolutions.
 
 Running a function on tensors without elements tells the same (see `flop_count`), but
 the first of these runs makes torch load its compiler, and a recurrent network is run
@@ -32,26 +32,15 @@ class Flops(NamedTuple):
     operators: int = 0
 
 
-class Product(NamedTuple):
-    """What shapes tell of one call.
-
-    used: those of the inputs that the wanted gradients are computed with; None if
-        shapes do not tell.
-    flops: None if shapes do not tell: then the call has to be run.
-    """
-
-    used: tuple[TensorKind, ...] | None
-    flops: Flops | None
-
-
 #: Arguments by name.
 Bound = Mapping[str, Any]
-#: Returns what is known of a call, given the shape of what it returned; raises
-#: ValueError, or something else, if it is made in a way that is not expected here.
-Rule = Callable[[Bound, Shape], Product]
+#: Returns the operations of a call, given the shape of what it returned; None, or
+#: raises ValueError or something else, if it is made in a way that is not expected
+#: here: then the call has to be run.
+Rule = Callable[[Bound, Shape], Flops | None]
 
 
-def bind(call: CallDescription, names: str) -> Bound:
+def _bind(call: CallDescription, names: str) -> Bound:
     """Arguments by name.
 
     Raises:
@@ -72,50 +61,36 @@ def _of_matrices(
     return Flops(one, one * (left.needs_grad + right.needs_grad))
 
 
-def _of_two(left: TensorKind, right: TensorKind, flops: Flops | None) -> Product:
-    """The gradient of each factor is computed with the other one."""
-    pairs = (left, right), (right, left)
-    used = tuple(factor for factor, other in pairs if other.needs_grad)
-    return Product(used, flops)
-
-
-def _linear(bound: Bound, output: Shape) -> Product:
+def _linear(bound: Bound, output: Shape) -> Flops | None:
     value, weight = bound["input"], bound["weight"]
-    flops = None
-    if len(value.shape) > 1 and len(weight.shape) == 2:
-        n, k = weight.shape
-        flops = _of_matrices(value, weight, 1, (prod(output[:-1]), k, n))
-    return _of_two(value, weight, flops)
+    if len(value.shape) < 2 or len(weight.shape) != 2:
+        return None
+    n, k = weight.shape
+    return _of_matrices(value, weight, 1, (prod(output[:-1]), k, n))
 
 
-def _matmul(bound: Bound, output: Shape) -> Product:
+def _matmul(bound: Bound, output: Shape) -> Flops | None:
     left, right = bound["left"], bound["right"]
     if min(len(left.shape), len(right.shape)) < 2:
         raise ValueError
     *batch, m, n = output
-    flops = _of_matrices(left, right, prod(batch), (m, left.shape[-1], n))
-    return _of_two(left, right, flops)
+    return _of_matrices(left, right, prod(batch), (m, left.shape[-1], n))
 
 
-def _attention(bound: Bound, output: Shape) -> Product:
+def _attention(bound: Bound, output: Shape) -> Flops | None:
     query, key, value = (bound[name] for name in ("query", "key", "value"))
     mask = bound.get("attn_mask")
-    masks = (mask,) if isinstance(mask, TensorKind) else ()
+    learns_mask = isinstance(mask, TensorKind) and mask.needs_grad
     shapes = {kind.shape[:-2] for kind in (query, key, value)}
-    if len(shapes) > 1 or any(kind.needs_grad for kind in masks):
+    if len(shapes) > 1 or learns_mask or len(query.shape) != 4:
         raise ValueError
     # The scores, made of query and key, need a gradient if one of these does.
     both = query._replace(needs_grad=query.needs_grad or key.needs_grad)
-    flops = None
-    if len(query.shape) == 4:
-        batch = prod(query.shape[:-2])
-        (length, size), (keys, width) = query.shape[-2:], value.shape[-2:]
-        scores = _of_matrices(query, key, batch, (length, size, keys))
-        sums = _of_matrices(both, value, batch, (length, keys, width))
-        flops = Flops(scores.forward + sums.forward, scores.backward + sums.backward)
-    # All gradients need the scores, which are made of query, key and mask.
-    used = (query, key, *([value] if both.needs_grad else []), *masks)
-    return Product(used, flops)
+    batch = prod(query.shape[:-2])
+    (length, size), (keys, width) = query.shape[-2:], value.shape[-2:]
+    scores = _of_matrices(query, key, batch, (length, size, keys))
+    sums = _of_matrices(both, value, batch, (length, keys, width))
+    return Flops(scores.forward + sums.forward, scores.backward + sums.backward)
 
 
 _CONVOLUTION: Final = "input weight bias stride padding dilation groups"
@@ -123,7 +98,7 @@ _TRANSPOSED: Final = "input weight bias stride padding output_padding groups dil
 
 
 def _convolution(transposed: bool) -> Rule:
-    def rule(bound: Bound, output: Shape) -> Product:
+    def rule(bound: Bound, output: Shape) -> Flops | None:
         value, weight = bound["input"], bound["weight"]
         is_one = len(value.shape) < len(weight.shape)  # no batch of examples
         x_shape, out_shape = (
@@ -138,7 +113,7 @@ def _convolution(transposed: bool) -> Rule:
         backward = formula_of("convolution_backward")(
             out_shape, x_shape, weight.shape, *same, 0, groups, needed
         )
-        return _of_two(value, weight, Flops(forward, backward))
+        return Flops(forward, backward)
 
     return rule
 
@@ -148,11 +123,7 @@ _RECURRENT: Final = (
 )
 
 
-def _recurrent(bound: Bound, output: Shape) -> Product:
-    return Product(None, _flops_of_steps(bound))
-
-
-def _flops_of_steps(bound: Bound) -> Flops | None:
+def _recurrent(bound: Bound, output: Shape) -> Flops | None:
     """Operations of a recurrent layer as if each step was computed by itself, which is
     how the layer is defined. Steps of a sequence differ in nothing but the first one's
     hidden values, which may need no gradient."""
@@ -194,7 +165,7 @@ def _flops_of_steps(bound: Bound) -> Flops | None:
 
 
 #: By name of the function: names of its arguments, and the rule for its calls.
-RULES: Final[Mapping[str, tuple[str, Rule]]] = {
+_RULES: Final[Mapping[str, tuple[str, Rule]]] = {
     "linear": ("input weight bias", _linear),
     **dict.fromkeys(("matmul", "mm", "bmm"), ("left right", _matmul)),
     **dict.fromkeys(("addmm", "baddbmm"), ("input left right beta alpha", _matmul)),
@@ -218,7 +189,7 @@ NOTHING: Final = Flops()
 #: How many tensors of floating-point numbers a product has, at least.
 _FEWEST_FACTORS: Final = 2
 
-COMPILED: Final = (BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType)
+_COMPILED: Final = (BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType)
 
 
 def flops_by_shapes(call: CallDescription) -> Flops | None:
@@ -229,25 +200,18 @@ def flops_by_shapes(call: CallDescription) -> Flops | None:
     is_without = name in _WITHOUT_PRODUCTS or name.startswith(("foreach_", "fused_"))
     if is_without or not _can_multiply(call):
         return NOTHING
-    if type(call.function) not in COMPILED:
+    if type(call.function) not in _COMPILED:
         return None  # in Python: not the operator of this name
     if is_pointwise(name):
         return NOTHING
     if name == "matmul":
         written = name  # the operator @
-    if written not in RULES:
+    if written not in _RULES:
         return None  # for sums in place, torch has no formula
-    product = product_of(call, written)
-    return None if product is None else product.flops
-
-
-def product_of(call: CallDescription, name: str) -> Product | None:
-    """What is known of `call`, by the rule of this name; None if it is made in a way
-    that is not expected here."""
-    names, rule = RULES[name]
+    names, rule = _RULES[written]
     try:
         [output, *_] = call.outputs or ()
-        return rule(bind(call, names), output.shape)
+        return rule(_bind(call, names), output.shape)
     except (AttributeError, IndexError, KeyError, TypeError, ValueError):
         return None
 

@@ -4,7 +4,6 @@ by classes derived from Tensor."""
 from __future__ import annotations
 
 from collections.abc import Iterable
-from math import prod
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -28,11 +27,6 @@ class TensorKind(NamedTuple):
     shape: tuple[int, ...]
     dtype: torch.dtype
     needs_grad: bool
-
-    @property
-    def size_bytes(self) -> int:
-        """Size of all elements together."""
-        return prod(self.shape) * self.dtype.itemsize
 
 
 def _missing_functorch(tensor: torch.Tensor) -> bool:

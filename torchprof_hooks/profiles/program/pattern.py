@@ -111,9 +111,8 @@ def scaled(totals: Totals, time: float, calls: float) -> Totals:
         totals.device_cumulative_ns,
         totals.memory.scaled(calls),
         totals.memory_cumulative,
-        round(totals.flops * calls),  # as the bytes that are moved
+        round(totals.flops * calls),
         totals.overhead_ns,
-        traffic=totals.traffic.scaled(calls),
         device_overhead_ns=totals.device_overhead_ns,
     )
 

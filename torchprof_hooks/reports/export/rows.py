@@ -12,7 +12,6 @@ from typing import Any, Final
 
 from torchprof_hooks.profiles.memory import MemorySummary
 from torchprof_hooks.profiles.names import Grouping
-from torchprof_hooks.profiles.operations.utilisation import roofline_of
 from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.profiles.ranks.collectives import Collective
 from torchprof_hooks.profiles.rows import Row
@@ -74,9 +73,7 @@ def render_json(profile: Profile, by: Grouping = "module") -> str:
     All own times add up to `wall_ns`. Device times and bytes are there if they were
     measured; so are floating-point operations (``self_flops``, ``cumulative_flops``),
     if functions were, with the time in calls for which torch has a formula
-    (``self_counted_ns``, ``cumulative_counted_ns``). Of functions and call sites there
-    is what `Roofline` has, null where it is not known: ``read_bytes``,
-    ``written_bytes``, ``intensity``, ``bound``, ``roof_reached``.
+    (``self_counted_ns``, ``cumulative_counted_ns``).
     """
     numbers = _numbers_of(profile)
     rows = [_record(row, numbers) for row in profile.rows(by)]
@@ -215,27 +212,10 @@ def _numbers_of(profile: Profile) -> _Numbers:
         fields |= _DEVICE_TIMES
     if profile.memory:
         fields |= _BYTES
-    has_functions = profile.has_functions  # it looks for one: not for each record
-    if has_functions:
+    if profile.has_functions:
         fields |= _OPERATIONS
     getters = {name: attrgetter(field) for name, field in fields.items()}
-
-    def numbers(totals: Totals) -> dict[str, Any]:
-        found = {name: get(totals) for name, get in getters.items()}
-        return {**found, **_roofline(profile, totals)} if has_functions else found
-
-    return numbers
-
-
-def _roofline(profile: Profile, totals: Totals) -> dict[str, Any]:
-    found = roofline_of(profile, [totals])
-    return {
-        "read_bytes": found and found.read_bytes,
-        "written_bytes": found and found.written_bytes,
-        "intensity": found and found.intensity,
-        "bound": (found and found.bound) or None,
-        "roof_reached": found and found.reached,
-    }
+    return lambda totals: {name: get(totals) for name, get in getters.items()}
 
 
 #: Formats of one record a row, by the names that commands know them by.

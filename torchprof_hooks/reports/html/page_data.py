@@ -96,7 +96,6 @@ class PageData:
             totals.max_ns,
             totals.flops,
             totals.flops_cumulative,
-            totals.traffic.moved_bytes,
             totals.device_self_ns,
             totals.device_cumulative_ns,
             totals.memory.retained_bytes,
