@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 import torchprof_hooks
+from tests.helpers import timed_by
 from torchprof_hooks import (
     LinkHook,
     add_hook,
@@ -99,7 +100,12 @@ class SteadyMemory:
 
 def beside_device(**options: Any) -> Callable[[], Any]:
     """Makes what measures as it would in a build of torch for a device."""
-    return lambda: profile(device_clock=EventClock(IdleDevice), **options)
+
+    def make() -> Any:
+        with timed_by(EventClock(IdleDevice)):
+            return profile(**options)
+
+    return make
 
 
 CASES = {

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import pytest
@@ -12,6 +13,7 @@ from torch import nn
 
 from torchprof_hooks import LinkCall, LinkHook, Profile
 from torchprof_hooks.link_hooks import TimerHook
+from torchprof_hooks.measure.device_clock import DeviceClock
 from torchprof_hooks.profiles.memory import NO_MEMORY, MemoryTotals
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import Phase
@@ -249,6 +251,16 @@ class Keeper(Recorder):
     def note(self, callback: str, args: LinkCall) -> None:
         super().note(callback, args)
         self.calls.append(args)
+
+
+@contextmanager
+def timed_by(clock: DeviceClock | None) -> Iterator[None]:
+    """Profilers and hooks that are made inside take device times from `clock`."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in ("profiler", "function_hooks.timer"):
+            name = f"torchprof_hooks.{module}.default_device_clock"
+            patch.setattr(name, lambda: clock)
+        yield
 
 
 def close(value: float) -> Any:

@@ -75,7 +75,6 @@ def table() -> list[Any]:
     add(profile, "functions", NO_FLAG)
     add(profile, "memory", (None, 3, 1.5, []), ("gpu", "", "mps:0"))
     add(profile, "max_overhead", ([], True, 1j), (0, -0.1, "fast", "", math.nan))
-    add(profile, "device_clock", (3, "cuda"))
     for report in (PROFILER, LINK_TIMER, FUNCTION_TIMER):
         add(report.print_report, "unit", NO_CHOICE, ("minutes", "", "MS"))
         add(report.print_report, "file", NO_FILE)
@@ -109,7 +108,6 @@ def _add_hooks(add: Callable[..., None]) -> None:
     add(link_hooks.TimerHook, "backward", NO_FLAG)
     add(link_hooks.MemoryProfileHook, "by", NO_CHOICE, ("layer",))
     add(function_hooks.TimerHook, "phases", NO_FLAG)
-    add(function_hooks.TimerHook, "device_clock", (3, "cuda"))
     add(function_hooks.PrintHook, "end", (None, 3))
     add(function_hooks.PrintHook, "file", NO_FILE)
     add(function_hooks.PrintHook, "flush", NO_FLAG)

@@ -16,6 +16,7 @@ from torch import nn
 
 import torchprof_hooks
 from tests.fake_clock import MS, burn
+from tests.helpers import timed_by
 from tests.planted import Work
 from torchprof_hooks import Profile, Profiler
 from torchprof_hooks.measure.accelerator import Accelerator
@@ -305,14 +306,14 @@ def test_a_copy_has_not_begun(
 def test_a_copy_has_the_same_settings(
     copy: Callable[[Profiler], Profiler], clock: EventClock
 ) -> None:
-    profiler = torchprof_hooks.profile(
-        functions=True,
-        memory="cpu",
-        max_overhead="2%",
-        device_clock=clock,
-        peak_flops=1e12,
-        items_per_step=3,
-    )
+    with timed_by(clock):
+        profiler = torchprof_hooks.profile(
+            functions=True,
+            memory="cpu",
+            max_overhead="2%",
+            peak_flops=1e12,
+            items_per_step=3,
+        )
     copied = copy(profiler)
     assert copied._rates == profiler._rates
     of_copy, settings = copied._settings, profiler._settings

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from torchprof_hooks.function_hook import FunctionHook
     from torchprof_hooks.function_profiler import profile_function, region
     from torchprof_hooks.link_hook import LinkHook
-    from torchprof_hooks.measure.device_clock import DeviceClock
     from torchprof_hooks.profiler import Profiler, profile
     from torchprof_hooks.profiles.errors import (
         FlagError,
@@ -60,7 +59,6 @@ __all__ = [
     "Bucket",
     "Collective",
     "Coordinate",
-    "DeviceClock",
     "FirstSteps",
     "FlagError",
     "FunctionCall",
@@ -121,7 +119,6 @@ _HOMES = {
     "function_hook": ("FunctionHook",),
     "function_profiler": ("profile_function", "region"),
     "link_hook": ("LinkHook",),
-    "measure.device_clock": ("DeviceClock",),
     "profiler": ("Profiler", "profile"),
     "profiles.ranks.collectives": ("Collective",),
     "profiles.errors": (

@@ -22,11 +22,7 @@ from torchprof_hooks.hooks.ended_threads import EndedThreads
 from torchprof_hooks.hooks.measuring import Settings, ThreadRounds
 from torchprof_hooks.hooks.rates import Rates, checked_rates
 from torchprof_hooks.hooks.saving import Saving
-from torchprof_hooks.measure.device_clock import (
-    DeviceClock,
-    check_clock,
-    default_device_clock,
-)
+from torchprof_hooks.measure.device_clock import default_device_clock
 from torchprof_hooks.profiles.errors import MemoryUnavailableError
 from torchprof_hooks.profiles.options import (
     check_flag,
@@ -173,7 +169,6 @@ def profile(
     functions: bool = False,
     memory: bool | str | torch.device = False,
     max_overhead: float | str | None = None,
-    device_clock: DeviceClock | None = None,
     peak_flops: float | None = None,
     items_per_step: int = 0,
     save: str | Path | None = None,
@@ -202,8 +197,6 @@ def profile(
             millisecond cannot keep to one per cent: to find the end of a step takes
             some microseconds, and so does each outermost call. By default, and with
             "none" or "100%", all steps are measured.
-        device_clock: the clock for device times; by default that of the accelerator
-            that this torch is built for, or that has registered with torch.
         peak_flops: floating-point operations per second that the device can do, without
             sparsity, for MFU and HFU (`Profile.utilisation`). It needs `functions`. By
             default, the data sheet's value for well-known GPUs; for the CPU, the value
@@ -230,7 +223,6 @@ def profile(
         >>> prof.print_report()  # for the output see `Profiler.report`
     """
     check_flag("functions", functions)
-    check_clock(device_clock)
     if not isinstance(memory, (bool, str, torch.device)):
         raise TypeError(f"memory must be True, False or a device, not {memory!r}")
     if not isinstance(memory, bool):
@@ -239,11 +231,11 @@ def profile(
     share = 1.0
     if max_overhead is not None:
         share = check_share("max_overhead", max_overhead, is_limit=True)
-    clock = device_clock or default_device_clock()
     limit = share if share < 1 else None
     check_positive("flush_secs", flush_secs)
     check_flag("ranks_report", ranks_report)
     rates = checked_rates(peak_flops, items_per_step, functions)
     path = None if save is None else check_new_file("save", save)
     saving = Saving(path, flush_secs, ranks_report)
-    return Profiler(Settings(functions, memory, clock, limit), saving, rates)
+    settings = Settings(functions, memory, default_device_clock(), limit)
+    return Profiler(settings, saving, rates)

@@ -23,6 +23,7 @@ import torch
 from torch import nn
 
 from tests.cores import NATIVE_CORE
+from tests.helpers import timed_by
 from tests.programs import python
 from tests.thorough import IS_THOROUGH
 from torchprof_hooks import Profile, profile
@@ -91,7 +92,7 @@ def test_what_is_raised_while_we_work_in_a_backward_pass_reaches_the_program(
     stamps: int,
 ) -> None:
     model, clock = nn.Sequential(nn.Linear(2, 2), nn.ReLU()), _Alarm()
-    with profile(device_clock=clock) as prof:
+    with timed_by(clock), profile() as prof:
         for is_due in (True, False):
             loss = model(torch.ones(2)).sum()
             clock.stamps_left = stamps if is_due else -1
@@ -111,7 +112,7 @@ def test_what_is_raised_while_we_work_in_a_forward_reaches_the_program(
     stamps: int,
 ) -> None:
     model, clock = nn.Sequential(nn.Linear(2, 2), nn.ReLU()), _Alarm()
-    with profile(functions=True, device_clock=clock) as prof:
+    with timed_by(clock), profile(functions=True) as prof:
         for is_due in (True, False):
             clock.stamps_left = stamps if is_due else -1
             if is_due:

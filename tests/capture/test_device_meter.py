@@ -12,6 +12,7 @@ from torch import nn
 
 import torchprof_hooks
 from tests.fake_clock import burn
+from tests.helpers import timed_by
 from torchprof_hooks import Profile
 from torchprof_hooks.capture.tracking.meters import device as device_meter
 from torchprof_hooks.hooks.measuring import Settings
@@ -149,7 +150,10 @@ def run(model: nn.Module, steps: int) -> None:
 
 def test_device_times_without_waiting_for_the_device() -> None:
     device = FakeDevice()
-    with torchprof_hooks.profile(device_clock=EventClock(device, "fake")) as prof:
+    with (
+        timed_by(EventClock(device, "fake")),
+        torchprof_hooks.profile() as prof,
+    ):
         run(Model(device), 3)
         assert device.waits == 0
     profile = prof.profile
@@ -169,7 +173,7 @@ def test_events_are_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device_meter, "RESOLVE_AT", 50)
     device = FakeDevice()
     model = Model(device)
-    with torchprof_hooks.profile(device_clock=EventClock(device, "fake")):
+    with timed_by(EventClock(device, "fake")), torchprof_hooks.profile():
         for _ in range(20):
             run(model, 1)
             device.catch_up()
@@ -186,7 +190,10 @@ def test_device_that_lags_keeps_spans_waiting_without_losing_any(
 ) -> None:
     monkeypatch.setattr(device_meter, "RESOLVE_AT", 5)
     device = FakeDevice()
-    with torchprof_hooks.profile(device_clock=EventClock(device, "fake")) as prof:
+    with (
+        timed_by(EventClock(device, "fake")),
+        torchprof_hooks.profile() as prof,
+    ):
         run(Model(device), 10)
     rows = {row.name: row.phases for row in prof.profile.rows()}
     assert rows["Model.a"]["backward"].device_self_ns == 10 * 10 * 1_000_000
@@ -197,7 +204,10 @@ def test_no_stamp_where_none_may_be_taken(state: str) -> None:
     device = FakeDevice()
     device.initialized = state != "uninitialized"
     device.capturing = state == "capturing"
-    with torchprof_hooks.profile(device_clock=EventClock(device, "fake")) as prof:
+    with (
+        timed_by(EventClock(device, "fake")),
+        torchprof_hooks.profile() as prof,
+    ):
         run(Model(device), 1)
     assert device.events_made == 0
     assert all(
@@ -271,7 +281,10 @@ def test_call_that_ends_on_another_stream(
     device = FakeDevice()
     here, other = device.stream, FakeStream(index)
     model = Elsewhere(device, other)
-    with torchprof_hooks.profile(device_clock=EventClock(device, "fake")) as prof:
+    with (
+        timed_by(EventClock(device, "fake")),
+        torchprof_hooks.profile() as prof,
+    ):
         model(torch.ones(2))
         device.catch_up()  # the other stream alone: the call's begin is still to come
         assert here.queued_ms > here.done_ms
@@ -305,7 +318,10 @@ def test_threads_share_the_events_of_a_clock() -> None:
 def test_reading_device_times_in_the_middle_of_a_call() -> None:
     device = FakeDevice()
     model = Model(device)
-    with torchprof_hooks.profile(device_clock=EventClock(device, "fake")) as prof:
+    with (
+        timed_by(EventClock(device, "fake")),
+        torchprof_hooks.profile() as prof,
+    ):
         handle = model.b.register_forward_pre_hook(lambda *_: prof.profile and None)
         run(model, 2)
         handle.remove()
@@ -396,7 +412,7 @@ def test_a_device_that_comes_into_use_between_two_steps(options: Any) -> None:
     device.initialized = False
     model = Model(device)
     clock = EventClock(device, "fake")
-    with torchprof_hooks.profile(device_clock=clock, **options) as prof:
+    with timed_by(clock), torchprof_hooks.profile(**options) as prof:
         run(model, 3)
         assert device.events_made == 0
         assert not prof.profile.devices
@@ -430,7 +446,7 @@ def test_a_device_that_comes_into_use_in_the_middle_of_a_call(options: Any) -> N
 
     model.before = begin
     clock = EventClock(device, "fake")
-    with torchprof_hooks.profile(device_clock=clock, **options) as prof:
+    with timed_by(clock), torchprof_hooks.profile(**options) as prof:
         run(nn.Sequential(model), 1)
     found = device_ns_of(prof.profile)
     assert found == {
@@ -444,7 +460,10 @@ def test_a_device_is_looked_for_where_others_begin() -> None:
     device = FakeDevice()
     device.initialized = False
     model = Model(device)
-    with torchprof_hooks.profile(device_clock=EventClock(device, "fake")) as prof:
+    with (
+        timed_by(EventClock(device, "fake")),
+        torchprof_hooks.profile() as prof,
+    ):
         loss = model(torch.ones(2, requires_grad=True)).sum()
         device.initialized = True
         loss.backward()
@@ -469,7 +488,7 @@ def test_memory_that_was_measured_before_a_device_came_into_use() -> None:
         model = Outer(device)
         model.kernels.append(Keeper())
         model.before = lambda: setattr(device, "initialized", True)
-        with torchprof_hooks.profile(device_clock=clock, memory="cpu") as prof:
+        with timed_by(clock), torchprof_hooks.profile(memory="cpu") as prof:
             model(torch.ones(2))
         rows = {row.name: row.phases for row in prof.profile.rows()}
         used_mib.append(rows["Outer.kernels.1"]["forward"].memory.used_bytes >> 20)

@@ -12,6 +12,7 @@ from torch import nn
 
 import torchprof_hooks
 from tests.capture.test_device_meter import FakeDevice, FakeEvent, FakeStream
+from tests.helpers import timed_by
 from torchprof_hooks import Profile
 from torchprof_hooks.capture.overhead.overhead_model import device_overhead
 from torchprof_hooks.capture.snapshot import _part
@@ -74,7 +75,10 @@ def measured(device: FakeDevice) -> Profile:
     """Of a chain of small modules."""
     model = nn.Sequential(*(nn.ReLU() for _ in range(20)))
     x = torch.ones(4, requires_grad=True)
-    with torchprof_hooks.profile(device_clock=EventClock(device, "fake")) as prof:
+    with (
+        timed_by(EventClock(device, "fake")),
+        torchprof_hooks.profile() as prof,
+    ):
         for _ in range(50):
             model(x).sum().backward()
     return prof.profile
@@ -107,7 +111,7 @@ def test_the_parts_add_up() -> None:
     model, x = nn.Linear(2, 2), torch.ones(4, 2)
     optimizer = torch.optim.SGD(model.parameters())
     clock = EventClock(IdleDevice(), "fake")
-    with torchprof_hooks.profile(device_clock=clock) as prof:
+    with timed_by(clock), torchprof_hooks.profile() as prof:
         for _ in range(20):
             model(x).sum().backward()
             optimizer.step()

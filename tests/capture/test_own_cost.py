@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader
 
 from tests.cores import NATIVE_CORE
 from tests.fake_clock import MS, FakeClock, burn
+from tests.helpers import timed_by
 from tests.planted import Work
 from torchprof_hooks import Profile, profile, profiler
 from torchprof_hooks.capture.core import CORE, hooks_of
@@ -447,7 +448,7 @@ def test_reading_meters_costs_callers(
     clock.cost_per_reading_ns = 0
     use(monkeypatch, Costs(CallCost(), 0))
     net = nn.Sequential(Work(3, 5), nn.Linear(4, 4))
-    with profile(device_clock=SlowClock()) as prof:
+    with timed_by(SlowClock()), profile() as prof:
         loss = net(X).sum()
         forward = overheads(prof.profile)
         loss.backward()

@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 from tests.capture.test_device_meter import FakeDevice
 from tests.fake_clock import FakeClock, burn
 from tests.functions import Cube, Runs, x
-from tests.helpers import close
+from tests.helpers import close, timed_by
 from torchprof_hooks import FunctionHook, add_hook, delete_hook
 from torchprof_hooks.function_hooks import TimerHook
 from torchprof_hooks.measure.device_clock import EventClock
@@ -321,7 +321,7 @@ def test_device_times_without_waiting_for_the_device() -> None:
         return lambda: device.launch(milliseconds)
 
     clock = EventClock(device, "fake")
-    with TimerHook(device_clock=clock, phases=True) as hook:
+    with timed_by(clock), TimerHook(phases=True) as hook:
         for _ in range(3):
             Runs.apply(INPUT, launch(1), launch(10)).sum().backward()
             device.launch(100)  # nobody's
@@ -339,7 +339,7 @@ def test_device_times_without_waiting_for_the_device() -> None:
 
 def test_device_time_of_nested_functions_counts_for_both() -> None:
     device = FakeDevice()
-    with TimerHook(device_clock=EventClock(device, "fake")) as hook:
+    with timed_by(EventClock(device, "fake")), TimerHook() as hook:
         Runs.apply(INPUT, lambda: (Runs.apply(INPUT, lambda: device.launch(3)),))
 
     assert hook.summary()["Runs"]["device_time"] == close(2 * 0.003)
@@ -348,7 +348,7 @@ def test_device_time_of_nested_functions_counts_for_both() -> None:
 def test_no_device_time_where_the_device_is_not_in_use() -> None:
     device = FakeDevice()
     device.initialized = False
-    with TimerHook(device_clock=EventClock(device, "fake")) as hook:
+    with timed_by(EventClock(device, "fake")), TimerHook() as hook:
         step()
 
     assert device.events_made == 0

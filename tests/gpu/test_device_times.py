@@ -11,6 +11,7 @@ from torch import nn
 
 import torchprof_hooks
 from tests.gpu.cuda import DEVICE, Training, sleep, totals
+from tests.helpers import timed_by
 from torchprof_hooks.capture.tracking.meters.device import RESOLVE_AT
 from torchprof_hooks.measure.device_clock import EventClock
 
@@ -95,7 +96,7 @@ class CountingDevice:
 def test_the_number_of_events_is_bounded() -> None:
     training = Training()
     device = CountingDevice()
-    with torchprof_hooks.profile(device_clock=EventClock(device)) as prof:
+    with timed_by(EventClock(device)), torchprof_hooks.profile() as prof:
         for _ in range(500):
             training.step()
     calls = sum(sums.calls for r in prof.profile.rows() for sums in r.phases.values())

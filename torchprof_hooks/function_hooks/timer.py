@@ -11,11 +11,7 @@ from torchprof_hooks.capture.tracking.meters.device import DeviceMeter
 from torchprof_hooks.capture.tracking.tracker import Tracker
 from torchprof_hooks.function_hook import FunctionHook
 from torchprof_hooks.hooks.timer import CallTimes, TimerSummary
-from torchprof_hooks.measure.device_clock import (
-    DeviceClock,
-    check_clock,
-    default_device_clock,
-)
+from torchprof_hooks.measure.device_clock import default_device_clock
 from torchprof_hooks.profiles.names import (
     FUNCTION_GROUPINGS,
     MODULE_PHASES,
@@ -42,8 +38,6 @@ class TimerHook(CallTimes, FunctionHook):
             ``Net.fc: linear(32x64, 10x64, 10)``). The latter two need ``with hook:``.
         phases: tell forward, backward and recompute apart in the summary.
         history_size: how many calls `call_history` keeps. The sums are exact anyhow.
-        device_clock: the clock for device times; by default that of the accelerator
-            that this torch is built for, or that has registered with torch.
 
     Raises:
         ValueError: unknown `by`, or a negative `history_size`.
@@ -75,17 +69,15 @@ class TimerHook(CallTimes, FunctionHook):
         by: FunctionGrouping = "function",
         phases: bool = False,
         history_size: int = 100_000,
-        device_clock: DeviceClock | None = None,
     ) -> None:
         check_grouping(by, FUNCTION_GROUPINGS)
         check_flag("phases", phases)
-        check_clock(device_clock)
         super().__init__(history_size)
         self.by = by
         self.phases = phases
         if phases:
             self._phases = MODULE_PHASES
-        self._clock = device_clock or default_device_clock()
+        self._clock = default_device_clock()
 
     def added(self, function: Any) -> None:
         """Called when the hook is registered: on `function`, or thread-wide (None).

@@ -29,22 +29,6 @@ class DeviceClock(Protocol):
         """Nanoseconds between two stamps that are done; 0 if that cannot be told."""
 
 
-def check_clock(device_clock: object) -> None:
-    """A `DeviceClock`, or None.
-
-    Raises:
-        TypeError: it is something else.
-    """
-    wanted = ("stamp", "is_done", "wait", "elapsed_ns")
-    if device_clock is not None and not all(
-        callable(getattr(device_clock, name, None)) for name in wanted
-    ):
-        raise TypeError(
-            f"device_clock must be a DeviceClock (with {', '.join(wanted)}), or None, "
-            f"not {device_clock!r}"
-        )
-
-
 #: Counters of what was taken from a device. Allocators without a cache reserve nothing.
 _KEPT: Final = ("reserved", "allocated")
 
