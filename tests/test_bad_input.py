@@ -153,7 +153,7 @@ def _add_functions(add: Callable[..., None]) -> None:
     enable = torchprof_hooks.enable
     for flag in ("n_ops", "n_apply", "output_line_width", "every"):
         add(enable, flag, (), ("x", 0, -1, 1.5, None))
-    for flag in ("profile_memory", "time_thunks", "debugprint", "ignore_first_call"):
+    for flag in ("profile_memory", "time_thunks", "ignore_first_call"):
         add(enable, flag, (), ("x", 2, None))
     add(enable, "max_overhead", (), ("fast", -1, 0))
     add(enable, "flush_secs", (), ("x", -1, 0, math.nan))

@@ -37,6 +37,8 @@ def test_flags_are_written_as_theanos(text: str, expected: Flags) -> None:
         ("profil=True", "no flag 'profil'; did you mean 'profile'?"),
         ("profiling.nops=3", "did you mean 'profiling.n_ops'"),
         ("zzzz=1", "no flag 'zzzz'; there are profile, profile_memory,"),
+        ("profiling.debugprint=1", "'profiling.debugprint'; --full prints the tree of"),
+        ("print_global_stats=1", "; the first line of the report has the sums"),
         ("profile=maybe", "profile must be True or False, not 'maybe'"),
         ("ranks_report=maybe", "ranks_report must be on or off, not 'maybe'"),
         ("n_ops=0", "profiling.n_ops must be a whole number, 1 or more, not '0'"),
@@ -76,7 +78,7 @@ def test_flags_as_texts_are_the_same_flags() -> None:
 def test_who_says_how_tables_look_wants_to_see_them() -> None:
     for text in ("full=1", "n_ops=3", "profile_memory=1", "output_line_width=80"):
         assert parse_flags(text).wants_tables
-    for text in ("", "profile=1", "full=0", "save=x.json", "debugprint=1", "every=3"):
+    for text in ("", "profile=1", "full=0", "save=x.json", "every=3"):
         assert not parse_flags(text).wants_tables
 
 

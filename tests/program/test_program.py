@@ -398,10 +398,16 @@ def test_the_saved_profile_is_that_of_the_program(script: Path, tmp_path: Path) 
 
 
 def test_other_sections(script: Path) -> None:
-    run = profiled("--debugprint", "--print-global-stats", "--n-ops=1", str(script))
+    run = profiled("--n-ops=1", str(script))
     assert "(remaining " in run.err
-    assert "Global stats: " in run.err
     assert "torchprof_hooks: " in run.err
+
+
+def test_the_tree_of_modules(script: Path) -> None:
+    run = profiled("--full", *EACH_STEP, str(script))
+    _, tree = run.err.split("\nModules\n---\n")
+    for name in ("Sequential", "  0: Linear", "  1: ReLU", "  2: Linear"):
+        assert f"\n{name} " in tree
 
 
 # Mistakes
@@ -412,6 +418,7 @@ def test_other_sections(script: Path) -> None:
     [
         (["--n-ops", "0", "x.py"], "--n-ops must be a whole number"),
         (["--nops", "3", "x.py"], "--nops"),
+        (["--debugprint", "x.py"], "--debugprint; --full prints the tree of modules"),
         ([], "usage:"),
         (["show", "nowhere.json"], "nowhere.json"),
     ],

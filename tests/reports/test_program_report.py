@@ -27,7 +27,7 @@ from torchprof_hooks.reports.program import report
 from torchprof_hooks.reports.program.groups import Tables, group_lines, items_of
 from torchprof_hooks.reports.program.part import part_lines, sum_lines
 from torchprof_hooks.reports.program.report import Layout, program_report
-from torchprof_hooks.reports.program.totals import global_stats, totals_lines
+from torchprof_hooks.reports.program.totals import totals_lines
 
 S = 10**9
 MS = 10**6
@@ -282,6 +282,7 @@ def test_the_order_of_sections() -> None:
         *tables,
         "Sum of all(2) printed profiles",
         *tables,
+        "Modules",
         "Memory Profile",
         "Tips",
     ]
@@ -300,6 +301,7 @@ def test_one_large_function_has_no_tables_of_its_own() -> None:
         "Class",
         "Ops",
         "Apply",
+        "Modules",
         "Tips",
     ]
 
@@ -314,13 +316,6 @@ def test_a_section_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "Ops\n---\n(failed: ValueError: no such luck)" in whole
     assert text(totals_lines(PROGRAM)) in whole
     assert "Tips\n---\n" in whole
-
-
-def test_global_stats() -> None:
-    assert global_stats(PROGRAM) == (
-        "Global stats: 3.000s since torchprof_hooks was loaded, 0.900s in modules, "
-        "functions and optimizers, 0.000s in torch.compile"
-    )
 
 
 def test_lengths_that_vary_are_one_line_of_apply() -> None:

@@ -9,7 +9,14 @@ from dataclasses import Field, fields
 from typing import Any, Final
 
 from torchprof_hooks.profiles.errors import FlagError
-from torchprof_hooks.program.flags import Flags, as_texts, make_flags, option, settle
+from torchprof_hooks.program.flags import (
+    ELSEWHERE,
+    Flags,
+    as_texts,
+    make_flags,
+    option,
+    settle,
+)
 from torchprof_hooks.program.handover import complain
 from torchprof_hooks.program.launch import launch
 from torchprof_hooks.version import __version__
@@ -26,7 +33,12 @@ def launch_with_options(given: Sequence[str], other_commands: Sequence[str]) -> 
     """
     options, program = split(given)
     parser = _make_parser(other_commands)
-    found = vars(parser.parse_args(options))
+    known, unknown = parser.parse_known_args(options)
+    if unknown:
+        complaint = f"unrecognized arguments: {' '.join(unknown)}"
+        instead = [text for name, text in ELSEWHERE.items() if option(name) in unknown]
+        parser.error("; ".join([complaint, *instead]))
+    found = vars(known)
     if not program:
         parser.print_help(sys.stderr or sys.stdout)
         return 2

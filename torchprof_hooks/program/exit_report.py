@@ -14,10 +14,8 @@ from torchprof_hooks.profiles.program.program_profile import ProgramProfile
 from torchprof_hooks.profiles.ranks.provenance import Provenance
 from torchprof_hooks.program.flags import STREAMS, Flags
 from torchprof_hooks.reports.program.report import Layout, program_report
-from torchprof_hooks.reports.program.totals import global_stats
 from torchprof_hooks.reports.screen.screen import LINES, program_screen
 from torchprof_hooks.reports.screen.terminal import takes_colour, width_of
-from torchprof_hooks.reports.text import TableLayout, tables
 
 
 def exit_report(
@@ -28,25 +26,19 @@ def exit_report(
     closing: makes the last line, when all others are made.
     """
     parts = list(_parts(program, flags))
-    is_screen = flags.profile and len(parts) == 1
-    return "\n\n".join(parts) + ("\n" if is_screen else "\n\n") + closing()
+    return "\n\n".join(parts) + ("\n" if len(parts) == 1 else "\n\n") + closing()
 
 
 def _parts(program: ProgramProfile, flags: Flags) -> Iterator[str]:
-    if flags.profile:
-        stream = _stream_of(flags.destination)
-        yield program_screen(
-            program,
-            width=width_of(stream),
-            lines=LINES - 1,  # one is for the closing
-            colour=takes_colour(stream),
-        )
-    if flags.profile and flags.wants_tables:
+    stream = _stream_of(flags.destination)
+    yield program_screen(
+        program,
+        width=width_of(stream),
+        lines=LINES - 1,  # one is for the closing
+        colour=takes_colour(stream),
+    )
+    if flags.wants_tables:
         yield program_report(program, _layout(flags))
-    if flags.debugprint:
-        yield tables(program.whole.corrected(), TableLayout())
-    if flags.print_global_stats:
-        yield global_stats(program)
 
 
 def _layout(flags: Flags) -> Layout:

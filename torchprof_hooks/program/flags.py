@@ -96,19 +96,15 @@ class Flags:
     destination: str = _flag(
         "stderr", str, "where the report goes: stderr, stdout or a file"
     )
-    debugprint: bool = _flag(False, _yes_or_no, "print the tree of modules as well")
     ignore_first_call: bool = _flag(
         False, _yes_or_no, "leave the first step out of the report"
     )
     time_thunks: bool = _flag(True, _yes_or_no, "measure functions")
-    print_global_stats: bool = _flag(
-        False, _yes_or_no, "print one line of sums for the process"
-    )
     full: bool = _flag(
         False,
         _yes_or_no,
-        "print the tables by class, function and call as well (so do the options that "
-        "say how these look)",
+        "print the tables by class, function and call, and the tree of modules, as "
+        "well (so do the options that say how these look)",
     )
     every: int = _flag(10, _whole(1), "measure functions in one step of so many")
     max_overhead: float = _flag(
@@ -157,7 +153,12 @@ _OF_TABLES: Final = (
 #: Flags whose names have a prefix in Theano.
 _PREFIXED: Final = {
     *("n_ops", "n_apply", "output_line_width", "min_memory_size", "destination"),
-    *("debugprint", "ignore_first_call", "time_thunks"),
+    *("ignore_first_call", "time_thunks"),
+}
+#: Flags of Theano's that have no use here, and what has what they printed.
+ELSEWHERE: Final = {
+    "debugprint": "--full prints the tree of modules",
+    "print_global_stats": "the first line of the report has the sums",
 }
 
 
@@ -217,6 +218,8 @@ def _parsed(name: str, value: Any, spelled: Callable[[str], str]) -> Any:
 
 
 def _suggestion(name: str) -> str:
+    if name in ELSEWHERE:
+        return f"; {ELSEWHERE[name]}"
     close = get_close_matches(name, _FIELDS, n=1, cutoff=0.5)
     if not close:
         return "; there are " + ", ".join(map(full_name, _FIELDS))

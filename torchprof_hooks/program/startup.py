@@ -39,8 +39,8 @@ def enable(**flags: Any) -> None:
     Args:
         flags: settings by their names, with or without "profiling." in front, as
             ``python -m torchprof_hooks --help`` and docs/programs.md list them.
-            `profile` is True by default; if it is False, nothing is measured, unless
-            `print_global_stats` is True. None as a file stands for the default.
+            `profile` is True by default; if it is False, nothing is measured. None as a
+            file stands for the default.
 
     Raises:
         FlagError: a flag does not exist, its value is not valid, or a file of that name
@@ -55,7 +55,7 @@ def enable(**flags: Any) -> None:
         ...
     """
     settled = settle(make_flags({"profile": True, **flags}), full_name)
-    if _is_wanted(settled):
+    if settled.profile:
         _tell_children(settled)
         begin(settled, is_bound=True)
 
@@ -74,7 +74,7 @@ def begin_from_environment(environment: Mapping[str, str], began_ns: int) -> Non
     except ValueError as error:
         complain(f"{VARIABLE}: {error}")
         raise SystemExit(2) from None
-    if not _is_wanted(flags):
+    if not flags.profile:
         return
     _tell_children(flags)
     beginning_ns = perf_counter_ns() - began_ns
@@ -95,13 +95,9 @@ def begin_as_told(text: str, began_ns: int) -> None:
     launching_ns = 0 if is_child else began_ns - told["launched_ns"]
     if not 0 <= launching_ns <= _LONGEST_LAUNCH_NS:
         launching_ns = 0
-    if _is_wanted(flags):
+    if flags.profile:
         beginning_ns = launching_ns + perf_counter_ns() - here_ns
         begin(flags, beginning_ns, is_child=is_child)
-
-
-def _is_wanted(flags: Flags) -> bool:
-    return flags.profile or flags.print_global_stats
 
 
 def _tell_children(flags: Flags) -> None:

@@ -14,6 +14,12 @@ from torchprof_hooks.reports.program.part import part_lines, sum_lines
 from torchprof_hooks.reports.program.tips import tips_lines
 from torchprof_hooks.reports.program.totals import totals_lines
 from torchprof_hooks.reports.ranks.collectives import collective_lines
+from torchprof_hooks.reports.time_tree import (
+    footnotes,
+    placed_nodes,
+    select_nodes,
+    time_tree,
+)
 
 #: Share of the time of all from which on a function has tables of its own.
 LEAST_SHARE = 0.05
@@ -40,6 +46,8 @@ class Layout(NamedTuple):
 
 #: The most characters in a line of tables that Theano's report did not have.
 _WIDEST: Final = 120
+#: Modules in the tree.
+_MODULES_SHOWN: Final = 40
 #: How titles of sections that are no tables end: they are underlined.
 _NO_TABLES: Final = ("profiling", "printed profiles")
 
@@ -82,6 +90,7 @@ def _sections(program: ProgramProfile, layout: Layout) -> Iterator[Section]:
         title = f"Sum of all({len(large)}) printed profiles"
         yield title, sum_lines(program, large)
     yield from _tables(program, layout)
+    yield "Modules", _modules(program, layout.width)
     if not program.compilation.is_empty:
         lines = compilation_lines(program.compilation, layout.every_pass)
         yield "Compilation", lines
@@ -109,6 +118,15 @@ def _tables(
     yield "Class", group_lines(tables, "class", layout.n_ops)
     yield "Ops", group_lines(tables, "function", layout.n_ops)
     yield "Apply", group_lines(tables, "call", layout.n_apply)
+
+
+def _modules(program: ProgramProfile, width: int) -> Iterator[str]:
+    """The tree of modules."""
+    profile = program.by_module
+    nodes = placed_nodes(profile, None)
+    shown = select_nodes(nodes, _MODULES_SHOWN, None)
+    yield from time_tree(profile, shown, "auto", min(width, _WIDEST)).splitlines()
+    yield from footnotes(profile, nodes, shown)
 
 
 def _communication(program: ProgramProfile, width: int) -> Iterator[str]:

@@ -73,14 +73,3 @@ def sample_text(program: ProgramProfile) -> Iterator[str]:
             f"Modules were looked into in {modules} {of_all}{and_functions}; the "
             "tables are estimates for all"
         )
-
-
-def global_stats(program: ProgramProfile) -> str:
-    """One line for the process."""
-    seconds, inside = program.program_ns / 1e9, program.by_module.attributed_ns / 1e9
-    compiling = program.compilation.total_ns / 1e9
-    return (
-        f"Global stats: {seconds:.3f}s since torchprof_hooks was loaded, "
-        f"{inside:.3f}s in modules, functions and optimizers, {compiling:.3f}s in "
-        "torch.compile"
-    )
