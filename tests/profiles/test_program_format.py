@@ -22,9 +22,7 @@ from torchprof_hooks.profiles.program.program_profile import (
 )
 from torchprof_hooks.profiles.program.strata import Strata
 from torchprof_hooks.profiles.trace.device_idle import DeviceIdle, DeviceUse, IdleRow
-from torchprof_hooks.profiles.trace.memory_replay import DeviceReplay, MemoryReplay
 
-DEVICE = DeviceReplay("cpu", 3, 4, 5, "Net", "forward", "aten::add")
 PROGRAM = ProgramProfile(
     "train.py",
     Strata(WARM_UP, PHASES, MODULES, FUNCTIONS),
@@ -32,8 +30,6 @@ PROGRAM = ProgramProfile(
     overhead_ns=678,
     has_warm_up=False,
     compilation=CompilationSummary(stages=(CompileStage("Dynamo", 5, 1),), timed=1),
-    replay=MemoryReplay(3, (DEVICE,), (), 7),
-    not_replayed="",
     device_idle=DeviceIdle(
         4, 9, (DeviceUse("cuda:0", 5, (IdleRow("Net", "backward", 4),)),)
     ),
@@ -111,7 +107,6 @@ def test_a_profile_of_no_program(path: Path) -> None:
         {"facts": facts(SGD | {"parameters": "many"})},
         {"facts": facts(SGD | {"is_fused": 3})},
         {"facts": facts(SGD | {"device": None})},
-        {"replay": {}},
         {"device_idle": {"step": 4}},
         {"device_idle": {"step": 4, "step_ns": 9, "devices": [], "more": 1}},
         {"device_idle": {"step": 4, "step_ns": 9, "devices": [["cuda:0", 9, []]]}},

@@ -211,27 +211,11 @@ with torch.no_grad():
 
 
 def test_memory_of_outer_products(tmp_path: Path) -> None:
-    """By hand, in KiB: 4096 for a product, 4 for each sum. With the second product,
-    the first sum is alive: 4100; with its sum as well, 4104."""
     options = ("--profile-memory", *EACH_STEP)
     run = with_tables(*options, written(tmp_path, MEMORY))
     text = "\n".join(section(run.err, "Memory Profile"))
     assert ": peak " in text
-    assert "step 3, replayed" in text
-    assert "cpu: 4.01MB as it ran, set by outer_products: aten::sum" in text
-    assert "8.02MB if nothing was freed" in text
-    assert "float32[1024, 1024]" in text
-    assert "One step was traced for the memory profile" in run.err
-    small = with_tables(
-        *options, "--min-memory-size", "10000000", written(tmp_path, MEMORY)
-    )
-    assert "the outputs of every operation are less than 9.54MB" in small.err
-
-
-def test_memory_of_a_program_without_steps(tmp_path: Path) -> None:
-    program = PLAIN + "nn.Linear(4, 4)(torch.ones(2, 4))"
-    run = with_tables("--profile-memory", written(tmp_path, program))
-    assert "No step was replayed: no step was traced" in run.err
+    assert "traced step" not in run.err
 
 
 def test_idle_devices_of_a_program_without_any(tmp_path: Path) -> None:
@@ -240,14 +224,6 @@ def test_idle_devices_of_a_program_without_any(tmp_path: Path) -> None:
     of_cpu = "Device: no kernels of a device were recorded in step 4"
     of_cuda = "cuda:0: busy "
     assert (of_cuda if torch.cuda.is_available() else of_cpu) in run.err
-
-
-def test_a_step_for_memory_and_then_those_for_idle_devices(tmp_path: Path) -> None:
-    options = ("--device-idle", "--profile-memory", *EACH_STEP)
-    run = with_tables(*options, written(tmp_path, TRAIN_30))
-    assert "step 3, replayed" in run.err
-    assert "in step 5" in "\n".join(section(run.err, "Device"))
-    assert "Not in the tables: 3 traced steps, " in run.err
 
 
 def test_idle_devices_of_a_program_that_ends_early(tmp_path: Path) -> None:

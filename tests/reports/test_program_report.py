@@ -127,7 +127,7 @@ def test_totals_of_steps_of_all_kinds() -> None:
         "  42 steps: first 1.00sec, then 100.00ms (median 100.00ms, 90 % within "
         "100.00ms)",
         "  9 evaluation calls of 1.00ms",
-        "  One step was traced for the memory profile and is not in the tables: 0.500s",
+        "  Not in the tables: 1 traced step, 0.500s",
         "  Modules were looked into in 11 of 42 steps and evaluation calls, functions "
         "in 11; the tables are estimates for all",
         "  Measuring took about 0.000s (0.0%)",

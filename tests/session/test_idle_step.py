@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
 
+from torchprof_hooks import ProfilerHook
 from torchprof_hooks.capture.torch_names.profiler import is_profiler_active
 from torchprof_hooks.tracing import recorded_step
-from torchprof_hooks.tracing.recorded_step import IdleStep, MemoryStep
+from torchprof_hooks.tracing.recorded_step import IdleStep
 
 
 def work() -> None:
@@ -50,32 +53,58 @@ def test_a_torch_that_hides_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     assert idle.find().reason == "this torch does not show what devices have run"
 
 
-def test_a_recording_that_another_hook_ends() -> None:
-    """It lacks the end of the step: the device would seem to idle in it."""
-    memory, idle = MemoryStep(), IdleStep()
-    memory.begin()
-    assert idle.begin()
-    work()
-    memory.end(1)
+@pytest.mark.parametrize(
+    ("other", "reason"),
+    [
+        ("before", "another profiler of torch was running"),
+        ("during", "another profiler of torch began during the step"),
+    ],
+)
+def test_another_profiler(other: str, reason: str) -> None:
+    idle = IdleStep()
+    theirs = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU])
+    if other == "before":
+        theirs.start()
+    assert idle.begin() == (other == "during")
     idle.go_on()
+    if other == "during":
+        theirs.start()
     work()
     idle.end(2)
+    theirs.stop()
+
+    assert idle.find().reason == reason
+    assert "aten::sum" in {event.key for event in theirs.key_averages()}
+
+
+def test_a_recording_that_another_hook_ends(tmp_path: Path) -> None:
+    """It lacks the end of the step: the device would seem to idle in it."""
+    idle = IdleStep()
+    with ProfilerHook(1, output_dir=tmp_path, trace_first=True) as hook:
+        assert idle.begin()
+        work()
+        hook.step()
+        hook.step()
+        idle.go_on()
+        work()
+        idle.end(2)
 
     assert idle.find().reason == "a hook that was tracing a step ended the recording"
-    assert memory.replay() is not None
 
 
-def test_a_hook_that_wants_more_than_is_recorded() -> None:
+def test_a_hook_that_wants_more_than_is_recorded(tmp_path: Path) -> None:
     """The host is left out of it: the hook gets no step, rather than an empty one."""
-    memory, idle = MemoryStep(), IdleStep()
+    idle = IdleStep()
     idle.begin()
-
-    assert not memory.begin()
-    idle.end(1)
+    hook = ProfilerHook(1, output_dir=tmp_path, trace_first=True)
+    with pytest.warns(UserWarning, match="skips the trace"):
+        hook.__enter__()
     idle.go_on()
-    idle.end(2)
-    assert not idle.find().reason
-    assert memory.begin()
     work()
-    memory.end(3)
-    assert memory.replay() is not None
+    idle.end(2)
+    hook.step()
+    hook.step()
+    hook.__exit__(None, None, None)
+
+    assert not idle.find().reason
+    assert (hook.skipped, len(hook.paths)) == (1, 1)

@@ -46,7 +46,6 @@ def _layout(flags: Flags) -> Layout:
         n_ops=flags.n_ops,
         n_apply=flags.n_apply,
         width=flags.output_line_width,
-        min_memory_size=flags.min_memory_size,
         every_pass=flags.profile_optimizer,
         with_memory=flags.profile_memory,
     )

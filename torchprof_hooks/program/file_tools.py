@@ -97,8 +97,7 @@ def _report(args: argparse.Namespace) -> str:
     from torchprof_hooks.reports.program.report import Layout, program_report
 
     program = _read(ProgramProfile.load, args.file)
-    with_memory = program.replay is not None or bool(program.not_replayed)
-    layout = Layout(with_memory=with_memory)
+    layout = Layout(with_memory=program.whole.memory is not None)
     if args.max_rows:
         layout = layout._replace(n_ops=args.max_rows, n_apply=args.max_rows)
     return program_report(program, layout)

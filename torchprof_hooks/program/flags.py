@@ -78,20 +78,15 @@ class Flags:
     """The settings; the description of each is shown by ``--help``."""
 
     profile: bool = _flag(False, _yes_or_no, "measure, and print the report at exit")
-    profile_memory: bool = _flag(
-        False, _yes_or_no, "measure memory as well, and trace a step for it"
-    )
+    profile_memory: bool = _flag(False, _yes_or_no, "measure memory as well")
     device_idle: bool = _flag(False, _yes_or_no, "trace steps to see a device idle")
     profile_optimizer: bool = _flag(
         False, _yes_or_no, "show every pass of torch.compile"
     )
     n_ops: int = _flag(20, _whole(1), "rows of the sections Class and Ops")
-    n_apply: int = _flag(20, _whole(1), "rows of Apply and of the list of memory")
+    n_apply: int = _flag(20, _whole(1), "rows of Apply and Device")
     output_line_width: int = _flag(
         512, _whole(1), "characters in a line; longer names are cut"
-    )
-    min_memory_size: int = _flag(
-        1024, _whole(0), "bytes from which on outputs are in the list"
     )
     destination: str = _flag(
         "stderr", str, "where the report goes: stderr, stdout or a file"
@@ -148,17 +143,18 @@ _OF_TABLES: Final = (
     "n_ops",
     "n_apply",
     "output_line_width",
-    "min_memory_size",
 )
 #: Flags whose names have a prefix in Theano.
 _PREFIXED: Final = {
-    *("n_ops", "n_apply", "output_line_width", "min_memory_size", "destination"),
-    *("ignore_first_call", "time_thunks"),
+    *("n_ops", "n_apply", "output_line_width", "destination"),
+    *("debugprint", "ignore_first_call", "time_thunks"),
 }
+
+
 #: Flags of Theano's that have no use here, and what has what they printed.
 ELSEWHERE: Final = {
     "debugprint": "--full prints the tree of modules",
-    "print_global_stats": "the first line of the report has the sums",
+    "print_global_stats": "the first lines of the report have the sums",
 }
 
 

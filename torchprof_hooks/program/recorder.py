@@ -215,11 +215,11 @@ def _until_it_fails(
 
 
 def _make_traced_steps(flags: Flags) -> TracedSteps | None:
-    if not flags.profile_memory and not flags.device_idle:
+    if not flags.device_idle:
         return None
     from torchprof_hooks.program.traced_steps import TracedSteps
 
-    return TracedSteps(flags.profile_memory, flags.device_idle)
+    return TracedSteps()
 
 
 def make_sampler(flags: Flags) -> SampledSteps:

@@ -14,7 +14,6 @@ from torchprof_hooks.capture.tracing.recording import Recording, Wants, Window
 from torchprof_hooks.measure.accelerator import wait_for_accelerator
 from torchprof_hooks.measure.uninterrupted import uninterrupted
 from torchprof_hooks.profiles.trace.device_idle import DeviceIdle, find_device_idle
-from torchprof_hooks.profiles.trace.memory_replay import MemoryReplay, replay_memory
 
 
 class RecordedStep:
@@ -63,21 +62,28 @@ class RecordedStep:
                 kineto_sessions.drop(hold)
 
 
-class ReadStep:
-    """Records a step.
+class IdleStep:
+    """Traces one step, to see how much of it a device idled: the second of two that are
+    recorded.
 
-    Use it in one thread: `begin()`, then `end()` or `drop()`. That can be repeated; the
-    last step that ended counts. Torch's recording is kept as it is, some KB for each
-    operation, until it is asked for: reading it takes as long as a few steps, so that
-    is best done at the end of the program, when no step has to wait.
+    The device is synchronised before the first step, and by torch after the second. So
+    all that the device runs in the second step was recorded, also work that the first
+    one has left in the queue, and the host is as far ahead of the device as it can get
+    in one step.
+
+    Use it in one thread: `begin()`, `end()`, `go_on()` when the second step begins,
+    `end()` again; or `drop()`. Torch's recording is kept as it is until `find()` reads
+    it: that takes as long as a few steps, so it is best done at the end of the program.
 
     reason: why there is nothing to read, if there is not.
     """
 
-    def __init__(self, wants: Wants) -> None:
+    def __init__(self) -> None:
         self.reason = "no step was traced"
-        self._recording = RecordedStep(wants)
+        self._recording = RecordedStep(Wants(operations=False))
+        self._start_ns = 0  # of the second step, 0 before
         self._recorded: tuple[int, Recording, Window] | None = None
+        self._found: DeviceIdle | None = None
 
     @property
     def is_running(self) -> bool:
@@ -85,94 +91,21 @@ class ReadStep:
         return self._recording.is_running
 
     def begin(self) -> bool:
-        """A step begins. Returns whether it is recorded: not while another profiler of
-        torch is running."""
+        """The first step begins. Returns whether it is recorded: not while another
+        profiler of torch is running, or if this torch does not show devices."""
         self.drop()
+        self._start_ns = 0
+        if not shows_devices():
+            self.reason = "this torch does not show what devices have run"
+            return False
         self._recording.join()
-        self._make_ready()
+        wait_for_accelerator()
         if not self._recording.begin():
             self._recording.leave()
             self.reason = "another profiler of torch was running"
             return False
         self.reason = "the traced step has not ended"
         return True
-
-    def end(self, step: int) -> None:
-        """The step with this number is over. If it is not recorded, nothing is done."""
-        if self.is_running:
-            with uninterrupted():
-                self._recording.end(lambda *recorded: self._keep(step, *recorded))
-                self._recording.leave()
-
-    def drop(self) -> None:
-        """Give up the step that has begun. Steps recorded before are kept."""
-        if self.is_running:
-            with uninterrupted():
-                self._recording.drop()
-                self._recording.leave()
-
-    def _make_ready(self) -> None:
-        """Called just before torch's profiler starts."""
-
-    def _keep(self, step: int, recording: Recording, window: Window) -> None:
-        if recording.is_lost:
-            self.reason = "another profiler of torch began during the step"
-        else:
-            self.reason = self._missing(recording, window)
-        if not self.reason:
-            self._recorded = step, recording, window
-
-    def _missing(self, recording: Recording, window: Window) -> str:
-        """Why the recording of this step is of no use, "" if it is."""
-        raise NotImplementedError
-
-
-class MemoryStep(ReadStep):
-    """Traces one step, so that its memory can be replayed."""
-
-    def __init__(self) -> None:
-        super().__init__(Wants(tensors=True))
-        self._replay: MemoryReplay | None = None
-
-    def replay(self) -> MemoryReplay | None:
-        """The replay of the last recorded step; None if it has none (see `reason`)."""
-        if self._recorded is not None:
-            (step, recording, window), self._recorded = self._recorded, None
-            trace = recording.read(step, window, with_tensors=True)
-            if trace.operations:
-                self._replay = replay_memory(trace)
-            else:
-                self.reason = "torch has recorded no operation"
-        return self._replay
-
-    def _missing(self, recording: Recording, window: Window) -> str:
-        if recording.has_tensors:
-            return ""
-        return "a hook that records no tensors was tracing the step already"
-
-
-class IdleStep(ReadStep):
-    """Traces one step, to see how much of it a device idled: the second of two that are
-    recorded.
-
-    The device is synchronised before the first step, and by torch after the second. So
-    all that the device runs in the second step was recorded, also work that the first
-    one has left in the queue, and the host is as far ahead of the device as it can get
-    in one step. Call `go_on()` when the second step begins, and `end()` after each.
-    """
-
-    def __init__(self) -> None:
-        super().__init__(Wants(operations=False))
-        self._start_ns = 0  # of the second step, 0 before
-        self._found: DeviceIdle | None = None
-
-    def begin(self) -> bool:
-        """See `ReadStep`. Nor is it recorded if this torch does not show devices."""
-        self._start_ns = 0
-        if shows_devices():
-            return super().begin()
-        self.reason = "this torch does not show what devices have run"
-        return False
 
     def go_on(self) -> bool:
         """The second step begins. Returns whether it is recorded."""
@@ -181,9 +114,19 @@ class IdleStep(ReadStep):
         return self.is_running
 
     def end(self, step: int) -> None:
-        """See `ReadStep`. The end of the first step is no end."""
-        if self._start_ns:
-            super().end(step)
+        """The step with this number is over. If it is the first of the two, or is not
+        recorded, nothing is done."""
+        if self.is_running and self._start_ns:
+            with uninterrupted():
+                self._recording.end(lambda *recorded: self._keep(step, *recorded))
+                self._recording.leave()
+
+    def drop(self) -> None:
+        """Give up the step that has begun."""
+        if self.is_running:
+            with uninterrupted():
+                self._recording.drop()
+                self._recording.leave()
 
     def find(self) -> DeviceIdle:
         """How much the device idled, or the reason why that is not known."""
@@ -192,13 +135,11 @@ class IdleStep(ReadStep):
             self._found = find_device_idle(recording.read_devices(step, window))
         return self._found or DeviceIdle(reason=self.reason)
 
-    def _make_ready(self) -> None:
-        wait_for_accelerator()
-
     def _keep(self, step: int, recording: Recording, window: Window) -> None:
-        super()._keep(step, recording, window._replace(start_ns=self._start_ns))
-
-    def _missing(self, recording: Recording, window: Window) -> str:
-        if recording.end_ns >= window.end_ns:
-            return ""
-        return "a hook that was tracing a step ended the recording"
+        self.reason = ""
+        if recording.is_lost:
+            self.reason = "another profiler of torch began during the step"
+        elif recording.end_ns < window.end_ns:
+            self.reason = "a hook that was tracing a step ended the recording"
+        else:
+            self._recorded = step, recording, window._replace(start_ns=self._start_ns)

@@ -29,11 +29,6 @@ from torchprof_hooks.profiles.rows import Row
 from torchprof_hooks.profiles.step_times import Bucket, StepTimes
 from torchprof_hooks.profiles.totals import Totals
 from torchprof_hooks.profiles.trace.device_idle import DeviceIdle, DeviceUse, IdleRow
-from torchprof_hooks.profiles.trace.memory_replay import (
-    DeviceReplay,
-    Level,
-    MemoryReplay,
-)
 from torchprof_hooks.reports.html.page import profile_page, program_page
 
 MS = 10**6
@@ -287,17 +282,6 @@ def program(**facts: Any) -> ProgramProfile:
     return ProgramProfile("train.py", strata, FUNCTIONS.wall_ns, **facts)
 
 
-def test_the_time_line_of_memory() -> None:
-    levels = (Level(0, 100), Level(50, 2048), Level(100, 0))
-    device = DeviceReplay("cpu", 2048, 0, 0, "Net.fc", "forward", "aten::mm", levels)
-    page = program_page(program(replay=MemoryReplay(3, (device,), ())))
-    text = shown(page)
-    assert "in step 3: 2.00KB at their peak, in Net.fc: aten::mm (forward)." in text
-    [path] = [a["d"] for tag, a in Page(page).elements if tag == "path"]
-    # Half of the way from the left, 140 pixels less 130 from the top.
-    assert path == "M0,140H0.0V133.7H500.0V10.0H1000.0V140.0V140Z"
-
-
 def test_idle_time_of_devices() -> None:
     use = DeviceUse("cuda:0", 7, (IdleRow("Net.<0>", "forward", 3),))
     text = shown(program_page(program(device_idle=DeviceIdle(5, 10, (use,)))))
@@ -382,12 +366,6 @@ def test_a_program_of_one_step_is_shown_as_a_whole() -> None:
     text = shown(program_page(only))
     assert "1.00sec wall" in text
     assert "start-up" not in text
-
-
-def test_a_step_whose_operations_left_nothing_has_no_line() -> None:
-    device = DeviceReplay("cpu", 0, 0, 0, "", "outside", "", ())
-    page = program_page(program(replay=MemoryReplay(3, (device,), ())))
-    assert "in step 3" not in shown(page)
 
 
 def test_a_page_is_written_as_a_whole_or_not_at_all(tmp_path: Path) -> None:

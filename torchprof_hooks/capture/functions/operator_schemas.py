@@ -42,17 +42,6 @@ def is_view(name: str) -> bool:
     )
 
 
-@cache
-def changes_view(name: str) -> bool:
-    """Whether the operation of this name makes a tensor look at its memory in another
-    way (``t_``, ``resize_``), and writes nothing, although torch declares that it does.
-    """
-    return any(_INPLACE_VIEW in overload.tags for overload in _overloads(name))
-
-
-_INPLACE_VIEW: Final = getattr(torch.Tag, "inplace_view", None)
-
-
 def _schemas(name: str) -> Iterator[Any]:
     return (overload._schema for overload in _overloads(name))
 

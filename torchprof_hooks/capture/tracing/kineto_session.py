@@ -99,11 +99,7 @@ class _Session:
         other_profilers.unwatch(self)
         self._has_ended.set()
         self.recording = Recording(
-            self._profiler,
-            self._recorder.tracker,
-            tracked,
-            self._is_lost,
-            self.wants.tensors,
+            self._profiler, self._recorder.tracker, tracked, self._is_lost
         )
         return self.recording
 

@@ -50,7 +50,6 @@ class Recording:
     """What was recorded: each hook that shared the session can read it, in any thread.
 
     is_lost: whether another profiler of torch took the place of ours meanwhile.
-    has_tensors: whether tensors and memory were recorded as well.
     end_ns: when it ended, by `perf_counter_ns`; a step may have gone on after that.
     """
 
@@ -60,12 +59,10 @@ class Recording:
         tracker: Tracker,
         tracked: TrackedStep,
         is_lost: bool,
-        has_tensors: bool,
     ) -> None:
         self.thread = get_native_id()
         self.end_ns = time.perf_counter_ns()
         self.is_lost = is_lost
-        self.has_tensors = has_tensors
         self._profiler = profiler
         self._tracker = tracker
         self._tracked = tracked

@@ -9,7 +9,6 @@ from torchprof_hooks.capture.core.span_log import Int64s
 from torchprof_hooks.capture.functions.operator_schemas import (
     TRAINING,
     UNDECLARED_WRITES,
-    changes_view,
     is_view,
     written_inputs,
 )
@@ -18,13 +17,8 @@ from torchprof_hooks.capture.torch_names.profiler import (
     ALLOCATION,
     NODE_SCOPE,
     OPERATION,
+    TENSOR,
     USER_SCOPE,
-)
-from torchprof_hooks.capture.tracing.event_tensors import (
-    ViewTypes,
-    first_tensor,
-    tensors_among,
-    type_of,
 )
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.trace.step_trace import (
@@ -33,6 +27,7 @@ from torchprof_hooks.profiles.trace.step_trace import (
     ModuleSpan,
     Operation,
     StepTrace,
+    TensorType,
 )
 
 
@@ -94,8 +89,6 @@ class EventReader:
         self._next_block = 1
         self._in_use: dict[tuple[str, int], Allocation] = {}  # by device and address
         self._taken: set[int] = set()
-        self._views = ViewTypes()
-        self._view: Any = None  # fields of the first view inside of an operation
 
     def read(self, events: Iterable[Any]) -> None:
         """Read events and what is inside of them, in the order of time."""
@@ -132,31 +125,14 @@ class EventReader:
         )
         self._trace.operations.append(operation)
         self._read_inputs(operation.name, event, fields, operation)
-        self._view = fields if is_view(operation.name) else None
         self._read_inside(event.children, operation)
-        self._read_view(fields, operation)
-
-    def _read_view(self, fields: Any, operation: Operation) -> None:
-        """Note what an operation has returned a view of, if it did no more than that.
-        Torch declares views of operations, not of the autograd nodes around them."""
-        is_same = changes_view(operation.name)
-        view = fields if is_same else self._view
-        if view is None or (operation.writes and not is_same):
-            return
-        source = first_tensor(view)
-        if source is not None:
-            block = self._block_of(source)
-            self._views.returned(operation, block, source, is_same)
 
     def _read_inside(self, events: Iterable[Any], operation: Operation) -> None:
         for event in events:
             kind, fields = event.typed
             if kind == OPERATION:
-                name = event.name
-                if not is_view(name):
-                    self._read_inputs(name, event, fields, operation)
-                elif self._view is None:
-                    self._view = fields
+                if not is_view(event.name):
+                    self._read_inputs(event.name, event, fields, operation)
             elif kind == ALLOCATION:
                 block = self._read_allocation(event, fields)
                 if fields.alloc_size > 0:
@@ -175,24 +151,21 @@ class EventReader:
         is_node = fields.scope == NODE_SCOPE and operation.node is None
         if is_node:
             operation.node = fields.sequence_number
-            operation.node_start_ns = event.start_time_ns
-        for position, tensor in tensors_among(inputs):
+        for position, tensor in _tensors_among(inputs):
             block = self._block_of(tensor)
             if block not in operation.writes:
                 self._take(block, tensor, operation)
             elif block not in self._trace.tensors:
-                self._trace.tensors[block] = type_of(tensor)
+                self._trace.tensors[block] = _type_of(tensor)
             if position in written:
                 operation.writes[block] = None
             if is_node:
                 operation.gradients.add(block)
 
     def _take(self, block: int, tensor: Any, operation: Operation) -> None:
-        if block in self._views.unseen:
-            self._views.taken(block, tensor)
         if block in operation.takes:
             return
-        operation.takes[block] = kind = type_of(tensor)
+        operation.takes[block] = kind = _type_of(tensor)
         if block not in self._taken:
             # What is taken first is most likely the tensor itself; inside of the
             # operation that makes it, it may look different for a while.
@@ -201,11 +174,7 @@ class EventReader:
 
     def _block_of(self, tensor: Any) -> int:
         key = tensor.allocation_id
-        block = self._blocks.get(key)
-        if block is None:
-            block = self._new_block(key)
-            self._trace.devices[block] = str(tensor.device)
-        return block
+        return self._blocks[key] if key in self._blocks else self._new_block(key)
 
     def _read_allocation(self, event: Any, fields: Any) -> int:
         # Not every block becomes a tensor, and only blocks that do have an id.
@@ -239,3 +208,19 @@ class EventReader:
         block = self._blocks[key] = self._next_block
         self._next_block += 1
         return block
+
+
+def _tensors_among(inputs: Iterable[Any]) -> Iterator[tuple[int, Any]]:
+    """Position of each tensor among the inputs of an event, also of those in lists."""
+    for position, value in enumerate(inputs):
+        if isinstance(value, TENSOR):
+            yield position, value
+        elif isinstance(value, list):
+            for item in value:
+                if isinstance(item, TENSOR):
+                    yield position, item
+
+
+def _type_of(tensor: Any) -> TensorType:
+    """Data type and shape of a tensor, as the profiler shows them."""
+    return TensorType(str(tensor.dtype).removeprefix("torch."), tuple(tensor.sizes))

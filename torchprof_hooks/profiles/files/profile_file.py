@@ -30,13 +30,10 @@ A number in a path is the position of a name in "names". The file of a whole pro
 one field more; the rest is the profile of all its steps::
 
     {..., "program": {"message": ..., "program_ns": ..., "overhead_ns": ...,
-                      "has_warm_up": ..., "not_replayed": ...,
+                      "has_warm_up": ...,
                       "strata": {"warm_up": {"steps": ..., "steps_ns": ...,
                                              "profile": {...}}, ...},
                       "compilation": {"stages": [{"name": "Dynamo", ...}], ...},
-                      "replay": null or {"step": ..., "devices": [...],
-                                         "rows": [{..., "outputs": [
-                                             ["c", 12, "float32", [3]], ["v", 0]]}]},
                       "device_idle": {...}, "facts": {"optimizers": [{...}], ...},
                       "rates": {"peak": {...}, "items_per_step": ...}}}
 
@@ -57,21 +54,17 @@ from torchprof_hooks.profiles.cells import CellKey
 from torchprof_hooks.profiles.errors import ProfileFileError
 from torchprof_hooks.profiles.files.cell_table import of_cells
 from torchprof_hooks.profiles.files.codec import (
-    Codec,
     content_of,
     of_maps,
     read_json,
     remembering,
-    wrong,
 )
-from torchprof_hooks.profiles.files.schema import Record, Schema
+from torchprof_hooks.profiles.files.schema import Schema
 from torchprof_hooks.profiles.files.versions import HEADER, newest, settle_debts
 from torchprof_hooks.profiles.files.writing import replaced_file
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.ranks.provenance import Processes
 from torchprof_hooks.profiles.totals import Totals
-from torchprof_hooks.profiles.trace.step_outputs import Output
-from torchprof_hooks.profiles.trace.step_trace import TensorType
 
 if TYPE_CHECKING:
     from torchprof_hooks.profiles.profile import Profile
@@ -199,31 +192,10 @@ def _decoded(kind: Any, path: str | Path, content: Any) -> Any:
         return SCHEMA.of(kind).decode(content)
 
 
-def _of_outputs(schema: Schema) -> Codec:
-    """An output as a list, since there are many: ``["c", 12, "float32", [3]]``, or
-    ``["v", 0]`` where its type is not known."""
-    record = Record(schema, Output)
-
-    def encode(value: Output) -> list[Any]:
-        kind, tensor, size_bytes = value
-        type_fields = [] if tensor is None else [tensor.dtype, list(tensor.shape)]
-        return [kind, size_bytes, *type_fields]
-
-    def with_names(content: Any) -> dict[str, Any]:
-        if type(content) is not list or len(content) not in (2, 4):
-            raise wrong(content, "a list of kind, bytes and, if known, dtype and shape")
-        kind, size_bytes, *type_fields = content
-        tensor = dict(zip(TensorType._fields, type_fields, strict=False))
-        return {"kind": kind, "size_bytes": size_bytes, "tensor": tensor or None}
-
-    return Codec(encode, lambda content: record.decode(with_names(content)))
-
-
 #: The codecs of everything in files.
 SCHEMA: Final = Schema(
     {
         Mapping[CellKey, Totals]: of_cells,
         Mapping[str, ModuleInfo]: lambda s: remembering(of_maps(s.of(ModuleInfo))),
-        Output: _of_outputs,
     }
 )

@@ -20,7 +20,6 @@ from torchprof_hooks.profiles.ranks.provenance import Processes
 from torchprof_hooks.profiles.rows import Row
 from torchprof_hooks.profiles.step_times import StepTimes
 from torchprof_hooks.profiles.trace.device_idle import DeviceIdle
-from torchprof_hooks.profiles.trace.memory_replay import MemoryReplay
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +52,6 @@ class ProgramProfile:
     overhead_ns: an estimate of the time that measuring took.
     has_warm_up: whether the first step counts.
     compilation: what torch.compile did.
-    replay: the memory of one step.
-    not_replayed: why there is no replay.
     facts: what tips need to know besides times.
     rates: what MFU and items per second are computed from. Only the estimate has them:
         in what was measured, operations were counted in some of the steps alone.
@@ -68,8 +65,6 @@ class ProgramProfile:
     overhead_ns: Count = 0
     has_warm_up: bool = True
     compilation: CompilationSummary = field(default_factory=CompilationSummary)
-    replay: MemoryReplay | None = None
-    not_replayed: str = ""
     facts: ProgramFacts = field(default_factory=ProgramFacts)
     rates: Annotated[ProgramRates, OPTIONAL] = NO_RATES
     device_idle: Annotated[DeviceIdle | None, OPTIONAL] = None

@@ -6,15 +6,12 @@ Times are nanoseconds since the Unix epoch.
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
-from math import prod
 from typing import Final, NamedTuple
 
-from torchprof_hooks.profiles.files.fields import Count
 from torchprof_hooks.profiles.names import OUTSIDE_NAME, Phase
 
 #: `Operation.node` of the autograd nodes that accumulate into leaves: torch numbers all
@@ -40,17 +37,10 @@ class TensorType(NamedTuple):
     """Data type and shape of a tensor: "float32", (2, 3)."""
 
     dtype: str
-    shape: tuple[Count, ...]
+    shape: tuple[int, ...]
 
     def __str__(self) -> str:
         return f"{self.dtype}{list(self.shape)}"
-
-    @property
-    def size_bytes(self) -> int:
-        """The size of its elements: names of torch's dtypes contain their bits, and
-        each element takes at least a byte."""
-        bits = re.search(r"\d+", self.dtype)
-        return prod(self.shape) * max(1, int(bits[0]) // 8 if bits else 1)
 
 
 @dataclass(slots=True)
@@ -65,10 +55,6 @@ class Operation:
     writes: blocks that it allocated or changed.
     node: the number of the autograd node that it ran, None if it did not run one.
     gradients: blocks of the gradients that the node was given.
-    node_start_ns: when the node began, after the hooks on it.
-    views: blocks of which it returned views, having changed nothing; each with the
-        first tensor of it that was taken afterwards and is not the view's base: most
-        likely the view. None if there was none.
     """
 
     name: str
@@ -79,8 +65,6 @@ class Operation:
     writes: dict[int, None] = field(default_factory=dict)
     node: int | None = None
     gradients: set[int] = field(default_factory=set)
-    node_start_ns: int | None = None
-    views: dict[int, TensorType | None] = field(default_factory=dict)
 
 
 class GraphPass(NamedTuple):
@@ -128,7 +112,6 @@ class StepTrace:
     operations: in the order in which they began.
     passes: backward passes; one may run inside of another.
     tensors: the tensor type of each block that was seen as a tensor.
-    devices: on which device each block is that was there before.
     activities: what devices have run, in no order, also before and after the step.
     """
 
@@ -142,7 +125,6 @@ class StepTrace:
     passes: list[GraphPass] = field(default_factory=list)
     allocations: list[Allocation] = field(default_factory=list)
     tensors: dict[int, TensorType] = field(default_factory=dict)
-    devices: dict[int, str] = field(default_factory=dict)
     activities: list[DeviceActivity] = field(default_factory=list)
 
 
@@ -154,24 +136,6 @@ class Place(NamedTuple):
 
 
 OUTSIDE: Final = Place(OUTSIDE_NAME, "outside")
-
-
-def find_places(trace: StepTrace) -> list[Place]:
-    """For each operation, the innermost module that was running when it began.
-
-    A module's backward begins and ends in hooks on autograd nodes. The operation of a
-    node includes these hooks, so what counts for it is when the node itself began. What
-    other threads do, except for nodes, no module has asked for.
-    """
-    places = Places(trace.modules)
-
-    def place(operation: Operation) -> Place:
-        if operation.thread != trace.thread and operation.node is None:
-            return OUTSIDE
-        node_ns = operation.node_start_ns
-        return places.at(operation.start_ns if node_ns is None else node_ns)
-
-    return [place(operation) for operation in trace.operations]
 
 
 class Places:

@@ -20,7 +20,6 @@ from torchprof_hooks.reports.html.document import (
     paragraphs,
     preformatted,
 )
-from torchprof_hooks.reports.html.memory import memory_section
 from torchprof_hooks.reports.html.page_data import PageData
 from torchprof_hooks.reports.html.phases import phase_section
 from torchprof_hooks.reports.html.static_icicle import (
@@ -28,6 +27,7 @@ from torchprof_hooks.reports.html.static_icicle import (
     by_heat,
     static_icicle,
 )
+from torchprof_hooks.reports.memory_tree import heading
 from torchprof_hooks.reports.program.compilation import compilation_lines
 from torchprof_hooks.reports.program.device_idle import idle_lines
 from torchprof_hooks.reports.row_table import row_table
@@ -111,9 +111,9 @@ def _sections(source: Source) -> Iterator[Section]:
     caption = f"Modules: {len(table.labels) - 1} of {len(all_rows)} rows, own times"
     yield Section("Numbers", rows(html_table(caption, table)))
     yield Section("Phases and steps", phase_section(source))
-    memory = memory_section(source)
-    if memory:
-        yield Section("Memory", memory)
+    memory = source.measured.memory
+    if memory is not None:
+        yield Section("Memory", paragraphs([heading(source.measured, memory)]))
     compiled = source.program.compilation
     if not compiled.is_empty:
         lines = compilation_lines(compiled, every_pass=False)

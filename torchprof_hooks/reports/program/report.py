@@ -28,10 +28,8 @@ LEAST_SHARE = 0.05
 class Layout(NamedTuple):
     """How much is shown.
 
-    n_ops: rows of Class and Ops. n_apply: rows of Apply, Device and the list of
-        memory.
+    n_ops: rows of Class and Ops. n_apply: rows of Apply and Device.
     width: characters in a line.
-    min_memory_size: bytes from which on outputs are listed.
     every_pass: whether the passes of torch.compile are listed.
     with_memory: whether there is a section for memory.
     """
@@ -39,7 +37,6 @@ class Layout(NamedTuple):
     n_ops: int = 20
     n_apply: int = 20
     width: int = 512
-    min_memory_size: int = 1024
     every_pass: bool = False
     with_memory: bool = False
 
@@ -99,8 +96,7 @@ def _sections(program: ProgramProfile, layout: Layout) -> Iterator[Section]:
     if idle := program.device_idle:
         yield "Device", idle_lines(idle, layout.n_apply)
     if layout.with_memory:
-        lines = memory_lines(program, layout.n_apply, layout.min_memory_size)
-        yield "Memory Profile", lines
+        yield "Memory Profile", memory_lines(program)
     yield "Tips", tips_lines(program, layout.width)
 
 

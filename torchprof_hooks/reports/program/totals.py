@@ -38,12 +38,9 @@ def _step_lines(program: ProgramProfile) -> Iterator[str]:
     texts = list(step_texts(replace(program.whole, step_times=program.step_times)))
     yield from (f"  {text}" for text in texts or [plural(strata.steps, "step")])
     if strata.disturbed.steps:
+        count = plural(strata.disturbed.steps, "traced step")
         disturbed_s = strata.disturbed.steps_ns / 1e9
-        text = "One step was traced for the memory profile and is not in the tables:"
-        if program.device_idle is not None:
-            count = plural(strata.disturbed.steps, "traced step")
-            text = f"Not in the tables: {count},"
-        yield f"  {text} {disturbed_s:.3f}s"
+        yield f"  Not in the tables: {count}, {disturbed_s:.3f}s"
     yield from (f"  {text}" for text in sample_text(program))
 
 
