@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
 #: Commands for files of profiles.
 FILE_TOOLS = ("show", "compare", "merge", "ranks")
-#: The command for files of traces.
-MERGE_TRACES = "merge-traces"
 #: The command that builds the native core.
 BUILD = "build"
 
@@ -27,10 +25,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from torchprof_hooks.program import file_tools
 
         return file_tools.main(given)
-    if given and given[0] == MERGE_TRACES:
-        from torchprof_hooks.tracing import merge_command
-
-        return merge_command.main(given[1:])
     if given and given[0] == BUILD:
         return _build(given[1:])
     if given and not given[0].startswith("-"):  # a script, and no options for us
@@ -39,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         launch(given, {})
     from torchprof_hooks.program.arguments import launch_with_options
 
-    return launch_with_options(given, (*FILE_TOOLS, MERGE_TRACES, BUILD))
+    return launch_with_options(given, (*FILE_TOOLS, BUILD))
 
 
 def _build(arguments: Sequence[str]) -> int:
