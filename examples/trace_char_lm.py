@@ -8,12 +8,7 @@ import argparse
 import torch
 from char_lm import CharLM, Config, Vocabulary, batch_loss, read_corpus
 
-from torchprof_hooks import (
-    ProfilerHook,
-    StepTimerHook,
-    StopAtStepHook,
-    TrainingSession,
-)
+from torchprof_hooks import ProfilerHook, StepTimerHook, TrainingSession
 
 
 def parse_args() -> argparse.Namespace:
@@ -44,9 +39,8 @@ def main() -> None:
     traces = ProfilerHook(
         args.save_steps, output_dir=args.output_dir, show_memory=args.memory
     )
-    hooks = [traces, StepTimerHook(), StopAtStepHook(num_steps=args.steps)]
-    with TrainingSession(hooks) as session:
-        while not session.should_stop():
+    with TrainingSession([traces, StepTimerHook()]) as session:
+        for _ in range(args.steps):
             session.run(train_step)
     for path in traces.paths:
         print(f"{path}: {path.stat().st_size / 1e6:.1f} MB")

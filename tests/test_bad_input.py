@@ -20,7 +20,6 @@ from torchprof_hooks import (
     ReportHook,
     SecondOrStepTimer,
     StepTimerHook,
-    StopAtStepHook,
     TrainingSession,
     function_hooks,
     link_hooks,
@@ -132,9 +131,7 @@ def _add_sessions(add: Callable[..., None]) -> None:
     add(StepTimerHook, "progress", NO_FLAG)
     add(StepTimerHook, "total", ("5", 1.5, True), (-1,))
     add(StepTimerHook, "file", NO_FILE)
-    add(StopAtStepHook, "num_steps", ("5", 1.5, True), (0, -1))
-    add(StopAtStepHook, "last_step", ("5", 1.5, True))
-    add(TrainingSession, "hooks", (3, [3], StopAtStepHook(1), None))
+    add(TrainingSession, "hooks", (3, [3], StepTimerHook(1), None))
     add(TrainingSession, "start_step", NO_WHOLE)
 
 
@@ -191,8 +188,6 @@ def test_what_is_wrong_is_said_by_name(
         (partial(StepTimerHook, 1, 2), ("every_steps=1", "every_secs=2")),
         (partial(SecondOrStepTimer), ("every_secs", "every_steps")),
         (partial(SecondOrStepTimer, 1, 2), ("every_secs=1", "every_steps=2")),
-        (partial(StopAtStepHook), ("num_steps", "last_step")),
-        (partial(StopAtStepHook, 1, 2), ("num_steps=1", "last_step=2")),
     ],
 )
 def test_one_of_two(call: Callable[[], object], names: tuple[str, str]) -> None:
@@ -207,7 +202,6 @@ def test_one_of_two(call: Callable[[], object], names: tuple[str, str]) -> None:
         lambda five: link_hooks.TimerHook(history_size=five),
         lambda five: SecondOrStepTimer(every_steps=five),
         lambda five: SecondOrStepTimer(every_secs=float(five)),
-        StopAtStepHook,
         lambda five: TrainingSession(start_step=five),
         lambda five: PROFILER.print_report(max_rows=five, width=five * 20),
     ],

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
         RunValues,
         SessionHook,
     )
-    from torchprof_hooks.session.step_hooks import StepTimerHook, StopAtStepHook
+    from torchprof_hooks.session.step_hooks import StepTimerHook
     from torchprof_hooks.session.training_session import TrainingSession
     from torchprof_hooks.session.trigger_timer import SecondOrStepTimer
     from torchprof_hooks.tracing.profiler_hook import ProfilerHook
@@ -92,7 +92,6 @@ __all__ = [
     "StaleRank",
     "StepTimerHook",
     "StepTimes",
-    "StopAtStepHook",
     "Totals",
     "TrainingSession",
     "Utilisation",
@@ -146,7 +145,7 @@ _HOMES = {
     "tracing.profiler_hook": ("ProfilerHook",),
     "session.report": ("ReportHook",),
     "session.session_hook": ("RunArgs", "RunContext", "RunValues", "SessionHook"),
-    "session.step_hooks": ("StepTimerHook", "StopAtStepHook"),
+    "session.step_hooks": ("StepTimerHook",),
     "session.training_session": ("TrainingSession",),
     "session.trigger_timer": ("SecondOrStepTimer",),
 }

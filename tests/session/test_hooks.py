@@ -6,7 +6,6 @@ import io
 import re
 import sys
 from contextlib import suppress
-from typing import Any
 
 import pytest
 import torch
@@ -16,56 +15,11 @@ from tests.session.recording import Clock
 from torchprof_hooks import (
     ReportHook,
     StepTimerHook,
-    StopAtStepHook,
     TrainingSession,
     profile,
 )
 
 X = torch.ones(2, 3)
-
-
-def run_until_stopped(hook: StopAtStepHook, start_step: int = 0) -> int:
-    with TrainingSession([hook], start_step) as session:
-        while not session.should_stop():
-            session.run(int)
-    return session.step - start_step
-
-
-@pytest.mark.parametrize(
-    ("options", "start_step", "steps"),
-    [
-        ({"num_steps": 3}, 0, 3),
-        ({"num_steps": 3}, 100, 3),
-        ({"last_step": 5}, 0, 5),
-        ({"last_step": 105}, 100, 5),
-        ({"last_step": 5}, 100, 1),  # noticed after a run
-    ],
-)
-def test_stop_at_step(options: dict[str, int], start_step: int, steps: int) -> None:
-    assert run_until_stopped(StopAtStepHook(**options), start_step) == steps
-
-
-def test_a_stop_hook_counts_anew_in_each_session() -> None:
-    hook = StopAtStepHook(num_steps=2)
-    assert [run_until_stopped(hook), run_until_stopped(hook, 50)] == [2, 2]
-
-
-@pytest.mark.parametrize("options", [{}, {"num_steps": 1, "last_step": 1}])
-def test_stop_at_step_wants_one_number(options: dict[str, int]) -> None:
-    with pytest.raises(ValueError, match="num_steps or last_step must be"):
-        StopAtStepHook(**options)
-
-
-@pytest.mark.parametrize("wrong", [1.5, "3", True])
-def test_stop_at_step_wants_integers(wrong: Any) -> None:
-    with pytest.raises(TypeError, match="must be a whole number"):
-        StopAtStepHook(num_steps=wrong)
-
-
-@pytest.mark.parametrize("wrong", [0, -1])
-def test_stop_at_step_wants_a_positive_number(wrong: int) -> None:
-    with pytest.raises(ValueError, match="must be a whole number, 1 or more"):
-        StopAtStepHook(num_steps=wrong)
 
 
 def test_step_timer() -> None:

@@ -44,9 +44,9 @@ class TrainingSession:
             integer.
 
     Example:
-        >>> with TrainingSession([StopAtStepHook(num_steps=1000)]) as session:
-        ...     while not session.should_stop():
-        ...         session.run(train_step, next(batches))
+        >>> with TrainingSession([ProfilerHook(save_steps=1000)]) as session:
+        ...     for batch in loader:
+        ...         session.run(train_step, batch)
     """
 
     def __init__(self, hooks: Iterable[SessionHook] = (), start_step: int = 0) -> None:
