@@ -43,15 +43,14 @@ if TYPE_CHECKING:
     from torchprof_hooks.profiles.tree import Node
     from torchprof_hooks.program.startup import enable
     from torchprof_hooks.registration import add_hook, delete_hook
-    from torchprof_hooks.session.report import ReportHook
-    from torchprof_hooks.session.session_hook import (
+    from torchprof_hooks.session.small_hooks import ReportHook, StepTimerHook
+    from torchprof_hooks.session.training_session import (
         RunArgs,
         RunContext,
         RunValues,
         SessionHook,
+        TrainingSession,
     )
-    from torchprof_hooks.session.step_hooks import StepTimerHook
-    from torchprof_hooks.session.training_session import TrainingSession
     from torchprof_hooks.session.trigger_timer import SecondOrStepTimer
     from torchprof_hooks.tracing.profiler_hook import ProfilerHook
 
@@ -143,10 +142,14 @@ _HOMES = {
     "program.startup": ("enable",),
     "registration": ("add_hook", "delete_hook"),
     "tracing.profiler_hook": ("ProfilerHook",),
-    "session.report": ("ReportHook",),
-    "session.session_hook": ("RunArgs", "RunContext", "RunValues", "SessionHook"),
-    "session.step_hooks": ("StepTimerHook",),
-    "session.training_session": ("TrainingSession",),
+    "session.small_hooks": ("ReportHook", "StepTimerHook"),
+    "session.training_session": (
+        "RunArgs",
+        "RunContext",
+        "RunValues",
+        "SessionHook",
+        "TrainingSession",
+    ),
     "session.trigger_timer": ("SecondOrStepTimer",),
 }
 

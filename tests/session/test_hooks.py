@@ -119,17 +119,6 @@ def test_report_every_seconds_of_functions() -> None:
     assert linear.calls == 4  # all intervals
 
 
-def test_what_to_measure_is_said_by_the_profiler() -> None:
-    with pytest.warns(DeprecationWarning, match=r"profiler=profile\(functions="):
-        hook = ReportHook(every_steps=1, functions=True, file=io.StringIO())
-    with TrainingSession([hook]) as session:
-        session.run(nn.Linear(3, 3), X)
-    assert hook.profile is not None
-    assert hook.profile.has_functions
-    with pytest.raises(TypeError, match="profiler must be given without functions"):
-        ReportHook(every_steps=1, profiler=profile(), functions=True)
-
-
 def test_what_was_measured_is_reported_after_an_exception() -> None:
     model, file = nn.Linear(3, 3), io.StringIO()
 
@@ -152,12 +141,3 @@ def test_a_step_that_raises_does_not_end_the_measuring() -> None:
             with suppress(TypeError):
                 session.run(model, None if step == 2 else X)
     assert headings(file) == ["steps 1 to 2", "steps 3 to 5"]
-
-
-def test_report_refuses_wrong_options() -> None:
-    with pytest.raises(ValueError, match="every_secs or every_steps"):
-        ReportHook()
-    with pytest.raises(ValueError, match="unit must be"):
-        ReportHook(every_steps=1, unit="hours")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="memory must be 'cpu'"):
-        ReportHook(every_steps=1, memory="toaster")

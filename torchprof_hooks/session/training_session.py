@@ -1,29 +1,140 @@
-"""A training loop whose steps have hooks around them."""
+"""A training loop whose steps have hooks around them, and what such hooks are."""
 
 from __future__ import annotations
 
+import threading
+import weakref
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
+from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import Any, Final, ParamSpec, Protocol, TypeVar
 
 from torchprof_hooks.profiles.options import check_whole
-from torchprof_hooks.session.session_hook import (
-    RunArgs,
-    RunContext,
-    RunValues,
-    SessionHook,
-    fetch,
-    occupy,
-    release,
-)
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_NEW: Final = "new"
-_OPEN: Final = "open"
-_CLOSED: Final = "closed"
+
+@dataclass(frozen=True, slots=True)
+class RunArgs:
+    """The functions whose results a hook wants, returned by `SessionHook.before_run`.
+
+    fetches: called without arguments after the step; a function, or a list, tuple or
+        dict of functions (also nested).
+    """
+
+    fetches: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunValues:
+    """The results of a step, given to `SessionHook.after_run`.
+
+    value: the value that the step returned.
+    results: what the hook's own fetches returned, in the structure in which they were
+        asked for; None if it asked for nothing.
+    step: how many steps the session has run by now, this one among them.
+    """
+
+    value: Any
+    results: Any
+    step: int
+
+
+@dataclass(eq=False, slots=True)
+class RunContext:
+    """One run of a step. All hooks get the same object, before and after the step.
+
+    session: the session that runs the step.
+    step: how many steps the session has run before this one.
+    function, args, kwargs: the function of the step, and its arguments.
+    stop_requested: whether a hook called `request_stop` in this run.
+    """
+
+    session: TrainingSession
+    step: int
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    stop_requested: bool = False
+
+    def request_stop(self) -> None:
+        """Ask the session to stop after this run. The step and the callbacks after it
+        are completed first. If any of these raises, the request is dropped."""
+        self.stop_requested = True
+
+
+class SessionHook:
+    """Callbacks around the steps of a `TrainingSession`, in the order of its hooks.
+
+    Subclass it and override what you need. The protocol is that of TensorFlow's
+    ``SessionRunHook``, for loops in Python: `begin` has no graph to change, and the
+    functions that `before_run` returns are called after the step. `on_exception` is
+    new.
+    """
+
+    def begin(self) -> None:
+        """Called when the session is entered, before anything else."""
+
+    def after_create_session(self, session: TrainingSession) -> None:
+        """Called after `begin` of all hooks."""
+
+    def before_run(self, run_context: RunContext) -> RunArgs | None:
+        """Called before each step. Returns the functions to call after it, or None."""
+        return None
+
+    def after_run(self, run_context: RunContext, run_values: RunValues) -> None:
+        """Called after each step that did not raise."""
+
+    def on_stop_iteration(self, run_context: RunContext) -> None:
+        """Called instead of `after_run` if StopIteration has ended a step. The session
+        may go on all the same."""
+
+    def end(self, session: TrainingSession) -> None:
+        """Called when the session is left, unless by an exception other than
+        StopIteration."""
+
+    def on_exception(
+        self, run_context: RunContext | None, error: BaseException
+    ) -> None:
+        """Called when a step, a hook or the body of the session raises an exception
+        other than StopIteration, also while the session begins; but not by the body
+        after a step that has failed. Outside of a step, `run_context` is None. The
+        exception is raised again afterwards; one raised here replaces it."""
+
+
+class User(Protocol):
+    """Something that uses hooks: a session, or a hook that is entered by itself."""
+
+    def is_using(self, hook: SessionHook) -> bool:
+        """Whether it uses this hook now. An interrupt may keep it from saying so."""
+
+
+_lock: Final = threading.Lock()
+#: By the address of the hook; `User.is_using` says whether that is still the same one.
+_users: Final = weakref.WeakValueDictionary[int, User]()
+
+
+def occupy(hooks: Iterable[SessionHook], user: User) -> None:
+    """Take hooks into use, for as long as `user` says so.
+
+    Raises:
+        RuntimeError: one of the hooks is in use already, or twice here.
+    """
+    taken: list[SessionHook] = []
+    with _lock:
+        for hook in hooks:
+            user_of_hook = _users.get(id(hook))
+            is_used = user_of_hook is not None and user_of_hook.is_using(hook)
+            if is_used or any(hook is one for one in taken):
+                raise RuntimeError(
+                    f"{hook!r} is in use by another session, or twice in this one: "
+                    "make a hook for each"
+                )
+            taken.append(hook)
+        for hook in taken:
+            _users[id(hook)] = user
 
 
 class TrainingSession:
@@ -50,21 +161,26 @@ class TrainingSession:
     """
 
     def __init__(self, hooks: Iterable[SessionHook] = (), start_step: int = 0) -> None:
-        self._hooks = _checked_hooks(hooks)
+        wanted = "hooks must be SessionHooks, in a list, not"
+        if not isinstance(hooks, Iterable):
+            raise TypeError(f"{wanted} {hooks!r}")
+        self._hooks = tuple(hooks)
+        for hook in self._hooks:
+            if not isinstance(hook, SessionHook):
+                raise TypeError(f"{wanted} {hook!r}")
         self._step = check_whole("start_step", start_step)
-        self._state = _NEW
+        self._state = "not entered yet"
         self._is_stopping = False
-        self._has_told_of_error = False  # of the last step, which has failed
+        self._has_failed = False  # the last step, of which the hooks know
 
     @property
     def step(self) -> int:
         """How many steps have been run, including those before the session."""
         return self._step
 
-    @property
-    def is_using(self) -> bool:
-        """Whether the session is open: then nobody else may use its hooks."""
-        return self._state is _OPEN
+    def is_using(self, hook: SessionHook) -> bool:
+        """Whether the session is open and has this hook."""
+        return self._state == "open" and any(hook is one for one in self._hooks)
 
     def should_stop(self) -> bool:
         """Whether a stop was requested."""
@@ -89,20 +205,21 @@ class TrainingSession:
             raise RuntimeError(
                 "this session was asked to stop: ask should_stop() before each run()"
             )
-        context = RunContext(self, step_fn, args, kwargs)
-        self._has_told_of_error = False
+        context = RunContext(self, self._step, step_fn, args, kwargs)
+        self._has_failed = False
         try:
             requests = [hook.before_run(context) for hook in self._hooks]
             value = step_fn(*args, **kwargs)
             self._step += 1
             for hook, request in zip(self._hooks, requests, strict=True):
-                hook.after_run(context, self._values(value, request))
+                results = _fetched(request.fetches if request else None)
+                hook.after_run(context, RunValues(value, results, self._step))
         except StopIteration:
             for hook in self._hooks:
                 hook.on_stop_iteration(context)
             raise
         except BaseException as error:
-            self._has_told_of_error = True
+            self._has_failed = True
             _tell_all(self._hooks, context, error)
             raise
         self._is_stopping = self._is_stopping or context.stop_requested
@@ -126,7 +243,7 @@ class TrainingSession:
         If `end` of a hook raises, the hooks after it get `on_exception` instead.
         """
         self._check_open()
-        self._leave()
+        self._state = "closed"
         for position, hook in enumerate(self._hooks, start=1):
             try:
                 hook.end(self)
@@ -140,10 +257,10 @@ class TrainingSession:
         Raises:
             RuntimeError: the session was entered before, or a hook is in use already.
         """
-        if self._state is not _NEW:
+        if self._state != "not entered yet":
             raise RuntimeError("a session can be entered once: make a new one")
         occupy(self._hooks, self)
-        self._state = _OPEN
+        self._state = "open"
         begun: list[SessionHook] = []
         try:
             for hook in self._hooks:
@@ -152,7 +269,7 @@ class TrainingSession:
             for hook in self._hooks:
                 hook.after_create_session(self)
         except BaseException as error:
-            self._leave()
+            self._state = "closed"
             _tell_all(begun, None, error)
             raise
         return self
@@ -164,52 +281,35 @@ class TrainingSession:
         traceback: TracebackType | None,
     ) -> bool:
         is_normal = error is None or isinstance(error, StopIteration)
-        if self._state is _OPEN and is_normal:
+        if self._state != "open":
+            return is_normal
+        if is_normal:
             self.close()
-        elif self._state is _OPEN and error is not None:
-            self._leave()
-            # Not if the hooks know already; they may have begun again since.
-            if not (self._has_told_of_error and _came_out_of_run(traceback, self)):
-                _tell_all(self._hooks, None, error)
+        self._state = "closed"
+        if error is not None and not is_normal and not self._has_failed:
+            _tell_all(self._hooks, None, error)
         return is_normal
 
-    def _values(self, value: Any, request: RunArgs | None) -> RunValues:
-        wanted = None if request is None else request.fetches
-        results = None if wanted is None else fetch(wanted)
-        return RunValues(value, results, self._step)
-
     def _check_open(self) -> None:
-        if self._state is not _OPEN:
-            state = "not entered yet" if self._state is _NEW else "closed"
-            raise RuntimeError(f"this session is {state}: use it inside of its `with`")
-
-    def _leave(self) -> None:
-        self._state = _CLOSED
-        release(self._hooks)
+        if self._state != "open":
+            raise RuntimeError(
+                f"this session is {self._state}: use it inside of its `with`"
+            )
 
 
-def _checked_hooks(hooks: Iterable[SessionHook]) -> tuple[SessionHook, ...]:
-    wanted = "hooks must be SessionHooks, in a list, not"
-    if not isinstance(hooks, Iterable):
-        raise TypeError(f"{wanted} {hooks!r}")
-    found = tuple(hooks)
-    for hook in found:
-        if not isinstance(hook, SessionHook):
-            raise TypeError(f"{wanted} {hook!r}")
-    return found
-
-
-def _came_out_of_run(traceback: TracebackType | None, session: TrainingSession) -> bool:
-    # Not by remembering the error: its traceback would keep the step's tensors alive.
-    while traceback is not None:
-        frame = traceback.tb_frame
-        if frame.f_code is _RUN and frame.f_locals.get("self") is session:
-            return True
-        traceback = traceback.tb_next
-    return False
-
-
-_RUN: Final = TrainingSession.run.__code__
+def _fetched(fetches: Any) -> Any:
+    """What `RunArgs.fetches` return, in the same structure."""
+    if fetches is None:
+        return None
+    if isinstance(fetches, dict):
+        return {key: _fetched(value) for key, value in fetches.items()}
+    if isinstance(fetches, tuple) and hasattr(fetches, "_fields"):
+        return type(fetches)(*map(_fetched, fetches))
+    if isinstance(fetches, (list, tuple)):
+        return type(fetches)(map(_fetched, fetches))
+    if not callable(fetches):
+        raise TypeError(f"a hook's fetches must be functions, not {fetches!r}")
+    return fetches()
 
 
 def _tell_all(

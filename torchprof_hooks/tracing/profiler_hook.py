@@ -15,14 +15,13 @@ from torchprof_hooks.profiles.options import (
     check_path,
     check_whole,
 )
-from torchprof_hooks.session.session_hook import (
+from torchprof_hooks.session.training_session import (
     RunContext,
     RunValues,
     SessionHook,
+    TrainingSession,
     occupy,
-    release,
 )
-from torchprof_hooks.session.training_session import TrainingSession
 from torchprof_hooks.session.trigger_timer import SecondOrStepTimer
 from torchprof_hooks.tracing.step_tracer import StepTracer
 from torchprof_hooks.tracing.trace_writer import TraceOptions
@@ -118,10 +117,9 @@ class ProfilerHook(SessionHook):
         """How many traces could not be written."""
         return self._tracer.writer.failed
 
-    @property
-    def is_using(self) -> bool:
+    def is_using(self, hook: SessionHook) -> bool:
         """Whether the hook is entered as a context manager, without a session."""
-        return self._own_step is not None
+        return hook is self and self._own_step is not None
 
     # In a session
 
@@ -169,7 +167,6 @@ class ProfilerHook(SessionHook):
         except BaseException:
             self._own_step = None
             self._tracer.finish(is_failing=True)
-            release((self,))
             raise
         return self
 
@@ -206,4 +203,3 @@ class ProfilerHook(SessionHook):
             self._tracer.finish(is_failing=error is not None)
         finally:
             self._tracer.leave()  # again, if an interrupt came in between
-            release((self,))
