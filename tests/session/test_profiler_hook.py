@@ -21,6 +21,7 @@ from torch.nn.modules import module as module_tables
 from torch.profiler import ProfilerActivity, profile, schedule
 from torch.utils.checkpoint import checkpoint
 
+from tests.distributed.processes import run_processes
 from tests.programs import python
 from tests.session.recording import Clock
 from tests.thorough import IS_THOROUGH
@@ -294,15 +295,28 @@ def test_compressed(loop: Loop, tmp_path: Path) -> None:
     assert small.stat().st_size < plain.stat().st_size / 5
 
 
-def test_the_rank_is_in_the_name(loop: Loop, tmp_path: Path) -> None:
-    torch.distributed.init_process_group(
-        "gloo", init_method=f"file://{tmp_path / 'store'}", rank=0, world_size=1
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("RANK", "WORLD_SIZE"),
+        ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
+        ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ],
+)
+def test_the_rank_in_the_name_is_that_of_profiles(
+    names: tuple[str, str], loop: Loop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in zip(names, ("3", "4"), strict=True):
+        monkeypatch.setenv(name, value)
+    run_session(ProfilerHook(2, output_dir=tmp_path), loop, 2)
+    assert files(tmp_path) == ["timeline-2-rank3.json"]
+
+
+def test_the_rank_of_a_process_group(tmp_path: Path) -> None:
+    run_processes(
+        lambda _: run_loop(ProfilerHook(2, output_dir=tmp_path), Loop(), 2), 2
     )
-    try:
-        run_session(ProfilerHook(2, output_dir=tmp_path / "traces"), loop, 2)
-    finally:
-        torch.distributed.destroy_process_group()
-    assert files(tmp_path / "traces") == ["timeline-2-rank0.json"]
+    assert files(tmp_path) == ["timeline-2-rank0.json", "timeline-2-rank1.json"]
 
 
 def test_a_directory_that_cannot_be_made_is_a_warning_once(

@@ -13,9 +13,8 @@ from itertools import count
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple, cast
 
-import torch
-
 from torchprof_hooks.capture.tracing.recording import Recording, Window
+from torchprof_hooks.measure.origin import Origin
 from torchprof_hooks.profiles.trace.step_trace import StepTrace
 from torchprof_hooks.reports.chrome_trace.data_flow import data_flow_events
 from torchprof_hooks.reports.chrome_trace.document import TraceDocument
@@ -61,6 +60,8 @@ class TraceWriter:
         self._options = options
         self._waiting: deque[Future[None]] = deque()
         self._thread: ThreadPoolExecutor | None = None
+        self._origin = Origin()
+        self._rank = ""  # as it is in names of files
         self._process: int | None = None  # the one whose recordings are written
         self._is_awaited = False  # whether training waits for what is being written
 
@@ -74,6 +75,8 @@ class TraceWriter:
     def submit(self, step: int, recording: Recording, window: Window) -> None:
         """Write a recording in the writer thread; or at once, if nobody is going to
         wait for that thread, or if the interpreter is ending and starts no threads."""
+        place = self._origin.look()
+        self._rank = f"-rank{place.rank}" * (place.world_size > 1)
         if self._process != os.getpid():
             self._try(step, recording, window)
             return
@@ -120,7 +123,7 @@ class TraceWriter:
         trace = recording.read(step, window, options.with_tensors, breathe)
         document = TraceDocument(recording.torch_trace())
         suffix = ".json.gz" if options.compress else ".json"
-        with new_file(self.directory, f"timeline-{step}{_rank()}", suffix) as new:
+        with new_file(self.directory, f"timeline-{step}{self._rank}", suffix) as new:
             pieces = document.with_events(
                 _events(trace, document.base_ns, options),
                 new.path.name,
@@ -143,13 +146,6 @@ def _events(trace: StepTrace, base_ns: int, options: TraceOptions) -> Iterator[s
 
 def _compressed(file: BinaryIO) -> BinaryIO:
     return cast("BinaryIO", gzip.GzipFile(fileobj=file, mode="wb", compresslevel=6))
-
-
-def _rank() -> str:
-    distributed = torch.distributed
-    if not distributed.is_available() or not distributed.is_initialized():
-        return ""
-    return f"-rank{distributed.get_rank()}"
 
 
 class Breather:
