@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from torchprof_hooks.profiles.tree import Node
     from torchprof_hooks.program.startup import enable
     from torchprof_hooks.registration import add_hook, delete_hook
+    from torchprof_hooks.session.profiler_hook import ProfilerHook
     from torchprof_hooks.session.small_hooks import ReportHook, StepTimerHook
     from torchprof_hooks.session.training_session import (
         RunArgs,
@@ -52,7 +53,6 @@ if TYPE_CHECKING:
         TrainingSession,
     )
     from torchprof_hooks.session.trigger_timer import SecondOrStepTimer
-    from torchprof_hooks.tracing.profiler_hook import ProfilerHook
 
 __all__ = [
     "Bucket",
@@ -141,7 +141,7 @@ _HOMES = {
     "profiles.operations.utilisation": ("Peak", "Utilisation"),
     "program.startup": ("enable",),
     "registration": ("add_hook", "delete_hook"),
-    "tracing.profiler_hook": ("ProfilerHook",),
+    "session.profiler_hook": ("ProfilerHook",),
     "session.small_hooks": ("ReportHook", "StepTimerHook"),
     "session.training_session": (
         "RunArgs",

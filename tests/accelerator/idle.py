@@ -18,7 +18,7 @@ from tests.accelerator.device import Work, load, pass_time
 from tests.accelerator.scenarios import OnStream
 from tests.fake_clock import MS, FakeClock, fake_clock
 from torchprof_hooks.profiles.trace.device_idle import DeviceIdle
-from torchprof_hooks.tracing.recorded_step import IdleStep
+from torchprof_hooks.program.idle_step import IdleStep
 
 X = torch.ones(2, requires_grad=True)
 OPTIMIZER = torch.optim.SGD([X], lr=0.0)

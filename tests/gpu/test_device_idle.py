@@ -10,7 +10,7 @@ from torch import nn
 
 from tests.gpu.cuda import DEVICE, SLEEP_CYCLES
 from torchprof_hooks.profiles.trace.device_idle import DeviceIdle, DeviceUse
-from torchprof_hooks.tracing.recorded_step import IdleStep
+from torchprof_hooks.program.idle_step import IdleStep
 
 pytestmark = pytest.mark.gpu
 

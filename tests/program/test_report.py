@@ -233,7 +233,7 @@ def test_idle_devices_of_a_program_that_ends_early(tmp_path: Path) -> None:
 
 
 def test_without_the_flag_nothing_is_loaded_for_it(tmp_path: Path) -> None:
-    seen = "\nimport sys\nprint('torchprof_hooks.tracing.recorded_step' in sys.modules)"
+    seen = "\nimport sys\nprint('torchprof_hooks.program.idle_step' in sys.modules)"
     program = written(tmp_path, TRAIN_30 + seen)
     assert profiled(program).out.splitlines()[-1] == "False"
     run = profiled("--device-idle", program)

@@ -154,7 +154,7 @@ def test_seconds_count_from_the_end_of_the_first_step(
         for now in (0, 2.5, 2.6, 4.4, 4.5):
             clock.now = 100 + now
             session.run(loop.step)
-            hook._tracer.writer.close()  # so that they can be counted
+            hook._writer.close()  # so that they can be counted
             written.append(len(files(tmp_path)))
     assert written == [0, 1, 1, 1, 2]
 

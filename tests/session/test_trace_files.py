@@ -7,7 +7,7 @@ from threading import Barrier
 
 import pytest
 
-from torchprof_hooks.tracing.trace_writer import PARTIAL, new_file
+from torchprof_hooks.session.trace_writer import PARTIAL, new_file
 
 
 def write(directory: Path, content: bytes = b"new") -> str:

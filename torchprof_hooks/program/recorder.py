@@ -34,7 +34,7 @@ if TYPE_CHECKING:  # not before they are needed: every program waits for these i
     from torchprof_hooks.capture.record.module_names import ModuleNames
     from torchprof_hooks.capture.tracking.tracker import Tracker
     from torchprof_hooks.profiles.program.program_profile import ProgramProfile
-    from torchprof_hooks.program.traced_steps import TracedSteps
+    from torchprof_hooks.program.idle_step import TracedSteps
 
 #: Seconds that counting floating-point operations may take at the end.
 _PATIENCE_S: Final = 0.2
@@ -217,7 +217,7 @@ def _until_it_fails(
 def _make_traced_steps(flags: Flags) -> TracedSteps | None:
     if not flags.device_idle:
         return None
-    from torchprof_hooks.program.traced_steps import TracedSteps
+    from torchprof_hooks.program.idle_step import TracedSteps
 
     return TracedSteps()
 

@@ -89,13 +89,13 @@ class Recording:
         step: int,
         window: Window,
         with_tensors: bool,
-        breathe: Callable[[], None] = lambda: None,
+        yield_gil: Callable[[], None] = lambda: None,
     ) -> StepTrace:
         """The recording as plain data.
 
         step: what the step is called.
         with_tensors: also operations, memory, and the graphs of backward passes.
-        breathe: called often, to let other threads work.
+        yield_gil: called often, to let other threads work.
         """
         offset_ns = self._offset_ns
         start_ns, end_ns = (time_ns + offset_ns for time_ns in window)
@@ -106,7 +106,7 @@ class Recording:
         )
         if with_tensors:
             trace.passes += read_passes(tracked.passes, offset_ns)
-            EventReader(trace, self._threads, breathe).read(self._events)
+            EventReader(trace, self._threads, yield_gil).read(self._events)
         return trace
 
     def read_devices(self, step: int, window: Window) -> StepTrace:

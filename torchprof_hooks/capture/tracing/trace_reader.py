@@ -71,18 +71,18 @@ class EventReader:
     """Reads the events of torch's profiler into `trace`.
 
     threads: the system's numbers of threads, by the profiler's.
-    breathe: called often, to let other threads work.
+    yield_gil: called often, to let other threads work.
     """
 
     def __init__(
         self,
         trace: StepTrace,
         threads: Mapping[int, int],
-        breathe: Callable[[], None],
+        yield_gil: Callable[[], None],
     ) -> None:
         self._trace = trace
         self._threads = threads
-        self._breathe = breathe
+        self._yield_gil = yield_gil
         #: Torch numbers storages by their addresses, and does not always see that one
         #: was freed. Ours are new with each allocation.
         self._blocks: dict[Any, int] = {}
@@ -96,7 +96,7 @@ class EventReader:
         # what another thread did meanwhile.
         outermost = sorted(self._outermost(events), key=lambda event: event[0])
         for _, event, kind, fields in outermost:
-            self._breathe()
+            self._yield_gil()
             if kind == ALLOCATION:
                 self._read_allocation(event, fields)
             else:
@@ -107,7 +107,7 @@ class EventReader:
         """Start, event, kind and fields of operations and allocations, out of whatever
         else is around them."""
         for event in events:
-            self._breathe()
+            self._yield_gil()
             kind, fields = event.typed
             is_operation = kind == OPERATION and fields.scope != USER_SCOPE
             if is_operation or kind == ALLOCATION:

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Annotated, Final, NamedTuple
 
 from torchprof_hooks.profiles.files.fields import OPTIONAL, Count
-from torchprof_hooks.profiles.names import Phase
+from torchprof_hooks.profiles.names import OUTSIDE_NAME, Phase
 from torchprof_hooks.profiles.trace.step_trace import (
     DeviceActivity,
-    Place,
-    Places,
+    ModuleSpan,
     StepTrace,
 )
+
+
+class _HostPlace(NamedTuple):
+    """A module, or what else reports have rows for, in one phase."""
+
+    module: str
+    phase: Phase
+
+
+_OUTSIDE: Final = _HostPlace(OUTSIDE_NAME, "outside")
 
 #: The host had launched the work already, and the device had not begun it: the latency
 #: of a launch, the gaps between the kernels of a graph, and what waits for another
@@ -22,8 +34,8 @@ LAUNCHED_NAME: Final = "(launched, not yet begun)"
 #: It is not known when the work was launched that ended the idle time.
 UNSEEN_NAME: Final = "(launch not recorded)"
 
-_LAUNCHED: Final = Place(LAUNCHED_NAME, "outside")
-_UNSEEN: Final = Place(UNSEEN_NAME, "outside")
+_LAUNCHED: Final = _HostPlace(LAUNCHED_NAME, "outside")
+_UNSEEN: Final = _HostPlace(UNSEEN_NAME, "outside")
 
 
 class IdleRow(NamedTuple):
@@ -105,7 +117,7 @@ def find_device_idle(trace: StepTrace) -> DeviceIdle:
     by_device: dict[str, list[DeviceActivity]] = {}
     for activity in trace.activities:
         by_device.setdefault(activity.device, []).append(activity)
-    places = Places(trace.modules)
+    places = _HostPlaces(trace.modules)
     uses = (
         _use(device, found, trace, places)
         for device, found in sorted(by_device.items())
@@ -115,9 +127,9 @@ def find_device_idle(trace: StepTrace) -> DeviceIdle:
 
 
 def _use(
-    device: str, activities: list[DeviceActivity], trace: StepTrace, places: Places
+    device: str, activities: list[DeviceActivity], trace: StepTrace, places: _HostPlaces
 ) -> DeviceUse:
-    idle: Counter[Place] = Counter()
+    idle: Counter[_HostPlace] = Counter()
     now_ns, busy_ns = trace.start_ns, 0
     for activity in sorted(activities, key=_order):
         if activity.end_ns <= now_ns or now_ns >= trace.end_ns:
@@ -146,11 +158,11 @@ def _longest(row: IdleRow) -> tuple[int, str, str]:
 
 
 def _book(
-    idle: Counter[Place],
+    idle: Counter[_HostPlace],
     begin_ns: int,
     end_ns: int,
     launch_ns: int | None,
-    places: Places,
+    places: _HostPlaces,
 ) -> None:
     """Book one gap, whose end was launched at `launch_ns`."""
     if launch_ns is None:
@@ -160,3 +172,48 @@ def _book(
     for place, host_ns in places.during(begin_ns, launch_ns):
         idle[place] += host_ns
     idle[_LAUNCHED] += end_ns - launch_ns
+
+
+class _HostPlaces:
+    """Where the host was, at any time."""
+
+    def __init__(self, modules: Iterable[ModuleSpan]) -> None:
+        changes = sorted(_changes(modules), key=lambda change: change[0])
+        self._times = [time_ns for time_ns, _ in changes]
+        self._places = [place for _, place in changes]
+
+    def at(self, now_ns: int) -> _HostPlace:
+        """The place at one moment."""
+        number = bisect_right(self._times, now_ns)
+        return self._places[number - 1] if number else _OUTSIDE
+
+    def during(self, begin_ns: int, end_ns: int) -> Iterator[tuple[_HostPlace, int]]:
+        """The places from one moment to another, and how long each lasted."""
+        if begin_ns >= end_ns:
+            return
+        first = bisect_right(self._times, begin_ns)
+        last = bisect_right(self._times, end_ns)
+        bounds = [begin_ns, *self._times[first:last], end_ns]
+        for from_ns, to_ns in pairwise(bounds):
+            yield self.at(from_ns), to_ns - from_ns
+
+
+def _changes(modules: Iterable[ModuleSpan]) -> Iterator[tuple[int, _HostPlace]]:
+    """When the innermost module changes, and to what."""
+    running: list[ModuleSpan] = []
+    for span in sorted(modules, key=lambda span: (span.start_ns, -span.end_ns)):
+        yield from _ended(running, span.start_ns)
+        running.append(span)
+        yield span.start_ns, _HostPlace(span.name, span.phase)
+    if running:
+        yield from _ended(running, max(span.end_ns for span in running))
+
+
+def _ended(running: list[ModuleSpan], now_ns: int) -> Iterator[tuple[int, _HostPlace]]:
+    """The changes at the ends of calls that are over."""
+    while running and running[-1].end_ns <= now_ns:
+        ended_ns = running.pop().end_ns
+        while running and running[-1].end_ns <= ended_ns:
+            running.pop()
+        outer = _HostPlace(running[-1].name, running[-1].phase) if running else _OUTSIDE
+        yield ended_ns, outer

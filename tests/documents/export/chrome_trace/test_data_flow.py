@@ -10,18 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from torchprof_hooks.documents.export.chrome_trace.data_flow import (
+    CATEGORY,
+    FIRST_NUMBER,
+    arrows,
+    data_flow_events,
+)
 from torchprof_hooks.profiles.trace.step_trace import (
     LEAF_NODE,
     GraphPass,
     Operation,
     StepTrace,
     TensorType,
-)
-from torchprof_hooks.reports.chrome_trace.data_flow import (
-    CATEGORY,
-    FIRST_NUMBER,
-    arrows,
-    data_flow_events,
 )
 
 MAIN = 34

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from torchprof_hooks.reports.chrome_trace.document import TraceDocument
+from torchprof_hooks.documents.export.chrome_trace.document import TraceDocument
 
 #: The way torch writes it: what is ahead of the events, one of them, what is behind.
 HEAD = b"""

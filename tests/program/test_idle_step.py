@@ -10,8 +10,8 @@ from torch import nn
 
 from torchprof_hooks import ProfilerHook
 from torchprof_hooks.capture.torch_names.profiler import is_profiler_active
-from torchprof_hooks.tracing import recorded_step
-from torchprof_hooks.tracing.recorded_step import IdleStep
+from torchprof_hooks.program import idle_step
+from torchprof_hooks.program.idle_step import IdleStep
 
 
 def work() -> None:
@@ -46,7 +46,7 @@ def test_a_step_that_is_given_up() -> None:
 
 
 def test_a_torch_that_hides_devices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recorded_step, "shows_devices", lambda: False)
+    monkeypatch.setattr(idle_step, "shows_devices", lambda: False)
     idle = IdleStep()
 
     assert not idle.begin()

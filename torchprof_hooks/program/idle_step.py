@@ -1,65 +1,50 @@
-"""Records single steps with torch's profiler, and reads them when somebody asks."""
+"""The steps of a program that are traced, to see how much of one a device idles."""
 
 from __future__ import annotations
 
 import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
 
 from torchprof_hooks.capture.torch_names.profiler import shows_devices
-from torchprof_hooks.capture.tracing.kineto_session import (
-    Deliver,
-    Hold,
-    kineto_sessions,
-)
+from torchprof_hooks.capture.tracing.recorded_step import RecordedStep
 from torchprof_hooks.capture.tracing.recording import Recording, Wants, Window
 from torchprof_hooks.measure.accelerator import wait_for_accelerator
 from torchprof_hooks.measure.uninterrupted import uninterrupted
 from torchprof_hooks.profiles.trace.device_idle import DeviceIdle, find_device_idle
 
+if TYPE_CHECKING:
+    from torchprof_hooks.profiles.program.program_profile import ProgramProfile
 
-class RecordedStep:
-    """Records steps for one hook, one at a time. Signals that arrive while torch's
-    profiler starts or stops are handled afterwards.
+#: How many steps come before the first traced one, so that this is like later ones: the
+#: warm-up, and a step in which functions are measured.
+_STEPS_BEFORE: Final = 2
 
-    wants: what to record, at least: other hooks that share a recording may want more.
-    """
 
-    def __init__(self, wants: Wants) -> None:
-        self._wants = wants
-        self._hold: Hold | None = None
+class TracedSteps:
+    """Begins and ends a trace between steps, once."""
 
-    @property
-    def is_running(self) -> bool:
-        """Whether a step is being recorded."""
-        return self._hold is not None
+    def __init__(self) -> None:
+        self._idle = IdleStep()
+        self._is_coming = True
 
-    def join(self) -> None:
-        """The hook is in use from now on."""
-        kineto_sessions.join(self, self._wants)
+    def end(self, steps: int) -> None:
+        """The step with this number is over."""
+        self._idle.end(steps)
 
-    def leave(self) -> None:
-        """The hook is not in use any more."""
-        kineto_sessions.leave(self)
+    def begin(self, steps: int) -> bool:
+        """A step begins, after `steps` others. Returns whether it is traced."""
+        if self._idle.is_running:
+            return self._idle.go_on()
+        if steps < _STEPS_BEFORE or not self._is_coming:
+            return False
+        self._is_coming = False
+        return self._idle.begin()
 
-    def begin(self) -> bool:
-        """A step begins. Returns whether it is recorded: not while another profiler of
-        torch is running."""
-        with uninterrupted():
-            self._hold = kineto_sessions.start()
-        return self.is_running
-
-    def end(self, deliver: Deliver) -> None:
-        """The step is over; `deliver` gets the recording, if there is one."""
-        if self._hold is not None:
-            with uninterrupted():
-                hold, self._hold = self._hold, None
-                kineto_sessions.stop(hold, deliver)
-
-    def drop(self) -> None:
-        """Give up the step, if one is being recorded."""
-        if self._hold is not None:
-            with uninterrupted():
-                hold, self._hold = self._hold, None
-                kineto_sessions.drop(hold)
+    def added_to(self, program: ProgramProfile) -> ProgramProfile:
+        """The program with the results. The trace of an unfinished step is given up."""
+        self._idle.drop()
+        return replace(program, device_idle=self._idle.find())
 
 
 class IdleStep:

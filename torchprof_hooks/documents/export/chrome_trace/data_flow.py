@@ -6,13 +6,13 @@ from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
+from torchprof_hooks.documents.export.chrome_trace.events import Track
 from torchprof_hooks.profiles.trace.step_trace import (
     LEAF_NODE,
     GraphPass,
     Operation,
     StepTrace,
 )
-from torchprof_hooks.reports.chrome_trace.events import Place
 
 #: Numbers of arrows begin here, far from those that torch's own have.
 FIRST_NUMBER: Final = 1 << 40
@@ -109,13 +109,13 @@ def data_flow_events(trace: StepTrace, base_ns: int) -> Iterator[str]:
     the end of an operation, to a slice inside of it. It draws an arrow from the end of
     one slice to the beginning of the other all the same.
     """
-    places: dict[int, Place] = {}
+    tracks: dict[int, Track] = {}
     for number, (producer, consumer, carries) in enumerate(arrows(trace), FIRST_NUMBER):
         for operation in (producer, consumer):
-            if operation.thread not in places:
-                place = Place(trace.process, operation.thread, base_ns)
-                places[operation.thread] = place
-        start, end = places[producer.thread], places[consumer.thread]
+            if operation.thread not in tracks:
+                track = Track(trace.process, operation.thread, base_ns)
+                tracks[operation.thread] = track
+        start, end = tracks[producer.thread], tracks[consumer.thread]
         yield start.flow_start(carries, CATEGORY, number, _just_inside(producer))
         yield end.flow_end(carries, CATEGORY, number, _just_inside(consumer))
 

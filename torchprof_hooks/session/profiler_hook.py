@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import os
 import time
+import warnings
 from _thread import get_ident
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 
+from torchprof_hooks.capture.tracing.recorded_step import RecordedStep
+from torchprof_hooks.capture.tracing.recording import Wants
 from torchprof_hooks.profiles.options import (
     check_either,
     check_flag,
     check_path,
     check_whole,
 )
+from torchprof_hooks.session.trace_writer import TraceOptions, TraceWriter
 from torchprof_hooks.session.training_session import (
     RunContext,
     RunValues,
@@ -23,8 +28,6 @@ from torchprof_hooks.session.training_session import (
     occupy,
 )
 from torchprof_hooks.session.trigger_timer import SecondOrStepTimer
-from torchprof_hooks.tracing.step_tracer import StepTracer
-from torchprof_hooks.tracing.trace_writer import TraceOptions
 
 
 class ProfilerHook(SessionHook):
@@ -92,65 +95,78 @@ class ProfilerHook(SessionHook):
             "compress": compress,
         }.items():
             check_flag(name, value)
-        self._tracer = StepTracer(
-            SecondOrStepTimer(save_secs, save_steps, clock=clock),
-            check_path("output_dir", output_dir),
-            TraceOptions(show_dataflow, show_memory, compress),
-            trace_first,
-        )
+        self._timer = SecondOrStepTimer(save_secs, save_steps, clock=clock)
+        self._directory = check_path("output_dir", output_dir)
+        options = TraceOptions(show_dataflow, show_memory, compress)
+        self._writer = TraceWriter(options)
+        self._recording = RecordedStep(Wants(tensors=options.with_tensors))
+        self._trace_first = trace_first
+        self._skipped = 0
+        self._has_joined = False
+        self._has_warned_of_failure = False
+        self._is_due = False
+        self._next_step: int | None = None  # the number after the coming step, likely
         self._own_step: int | None = None  # the step of a loop without session
         self._thread = 0  # the thread that runs this loop
 
     @property
     def paths(self) -> list[Path]:
         """The files that were written, so far."""
-        return list(self._tracer.writer.paths)
+        return list(self._writer.paths)
 
     @property
     def skipped(self) -> int:
         """How many steps were not traced because another profiler of torch was
         running."""
-        return self._tracer.skipped + self._tracer.writer.lost
+        return self._skipped + self._writer.lost
 
     @property
     def failed(self) -> int:
         """How many traces could not be written."""
-        return self._tracer.writer.failed
-
-    def is_using(self, hook: SessionHook) -> bool:
-        """Whether the hook is entered as a context manager, without a session."""
-        return hook is self and self._own_step is not None
+        return self._writer.failed
 
     # In a session
 
     def begin(self) -> None:
         """Make the output folder, and begin to count."""
-        self._tracer.begin()
+        self._next_step = None
+        self._join()
+        # Absolute: the program may change its working directory.
+        self._writer.directory = self._directory.absolute()
+        try:
+            self._writer.directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            self._writer.first_failure = str(error)
+            self._warn_of_failures()
 
     def before_run(self, run_context: RunContext) -> None:
         """Begin to trace, if it is time."""
-        self._tracer.before_step()
+        self._before_step()
 
     def after_run(self, run_context: RunContext, run_values: RunValues) -> None:
         """Hand the trace over to the writer, if there is one."""
-        self._tracer.after_step(run_context.step, run_values.step)
+        self._after_step(run_context.step, run_values.step)
 
     def on_stop_iteration(self, run_context: RunContext) -> None:
         """Give up the trace of a step that StopIteration has ended."""
-        self._tracer.drop()
+        self._drop()
 
     def end(self, session: TrainingSession) -> None:
         """Wait for files that are being written."""
-        self._tracer.finish()
+        self._finish()
 
     def on_exception(
         self, run_context: RunContext | None, error: BaseException
     ) -> None:
         """Give up the trace of a step that has failed; traces of earlier steps are
         kept."""
-        self._tracer.finish(is_failing=True)
+        self._finish(is_failing=True)
 
     # As a context manager
+
+    def is_using(self, hook: SessionHook) -> bool:
+        """Whether the hook is entered as a context manager, without a session."""
+        return hook is self and self._own_step is not None
 
     def __enter__(self) -> ProfilerHook:
         """Begin; the first step begins here.
@@ -163,10 +179,10 @@ class ProfilerHook(SessionHook):
             self._own_step = 0
             self.begin()
             self._thread = get_ident()
-            self._tracer.before_step()
+            self._before_step()
         except BaseException:
             self._own_step = None
-            self._tracer.finish(is_failing=True)
+            self._finish(is_failing=True)
             raise
         return self
 
@@ -185,12 +201,11 @@ class ProfilerHook(SessionHook):
             raise RuntimeError(
                 "step() is for use inside of `with ProfilerHook(...)`, in its thread"
             )
-        is_first = self._tracer.is_at_first
         step = self._own_step + 1 if step is None else check_whole("step", step)
-        before = step - 1 if is_first else self._own_step
+        before = step - 1 if self._next_step is None else self._own_step
         self._own_step = step
-        self._tracer.after_step(before, step)
-        self._tracer.before_step()
+        self._after_step(before, step)
+        self._before_step()
 
     def __exit__(
         self,
@@ -200,6 +215,75 @@ class ProfilerHook(SessionHook):
     ) -> None:
         try:
             self._own_step = None
-            self._tracer.finish(is_failing=error is not None)
+            self._finish(is_failing=error is not None)
         finally:
-            self._tracer.leave()  # again, if an interrupt came in between
+            self._leave()  # again, if an interrupt came in between
+
+    # In either
+
+    def _join(self) -> None:
+        if not self._has_joined:
+            self._has_joined = True
+            self._recording.join()
+            self._writer.open()
+
+    def _before_step(self) -> None:
+        """Begin to record, if it is time."""
+        self._join()
+        self._drop()  # a step that was left by StopIteration
+        if self._next_step is None:
+            self._is_due = self._trace_first
+        else:
+            self._is_due = self._timer.should_trigger_for_step(self._next_step)
+        if self._is_due and not self._recording.begin():
+            self._skipped += 1
+            if self._skipped == 1:
+                warnings.warn(
+                    "ProfilerHook skips the trace of a step: another profiler of torch "
+                    "is running, and there can be only one. Further ones are counted "
+                    "in `skipped`.",
+                    stacklevel=3,
+                )
+
+    def _after_step(self, before: int, step: int) -> None:
+        """A step is over: `before` and `step` are its numbers before and after it."""
+        if self._is_due:
+            self._timer.update_last_triggered_step(step)
+        elif self._next_step is None:
+            self._timer.update_last_triggered_step(before)
+        self._is_due = False
+        self._next_step = step + 1
+        self._recording.end(partial(self._writer.submit, step))
+        self._warn_of_failures()
+
+    def _drop(self) -> None:
+        """Give up the step that is being recorded, if any."""
+        self._is_due = False
+        self._recording.drop()
+
+    def _finish(self, is_failing: bool = False) -> None:
+        """Stop tracing, and wait until all files are written.
+
+        is_failing: whether an exception is being raised. Then there are no warnings:
+            one that a filter turns into an error would replace the exception.
+        """
+        self._leave()
+        self._writer.close()
+        if not is_failing:
+            self._warn_of_failures()
+
+    def _leave(self) -> None:
+        """Record nothing more, until the next `begin` or step."""
+        self._drop()
+        self._has_joined = False
+        self._recording.leave()
+
+    def _warn_of_failures(self) -> None:
+        reason = self._writer.first_failure
+        if reason is not None and not self._has_warned_of_failure:
+            self._has_warned_of_failure = True
+            warnings.warn(
+                f"ProfilerHook cannot write to {str(self._directory)!r}: {reason}. "
+                "Training goes on; traces not written are counted in `failed`.",
+                stacklevel=3,
+            )

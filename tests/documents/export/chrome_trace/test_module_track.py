@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from torchprof_hooks.profiles.trace.step_trace import ModuleSpan, StepTrace
-from torchprof_hooks.reports.chrome_trace.tracks import (
+from torchprof_hooks.documents.export.chrome_trace.events import (
     MODULE_TRACK,
     module_events,
 )
+from torchprof_hooks.profiles.trace.step_trace import ModuleSpan, StepTrace
 
 TRACK = {"pid": 12, "tid": MODULE_TRACK + 34}
 

@@ -1,15 +1,23 @@
-"""Tracks beside those of torch: modules; blocks of memory as objects; and how many
-bytes are in use on each device."""
+"""Events of a Chrome trace, as JSON, and the tracks that we add: modules; blocks of
+memory as objects; and how many bytes are in use on each device.
+
+There are thousands of events in a trace of a step: they are put together by hand, which
+takes a third of what `json.dumps` would take.
+"""
 
 from __future__ import annotations
 
 import json
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import lru_cache
+from math import floor
 from typing import Any, Final
 
 from torchprof_hooks.profiles.trace.step_trace import Allocation, ModuleSpan, StepTrace
-from torchprof_hooks.reports.chrome_trace.events import Place
+
+#: Makes a string JSON; names repeat.
+quoted: Final = lru_cache(maxsize=1 << 14)(json.dumps)
 
 #: Is added to the number of a thread for that of its track of modules. Systems do not
 #: number threads that high.
@@ -21,10 +29,84 @@ OBJECT: Final = "Tensor memory"
 _BEFORE: Final = -1
 
 
+class Track:
+    """Where events appear: a thread of a process, or a track of its own beside them.
+
+    base_ns: the moment from which the trace's times count.
+    """
+
+    def __init__(self, process: int, thread: int, base_ns: int) -> None:
+        self._where = f'"pid":{process},"tid":{thread}'
+        self._base_ns = base_ns
+
+    def _at(self, time_ns: int) -> str:
+        micros, nanos = divmod(time_ns - self._base_ns, 1000)
+        return f'"ts":{micros}.{nanos:03d},{self._where}'
+
+    def _as_read(self, time_ns: int) -> int:
+        """The time as viewers know it: they make floating-point numbers of
+        microseconds, which cannot tell nanoseconds apart beyond 2^42 microseconds.
+        torch counts from further back than that. The rounding is Perfetto's."""
+        read_ns = (time_ns - self._base_ns) / 1000 * 1000
+        # Not by adding a half: beyond 2^52, that is rounded itself.
+        below_ns = floor(read_ns)
+        return below_ns + (read_ns - below_ns >= 0.5)
+
+    def metadata(self, name: str, args: str) -> str:
+        """A name or a sort index for the process or the thread."""
+        return f'{{"ph":"M","name":{quoted(name)},{self._where},"args":{args}}}'
+
+    def span(
+        self, name: str, category: str, start_ns: int, end_ns: int, **args: str
+    ) -> str:
+        """A slice."""
+        # Slices that begin or end together must do so for the viewer, too.
+        duration_ns = self._as_read(end_ns) - self._as_read(start_ns)
+        micros, nanos = divmod(duration_ns, 1000)
+        more = f',"args":{json.dumps(args)}' if args else ""
+        return (
+            f'{{"ph":"X","cat":"{category}","name":{quoted(name)},'
+            f'{self._at(start_ns)},"dur":{micros}.{nanos:03d}{more}}}'
+        )
+
+    def flow_start(self, name: str, category: str, number: int, time_ns: int) -> str:
+        """The beginning of an arrow, out of the slice that is innermost at the time."""
+        return self._flow('"ph":"s"', name, category, number, time_ns)
+
+    def flow_end(self, name: str, category: str, number: int, time_ns: int) -> str:
+        """The end of the arrow with this number."""
+        return self._flow('"ph":"f","bp":"e"', name, category, number, time_ns)
+
+    def _flow(
+        self, phase: str, name: str, category: str, number: int, time_ns: int
+    ) -> str:
+        return (
+            f'{{{phase},"cat":"{category}","name":{quoted(name)},"id":{number},'
+            f"{self._at(time_ns)}}}"
+        )
+
+    def object_event(
+        self, phase: str, name: str, number: int, time_ns: int, snapshot: str = ""
+    ) -> str:
+        """An object is created ("N"), has this snapshot ("O"), or is deleted ("D")."""
+        args = f',"args":{{"snapshot":{snapshot}}}' if snapshot else ""
+        return (
+            f'{{"ph":"{phase}","cat":"memory","name":{quoted(name)},"id":"{number}",'
+            f"{self._at(time_ns)}{args}}}"
+        )
+
+    def counter(self, name: str, series: str, value: int, time_ns: int) -> str:
+        """The value of a counter from now on."""
+        return (
+            f'{{"ph":"C","cat":"memory","name":{quoted(name)},{self._at(time_ns)},'
+            f'"args":{{{quoted(series)}:{value}}}}}'
+        )
+
+
 def module_events(trace: StepTrace, base_ns: int) -> Iterator[str]:
     """The step, and inside of it the modules, on a track of their own: a module's
     backward begins and ends inside of operations of the thread."""
-    track = Place(trace.process, MODULE_TRACK + trace.thread, base_ns)
+    track = Track(trace.process, MODULE_TRACK + trace.thread, base_ns)
     yield track.metadata("thread_name", '{"name":"modules"}')
     yield track.metadata("thread_sort_index", f'{{"sort_index":{trace.thread - 1}}}')
     yield track.span(f"step {trace.step}", "step", trace.start_ns, trace.end_ns)
@@ -49,7 +131,7 @@ def memory_events(trace: StepTrace, base_ns: int) -> Iterator[str]:
         return
     begin_ns = min(trace.start_ns, trace.allocations[0].time_ns)
     end_ns = max(trace.end_ns, trace.allocations[-1].time_ns)
-    memory = _Memory(trace, Place(trace.process, trace.thread, base_ns))
+    memory = _Memory(trace, Track(trace.process, trace.thread, base_ns))
     for older in _from_before(trace):
         yield from memory.add(older._replace(time_ns=begin_ns), allocated_before=True)
     for allocation in trace.allocations:
@@ -63,9 +145,9 @@ def memory_events(trace: StepTrace, base_ns: int) -> Iterator[str]:
 class _Memory:
     """The blocks that are allocated at the moment."""
 
-    def __init__(self, trace: StepTrace, place: Place) -> None:
+    def __init__(self, trace: StepTrace, track: Track) -> None:
         self._tensors = trace.tensors
-        self._place = place
+        self._track = track
         self._in_use: defaultdict[str, int] = defaultdict(int)
         self._alive: dict[int, dict[str, Any]] = {}
 
@@ -74,13 +156,13 @@ class _Memory:
         tensor = self._tensors.get(block)
         snapshot = {} if tensor is None else tensor._asdict()
         self._alive[block] = {**snapshot, "bytes": size_bytes, "device": device, **also}
-        yield self._place.object_event("N", OBJECT, block, time_ns)
+        yield self._track.object_event("N", OBJECT, block, time_ns)
         yield self._look_at(block, time_ns)
         yield self._count(allocation)
 
     def remove(self, allocation: Allocation) -> Iterator[str]:
         del self._alive[allocation.block]
-        yield self._place.object_event(
+        yield self._track.object_event(
             "D", OBJECT, allocation.block, allocation.time_ns
         )
         yield self._count(allocation)
@@ -92,13 +174,13 @@ class _Memory:
 
     def _look_at(self, block: int, time_ns: int) -> str:
         snapshot = json.dumps(self._alive[block], separators=(",", ":"))
-        return self._place.object_event("O", OBJECT, block, time_ns, snapshot)
+        return self._track.object_event("O", OBJECT, block, time_ns, snapshot)
 
     def _count(self, allocation: Allocation) -> str:
         _, time_ns, size_bytes, device, _ = allocation
         self._in_use[device] += size_bytes
         used_bytes = self._in_use[device]
-        return self._place.counter(
+        return self._track.counter(
             f"{device} memory", "bytes in use", used_bytes, time_ns
         )
 

@@ -9,19 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torchprof_hooks.reports.chrome_trace.events import Place, quoted
+from torchprof_hooks.documents.export.chrome_trace.events import Track, quoted
 
-PLACE = Place(12, 34, base_ns=1_000)
+TRACK = Track(12, 34, base_ns=1_000)
 WHERE = {"pid": 12, "tid": 34}
 
 #: A maker of each kind of event, of its name.
 KINDS: dict[str, Callable[[str], str]] = {
-    "metadata": lambda name: PLACE.metadata(name, "{}"),
-    "span": lambda name: PLACE.span(name, "step", 1_000, 2_000),
-    "flow start": lambda name: PLACE.flow_start(name, "dataflow", 1, 1_000),
-    "flow end": lambda name: PLACE.flow_end(name, "dataflow", 1, 1_000),
-    "object": lambda name: PLACE.object_event("N", name, 1, 1_000),
-    "counter": lambda name: PLACE.counter(name, "bytes", 1, 1_000),
+    "metadata": lambda name: TRACK.metadata(name, "{}"),
+    "span": lambda name: TRACK.span(name, "step", 1_000, 2_000),
+    "flow start": lambda name: TRACK.flow_start(name, "dataflow", 1, 1_000),
+    "flow end": lambda name: TRACK.flow_end(name, "dataflow", 1, 1_000),
+    "object": lambda name: TRACK.object_event("N", name, 1, 1_000),
+    "counter": lambda name: TRACK.counter(name, "bytes", 1, 1_000),
 }
 each_kind = pytest.mark.parametrize("make", KINDS.values(), ids=KINDS)
 
@@ -30,39 +30,39 @@ each_kind = pytest.mark.parametrize("make", KINDS.values(), ids=KINDS)
     ("event", "expected"),
     [
         (
-            PLACE.metadata("thread_name", '{"name":"modules"}'),
+            TRACK.metadata("thread_name", '{"name":"modules"}'),
             {"ph": "M", "name": "thread_name", "args": {"name": "modules"}},
         ),
         (
-            PLACE.span("Net", "forward", 3_500, 5_000),
+            TRACK.span("Net", "forward", 3_500, 5_000),
             {"ph": "X", "cat": "forward", "name": "Net", "ts": 2.5, "dur": 1.5},
         ),
         (
-            PLACE.span("Net", "forward", 3_500, 5_000, **{"class": 'odd "Net"\n'}),
+            TRACK.span("Net", "forward", 3_500, 5_000, **{"class": 'odd "Net"\n'}),
             {"ph": "X", "cat": "forward", "name": "Net", "ts": 2.5, "dur": 1.5}
             | {"args": {"class": 'odd "Net"\n'}},
         ),
         (
-            PLACE.flow_start("gradient", "dataflow", 7, 3_500),
+            TRACK.flow_start("gradient", "dataflow", 7, 3_500),
             {"ph": "s", "cat": "dataflow", "name": "gradient", "id": 7, "ts": 2.5},
         ),
         (
             # "bp": the arrow ends at the slice around its end, not at the next one.
-            PLACE.flow_end("gradient", "dataflow", 7, 3_500),
+            TRACK.flow_end("gradient", "dataflow", 7, 3_500),
             {"ph": "f", "cat": "dataflow", "name": "gradient", "id": 7, "ts": 2.5}
             | {"bp": "e"},
         ),
         (
-            PLACE.object_event("N", "Tensor memory", 7, 3_500),
+            TRACK.object_event("N", "Tensor memory", 7, 3_500),
             {"ph": "N", "cat": "memory", "name": "Tensor memory", "id": "7", "ts": 2.5},
         ),
         (
-            PLACE.object_event("O", "Tensor memory", -1, 3_500, '{"bytes":8}'),
+            TRACK.object_event("O", "Tensor memory", -1, 3_500, '{"bytes":8}'),
             {"ph": "O", "cat": "memory", "name": "Tensor memory", "id": "-1", "ts": 2.5}
             | {"args": {"snapshot": {"bytes": 8}}},
         ),
         (
-            PLACE.counter("cpu memory", "bytes in use", 8, 3_500),
+            TRACK.counter("cpu memory", "bytes in use", 8, 3_500),
             {"ph": "C", "cat": "memory", "name": "cpu memory", "ts": 2.5}
             | {"args": {"bytes in use": 8}},
         ),
@@ -87,14 +87,14 @@ def test_an_event_is_json_with_its_fields_and_its_place(
     ],
 )
 def test_times_are_microseconds_since_the_base(time_ns: int, expected: str) -> None:
-    assert f'"ts":{expected},' in PLACE.flow_start("", "", 1, time_ns)
+    assert f'"ts":{expected},' in TRACK.flow_start("", "", 1, time_ns)
 
 
 @given(st.integers(0, 2**62), st.integers(0, 2**50), st.integers(0, 2**50))
 def test_times_are_exact_to_the_nanosecond(base: int, since: int, took: int) -> None:
     start = base + since
     event = json.loads(
-        Place(1, 2, base).span("", "", start, start + took), parse_float=Decimal
+        Track(1, 2, base).span("", "", start, start + took), parse_float=Decimal
     )
     assert (event["ts"] * 1_000, event["dur"] * 1_000) == (since, took)
 
@@ -105,7 +105,7 @@ def test_what_ends_together_does_so_for_viewers(since: int, spans: list[int]) ->
     end = since + 2**40
     ends = set()
     for took in spans:
-        event = json.loads(PLACE.span("", "", 1_000 + end - took, 1_000 + end))
+        event = json.loads(TRACK.span("", "", 1_000 + end - took, 1_000 + end))
         # As Perfetto reads them: doubles, then rounded like C's `llround`.
         start_ns, duration_ns = (
             int(Decimal(event[part] * 1_000).to_integral_value(ROUND_HALF_UP))
@@ -144,7 +144,7 @@ def test_random_names_stay_what_they_are(make: Callable[[str], str], name: str) 
 
 
 def test_the_series_of_a_counter_may_be_called_anything() -> None:
-    event = json.loads(PLACE.counter("memory", 'bytes "in use"\n', 8, 1_000))
+    event = json.loads(TRACK.counter("memory", 'bytes "in use"\n', 8, 1_000))
     assert event["args"] == {'bytes "in use"\n': 8}
 
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from torchprof_hooks.documents.export.chrome_trace.events import OBJECT, memory_events
 from torchprof_hooks.profiles.trace.step_trace import Allocation, StepTrace, TensorType
-from torchprof_hooks.reports.chrome_trace.tracks import OBJECT, memory_events
 
 START_NS = 1_000
 END_NS = 9_000

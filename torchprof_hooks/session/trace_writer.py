@@ -14,11 +14,14 @@ from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple, cast
 
 from torchprof_hooks.capture.tracing.recording import Recording, Window
+from torchprof_hooks.documents.export.chrome_trace.data_flow import data_flow_events
+from torchprof_hooks.documents.export.chrome_trace.document import TraceDocument
+from torchprof_hooks.documents.export.chrome_trace.events import (
+    memory_events,
+    module_events,
+)
 from torchprof_hooks.measure.origin import Origin
 from torchprof_hooks.profiles.trace.step_trace import StepTrace
-from torchprof_hooks.reports.chrome_trace.data_flow import data_flow_events
-from torchprof_hooks.reports.chrome_trace.document import TraceDocument
-from torchprof_hooks.reports.chrome_trace.tracks import memory_events, module_events
 from torchprof_hooks.reports.screen.progress import wait_with_progress
 from torchprof_hooks.version import __version__
 
@@ -118,9 +121,9 @@ class TraceWriter:
             )
 
     def _write(self, step: int, recording: Recording, window: Window) -> Path:
-        breathe = Breather(lambda: self._is_awaited)
+        yield_gil = YieldGil(lambda: self._is_awaited)
         options = self._options
-        trace = recording.read(step, window, options.with_tensors, breathe)
+        trace = recording.read(step, window, options.with_tensors, yield_gil)
         document = TraceDocument(recording.torch_trace())
         suffix = ".json.gz" if options.compress else ".json"
         with new_file(self.directory, f"timeline-{step}{self._rank}", suffix) as new:
@@ -132,7 +135,7 @@ class TraceWriter:
             with _compressed(new.file) if options.compress else new.file as file:
                 for piece in pieces:
                     file.write(piece)
-                    breathe()
+                    yield_gil()
         return new.path
 
 
@@ -148,7 +151,7 @@ def _compressed(file: BinaryIO) -> BinaryIO:
     return cast("BinaryIO", gzip.GzipFile(fileobj=file, mode="wb", compresslevel=6))
 
 
-class Breather:
+class YieldGil:
     """Lets other threads work now and then. A thread that computes without a break
     holds the GIL for 5 ms at a time, but training needs the GIL between two
     operations."""

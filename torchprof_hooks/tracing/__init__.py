@@ -1,1 +1,0 @@
-"""Chrome traces of single steps, and the files that they are written to."""
