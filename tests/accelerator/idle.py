@@ -55,12 +55,12 @@ def in_ms(found: DeviceIdle) -> Any:
 def traced(step: Any) -> Any:
     """Two steps, the second of which counts."""
     idle = IdleStep()
-    assert idle.begin()
+    assert idle.begin(2)
     step()
-    idle.end(1)
-    assert idle.go_on()
+    idle.end(3)
+    assert idle.begin(3)
     step()
-    idle.end(2)
+    idle.end(4)
     assert not idle.is_running
     return in_ms(idle.find())
 
@@ -129,11 +129,11 @@ def nothing(device: Any) -> Any:
 def other_profiler(device: Any) -> Any:
     idle = IdleStep()
     with torch.profiler.profile():
-        found = [idle.begin(), in_ms(idle.find())]
-    idle.begin()
+        found = [idle.begin(2), in_ms(idle.find())]
+    idle.begin(2)
     with torch.profiler.profile():
-        idle.go_on()
-    idle.end(2)
+        idle.begin(3)
+    idle.end(4)
     return [*found, in_ms(idle.find())]
 
 

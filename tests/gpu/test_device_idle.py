@@ -38,12 +38,11 @@ class Sleep(nn.Module):
 def traced(model: nn.Module) -> tuple[DeviceIdle, DeviceUse]:
     x = torch.ones(8, device=DEVICE, requires_grad=True)
     idle = IdleStep()
-    assert idle.begin()
-    for number in (1, 2):
+    for number in (3, 4):
+        assert idle.begin(number - 1)
         model(x).sum().backward()
         torch.cuda.synchronize()
         idle.end(number)
-        idle.go_on()
     found = idle.find()
     assert not found.reason
     [use] = found.devices

@@ -21,16 +21,17 @@ def work() -> None:
 def test_the_second_step_counts() -> None:
     idle = IdleStep()
     assert idle.find().reason == "no step was traced"
-    assert not idle.go_on()  # nothing was begun
-    assert idle.begin()
-    idle.end(1)  # of the first step, which is no end
+    assert not idle.begin(1)  # too early
+    assert idle.begin(2)
+    idle.end(3)  # of the first step, which is no end
     assert idle.is_running
-    assert idle.go_on()
+    assert idle.begin(3)
     work()
-    idle.end(2)
+    idle.end(4)
+    assert not idle.begin(4)  # once
 
     found = idle.find()
-    assert (found.step, found.reason) == (2, "")
+    assert (found.step, found.reason) == (4, "")
     assert found.step_ns > 0
     assert found is idle.find()
     assert not is_profiler_active()
@@ -38,8 +39,7 @@ def test_the_second_step_counts() -> None:
 
 def test_a_step_that_is_given_up() -> None:
     idle = IdleStep()
-    idle.begin()
-    idle.drop()
+    idle.begin(2)
 
     assert idle.find().reason == "the traced step has not ended"
     assert not is_profiler_active()
@@ -49,7 +49,7 @@ def test_a_torch_that_hides_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(idle_step, "shows_devices", lambda: False)
     idle = IdleStep()
 
-    assert not idle.begin()
+    assert not idle.begin(2)
     assert idle.find().reason == "this torch does not show what devices have run"
 
 
@@ -65,12 +65,12 @@ def test_another_profiler(other: str, reason: str) -> None:
     theirs = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU])
     if other == "before":
         theirs.start()
-    assert idle.begin() == (other == "during")
-    idle.go_on()
+    assert idle.begin(2) == (other == "during")
+    idle.begin(3)
     if other == "during":
         theirs.start()
     work()
-    idle.end(2)
+    idle.end(4)
     theirs.stop()
 
     assert idle.find().reason == reason
@@ -81,13 +81,13 @@ def test_a_recording_that_another_hook_ends(tmp_path: Path) -> None:
     """It lacks the end of the step: the device would seem to idle in it."""
     idle = IdleStep()
     with ProfilerHook(1, output_dir=tmp_path, trace_first=True) as hook:
-        assert idle.begin()
+        assert idle.begin(2)
         work()
         hook.step()
         hook.step()
-        idle.go_on()
+        idle.begin(3)
         work()
-        idle.end(2)
+        idle.end(4)
 
     assert idle.find().reason == "a hook that was tracing a step ended the recording"
 
@@ -95,13 +95,13 @@ def test_a_recording_that_another_hook_ends(tmp_path: Path) -> None:
 def test_a_hook_that_wants_more_than_is_recorded(tmp_path: Path) -> None:
     """The host is left out of it: the hook gets no step, rather than an empty one."""
     idle = IdleStep()
-    idle.begin()
+    idle.begin(2)
     hook = ProfilerHook(1, output_dir=tmp_path, trace_first=True)
     with pytest.warns(UserWarning, match="skips the trace"):
         hook.__enter__()
-    idle.go_on()
+    idle.begin(3)
     work()
-    idle.end(2)
+    idle.end(4)
     hook.step()
     hook.step()
     hook.__exit__(None, None, None)

@@ -1,4 +1,4 @@
-"""The steps of a program that are traced, to see how much of one a device idles."""
+"""The step of a program that is traced, to see how much of it a device idles."""
 
 from __future__ import annotations
 
@@ -16,49 +16,21 @@ from torchprof_hooks.profiles.trace.device_idle import DeviceIdle, find_device_i
 if TYPE_CHECKING:
     from torchprof_hooks.profiles.program.program_profile import ProgramProfile
 
-#: How many steps come before the first traced one, so that this is like later ones: the
+#: How many steps come before the traced ones, so that these are like later ones: the
 #: warm-up, and a step in which functions are measured.
-_STEPS_BEFORE: Final = 2
-
-
-class TracedSteps:
-    """Begins and ends a trace between steps, once."""
-
-    def __init__(self) -> None:
-        self._idle = IdleStep()
-        self._is_coming = True
-
-    def end(self, steps: int) -> None:
-        """The step with this number is over."""
-        self._idle.end(steps)
-
-    def begin(self, steps: int) -> bool:
-        """A step begins, after `steps` others. Returns whether it is traced."""
-        if self._idle.is_running:
-            return self._idle.go_on()
-        if steps < _STEPS_BEFORE or not self._is_coming:
-            return False
-        self._is_coming = False
-        return self._idle.begin()
-
-    def added_to(self, program: ProgramProfile) -> ProgramProfile:
-        """The program with the results. The trace of an unfinished step is given up."""
-        self._idle.drop()
-        return replace(program, device_idle=self._idle.find())
+STEPS_BEFORE: Final = 2
 
 
 class IdleStep:
-    """Traces one step, to see how much of it a device idled: the second of two that are
-    recorded.
+    """Traces a step of a program, once: the second of two that are recorded.
 
     The device is synchronised before the first step, and by torch after the second. So
     all that the device runs in the second step was recorded, also work that the first
     one has left in the queue, and the host is as far ahead of the device as it can get
     in one step.
 
-    Use it in one thread: `begin()`, `end()`, `go_on()` when the second step begins,
-    `end()` again; or `drop()`. Torch's recording is kept as it is until `find()` reads
-    it: that takes as long as a few steps, so it is best done at the end of the program.
+    Torch's recording is kept as it is, some KB for each operation, until it is asked
+    for: reading it takes as long as a few steps.
 
     reason: why there is nothing to read, if there is not.
     """
@@ -66,6 +38,7 @@ class IdleStep:
     def __init__(self) -> None:
         self.reason = "no step was traced"
         self._recording = RecordedStep(Wants(operations=False))
+        self._has_begun = False
         self._start_ns = 0  # of the second step, 0 before
         self._recorded: tuple[int, Recording, Window] | None = None
         self._found: DeviceIdle | None = None
@@ -75,50 +48,49 @@ class IdleStep:
         """Whether a step is being recorded."""
         return self._recording.is_running
 
-    def begin(self) -> bool:
-        """The first step begins. Returns whether it is recorded: not while another
-        profiler of torch is running, or if this torch does not show devices."""
-        self.drop()
-        self._start_ns = 0
+    def begin(self, steps: int) -> bool:
+        """A step begins, after `steps` others. Returns whether it is recorded: not
+        while another profiler of torch is running."""
+        if self.is_running:
+            self._start_ns = time.perf_counter_ns()
+            return True
+        if self._has_begun or steps < STEPS_BEFORE:
+            return False
+        self._has_begun = True
         if not shows_devices():
             self.reason = "this torch does not show what devices have run"
             return False
         self._recording.join()
         wait_for_accelerator()
+        self.reason = "the traced step has not ended"
         if not self._recording.begin():
             self._recording.leave()
             self.reason = "another profiler of torch was running"
-            return False
-        self.reason = "the traced step has not ended"
-        return True
-
-    def go_on(self) -> bool:
-        """The second step begins. Returns whether it is recorded."""
-        if self.is_running:
-            self._start_ns = time.perf_counter_ns()
         return self.is_running
 
     def end(self, step: int) -> None:
-        """The step with this number is over. If it is the first of the two, or is not
-        recorded, nothing is done."""
+        """The step with this number is over. Unless it is the second one, nothing is
+        done."""
         if self.is_running and self._start_ns:
             with uninterrupted():
                 self._recording.end(lambda *recorded: self._keep(step, *recorded))
                 self._recording.leave()
 
-    def drop(self) -> None:
-        """Give up the step that has begun."""
+    def find(self) -> DeviceIdle:
+        """How much the device idled, or the reason why that is not known. The trace of
+        a step that has not ended is given up."""
         if self.is_running:
             with uninterrupted():
                 self._recording.drop()
                 self._recording.leave()
-
-    def find(self) -> DeviceIdle:
-        """How much the device idled, or the reason why that is not known."""
         if self._recorded is not None:
             (step, recording, window), self._recorded = self._recorded, None
             self._found = find_device_idle(recording.read_devices(step, window))
         return self._found or DeviceIdle(reason=self.reason)
+
+    def added_to(self, program: ProgramProfile) -> ProgramProfile:
+        """The program with what was found."""
+        return replace(program, device_idle=self.find())
 
     def _keep(self, step: int, recording: Recording, window: Window) -> None:
         self.reason = ""

@@ -34,7 +34,7 @@ if TYPE_CHECKING:  # not before they are needed: every program waits for these i
     from torchprof_hooks.capture.record.module_names import ModuleNames
     from torchprof_hooks.capture.tracking.tracker import Tracker
     from torchprof_hooks.profiles.program.program_profile import ProgramProfile
-    from torchprof_hooks.program.idle_step import TracedSteps
+    from torchprof_hooks.program.idle_step import IdleStep
 
 #: Seconds that counting floating-point operations may take at the end.
 _PATIENCE_S: Final = 0.2
@@ -58,7 +58,7 @@ class Recorder:
         self._is_bound = is_bound
         self._thread = ""  # name of the measured thread, if it is another one
         self._sampler = self._make_sampler()
-        self._traced = _make_traced_steps(flags)
+        self._idle = _make_idle_step(flags)
         self._compiled_before = ending.compilation_so_far()
         flush_secs = flags.flush_secs if flags.save else 0
         self._origin = Origin(flush_secs, mesh_coordinates)
@@ -138,15 +138,15 @@ class Recorder:
         if os.getpid() != self._pid:  # a fork: it has our hooks, and all numbers so far
             self._sampler.stop()
             return False
-        if self._traced is not None:
-            self._traced.end(steps)
+        if self._idle is not None:
+            self._idle.end(steps)
         if not self._is_left_out():
             began_ns = time.perf_counter_ns()
             self._outputs.flush_if_due(
                 lambda: self._until(began_ns, self._flop_count.without_patience())
             )
             self._flushing_ns += time.perf_counter_ns() - began_ns
-        return self._traced is not None and self._traced.begin(steps)
+        return self._idle is not None and self._idle.begin(steps)
 
     def _is_left_out(self) -> bool:
         """Whether this process is a child but no rank: nobody wants its profile."""
@@ -177,7 +177,7 @@ class Recorder:
         self._sampler.close_left_calls()
         program = self._until(self._ended_ns, self._flop_count)
         self._overhead_ns = program.overhead_ns
-        return self._traced.added_to(program) if self._traced else program
+        return self._idle.added_to(program) if self._idle else program
 
     def _closing(self) -> str:
         """The last lines of the report. They are known only when all others are made,
@@ -214,12 +214,12 @@ def _until_it_fails(
     return call
 
 
-def _make_traced_steps(flags: Flags) -> TracedSteps | None:
+def _make_idle_step(flags: Flags) -> IdleStep | None:
     if not flags.device_idle:
         return None
-    from torchprof_hooks.program.idle_step import TracedSteps
+    from torchprof_hooks.program.idle_step import IdleStep
 
-    return TracedSteps()
+    return IdleStep()
 
 
 def make_sampler(flags: Flags) -> SampledSteps:

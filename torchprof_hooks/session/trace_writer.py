@@ -29,6 +29,9 @@ from torchprof_hooks.version import __version__
 PARTIAL: Final = ".partial"
 #: How many recordings may wait to be written; if there are more, training waits.
 MOST_WAITING: Final = 2
+#: Seconds that the writer works between two breaks, and of a break.
+_WORK_S: Final = 0.0002
+_BREAK_S: Final = 0.0005
 
 
 class TraceOptions(NamedTuple):
@@ -121,22 +124,23 @@ class TraceWriter:
             )
 
     def _write(self, step: int, recording: Recording, window: Window) -> Path:
-        yield_gil = YieldGil(lambda: self._is_awaited)
+        yield_gil = _yield_gil(lambda: self._is_awaited)
         options = self._options
         trace = recording.read(step, window, options.with_tensors, yield_gil)
         document = TraceDocument(recording.torch_trace())
         suffix = ".json.gz" if options.compress else ".json"
-        with new_file(self.directory, f"timeline-{step}{self._rank}", suffix) as new:
+        new = new_file(self.directory, f"timeline-{step}{self._rank}", suffix)
+        with new as (path, file):
             pieces = document.with_events(
                 _events(trace, document.base_ns, options),
-                new.path.name,
+                path.name,
                 {"step": step, "version": __version__},
             )
-            with _compressed(new.file) if options.compress else new.file as file:
+            with _compressed(file) if options.compress else file as output:
                 for piece in pieces:
-                    file.write(piece)
+                    output.write(piece)
                     yield_gil()
-        return new.path
+        return path
 
 
 def _events(trace: StepTrace, base_ns: int, options: TraceOptions) -> Iterator[str]:
@@ -151,59 +155,37 @@ def _compressed(file: BinaryIO) -> BinaryIO:
     return cast("BinaryIO", gzip.GzipFile(fileobj=file, mode="wb", compresslevel=6))
 
 
-class YieldGil:
-    """Lets other threads work now and then. A thread that computes without a break
-    holds the GIL for 5 ms at a time, but training needs the GIL between two
-    operations."""
+def _yield_gil(is_awaited: Callable[[], bool]) -> Callable[[], None]:
+    """What lets other threads work now and then, unless one waits for this one. A
+    thread that computes without a break holds the GIL for 5 ms at a time, but training
+    needs it between two operations."""
+    since = time.perf_counter()
 
-    #: Seconds of work between two breaks, and of a break.
-    WORK: Final = 0.0002
-    BREAK: Final = 0.0005
+    def yield_gil() -> None:
+        nonlocal since
+        if time.perf_counter() - since > _WORK_S and not is_awaited():
+            time.sleep(_BREAK_S)
+            since = time.perf_counter()
 
-    def __init__(self, is_awaited: Callable[[], bool]) -> None:
-        self._is_awaited = is_awaited
-        self._since = time.perf_counter()
-
-    def __call__(self) -> None:
-        """Take a break, if it is time and nobody waits for this thread to finish."""
-        is_time = time.perf_counter() - self._since > self.WORK
-        if is_time and not self._is_awaited():
-            time.sleep(self.BREAK)
-            self._since = time.perf_counter()
-
-
-class NewFile(NamedTuple):
-    """A file that is being written, and the path that it will have."""
-
-    path: Path
-    file: BinaryIO
+    return yield_gil
 
 
 @contextmanager
-def new_file(directory: Path, name: str, suffix: str) -> Iterator[NewFile]:
-    """A file to write to, renamed when the block is left: to `name` with `suffix`, or
-    to "<name>-2", "<name>-3" and so on if there is such a file already. Directories
-    that are missing are made.
+def new_file(
+    directory: Path, name: str, suffix: str
+) -> Iterator[tuple[Path, BinaryIO]]:
+    """A file to write to, and the path that it gets when the block is left: `name` with
+    `suffix`, or "<name>-2", "<name>-3" and so on if there is such a file already.
+    Directories that are missing are made.
 
     Raises:
         OSError: the file cannot be written. Then nothing of it is left.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    path, partial, file = _reserve(directory, name, suffix)
-    try:
-        with file:
-            yield NewFile(path, file)
-        partial.replace(path)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
-
-
-def _reserve(directory: Path, name: str, suffix: str) -> tuple[Path, Path, BinaryIO]:
     # Only the writer that made the partial file may use its name. Other writers, also
     # in other processes, find that file, or the one that it was renamed to.
     for number in count(1):
-        path = directory / (f"{name}-{number}{suffix}" if number > 1 else name + suffix)
+        path = directory / f"{name}{f'-{number}' * (number > 1)}{suffix}"
         partial = path.with_name(path.name + PARTIAL)
         if path.exists():
             continue
@@ -212,7 +194,13 @@ def _reserve(directory: Path, name: str, suffix: str) -> tuple[Path, Path, Binar
         except FileExistsError:
             continue
         if not path.exists():
-            return path, partial, file
+            break
         file.close()
         partial.unlink()
-    raise AssertionError("there is always another number")
+    try:
+        with file:
+            yield path, file
+        partial.replace(path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise

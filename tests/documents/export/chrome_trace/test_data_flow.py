@@ -188,63 +188,93 @@ def test_where_the_graph_is_unknown_gradients_go_by_memory(
     ]
 
 
-def test_a_node_is_fed_once_by_each_node_before_it() -> None:
-    trace = traced(
-        op("SinBackward", [10], [11], node=3, gradients=[10]),
-        op("CosBackward", [10], [12], node=2, gradients=[10]),
-        op("add", [11, 12], [13]),  # the engine, where gradients meet
-        op("ExpBackward", [13], [14], node=1, gradients=[13]),
-        edges=[(2, 1), (3, 1), (3, 1)],  # x.exp() went into sin() twice
-    )
-    assert drawn(trace) == [
-        "SinBackward -> add: float32[11]",
-        "CosBackward -> add: float32[12]",
-        "CosBackward -> ExpBackward: gradient",
-        "SinBackward -> ExpBackward: gradient",
-    ]
+@pytest.mark.parametrize(
+    ("operations", "edges", "expected"),
+    [
+        pytest.param(
+            [
+                op("Sin", [10], [11], node=3, gradients=[10]),
+                op("Cos", [10], [12], node=2, gradients=[10]),
+                op("add", [11, 12], [13]),  # the engine, where gradients meet
+                op("Exp", [13], [14], node=1, gradients=[13]),
+            ],
+            [(2, 1), (3, 1), (3, 1)],  # x.exp() went into sin() twice
+            [
+                "Sin -> add: float32[11]",
+                "Cos -> add: float32[12]",
+                "Cos -> Exp: gradient",
+                "Sin -> Exp: gradient",
+            ],
+            id="each node feeds once",
+        ),
+        pytest.param(
+            [
+                op("Addmm", [10], [11, 12, 13], node=2, gradients=[10]),
+                op("leaf 1", [11], node=LEAF_NODE, gradients=[11]),
+                op("leaf 2", [12], node=LEAF_NODE, gradients=[12]),
+                op("T", [13], node=1, gradients=[13]),
+                op("leaf 3", [13], node=LEAF_NODE, gradients=[13]),
+            ],
+            [(2, LEAF_NODE), (2, LEAF_NODE), (2, 1), (1, LEAF_NODE)],
+            [
+                "Addmm -> leaf 1: gradient",
+                "Addmm -> leaf 2: gradient",
+                "Addmm -> T: gradient",
+                "T -> leaf 3: gradient",
+            ],
+            id="the newest node that feeds leaves",
+        ),
+        pytest.param(  # each device has a thread that runs its nodes
+            [
+                op("Exp", [10], [11], node=2, gradients=[10]),
+                op("Copy", [11], [21], node=1, gradients=[11], thread=OTHER),
+                op("leaf 1", [11], node=LEAF_NODE, gradients=[11]),
+                op("leaf 2", [21], node=LEAF_NODE, gradients=[21], thread=OTHER),
+                op("leaf 3", [11], node=LEAF_NODE, gradients=[11], thread=36),
+            ],
+            [(2, 1), (2, LEAF_NODE), (1, LEAF_NODE)],
+            [
+                "Exp -> Copy: gradient",
+                "Exp -> leaf 1: gradient",
+                "Copy -> leaf 2: gradient",
+                "Exp -> leaf 3: float32[11]",
+            ],
+            id="leaves of threads",
+        ),
+        pytest.param(
+            [op("A", node=2, gradients=[1]), op("B", node=1)],
+            [(2, 1)],
+            [],
+            id="no gradient was given",
+        ),
+    ],
+)
+def test_who_feeds_a_node(
+    operations: list[Operation], edges: list[tuple[int, int]], expected: list[str]
+) -> None:
+    assert drawn(traced(*operations, edges=edges)) == expected
 
 
-def test_leaves_are_fed_by_the_newest_node_that_feeds_leaves() -> None:
-    trace = traced(
-        op("AddmmBackward", [10], [11, 12, 13], node=2, gradients=[10]),
-        op("AccumulateGrad 1", [11], node=LEAF_NODE, gradients=[11]),
-        op("AccumulateGrad 2", [12], node=LEAF_NODE, gradients=[12]),
-        op("TBackward", [13], node=1, gradients=[13]),
-        op("AccumulateGrad 3", [13], node=LEAF_NODE, gradients=[13]),
-        edges=[(2, LEAF_NODE), (2, LEAF_NODE), (2, 1), (1, LEAF_NODE)],
-    )
-    assert drawn(trace) == [
-        "AddmmBackward -> AccumulateGrad 1: gradient",
-        "AddmmBackward -> AccumulateGrad 2: gradient",
-        "AddmmBackward -> TBackward: gradient",
-        "TBackward -> AccumulateGrad 3: gradient",
-    ]
-
-
-def test_leaves_are_fed_by_nodes_of_their_own_thread() -> None:
-    # Each device has a thread that runs its nodes.
-    trace = traced(
-        op("ExpBackward", [10], [11], node=2, gradients=[10]),
-        op("SinBackward", [20], [21], node=1, gradients=[20], thread=OTHER),
-        op("AccumulateGrad 1", [11], node=LEAF_NODE, gradients=[11]),
-        op("AccumulateGrad 2", [21], node=LEAF_NODE, gradients=[21], thread=OTHER),
-        op("AccumulateGrad 3", [11], node=LEAF_NODE, gradients=[11], thread=36),
-        edges=[(2, LEAF_NODE), (1, LEAF_NODE)],
-    )
-    assert drawn(trace) == [
-        "ExpBackward -> AccumulateGrad 1: gradient",
-        "SinBackward -> AccumulateGrad 2: gradient",
-        "ExpBackward -> AccumulateGrad 3: float32[11]",
-    ]
-
-
-def test_gradients_cross_threads_along_the_graph() -> None:
-    trace = traced(
-        op("ExpBackward", [10], [11], node=2, gradients=[10]),
-        op("ToCopyBackward", [11], [12], node=1, gradients=[11], thread=OTHER),
-        edges=[(2, 1)],
-    )
-    assert drawn(trace) == ["ExpBackward -> ToCopyBackward: gradient"]
+@pytest.mark.parametrize(
+    ("nodes", "passes", "expected"),
+    [
+        # The first asks for a gradient that nobody hands on; the second starts anew.
+        ((3, 2, 1), [(0, 900), (950, 9_000)], ["B -> C: gradient"]),
+        (
+            (3, 3, 1, 1),
+            [(0, 9_000), (900, 2_700)],
+            ["B -> C: gradient", "A -> D: gradient"],
+        ),
+    ],
+    ids=["one after the other", "one inside of the other"],
+)
+def test_several_passes(
+    nodes: tuple[int, ...], passes: list[tuple[int, int]], expected: list[str]
+) -> None:
+    names = zip("ABCD", nodes, strict=False)
+    trace = traced(*(op(name, node=node, gradients=[1]) for name, node in names))
+    trace.passes = [GraphPass(*pass_, [(3, 1), (2, 1)]) for pass_ in passes]
+    assert drawn(trace) == expected
 
 
 def test_in_a_second_pass_through_a_graph_nodes_are_fed_by_that_pass() -> None:
@@ -355,34 +385,3 @@ def test_arrows_go_forward_and_each_is_there_once(trace: StepTrace) -> None:
     assert len(set(drawn_arrows)) == len(drawn_arrows)
     consumers = [consumer for _, consumer, _ in drawn_arrows]
     assert consumers == sorted(consumers)
-
-
-def test_gradients_of_one_backward_pass_do_not_go_to_the_next() -> None:
-    # The first asks for a gradient that nobody hands on; the second starts elsewhere.
-    trace = traced(
-        op("Exp", node=3, gradients=[10]),
-        op("Sum", node=2, gradients=[20]),
-        op("Sin", node=1, gradients=[21]),
-    )
-    edges = [(3, 1), (2, 1)]
-    trace.passes = [GraphPass(0, 900, edges), GraphPass(950, 9_000, edges)]
-    assert drawn(trace) == ["Sum -> Sin: gradient"]
-
-
-def test_a_pass_inside_of_another() -> None:
-    trace = traced(
-        op("Outer 1", node=5, gradients=[1]),
-        op("Inner 1", node=5, gradients=[2]),
-        op("Inner 2", node=4, gradients=[3]),
-        op("Outer 2", node=4, gradients=[4]),
-    )
-    trace.passes = [GraphPass(0, 9_000, [(5, 4)]), GraphPass(900, 2_700, [(5, 4)])]
-    assert drawn(trace) == [
-        "Inner 1 -> Inner 2: gradient",
-        "Outer 1 -> Outer 2: gradient",
-    ]
-
-
-def test_no_arrow_where_no_gradient_was_given() -> None:
-    trace = traced(op("A", node=2, gradients=[1]), op("B", node=1), edges=[(2, 1)])
-    assert drawn(trace) == []

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -57,28 +56,6 @@ def merged(
 
 
 @pytest.mark.parametrize(
-    ("ours", "theirs", "tail"),
-    [*product((0, 1, 3), (0, 1, 3), (NAMED, UNNAMED, COMPLAINING))],
-)
-def test_our_events_are_in_front_of_those_of_torch(
-    ours: int, theirs: int, tail: bytes
-) -> None:
-    theirs_text = [EVENT.replace(b"43.125", b"%d.5" % i) for i in range(theirs)]
-    text = HEAD + b",".join(theirs_text) + tail
-    own_events = [{"ph": "X", "name": f"{i}", "ts": 0.001 * i} for i in range(ours)]
-
-    document = merged(text, *map(json.dumps, own_events), metadata={"step": 7})
-
-    original = json.loads(text)
-    assert document == {
-        **original,
-        "traceEvents": own_events + original["traceEvents"],
-        "traceName": "timeline-7.json",
-        "torchprof_hooks": {"step": 7},
-    }
-
-
-@pytest.mark.parametrize(
     ("text", "expected"),
     [
         (HEAD + EVENT + NAMED, 1_790_857_026_000_000_000),
@@ -93,30 +70,15 @@ def test_the_base_is_what_torch_says_and_else_the_epoch(
     assert TraceDocument(text).base_ns == expected
 
 
-@pytest.mark.parametrize(
-    "name", ['say "hi"', "]", "], [", "}", "traceName", '"traceEvents": [', "größe"]
-)
-def test_names_may_look_like_parts_of_the_format(name: str) -> None:
-    theirs = {"ph": "X", "name": name, "args": {name: [name]}}
-    text = b'{"host": %s, "traceEvents": [%s], "traceName": %s}' % (
-        json.dumps(name).encode(),
-        json.dumps(theirs, ensure_ascii=False).encode(),
-        json.dumps(f"/tmp/{name}").encode(),
-    )
-    ours = {"ph": "X", "name": name}
-    assert merged(text, json.dumps(ours), name=name, metadata={name: name}) == {
-        "host": name,
-        "traceEvents": [ours, theirs],
-        "traceName": name,
-        "torchprof_hooks": {name: name},
-    }
+#: Any, and such as look like parts of the format.
+NAMES = st.text() | st.sampled_from(["]", "], [", "}", "traceName", '"traceEvents": ['])
 
 
 @given(
     host=st.text(),
     ours=st.lists(st.text(), max_size=3),
-    theirs=st.lists(st.text(), max_size=3),
-    name=st.text(),
+    theirs=st.lists(NAMES, max_size=3),
+    name=NAMES,
     indent=st.sampled_from([None, 0, 2]),
 )
 def test_all_that_is_valid_stays_valid(
@@ -159,6 +121,8 @@ def test_what_torch_complains_of_is_kept() -> None:
         pytest.param(HEAD + EVENT + EVENT[:60], id="cut in an event"),
         pytest.param(HEAD, id="cut ahead of the events"),
         pytest.param(HEAD[:100], id="cut in the head"),
+        pytest.param(b'{"traceEvents": [\n {"x":1},\n {"x":2}\n', id="cut 1"),
+        pytest.param(b'{"traceEvents": [\n {"x": {"y": [1, 2]}', id="cut 2"),
         pytest.param(b"{}", id="an object without events"),
         pytest.param(b'{"traceEvents": {}}', id="an object that is no list"),
         pytest.param(b"[]", id="a list"),
@@ -192,25 +156,3 @@ def test_what_torch_writes(names: list[str], tmp_path: Path) -> None:
     }
     assert set(names) <= {event.get("name") for event in document["traceEvents"]}
     assert TraceDocument(text).base_ns == original.get("baseTimeNanoseconds", 0)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        b'{"traceEvents": [\n {"name":"a"},\n {"name":"b"}\n',
-        b'{"traceEvents": [\n {"name":"a", "args": {"x": [1, 2]}',
-        b'{"traceEvents": [\n {"name":"a", "args": {"x": [1, 2]}}',
-    ],
-)
-def test_a_text_cut_off_behind_a_brace_is_refused(text: bytes) -> None:
-    with pytest.raises(ValueError, match="complete"):
-        TraceDocument(text)
-
-
-def test_events_called_like_the_entries_of_the_file() -> None:
-    text = b'{"traceEvents": [{"name":"traceName"}]}'
-    assert json.loads(b"".join(TraceDocument(text).with_events([], "n", {}))) == {
-        "traceEvents": [{"name": "traceName"}],
-        "traceName": "n",
-        "torchprof_hooks": {},
-    }

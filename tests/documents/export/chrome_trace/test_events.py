@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torchprof_hooks.documents.export.chrome_trace.events import Track, quoted
+from torchprof_hooks.documents.export.chrome_trace.events import Track
 
 TRACK = Track(12, 34, base_ns=1_000)
 WHERE = {"pid": 12, "tid": 34}
@@ -23,7 +23,6 @@ KINDS: dict[str, Callable[[str], str]] = {
     "object": lambda name: TRACK.object_event("N", name, 1, 1_000),
     "counter": lambda name: TRACK.counter(name, "bytes", 1, 1_000),
 }
-each_kind = pytest.mark.parametrize("make", KINDS.values(), ids=KINDS)
 
 
 @pytest.mark.parametrize(
@@ -116,38 +115,9 @@ def test_what_ends_together_does_so_for_viewers(since: int, spans: list[int]) ->
     assert abs(ends.pop() - end) <= 2
 
 
-@each_kind
-@pytest.mark.parametrize(
-    "name",
-    [
-        "",
-        'say "hi"',
-        "back\\slash",
-        "two\nlines",
-        "\x00\x1f\x7f",
-        "]}",
-        "{0} %s",
-        "größe 形 🙂",
-        "\ud800",  # half a character: no UTF-8 has it
-    ],
-)
-def test_any_name_stays_what_it_is(make: Callable[[str], str], name: str) -> None:
+@given(st.sampled_from(list(KINDS.values())), st.text())
+def test_random_names_stay_what_they_are(make: Callable[[str], str], name: str) -> None:
     event = make(name)
     assert json.loads(event)["name"] == name
     assert event.isascii()
     assert "\n" not in event
-
-
-@given(st.sampled_from(list(KINDS.values())), st.text())
-def test_random_names_stay_what_they_are(make: Callable[[str], str], name: str) -> None:
-    assert json.loads(make(name))["name"] == name
-
-
-def test_the_series_of_a_counter_may_be_called_anything() -> None:
-    event = json.loads(TRACK.counter("memory", 'bytes "in use"\n', 8, 1_000))
-    assert event["args"] == {'bytes "in use"\n': 8}
-
-
-@given(st.text())
-def test_quoted_is_json(text: str) -> None:
-    assert json.loads(quoted(text)) == text

@@ -5,11 +5,10 @@ from collections.abc import Mapping
 from itertools import count
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torchprof_hooks.documents.export.chrome_trace.events import OBJECT, memory_events
+from torchprof_hooks.documents.export.chrome_trace.events import memory_events
 from torchprof_hooks.profiles.trace.step_trace import Allocation, StepTrace, TensorType
 
 START_NS = 1_000
@@ -67,39 +66,6 @@ def test_a_block_comes_to_be_says_what_it_is_and_is_gone_or_alive_at_the_end() -
     ]
 
 
-def test_the_events_of_a_block_are_of_one_object() -> None:
-    trace = step(Allocation(1, 2_000, 8, "cpu", 8), Allocation(1, 3_000, -8, "cpu", 0))
-    of_block = [event for event in events_of(trace) if event["ph"] != "C"]
-    for event in of_block:
-        event.pop("args", None)
-        del event["ts"]
-    same = {"cat": "memory", "name": OBJECT, "id": "1", "pid": 12, "tid": 34}
-    assert of_block == [{**same, "ph": phase} for phase in "NOD"]
-
-
-def test_times_count_from_the_base() -> None:
-    trace = step(Allocation(1, 2_345, 8, "cpu", 8))
-    events = [json.loads(event) for event in memory_events(trace, START_NS)]
-    assert [event["ts"] for event in events] == [1.345, 1.345, 1.345, 8.0]
-
-
-def test_a_block_that_became_a_tensor_says_which() -> None:
-    trace = step(
-        Allocation(1, 2_000, 24, "cpu", 24),
-        Allocation(2, 3_000, 64, "cpu", 88),  # of an operation's own use
-        tensors={1: TensorType("float32", (2, 3))},
-    )
-    snapshots = [row[3] for row in drawn(trace) if row[1] == "O"]
-    tensor = {"dtype": "float32", "shape": [2, 3], "bytes": 24, "device": "cpu"}
-    other = {"bytes": 64, "device": "cpu"}
-    assert snapshots == [
-        tensor,
-        other,
-        {**tensor, "alive": True},
-        {**other, "alive": True},
-    ]
-
-
 def test_what_an_allocator_knows_from_before_is_there_from_the_start() -> None:
     # 1000 bytes before the step; 300 of them are freed in it.
     trace = step(
@@ -127,52 +93,6 @@ def test_what_an_allocator_knows_from_before_is_there_from_the_start() -> None:
         (4.0, "C", "cuda:0 memory", 700),
         (9.0, "O", "-1", {**rest, "alive": True}),
     ]
-
-
-def test_what_is_freed_was_there_also_where_the_allocator_does_not_know() -> None:
-    trace = step(
-        Allocation(1, 2_000, 10, "cpu", 10),
-        Allocation(2, 3_000, -50, "cpu", 10),
-    )
-    assert [row for row in drawn(trace) if row[1] != "O"] == [
-        (1.0, "N", "2"),
-        (1.0, "C", "cpu memory", 50),
-        (2.0, "N", "1"),
-        (2.0, "C", "cpu memory", 60),
-        (3.0, "D", "2"),
-        (3.0, "C", "cpu memory", 10),
-    ]
-
-
-def test_devices_have_counters_and_a_past_of_their_own() -> None:
-    trace = step(
-        Allocation(1, 2_000, 10, "cuda:0", 510),
-        Allocation(2, 3_000, 20, "cpu", 20),
-        Allocation(3, 4_000, 40, "cuda:1", 640),
-        Allocation(1, 5_000, -10, "cuda:0", 500),
-    )
-    rows = drawn(trace)
-    before = [row[2:] for row in rows if row[0] == 1.0 and row[1] == "O"]
-    assert [(snapshot["device"], snapshot["bytes"]) for _, snapshot in before] == [
-        ("cuda:0", 500),
-        ("cuda:1", 600),
-    ]
-    assert len({number for number, _ in before}) == 2
-    assert [row for row in rows if row[1] == "C"] == [
-        (1.0, "C", "cuda:0 memory", 500),
-        (1.0, "C", "cuda:1 memory", 600),
-        (2.0, "C", "cuda:0 memory", 510),
-        (3.0, "C", "cpu memory", 20),
-        (4.0, "C", "cuda:1 memory", 640),
-        (5.0, "C", "cuda:0 memory", 500),
-    ]
-
-
-@pytest.mark.parametrize("tensors", [{}, {1: TensorType("float32", (2,))}])
-def test_a_step_that_allocates_nothing_shows_nothing(
-    tensors: dict[int, TensorType],
-) -> None:
-    assert events_of(step(tensors=tensors)) == []
 
 
 #: Whether its allocator knows what it gave out before the step.
@@ -263,14 +183,6 @@ def test_events_are_in_the_order_of_time_and_inside_of_the_step(
     times = [event["ts"] for event in events_of(trace)]
     assert times == sorted(times)
     assert all(START_NS / 1_000 <= time <= END_NS / 1_000 for time in times)
-
-
-def test_what_torch_adds_up_for_the_cpu_says_nothing_of_before() -> None:
-    # Its profiler misses what is freed while it does not run.
-    trace = step(Allocation(1, 2_000, 10, "cpu", 4_000_010))
-    assert [event["args"] for event in events_of(trace) if event["ph"] == "C"] == [
-        {"bytes in use": 10}
-    ]
 
 
 def test_memory_of_a_longer_step_around_this_one_is_alive_to_its_end() -> None:

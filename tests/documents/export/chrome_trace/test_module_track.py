@@ -19,22 +19,6 @@ def events_of(*modules: ModuleSpan, base_ns: int = 0) -> list[dict[str, Any]]:
     return [json.loads(event) for event in module_events(trace, base_ns)]
 
 
-def test_the_track_has_a_name_and_stands_above_its_thread() -> None:
-    name, place, _ = events_of()
-    assert name == {
-        **TRACK,
-        "ph": "M",
-        "name": "thread_name",
-        "args": {"name": "modules"},
-    }
-    assert place == {
-        **TRACK,
-        "ph": "M",
-        "name": "thread_sort_index",
-        "args": {"sort_index": 33},
-    }
-
-
 def test_the_step_is_around_its_modules_which_keep_their_order() -> None:
     step, *modules = events_of(
         ModuleSpan("Net", "Net", "forward", 2_000, 5_000),
@@ -53,10 +37,6 @@ def test_the_step_is_around_its_modules_which_keep_their_order() -> None:
             ("Net.fc backward", "backward", 5.5, 0.0, "Linear"),
         ]
     ]
-
-
-def test_a_step_without_modules_is_there() -> None:
-    assert [event["name"] for event in events_of()[2:]] == ["step 7"]
 
 
 @pytest.mark.parametrize(
