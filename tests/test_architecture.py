@@ -43,13 +43,13 @@ ORDER = (
     "profiles",
     "measure",
     "capture",
+    "documents",
     "reports",
     "hooks",
     "",
     "link_hooks",
     "function_hooks",
     "session",
-    "tracing",
     "distributed",
     "integrations",
     "program",
@@ -101,8 +101,7 @@ SINGLETONS = {
     "measure/interrupted_exit.py:interrupted_exit",
     "profiles/files/profile_file.py:SCHEMA",
     "program/startup.py:_running",
-    "session/session_hook.py:_in_use",
-    "session/session_hook.py:_lock",
+    "session/training_session.py:_users",
 }
 #: Private names of Python's own libraries that are used outside of torch_names/.
 FOREIGN_NAMES = {

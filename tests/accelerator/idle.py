@@ -130,6 +130,7 @@ def other_profiler(device: Any) -> Any:
     idle = IdleStep()
     with torch.profiler.profile():
         found = [idle.begin(2), in_ms(idle.find())]
+    idle = IdleStep()
     idle.begin(2)
     with torch.profiler.profile():
         idle.begin(3)

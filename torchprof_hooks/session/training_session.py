@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Final, ParamSpec, Protocol, TypeVar
+from typing import Any, Final, ParamSpec, TypeVar
 
 from torchprof_hooks.profiles.options import check_whole
 
@@ -104,37 +103,26 @@ class SessionHook:
         exception is raised again afterwards; one raised here replaces it."""
 
 
-class User(Protocol):
-    """Something that uses hooks: a session, or a hook that is entered by itself."""
-
-    def is_using(self, hook: SessionHook) -> bool:
-        """Whether it uses this hook now. An interrupt may keep it from saying so."""
+#: Who uses a hook, a session or the hook itself, by the hook's address. `is_using` says
+#: whether it still does: an interrupt may keep it from giving hooks back.
+_users: Final = weakref.WeakValueDictionary[int, Any]()
 
 
-_lock: Final = threading.Lock()
-#: By the address of the hook; `User.is_using` says whether that is still the same one.
-_users: Final = weakref.WeakValueDictionary[int, User]()
-
-
-def occupy(hooks: Iterable[SessionHook], user: User) -> None:
-    """Take hooks into use, for as long as `user` says so.
+def occupy(hooks: tuple[SessionHook, ...], user: Any) -> None:
+    """Take hooks into use, for as long as ``user.is_using(hook)``.
 
     Raises:
         RuntimeError: one of the hooks is in use already, or twice here.
     """
-    taken: list[SessionHook] = []
-    with _lock:
-        for hook in hooks:
-            user_of_hook = _users.get(id(hook))
-            is_used = user_of_hook is not None and user_of_hook.is_using(hook)
-            if is_used or any(hook is one for one in taken):
-                raise RuntimeError(
-                    f"{hook!r} is in use by another session, or twice in this one: "
-                    "make a hook for each"
-                )
-            taken.append(hook)
-        for hook in taken:
-            _users[id(hook)] = user
+    for position, hook in enumerate(hooks):
+        known = _users.get(id(hook))
+        is_twice = any(hook is one for one in hooks[:position])
+        if is_twice or (known is not None and known.is_using(hook)):
+            raise RuntimeError(
+                f"{hook!r} is in use by another session, or twice in this one: "
+                "make a hook for each"
+            )
+    _users.update((id(hook), user) for hook in hooks)
 
 
 class TrainingSession:

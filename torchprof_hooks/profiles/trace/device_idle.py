@@ -175,17 +175,17 @@ def _book(
 
 
 class _HostPlaces:
-    """Where the host was, at any time."""
+    """Where the host was: in the innermost module that was running, at any time."""
 
     def __init__(self, modules: Iterable[ModuleSpan]) -> None:
-        changes = sorted(_changes(modules), key=lambda change: change[0])
-        self._times = [time_ns for time_ns, _ in changes]
-        self._places = [place for _, place in changes]
-
-    def at(self, now_ns: int) -> _HostPlace:
-        """The place at one moment."""
-        number = bisect_right(self._times, now_ns)
-        return self._places[number - 1] if number else _OUTSIDE
+        self._times: list[int] = []  # at which that changed
+        self._places: list[_HostPlace] = []  # and to what
+        running: list[ModuleSpan] = []
+        for span in sorted(modules, key=lambda span: (span.start_ns, -span.end_ns)):
+            self._leave(running, span.start_ns)
+            running.append(span)
+            self._enter(span.start_ns, running)
+        self._leave(running, max((span.end_ns for span in running), default=0))
 
     def during(self, begin_ns: int, end_ns: int) -> Iterator[tuple[_HostPlace, int]]:
         """The places from one moment to another, and how long each lasted."""
@@ -193,27 +193,21 @@ class _HostPlaces:
             return
         first = bisect_right(self._times, begin_ns)
         last = bisect_right(self._times, end_ns)
-        bounds = [begin_ns, *self._times[first:last], end_ns]
-        for from_ns, to_ns in pairwise(bounds):
-            yield self.at(from_ns), to_ns - from_ns
+        places = [self._places[first - 1] if first else _OUTSIDE]
+        places += self._places[first:last]
+        bounds = pairwise([begin_ns, *self._times[first:last], end_ns])
+        for place, (from_ns, to_ns) in zip(places, bounds, strict=True):
+            yield place, to_ns - from_ns
 
+    def _leave(self, running: list[ModuleSpan], now_ns: int) -> None:
+        """Leave the calls that are over. One that ends later than that around it takes
+        that with it."""
+        ended_ns = 0
+        while running and running[-1].end_ns <= now_ns:
+            ended_ns = max(ended_ns, running.pop().end_ns)
+            self._enter(ended_ns, running)
 
-def _changes(modules: Iterable[ModuleSpan]) -> Iterator[tuple[int, _HostPlace]]:
-    """When the innermost module changes, and to what."""
-    running: list[ModuleSpan] = []
-    for span in sorted(modules, key=lambda span: (span.start_ns, -span.end_ns)):
-        yield from _ended(running, span.start_ns)
-        running.append(span)
-        yield span.start_ns, _HostPlace(span.name, span.phase)
-    if running:
-        yield from _ended(running, max(span.end_ns for span in running))
-
-
-def _ended(running: list[ModuleSpan], now_ns: int) -> Iterator[tuple[int, _HostPlace]]:
-    """The changes at the ends of calls that are over."""
-    while running and running[-1].end_ns <= now_ns:
-        ended_ns = running.pop().end_ns
-        while running and running[-1].end_ns <= ended_ns:
-            running.pop()
-        outer = _HostPlace(running[-1].name, running[-1].phase) if running else _OUTSIDE
-        yield ended_ns, outer
+    def _enter(self, now_ns: int, running: list[ModuleSpan]) -> None:
+        inner = running[-1] if running else None
+        self._times.append(now_ns)
+        self._places.append(_HostPlace(inner.name, inner.phase) if inner else _OUTSIDE)
