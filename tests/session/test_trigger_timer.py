@@ -78,23 +78,3 @@ def test_update_tells_what_has_passed() -> None:
     timer.reset()
     assert timer.last_triggered_step() is None
     assert timer.update_last_triggered_step(8) == (None, None)
-
-
-@pytest.mark.parametrize("arguments", [{}, {"every_secs": 1, "every_steps": 1}])
-def test_exactly_one_is_given(arguments: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="every_secs or every_steps must be"):
-        SecondOrStepTimer(**arguments)
-
-
-@pytest.mark.parametrize("name", ["every_secs", "every_steps"])
-@pytest.mark.parametrize("value", [0, -3, -0.5, float("nan"), float("-inf")])
-def test_only_positive_numbers(name: str, value: float) -> None:
-    arguments: dict[str, Any] = {name: value}
-    with pytest.raises(ValueError, match=f"{name} must be .*, not {value}"):
-        SecondOrStepTimer(**arguments)
-
-
-@pytest.mark.parametrize("value", ["10", True, [1]])
-def test_only_numbers(value: Any) -> None:
-    with pytest.raises(TypeError, match="every_steps must be a number"):
-        SecondOrStepTimer(every_steps=value)
