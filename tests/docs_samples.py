@@ -8,8 +8,7 @@ not all of its output is shown, the beginnings of the paragraphs that are::
     <!-- sample: show docs/samples/exit_report.json --format report | Class | Ops -->
     <!-- output: shared_input -->
 
-The last of these is what ``examples/shared_input.py`` printed when it was recorded;
-`gate` is what a test failed with in ``benchmarks/check_gate.py``.
+The last of these is what ``examples/shared_input.py`` printed when it was recorded.
 
 ``python -m tests.docs_samples`` writes what the commands print now into the pages;
 ``python -m tests.docs_samples --record NAME ...`` measures the stored profiles, and

@@ -1,0 +1,207 @@
+"""The plugin in sessions of pytest, whose tests look at a clock that planted work moves
+alone, in the processes that they start as well."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any, Final
+
+import pytest
+
+from tests.programs import TORCH, python
+from torchprof_hooks import Profile
+from torchprof_hooks.integrations.pytest_plugin import PerformanceCheck
+
+ROOT: Final = Path(__file__).parents[2]
+
+#: The clock is there before anything reads it.
+CONFTEST: Final = """
+import time
+
+now_ns = [1_000_000_000]
+time.perf_counter_ns = lambda: now_ns[0]
+
+def burn(milliseconds):
+    now_ns[0] += round(milliseconds * 1e6)
+
+pytest_plugins = ["torchprof_hooks.integrations.pytest_plugin"]
+"""
+TEST: Final = """
+import os
+import torch
+from torch import nn
+from conftest import burn
+
+class Busy(nn.Linear):
+    def __init__(self, name):
+        super().__init__(2, 2)
+        self.name = name
+    def forward(self, x):
+        burn(float(os.environ.get(self.name, 30)))
+        return super().forward(x)
+
+def bad_luck():
+    if "UNLUCKY" not in os.environ or os.path.exists("unlucky"):
+        return 0
+    open("unlucky", "w").close()
+    return 600
+
+def test_step(torchprof, tmp_path):
+    (tmp_path / "written").write_text("")
+    model = nn.Sequential(Busy("ONE"), Busy("TWO"))
+    lost = []
+    def step():
+        lost.append(lost[0] if lost else bad_luck())
+        burn(lost[0])
+        model(torch.ones(1, 2)).sum().backward()
+    torchprof.check(step, processes=int(os.environ.get("PROCESSES", 1)))
+"""
+
+#: A session in a folder, with these options, and these variables besides.
+Session = Callable[..., CompletedProcess[str]]
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Session:
+    (tmp_path / "conftest.py").write_text(CONFTEST)
+    (tmp_path / "test_net.py").write_text(TEST)
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+
+    def run(*options: str, **more: str) -> CompletedProcess[str]:
+        before = os.environ.get("PYTHONPATH", "")
+        path = os.pathsep.join([str(tmp_path), str(ROOT), before])
+        alone = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": path}
+        environment = {**os.environ, **alone, **more}
+        arguments = ("-m", "pytest", "-p", "no:cacheprovider", *options)
+        return python(
+            *arguments, environment=environment, folder=tmp_path, loaded=TORCH
+        )
+
+    return run
+
+
+def step_ms(path: Path) -> float:
+    rows = {row.name: row for row in Profile.load(path).rows()}
+    return rows["(step)"].cumulative_ns / rows["(step)"].calls / 1e6
+
+
+@pytest.mark.slow
+def test_what_is_slower_than_the_baseline_fails(
+    session: Session, tmp_path: Path
+) -> None:
+    path = tmp_path / ".torchprof" / "test_net.test_step.json"
+    none = session()
+    assert none.returncode == 1
+    assert str(path) in none.stdout
+    assert not path.exists()
+
+    updated = session("--torchprof-update")
+    assert updated.returncode == 0, updated.stdout
+    assert step_ms(path) == 60
+    written = path.read_bytes()
+    same = session(ONE="32", UNLUCKY="once", PROCESSES="3")
+    assert same.returncode == 0, same.stdout
+    assert (tmp_path / "unlucky").exists()
+
+    slower = session(ONE="45")
+    assert slower.returncode == 1
+    rows = re.findall(r"^(\S+) +forward .* slower$", slower.stdout, re.MULTILINE)
+    assert sorted(rows) == ["(step)", "Sequential", "Sequential.0"]
+    assert "Traceback" not in slower.stdout
+    assert path.read_bytes() == written
+
+    path.write_text("{")
+    damaged = session()
+    assert damaged.returncode == 1
+    assert str(path) in damaged.stdout
+
+
+@pytest.mark.slow
+def test_processes_leave_the_files_of_the_session_alone(
+    session: Session, tmp_path: Path
+) -> None:
+    """They run one test of two, so what they would write is not what the session has
+    to: its log, its results, and the folder for temporary files, which pytest empties.
+    """
+    with (tmp_path / "test_net.py").open("a") as file:
+        file.write("def test_logs():\n    import logging\n    logging.error('here')\n")
+    with (tmp_path / "pytest.ini").open("a") as file:
+        file.write(f"log_file = other\naddopts = --log-file={tmp_path / 'log'}\n")
+    done = session(
+        *("--torchprof-update", f"--junitxml={tmp_path / 'results.xml'}"),
+        PYTEST_ADDOPTS=f"--basetemp={tmp_path / 'temporary'}",
+    )
+    assert done.returncode == 0, done.stdout
+    assert "here" in (tmp_path / "log").read_text()
+    assert not (tmp_path / "other").exists()
+    assert (tmp_path / "results.xml").read_text().count("<testcase") == 2
+    assert len(list((tmp_path / "temporary").rglob("written"))) == 1
+
+
+TWO_CHECKS: Final = (
+    TEST
+    + """
+    torchprof.check(lambda: burn(50), name="no model", processes=1)
+"""
+)
+
+
+@pytest.mark.slow
+def test_workers_of_xdist_write_a_file_for_each_check(
+    session: Session, tmp_path: Path
+) -> None:
+    pytest.importorskip("xdist", reason="of the extra `test`")
+    (tmp_path / "test_net.py").write_text(TWO_CHECKS)
+    settings = "[pytest]\ntorchprof_dir = kept\n"
+    (tmp_path / "pytest.ini").write_text(settings)
+    done = session("-p", "xdist", "-n", "2", "--torchprof-update")
+    assert done.returncode == 0, done.stdout
+    assert {path.name: step_ms(path) for path in (tmp_path / "kept").iterdir()} == {
+        "test_net.test_step.json": 60,
+        "test_net.test_step.no_model.json": 50,
+    }
+
+
+@pytest.mark.slow
+def test_what_a_process_printed_is_told_if_it_never_comes_there(
+    session: Session, tmp_path: Path
+) -> None:
+    """The option that the test needs is given to the session alone, and then to all."""
+    with (tmp_path / "conftest.py").open("a") as file:
+        file.write(
+            "def pytest_addoption(parser):\n"
+            "    parser.addoption('--needed', action='store_true')\n"
+        )
+    begin = 'assert request.config.getoption("needed"), "only there"'
+    test = TEST.replace("torchprof, tmp_path", "torchprof, tmp_path, request")
+    test = test.replace("    model =", f"    {begin}\n    model =")
+    (tmp_path / "test_net.py").write_text(test)
+    done = session("--torchprof-update", "--needed")
+    assert done.returncode == 1
+    assert "AssertionError: only there" in done.stdout
+    (tmp_path / "pytest.ini").write_text("[pytest]\ntorchprof_args = --needed\n")
+    done = session("--torchprof-update", "--needed")
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"step": None},
+        {"name": 3},
+        {"threshold": "much"},
+        {"processes": 0},
+        {"seconds": -1},
+    ],
+    ids=str,
+)
+def test_what_is_wrong_is_named(
+    wrong: dict[str, Any], request: pytest.FixtureRequest
+) -> None:
+    [name] = wrong
+    with pytest.raises((TypeError, ValueError), match=name):
+        PerformanceCheck(request.node).check(**{"step": int, **wrong})

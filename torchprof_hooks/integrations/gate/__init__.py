@@ -1,1 +1,0 @@
-"""A gate for performance in tests: the fixture ``torchprof`` of a pytest plugin."""

@@ -1,0 +1,248 @@
+"""The fixture ``torchprof``: fails a test whose step became slower than it was.
+
+Projects ask for it in their ``conftest.py``, or with ``-p`` on the command line::
+
+    pytest_plugins = ["torchprof_hooks.integrations.pytest_plugin"]
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from functools import reduce
+from pathlib import Path
+from time import perf_counter_ns
+from typing import Any, Final
+
+import pytest
+
+from torchprof_hooks.profiles.compare import compare
+from torchprof_hooks.profiles.errors import ProfileFileError
+from torchprof_hooks.profiles.options import (
+    check_callable,
+    check_positive,
+    check_share,
+    check_text,
+    check_whole,
+)
+from torchprof_hooks.profiles.profile import Profile
+from torchprof_hooks.reports.comparison import render
+
+#: The row of all that a step does, modules or not.
+STEP: Final = "(step)"
+_WARM_UP_CALLS, _LEAST_CALLS = 3, 10
+#: Tells a new process where to write its profile. The name of the file is that of the
+#: baseline, and so says which check of the test is to be measured.
+_FILE: Final = "TORCHPROF_HOOKS_MEASURE_INTO"
+#: Has the C library keep memory that tensors free: whether it returns that to the
+#: system is chance, and can double the time of a step.
+_KEEP_MEMORY: Final = dict.fromkeys(
+    ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"), str(1 << 30)
+)
+#: Not for new processes: options of the session, and what xdist tells its workers.
+_OF_SESSION: Final = re.compile("PYTEST_(ADDOPTS|XDIST_)")
+
+
+class PerformanceCheck:
+    """The value of the fixture ``torchprof``.
+
+    Example::
+
+        def test_training_step(torchprof):
+            model, batch = make_model(), make_batch()
+            torchprof.check(lambda: model(batch).sum().backward())
+    """
+
+    def __init__(self, item: Any) -> None:
+        self._item = item
+        self._paths: set[Path] = set()
+
+    def check(
+        self,
+        step: Callable[[], object],
+        *,
+        name: str = "",
+        threshold: float | str = 0.1,
+        processes: int = 5,
+        seconds: float = 1.0,
+    ) -> None:
+        """Fail if the step, or one of its modules, became slower than the baseline.
+
+        A few new processes measure, one after the other: each runs the test alone. The
+        faster half of them counts: what else a machine does only makes a step slower.
+
+        Args:
+            step: a training step, say. It has to do the same in each call.
+            name: the name of the check, if there are several in the test.
+            threshold: by which share it may be slower: 0.1 or "10%".
+            processes: how many of them measure.
+            seconds: how long each of them measures, ten calls at least.
+
+        Raises:
+            TypeError, ValueError: a parameter is not what it may be, or the test has
+                had a check of this name before.
+        """
+        __tracebackhide__ = True
+        check_callable("step", step)
+        if name != "":
+            check_text("name", name)
+        share = check_share("threshold", threshold)
+        processes = check_whole("processes", processes, 1)
+        check_positive("seconds", seconds)
+        path = self._path(name)
+        if path in self._paths:
+            raise ValueError(f"name must be one for each check, not {name!r} again")
+        self._paths.add(path)
+        into = os.environ.get(_FILE)
+        if into is None:
+            self._compare(path, share, processes)
+        elif Path(into).name == path.name:
+            _measure(step, seconds).save(into)
+
+    def _compare(self, path: Path, threshold: float, processes: int) -> None:
+        __tracebackhide__ = True
+        is_update = self._item.config.getoption("torchprof_update")
+        baseline = None if is_update else _load(path)
+        runs = [_measure_anew(self._item, path.name) for _ in range(processes)]
+        now = reduce(Profile.merge, sorted(runs, key=_step_ns)[: (processes + 1) // 2])
+        if baseline is None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            now.save(path)
+            return
+        found = compare(baseline, now, threshold=threshold)
+        if found.slower or not found.changes:
+            table = render(found, width=100)
+            hint = "if it is meant to be: pytest --torchprof-update"
+            pytest.fail(f"{path}: {hint}\n\n{table}", pytrace=False)
+
+    def _path(self, name: str) -> Path:
+        """The file of a baseline: one for each test and check."""
+        path, config = self._item.path, self._item.config
+        folder = config.getini("torchprof_dir")
+        root: Path = config.rootpath / folder if folder else path.parent / ".torchprof"
+        words = [path.stem, *_names(self._item), name]
+        clean = (re.sub(r"[^\w-]+", "_", word, flags=re.ASCII) for word in words)
+        return root / f"{'.'.join(word.strip('_') for word in clean if word)}.json"
+
+
+def _load(path: Path) -> Profile:
+    """The baseline. A test without one fails: else a machine that is new each time, as
+    those of CI are, would pass always."""
+    __tracebackhide__ = True
+    try:
+        return Profile.load(path)
+    except FileNotFoundError:
+        what = f"there is no baseline {path}: pytest --torchprof-update measures it"
+    except ProfileFileError as error:
+        what = f"{error}; pytest --torchprof-update measures it anew"
+    pytest.fail(what, pytrace=False)
+
+
+def _measure(step: Callable[[], object], seconds: float) -> Profile:
+    """The profile of some calls, in a process that is there for nothing else."""
+    from torchprof_hooks import profile, region
+
+    whole, prof = region(STEP), profile()
+
+    def run(calls: int, seconds: float) -> None:
+        until_ns = perf_counter_ns() + seconds * 1e9
+        with prof:
+            while calls > 0 or perf_counter_ns() < until_ns:
+                with whole:
+                    step()
+                calls -= 1
+
+    gc.collect()
+    gc.disable()
+    run(_WARM_UP_CALLS, 0)
+    prof.take()
+    run(_LEAST_CALLS, seconds)
+    return prof.take()
+
+
+def _step_ns(profile: Profile) -> float:
+    """The mean time of a step, in nanoseconds."""
+    return next(r.cumulative_ns / r.calls for r in profile.rows() if r.name == STEP)
+
+
+def _measure_anew(item: Any, name: str) -> Profile:
+    """What a new process measures: where the memory of a process happens to lie makes
+    it faster or slower for as long as it runs."""
+    __tracebackhide__ = True
+    environment = {
+        key: value for key, value in os.environ.items() if not _OF_SESSION.match(key)
+    }
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        file, command = folder / name, _command(item, folder)
+        done = subprocess.run(
+            command,
+            cwd=item.config.invocation_params.dir,
+            env={**_KEEP_MEMORY, **environment, _FILE: str(file)},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            check=False,
+        )
+        if not file.is_file():
+            printed = "\n".join(done.stdout.splitlines()[-30:])
+            pytest.fail(
+                "the test did not come to this check in a process of its own "
+                f"({' '.join(command)}):\n{printed}",
+                pytrace=False,
+            )
+        return Profile.load(file)
+
+
+def _command(item: Any, temporary: Path) -> list[str]:
+    """A command that runs a test alone. Of the session it has the settings and the
+    plugins, but none of the options: these name files that the session writes."""
+    config = item.config
+    settings = ["addopts="]
+    if config.pluginmanager.hasplugin("cacheprovider"):
+        settings.append(f"cache_dir={temporary / 'cache'}")
+    if config.pluginmanager.hasplugin("logging"):
+        settings.append("log_file=")
+    options = [option for setting in settings for option in ("-o", setting)]
+    plugins = [each for each in config.option.plugins if each != "no:terminal"]
+    options += [option for plugin in plugins for option in ("-p", plugin)]
+    if config.inipath is not None:
+        options += ["-c", str(config.inipath)]
+    options += [
+        *("--rootdir", str(config.rootpath)),
+        *("--basetemp", str(temporary / "pytest")),
+        *("--import-mode", config.option.importmode),
+        *config.getini("torchprof_args"),
+    ]
+    test = "::".join([str(item.path), *_names(item)])
+    return [sys.executable, "-m", "pytest", *options, test]
+
+
+def _names(item: Any) -> list[str]:
+    """The names of a test in its file: ``TestNet``, ``test_step[small]``. Its node id
+    may have more, added by pytest-xdist."""
+    return [node.name for node in item.listchain() if node.path == item.path][1:]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add our options to the command line and to the file of settings."""
+    parser.getgroup("torchprof").addoption(
+        "--torchprof-update",
+        action="store_true",
+        help="measure the baselines of the fixture `torchprof` anew",
+    )
+    parser.addini("torchprof_dir", "folder of baselines, not .torchprof beside tests")
+    parser.addini("torchprof_args", "options of processes that measure", type="args")
+
+
+@pytest.fixture
+def torchprof(request: pytest.FixtureRequest) -> PerformanceCheck:
+    """Fails the test if a step became slower: torchprof.check(step)."""
+    return PerformanceCheck(request.node)
