@@ -52,8 +52,6 @@ ELSEWHERE = (
     "from accelerate import",
     "from ray.train import",
     "def test_",
-    "from ignite.engine import",
-    "import keras",
 )
 
 

@@ -1,198 +1,128 @@
-"""What callbacks of trainers have in common: they measure training and, separately,
+"""What is given to trainers, in common: it measures training and, separately,
 evaluation."""
 
 from __future__ import annotations
 
-import sys
 import warnings
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import perf_counter_ns
-from typing import Final, TextIO
+from typing import Any
 
 from torchprof_hooks.profiler import Profiler, profile
 from torchprof_hooks.profiles.files.own_file import rank_path
-from torchprof_hooks.profiles.options import check_file, check_flag, check_whole
+from torchprof_hooks.profiles.options import check_flag, check_positive, check_whole
 from torchprof_hooks.profiles.profile import Profile
-from torchprof_hooks.session.trigger_timer import SecondOrStepTimer
-
-#: Share of the time that measuring may take, unless a profiler is given.
-BUDGET: Final = 0.02
-#: Put before the names of our numbers in the logs of a trainer.
-PREFIX: Final = "torchprof/"
-
-
-def _seconds() -> float:
-    return perf_counter_ns() / 1e9
-
-
-def _warn(what: str) -> None:
-    warnings.warn(f"torchprof_hooks: {what}", stacklevel=4)
 
 
 class Training:
-    """Measures what a trainer does, in the thread that it trains in.
+    """Base class of what is given to a trainer; measures the thread that trains.
 
-    profiler, evaluator: two profilers, of training and of evaluation in between; by
-        default with a budget of 2 %.
-    every_secs: the least number of seconds between two times that numbers are made.
-    top: of how many modules there are numbers.
-    report: whether the report is printed at the end.
-    file: where to print it; standard output by default.
+    Args:
+        profiler: for training, made by `profile`, by default ``max_overhead="2%"``.
+        evaluator: another one, for evaluation within training; by default alike.
+        every_secs: seconds between two logs of numbers (`Profile.scalars` of the steps
+            since the last ones), at least: to make them takes milliseconds.
+        top: of how many modules there are numbers.
+        report: whether rank 0 prints the report at the end.
+        save: whether each rank writes the profile of training into the trainer's
+            folder, as ``torchprof.json`` or ``torchprof-rank1.json``.
+
+    Raises:
+        TypeError, ValueError: a parameter is not what it may be.
     """
+
+    _active: Profiler | None = None  # the one that measures now
 
     def __init__(
         self,
         profiler: Profiler | None = None,
-        evaluator: Profiler | None = None,
         *,
+        evaluator: Profiler | None = None,
         every_secs: float = 10.0,
-        top: int = 0,
+        top: int = 3,
         report: bool = True,
-        file: TextIO | None = None,
+        save: bool = True,
+        **others: Any,
     ) -> None:
-        for name, given in (("profiler", profiler), ("evaluator", evaluator)):
-            if given is not None and not isinstance(given, Profiler):
-                raise TypeError(
-                    f"{name} must be a Profiler, as profile() makes it, not {given!r}"
-                )
+        super().__init__(**others)  # of the trainer's own base class
+        given: dict[str, object] = {"profiler": profiler, "evaluator": evaluator}
+        for name, value in given.items():
+            if not isinstance(value, Profiler | None):
+                raise TypeError(f"{name} must be a Profiler or None, not {value!r}")
         if profiler is not None and profiler is evaluator:
             raise ValueError("evaluator must not be the same Profiler as profiler")
+        check_positive("every_secs", every_secs)
         check_flag("report", report)
-        check_file("file", file)
-        self._training = profiler or profile(max_overhead=BUDGET)
-        self._evaluation = evaluator or profile(max_overhead=BUDGET)
-        self._timer = SecondOrStepTimer(every_secs=every_secs, clock=_seconds)
+        check_flag("save", save)
+        self.training = profiler or profile(max_overhead="2%")
+        self.evaluation = evaluator or profile(max_overhead="2%")
+        self._every_ns, self._due_ns = every_secs * 1e9, 0.0
         self._top = check_whole("top", top, 0)
-        self._report = report
-        self._file = file
-        self._active: Profiler | None = None  # the profiler that measures now
-        self._last = Profile()  # the profile when numbers were last made
+        self._reports, self._saves = report, save
+        self._logged = Profile()  # the profile when numbers were last made
 
     def __getstate__(self) -> dict[str, object]:
-        """For copies, which may be in processes that a trainer spawns: neither they nor
-        their copies of the profilers are measuring."""
-        return {**vars(self), "_active": None, "_last": Profile()}
+        """For processes that a trainer spawns: there, nothing is measuring yet."""
+        return {**vars(self), "_active": None, "_due_ns": 0.0, "_logged": Profile()}
 
-    @property
-    def profile(self) -> Profile:
-        """The profile of training, so far."""
-        return self._training.profile
+    def reports(self) -> str:
+        """The report of training, and below it that of evaluation, if there was any."""
+        parts = [f"Training\n{self.training.report()}"]
+        if not self.evaluation.profile.is_empty:
+            parts.append(f"Evaluation\n{self.evaluation.report()}")
+        return "\n\n".join(parts)
 
-    @property
-    def evaluation_profile(self) -> Profile:
-        """The profile of evaluation, so far."""
-        return self._evaluation.profile
-
-    @property
-    def is_in_evaluation(self) -> bool:
-        """Whether evaluation is measured now."""
-        return self._active is self._evaluation
-
-    def begin(self) -> None:
-        """Training begins, or goes on."""
-        self.end()
-        self._switch_to(self._training)
-
-    def begin_evaluation(self) -> None:
-        """Evaluation begins. Does nothing if training has not begun."""
-        if self._active is not None:
-            self._switch_to(self._evaluation)
-
-    def end_evaluation(self) -> None:
-        """Training goes on."""
-        if self.is_in_evaluation:
-            self._switch_to(self._training)
-
-    def end(self) -> None:
-        """Stop measuring."""
+    def close(self) -> None:
+        """Stop measuring: after an exception, of which not all trainers tell."""
         active, self._active = self._active, None
         if active is not None:
             with suppress(RuntimeError):  # it was begun in a thread that has ended
                 active.stop()
 
-    def _switch_to(self, profiler: Profiler) -> None:
-        if self._active is not profiler:
-            self.end()
-            profiler.start()
-            self._active = profiler
+    def _begin(self, profiler: Profiler) -> None:
+        self.close()
+        profiler.start()
+        self._active = profiler
 
-    def numbers_if_due(self, step: int) -> dict[str, float]:
-        """`Profile.scalars` of the steps since the last numbers, with a prefix; {} if
-        no step has ended, or the last numbers are not older than `every_secs`."""
-        if self._active is None or not self._timer.should_trigger_for_step(step):
+    def _go_on_with(self, profiler: Profiler) -> None:
+        """Evaluation begins or ends; this means nothing outside of training."""
+        if self._active not in (None, profiler):
+            self._begin(profiler)
+
+    def _numbers(self) -> dict[str, float]:
+        """Numbers to log; {} if none are due, or no step has ended since."""
+        now_ns, last = perf_counter_ns(), self._logged
+        if self._active is None or now_ns < self._due_ns:
             return {}
-        now, last = self.profile, self._last
+        now = self.training.profile
         if now.steps == last.steps:
             return {}
-        self._timer.update_last_triggered_step(step)
-        self._last = now
+        self._due_ns, self._logged = now_ns + self._every_ns, now
         found = now.scalars(self._top, since=last)
-        return {f"{PREFIX}{name}": value for name, value in found.items()}
+        return {f"torchprof/{name}": value for name, value in found.items()}
 
-    def tell(self) -> None:
-        """Print the report, if that is wanted. If that fails, only warn: the trainer
-        has not ended, and may have a checkpoint to write."""
-        if self._report:
-            try:
-                print(self.report(), file=self._file or sys.stdout)
-            except (OSError, ValueError) as error:  # the file is closed, say
-                _warn(f"the report is not printed: {error}")
-
-    def report(self) -> str:
-        """The report of training, and below it that of evaluation, if there was any."""
-        parts = [f"Training\n{self._training.report()}"]
-        if not self.evaluation_profile.is_empty:
-            parts.append(f"Evaluation\n{self._evaluation.report()}")
-        return "\n\n".join(parts)
-
-    def save(self, folder: str | Path) -> None:
-        """Write the profile of training into a folder, with the rank in its name. If
-        that fails, only warn, as `tell` does."""
-        found = self.profile
-        if "://" in str(folder):  # a URL; as a path, a local folder of that name
-            if not found.provenance[0].rank:
-                _warn(
-                    f"the profile is not saved in {folder}, only in local folders: "
-                    'give a local path, as profiler=profile(save="torchprof.json")'
-                )
-            return
-        try:
-            Path(folder).mkdir(parents=True, exist_ok=True)
-            found.save(rank_path(Path(folder) / "torchprof.json", found.provenance[0]))
-        except (OSError, ValueError) as error:
-            _warn(f"the profile is not saved in {folder}: {error}")
+    def _finish(self, folder: str | Path | None, *, prints: bool) -> None:
+        """Training has ended. What fails here only warns: the trainer has not ended,
+        and may have a checkpoint to write."""
+        self.close()
+        if self._saves and folder:
+            with _warning(f"the profile is not saved in {folder}"):
+                if "://" in str(folder):  # as a path, a local folder of that name
+                    raise ValueError("it is not local; profile(save=) takes a path")
+                found = self.training.profile
+                Path(folder).mkdir(parents=True, exist_ok=True)
+                path = Path(folder, "torchprof.json")
+                found.save(rank_path(path, found.provenance[0]))
+        if self._reports and prints:
+            with _warning("the report is not printed"):
+                print(self.reports())
 
 
-class TrainingCallback:
-    """What callbacks of all trainers have in common. Parameters: see `Training`."""
-
-    def __init__(
-        self,
-        profiler: Profiler | None = None,
-        *,
-        evaluator: Profiler | None = None,
-        every_secs: float = 10.0,
-        top: int = 0,
-        report: bool = True,
-        file: TextIO | None = None,
-    ) -> None:
-        super().__init__()
-        self._training = Training(
-            profiler,
-            evaluator,
-            every_secs=every_secs,
-            top=top,
-            report=report,
-            file=file,
-        )
-
-    @property
-    def profile(self) -> Profile:
-        """The profile of training, so far."""
-        return self._training.profile
-
-    @property
-    def evaluation_profile(self) -> Profile:
-        """The profile of evaluation (Lightning: validation) within training, so far."""
-        return self._training.evaluation_profile
+@contextmanager
+def _warning(trouble: str) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        warnings.warn(f"torchprof_hooks: {trouble}: {error}", stacklevel=4)
